@@ -1,11 +1,11 @@
-//! What does a message for many channels cost the loop that has them, without the system calls?
+//! Cost of a message for many channels on the loop that runs them, without system calls.
 //!
-//! In `benches/`: `cargo bench --bench broadcast`.
-//! A `ChannelGroup` of members on one loop without sockets (`EmbeddedLoop`), frames of 64
-//! bytes: written to all at once, and for comparison through a handle for each. What is timed ends when the bytes are with
-//! the transport; per member, since that is what it has to be multiplied by.
+//! In `benches/`: `cargo bench --bench broadcast`. A `ChannelGroup` of members on one loop without
+//! sockets (`EmbeddedLoop`), frames of 64 bytes. Measures a broadcast to all members and, for
+//! comparison, a write through a handle for each member. The measured time ends when the transport
+//! has the bytes. The results are per member.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -46,7 +46,7 @@ fn broadcast(c: &mut Criterion) {
                 write();
                 channels.run_pending();
                 time += begin.elapsed();
-                // What the peers do with it is not the loop's.
+                // Reading the output belongs to the peers, so it is not measured.
                 assert!(ids.iter().all(|id| channels.read_outbound(*id).len() == 68));
             }
             time

@@ -1,9 +1,9 @@
-//! What does it cost to cut messages out of bytes, and to make bytes of messages?
+//! Cost of decoding and encoding messages.
 //!
-//! In `benches/`: `cargo bench --bench codec`.
-//! 64 messages of 32 bytes in one piece of memory, without a channel around them.
+//! In `benches/`: `cargo bench --bench codec`. 64 messages of 32 bytes in one buffer, without a
+//! channel.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 use bytes::Bytes;
 use criterion::{
@@ -42,7 +42,7 @@ fn decode_with<C: Codec>(group: &mut Group<'_>, name: &str, mut codec: C, input:
             while codec.decode(&mut left).expect("well-formed input").map(black_box).is_some() {
                 decoded += 1;
             }
-            assert_eq!((decoded, left.len()), (messages, 0), "all that came was decoded");
+            assert_eq!((decoded, left.len()), (messages, 0), "all input was decoded");
         });
     });
 }

@@ -1,13 +1,15 @@
-//! What does an echo cost in process: bytes in, messages through a pipeline, bytes out; and with how many channels?
+//! Cost of an echo in process, by number of channels: bytes in, messages through a pipeline, bytes
+//! out.
 //!
-//! In `benches/`: `cargo bench --bench echo`.
-//! Channels without sockets on one loop (`EmbeddedLoop`), each of which has its turn in an order
-//! that says nothing of where it lies in memory: 64 of them are in the cache, 100,000 are not. A read brings one message or 64,
-//! as raw bytes (which are one message, however many came) or as frames of 32 bytes; with and without a read timeout. The clock
-//! stands still, so no timeout is due: noting the read, and the memory that is touched for it, is all that one costs here.
-//! Three copies of the bytes and their memory are the simulated transport's, whatever the pipeline.
+//! In `benches/`: `cargo bench --bench echo`. The channels are on one loop, without sockets
+//! (`EmbeddedLoop`). They are served in an order that is unrelated to their order in memory: 64 of
+//! them fit into the cache, 100,000 do not. A read returns one message or 64, as raw bytes (one
+//! message per read) or as frames of 32 bytes, with and without a read timeout. The clock stands
+//! still, so no timeout expires. The cost of a read timeout here is to note the read, and the
+//! memory that this touches. The simulated transport accounts for three copies of the bytes and
+//! their memory with every pipeline.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -15,7 +17,7 @@ use fastrand::Rng;
 use netwheel::{
     ChannelId,
     codec::{LengthField, RawBytes},
-    pipeline::{Pipeline, Codec},
+    pipeline::{Codec, Pipeline},
     prelude::*,
     testing::EmbeddedLoop,
 };
@@ -23,7 +25,7 @@ use std::time::Duration;
 
 const CHANNELS: [usize; 3] = [64, 1_000, 100_000];
 
-/// Messages in a read.
+/// Messages per read.
 const MESSAGES: [usize; 2] = [1, 64];
 
 const SEED: u64 = 1987;
@@ -48,7 +50,7 @@ fn watched<C: Codec<Read = Bytes, Write = Bytes>>(codec: C) -> Pipeline<Bytes> {
     Pipeline::codec(codec).idle(idle).handler(Echo)
 }
 
-/// Many channels of one kind, and the order in which they have their turns.
+/// Many channels of one kind, and the order in which they are served.
 struct Crowd {
     event_loop: EmbeddedLoop,
     channels: Vec<ChannelId>,
@@ -63,7 +65,7 @@ impl Crowd {
         Crowd { event_loop, channels, next: 0 }
     }
 
-    /// One read on the next channel, and what it answers.
+    /// Does one read on the next channel, and returns its output.
     fn echo(&mut self, input: &[u8]) -> Bytes {
         let id = self.channels[self.next];
         self.next = (self.next + 1) % self.channels.len();
@@ -74,7 +76,7 @@ impl Crowd {
 
 type Factory = fn() -> Pipeline<Bytes>;
 
-/// A group of lines: each kind of pipeline, with each number of channels and of messages in a read.
+/// Measures each kind of pipeline with each number of channels and of messages per read.
 fn of(
     c: &mut Criterion,
     name: &str,

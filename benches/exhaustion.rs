@@ -1,9 +1,10 @@
-//! A minute without descriptors: what does it cost a server, what does it say, and how soon does it serve again?
+//! A minute without descriptors: CPU time of the server, log lines, and the time until it serves
+//! again.
 //!
-//! In `benches/`: `cargo bench --bench exhaustion`.
-//! The server is a process of its own that may have so many descriptors and no more; many
-//! more clients come than it can let in, and stay. Those who were there before go on talking, a few times in a second.
-//! What has to hold whatever the time is in `tests/system/accept_exhaustion.rs`; here are the figures. Linux only: it reads `/proc`.
+//! In `benches/`: `cargo bench --bench exhaustion`. The server is a separate process with a limited
+//! number of descriptors. Many more clients connect than it can accept, and stay connected. Earlier
+//! clients continue to send a few times per second. `tests/system/accept_exhaustion.rs` checks the
+//! behaviour that does not depend on time. Linux only, because it reads `/proc`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -24,27 +25,27 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Parser)]
 #[command(name = "exhaustion")]
 struct Settings {
-    /// How long there are no descriptors.
+    /// Seconds without descriptors.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Descriptors that the server may have.
     #[arg(long, default_value_t = 256)]
     descriptors: u64,
-    /// Clients that come too late.
+    /// Clients that connect after the descriptors are used up.
     #[arg(long, default_value_t = 600)]
     clients: usize,
-    /// Is the server.
+    /// Runs the server.
     #[arg(long, hide = true)]
     serve: bool,
-    /// Only sees whether it works, in two seconds.
+    /// Checks only that it works, in two seconds.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Clients who are there before.
+/// Clients that are connected from the start.
 const REGULARS: usize = 20;
 
 struct Echo;
@@ -65,10 +66,10 @@ fn limit(descriptors: u64) -> Result<(), BoxError> {
 
 #[cfg(not(unix))]
 fn limit(descriptors: u64) -> Result<(), BoxError> {
-    Err(format!("no process can be given {descriptors} descriptors and no more here").into())
+    Err(format!("this system cannot limit a process to {descriptors} descriptors").into())
 }
 
-/// The server, until its input ends.
+/// Runs the server until its input ends.
 fn serve(descriptors: u64) -> Result<(), BoxError> {
     env_logger::Builder::new().filter_level(log::LevelFilter::Info).init();
     limit(descriptors)?;
@@ -80,11 +81,11 @@ fn serve(descriptors: u64) -> Result<(), BoxError> {
     println!("{}", server.local_address());
     io::stdin().read_to_end(&mut Vec::new())?;
     let metrics = group.next().metrics();
-    println!("{} accepted, {} tries in vain", metrics.accepted, metrics.accept_errors);
+    println!("{} accepted, {} failed attempts", metrics.accepted, metrics.accept_errors);
     Ok(())
 }
 
-/// One byte there and back, and how long it took.
+/// Does a round trip of one byte, and returns its duration.
 fn ping(peer: &mut TcpStream) -> io::Result<Duration> {
     let begun = Instant::now();
     peer.write_all(b"x")?;
@@ -92,10 +93,11 @@ fn ping(peer: &mut TcpStream) -> io::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Processor time that a process has used, in hundredths of a second.
+/// Returns the processor time that a process has used, in hundredths of a second.
 fn used(child: &Child) -> Result<u64, BoxError> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id()))?;
-    // Behind the name, which is in brackets: the state is the first, user and system time are the 12th and 13th.
+    // After the name, which is in parentheses, the state is field 1, and user and system time are
+    // fields 12 and 13.
     let behind = stat.rsplit_once(')').ok_or("no name")?.1;
     let fields: Vec<&str> = behind.split_whitespace().collect();
     Ok(fields[11].parse::<u64>()? + fields[12].parse::<u64>()?)
@@ -141,8 +143,8 @@ fn main() -> Result<(), BoxError> {
     }
     let (took, ticks) = (begun.elapsed(), used(&server)? - before);
 
-    // The last one has waited all the time; the others go, and leave theirs.
-    let mut last = clients.pop().ok_or("nobody came")?;
+    // The last client has waited all the time. The others close, and release their descriptors.
+    let mut last = clients.pop().ok_or("no client has connected")?;
     let freed = Instant::now();
     clients.clear();
     ping(&mut last)?;
@@ -157,8 +159,8 @@ fn main() -> Result<(), BoxError> {
         "{:.0} s without descriptors, {} clients waiting:\n\
          processor time  {:.2} % of one core\n\
          log             {} lines\n\
-         others          {slowest:?} at the slowest echo\n\
-         recovery        {recovered:?} after descriptors were free\n\
+         others          {slowest:?} for the slowest echo\n\
+         recovery        {recovered:?} after descriptors became available\n\
          {}",
         took.as_secs_f64(),
         settings.clients,

@@ -1,10 +1,11 @@
-//! Does it scale when many threads add timeouts and cancel them?
+//! Scalability when many threads add and cancel timeouts.
 //!
-//! In `benches/`: `cargo bench --bench hashed_wheel_timer`;
-//! `-- --help` lists the settings. Every thread adds timeouts of a minute and
-//! cancels each of them sixteen additions later, as requests do whose answers come. Beside it a sorted map behind a lock,
-//! which is what one would write without a timer (and which has nobody to run what comes due). Rounds of both are
-//! interleaved; medians of millions of pairs per second from all threads together, with the lowest and the highest.
+//! In `benches/`: `cargo bench --bench hashed_wheel_timer`; `-- --help` lists the settings. Every
+//! thread adds timeouts of one minute and cancels each of them sixteen additions later, like
+//! requests whose replies arrive. The comparison is a sorted map behind a lock, a simple
+//! replacement for a timer, but without a thread that runs expired timeouts. Rounds of both are
+//! interleaved. The results are medians in millions of pairs per second of all threads together,
+//! with minimum and maximum.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -21,23 +22,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Timeouts that several threads add and cancel: pairs per second.
+/// Measures timeouts that several threads add and cancel, in pairs per second.
 #[derive(Parser)]
 #[command(name = "hashed_wheel_timer")]
 struct Settings {
     /// Rounds; every line is measured once in each.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Pairs in a round, from all threads together.
+    /// Pairs per round, of all threads together.
     #[arg(long, default_value_t = 400_000)]
     pairs: usize,
     /// Timeouts that stay pending all the time.
     #[arg(long, default_value_t = 100_000)]
     resident: usize,
-    /// Only sees whether it works, in a moment.
+    /// Checks only that it works, in a moment.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -45,7 +46,7 @@ struct Settings {
 const MINUTE: Duration = Duration::from_secs(60);
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 
-/// Timeouts of one thread that wait for their answer.
+/// Timeouts of one thread that wait for their reply.
 const UNDER_WAY: usize = 16;
 
 trait Timers: Sync {
@@ -58,7 +59,7 @@ impl Timers for HashedWheelTimer {
     type Key = netwheel::timer::Timeout;
 
     fn add(&self) -> Self::Key {
-        self.new_timeout(MINUTE, |_| Ok(())).expect("a timer that runs")
+        self.new_timeout(MINUTE, |_| Ok(())).expect("the timer runs")
     }
 
     fn cancel(&self, timeout: Self::Key) {
@@ -80,7 +81,7 @@ impl Timers for SortedMap {
 
     fn add(&self) -> Self::Key {
         let key = (Instant::now() + MINUTE, self.ids.fetch_add(1, Relaxed));
-        // As long as what it would run has captures, it is an allocation.
+        // The closure has captures, so boxing it allocates.
         let task: Task = Box::new(move || _ = key);
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).insert(key, task);
         key
@@ -88,11 +89,11 @@ impl Timers for SortedMap {
 
     fn cancel(&self, key: Self::Key) {
         let task = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        assert!(task.is_some(), "nobody else takes it out");
+        assert!(task.is_some(), "only its own thread removes it");
     }
 }
 
-/// Millions of pairs per second.
+/// Returns millions of pairs per second.
 fn measure(timers: &impl Timers, threads: usize, pairs: usize) -> f64 {
     let each = (pairs / threads).max(1);
     let begun = Instant::now();
@@ -140,7 +141,7 @@ fn main() {
     }
 }
 
-/// The median, the lowest and the highest.
+/// Formats the median, the minimum and the maximum.
 fn summary(values: &[f64]) -> String {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

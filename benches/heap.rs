@@ -1,15 +1,14 @@
-//! What does a timer cost in the heap: to start, to cancel, to move, to let expire?
+//! Cost of a timer on the heap: start, cancel, re-arm, expire.
 //!
-//! In `benches/`: `cargo bench --bench heap`:
-//! seconds, to see at once what a change to `ScheduledQueue` has done. How it compares with others, and
-//! with a million timers and more, is what `timers` measures.
+//! In `benches/`: `cargo bench --bench heap`. Takes seconds, to check a change to `ScheduledQueue`.
+//! The bench `timers` compares it with other stores, and with a million timers and more.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 #[path = "timers/resident.rs"]
 mod resident;
 #[path = "timers/stores.rs"]
-#[allow(dead_code, reason = "a part of what is compared elsewhere")]
+#[allow(dead_code, reason = "other benches use the rest")]
 mod stores;
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -1,20 +1,15 @@
-//! What does it cost a loop to count: one histogram record, the addition at the end of a turn, and a copy for a reader?
-//! And how much is it, beside the rest of a turn?
+//! Cost of a loop's metrics: one histogram record, the additions at the end of a turn, and a
+//! snapshot for a reader. Also their share of the time of a turn.
 //!
-//! In `benches/`: `cargo bench --bench metrics`.
-//! The library's own files are compiled in, since what records is not public. The share of
-//! counting is that of a turn which echoes one small message, where it is largest: what is counted once per turn is
-//! counted for one message alone. The time of such a turn is the loop's own account of it, without the call to poll.
+//! In `benches/`: `cargo bench --bench metrics`. The library's own files are compiled in, because
+//! the recording side is not public. The share is that of a turn that echoes one small message. It
+//! is the maximum, because the counters of a turn are updated for a single message. The time of
+//! such a turn comes from the loop's own metrics, without the call to poll.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 #[path = "../src/metrics/mod.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "a part of the library, of which a part is used"
-)]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "only some of the library's code is used")]
 mod recording;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -32,7 +27,7 @@ fn recording(c: &mut Criterion) {
     let mut group = c.benchmark_group("recording");
     let metrics = Metrics::default();
     group.bench_function("counter", |b| b.iter(|| black_box(&metrics).turns.add(black_box(1))));
-    // Of all magnitudes, so that neither the branch nor the cache line can be guessed.
+    // Uses all magnitudes, so that neither the branch nor the cache line can be predicted.
     let mut ns = 1u64;
     group.bench_function("histogram", |b| {
         b.iter(|| {
@@ -82,7 +77,7 @@ impl Handler for Echo {
     }
 }
 
-/// Everything that is counted in a turn that reads one message and sends it back.
+/// Updates the metrics of a turn that reads one message and echoes it.
 fn count_echo(metrics: &Metrics) {
     for counter in [
         &metrics.turns,
@@ -111,7 +106,7 @@ fn count_echo(metrics: &Metrics) {
     });
 }
 
-/// What counting is of a turn that echoes one message of 64 bytes, in percent.
+/// Measures the share of the metrics in a turn that echoes one message of 64 bytes, in percent.
 fn share(_: &mut Criterion) {
     let group = EventLoopGroup::builder().threads(1).build().expect("a loop");
     let server = ServerBootstrap::new(&group)
@@ -142,12 +137,12 @@ fn share(_: &mut Criterion) {
                 count_echo(black_box(&metrics));
             }
             let counting = begun.elapsed().as_nanos() as f64 / 1e6;
-            eprintln!("a turn that echoes a message: {turn:.0} ns, of which counting {counting:.1} ns");
+            eprintln!("a turn that echoes a message: {turn:.0} ns, including {counting:.1} ns for metrics");
             counting / turn * 100.0
         })
         .collect();
     shares.sort_by(f64::total_cmp);
-    println!("counting: {:.2} % of a turn ({:.2} to {:.2})", shares[4], shares[0], shares[8]);
+    println!("metrics: {:.2} % of a turn ({:.2} to {:.2})", shares[4], shares[0], shares[8]);
 }
 
 criterion_group!(benches, recording, reading, share);

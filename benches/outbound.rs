@@ -1,10 +1,10 @@
-//! What does it cost to append to the bytes that wait to be sent: copied, or kept as they are, by size?
+//! Cost of appending to the outbound buffer, by size: pieces that are copied, and pieces that are
+//! kept by reference.
 //!
-//! In `benches/`: `cargo bench --bench outbound`.
-//! A batch of pieces goes into an empty buffer; where copying ends and keeping begins
-//! is where the two lines part.
+//! In `benches/`: `cargo bench --bench outbound`. A batch of pieces is appended to an empty buffer.
+//! The two lines diverge at the size from which pieces are kept.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 use bytes::Bytes;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,9 +1,10 @@
-//! What does a message cost between the bytes and the handler and back, and what does a stage add?
+//! Cost of a message between bytes and handler in both directions, and the additional cost of a
+//! stage.
 //!
-//! In `benches/`: `cargo bench --bench pipeline`.
-//! 64 frames of 32 bytes in one read, echoed, on a channel without a socket.
+//! In `benches/`: `cargo bench --bench pipeline`. 64 frames of 32 bytes in one read, echoed, on a
+//! channel without a socket.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -28,7 +29,7 @@ impl Handler for Echo {
     }
 }
 
-/// Hands everything on.
+/// Passes all messages on.
 struct Through;
 
 impl Stage for Through {

@@ -1,16 +1,18 @@
-//! What does a channel cost when there are a million of them: memory, time to open and to close, and its heartbeats?
+//! Cost of a channel when there are a million: memory, time to open and to close, and heartbeats.
 //!
 //! ```sh
 //! cd benches
-//! cargo bench --bench scale                                # a million, three virtual minutes
+//! cargo bench --bench scale                          # a million, three virtual minutes
 //! cargo bench --bench scale -- --channels 100000
-//! cargo bench --bench scale -- --test                      # a moment: does it run?
+//! cargo bench --bench scale -- --test                # a moment: checks that it works
 //! ```
 //!
-//! Channels without sockets, with frames and a read timeout of 75 s, on one loop's wheel and one manual clock. Each peer sends
-//! a heartbeat every 30 s, spread evenly, which is answered; so every wheel entry comes due although nobody is quiet, and
-//! is armed again for the rest. Nothing here waits, so the time that passes is CPU time if the machine is quiet. Memory
-//! is what the process gained (Linux only), the two ends of the simulated stream included, after each channel has echoed once.
+//! Channels without sockets, with frames and a read timeout of 75 s, on one loop's wheel and one
+//! manual clock. Each peer sends a heartbeat every 30 s, spread evenly, and receives a reply. So
+//! every wheel entry expires although no peer is silent, and is re-armed for the remaining time.
+//! Nothing waits, so the elapsed time is CPU time if the machine is otherwise idle. The memory is
+//! the growth of the process (Linux only) after each channel has echoed once, including both ends
+//! of the simulated stream.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -27,32 +29,33 @@ use std::{
 };
 
 #[derive(Parser)]
-#[command(name = "scale", about = "What a channel costs when there are many")]
+#[command(name = "scale", about = "Measures the cost of a channel when there are many")]
 struct Settings {
-    /// Channels; one number in a process, since memory is what the process gains.
+    /// Channels. A process measures only one number, because the memory is the growth of the
+    /// process.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(300..=10_000_000))]
     channels: u32,
-    /// Minutes of heartbeats, of virtual time.
+    /// Minutes of heartbeats, in virtual time.
     #[arg(long, default_value_t = 3)]
     minutes: u32,
-    /// Only sees whether it works, in a moment.
+    /// Checks only that it works, in a moment.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Between two heartbeats of one peer.
+/// Interval between two heartbeats of a peer.
 const BEAT: Duration = Duration::from_secs(30);
 
-/// Quiet of a peer that is given up.
+/// Read timeout, after which a peer is closed.
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Time that passes between two batches of heartbeats, and the tick of the wheel.
+/// Virtual time between two batches of heartbeats, and the wheel's tick.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A heartbeat, and its answer.
+/// A heartbeat, and its reply.
 const FRAME: [u8; 8] = [0, 0, 0, 4, b'p', b'i', b'n', b'g'];
 
 struct Heart;
@@ -80,7 +83,7 @@ fn main() -> Result {
     let settings = Settings::parse();
     let (channels, minutes) = if settings.test { (30_000, 1) } else { (settings.channels, settings.minutes) };
     println!(
-        "| channels | bytes each | open, ns each | first echo, ns each | a heartbeat, ns | % of a cpu | close, ns each |"
+        "| channels | bytes each | open, ns each | first echo, ns each | heartbeat, ns | % of a cpu | close, ns each |"
     );
     println!("|---:|---:|---:|---:|---:|---:|---:|");
     measure(channels, minutes)
@@ -102,7 +105,7 @@ fn measure(count: u32, minutes: u32) -> Result {
     let echo = time(count, || (0..count).try_for_each(|n| run.beat(n)))?;
     let bytes = match (before, resident()) {
         (Some(before), Some(after)) => {
-            // The list of ids is the bench's own.
+            // The list of ids belongs to the bench.
             format!("{:.0}", (after - before) / f64::from(count) - size_of::<ChannelId>() as f64)
         }
         _ => String::new(),
@@ -126,7 +129,7 @@ fn measure(count: u32, minutes: u32) -> Result {
 }
 
 impl Run {
-    /// A heartbeat on one channel, and its answer.
+    /// Does one heartbeat on a channel, and checks the reply.
     fn beat(&mut self, n: u32) -> Result {
         let id = self.channels[n as usize];
         self.event_loop.write_inbound(id, &FRAME)?;
@@ -137,7 +140,7 @@ impl Run {
         }
     }
 
-    /// A virtual minute, in which every peer sends twice.
+    /// Runs a virtual minute, in which every peer sends twice.
     fn minute(&mut self) -> Result {
         let steps = (BEAT.as_millis() / STEP.as_millis()) as u32;
         for step in 0..2 * steps {
@@ -159,14 +162,14 @@ impl Run {
     }
 }
 
-/// Nanoseconds for each of `count`.
+/// Returns nanoseconds per item for `count` items.
 fn time(count: u32, work: impl FnOnce() -> Result) -> Result<f64> {
     let began = Instant::now();
     work()?;
     Ok(began.elapsed().as_nanos() as f64 / f64::from(count))
 }
 
-/// Bytes of resident memory, where the system says.
+/// Returns the resident memory in bytes, if the system reports it.
 fn resident() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

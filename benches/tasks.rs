@@ -1,14 +1,14 @@
-//! What does it cost to give a loop a task from another thread, and how soon does a sleeping loop run it?
+//! Cost of submitting a task to a loop from another thread, and the latency of a sleeping loop.
 //!
-//! In `benches/`: `cargo bench --bench tasks`;
-//! `-- --help` lists the settings. Beside [`EventLoop::execute`] run tokio's
-//! current-thread `spawn` and two bare loops of crossbeam-channel and mio's `Waker`: with boxed closures, and with
-//! what a closure is when it lies in the queue's entry, a function and three words. The second bare loop is the
-//! limit: it has no limit of tasks, no shutdown, no report of a panic, nothing but the queue and the sleep.
+//! In `benches/`: `cargo bench --bench tasks`; `-- --help` lists the settings. Compares
+//! [`EventLoop::execute`] with tokio's current-thread `spawn` and two bare loops of
+//! crossbeam-channel and mio's `Waker`. One of these boxes closures. The other stores a closure in
+//! the queue's entry, as a function and three words. This second bare loop is the lower limit: it
+//! has only the queue and the sleep, without a task limit, a shutdown, or reports of panics.
 //!
-//! The loop's thread is on one core and the producers are on another. The rounds of all lines are interleaved, so
-//! that what disturbs the machine for a while disturbs them all. Medians, with the lowest and the highest in
-//! brackets; ratios are those of the same round.
+//! The loop's thread is on one core and the producers are on another. The rounds of all lines are
+//! interleaved, so that temporary disturbances of the machine affect all of them. The results are
+//! medians, with minimum and maximum in parentheses. Ratios are within the same round.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -29,31 +29,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tasks given to event loops from other threads: tasks per second, and the time to wake a sleeping loop.
+/// Measures tasks submitted to event loops from other threads: tasks per second, and the time to
+/// wake a sleeping loop.
 #[derive(Parser)]
 #[command(name = "tasks")]
 struct Settings {
     /// Rounds; every line is measured once in each.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Tasks in a round, from all producers together.
+    /// Tasks per round, of all producers together.
     #[arg(long, default_value_t = 1_000_000)]
     tasks: u64,
-    /// Tasks in a round that find the loop asleep.
+    /// Tasks per round that find the loop asleep.
     #[arg(long, default_value_t = 20_000)]
     wakes: u64,
-    /// Only the lines whose name contains this.
+    /// Measures only the lines whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Only sees whether it works, in a moment.
+    /// Checks only that it works, in a moment.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Where the loop runs, and where the producers do.
+/// Cores of the loop and of the producers.
 #[derive(Clone, Copy)]
 struct Cores {
     event_loop: CoreId,
@@ -64,11 +65,11 @@ impl Cores {
     fn of_this_machine() -> Cores {
         let ids = core_affinity::get_core_ids().unwrap_or_default();
         let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
-            eprintln!("the cores cannot be told: nothing is pinned");
+            eprintln!("the cores cannot be determined: nothing is pinned");
             return Cores { event_loop: CoreId { id: 0 }, producers: CoreId { id: 0 } };
         };
         if ids.len() < 2 {
-            eprintln!("there is one core for the loop and the producers: the figures mean little");
+            eprintln!("the loop and the producers share one core: the results mean little");
         }
         Cores { event_loop: *first, producers: *last }
     }
@@ -78,7 +79,7 @@ fn pin(core: CoreId) {
     core_affinity::set_for_current(core);
 }
 
-// ---- the tasks -------------------------------------------------------------------------------------------
+// ---- the tasks ---------------------------------------------------------------------------------
 
 /// Counts the tasks that have run.
 #[inline]
@@ -87,13 +88,13 @@ fn count(done: &AtomicU64) {
     done.store(done.load(Relaxed) + 1, Release);
 }
 
-/// Notes how long the task was on its way.
+/// Records the latency of the task.
 #[inline]
 fn arrive(took: &AtomicU64, began: Instant) {
     took.store((began.elapsed().as_nanos() as u64).max(1), Release);
 }
 
-/// A running loop; its thread is pinned and lives until the process ends.
+/// A running loop whose thread is pinned and lives until the process ends.
 trait Subject: Send + Sync + 'static {
     fn start(cores: Cores) -> Self
     where
@@ -102,7 +103,7 @@ trait Subject: Send + Sync + 'static {
     fn submit_arrival(&self, took: &'static AtomicU64, began: Instant);
 }
 
-/// A loop that takes closures.
+/// A loop that runs closures.
 trait Executor: Send + Sync + 'static {
     fn start(cores: Cores) -> Self;
     fn submit(&self, task: impl FnOnce() + Send + 'static);
@@ -122,24 +123,24 @@ impl<E: Executor> Subject for E {
     }
 }
 
-// ---- netwheel --------------------------------------------------------------------------------------------
+// ---- netwheel ----------------------------------------------------------------------------------
 
 impl Executor for EventLoop {
     fn start(cores: Cores) -> Self {
         let group = EventLoopGroup::builder().threads(1).max_pending_tasks(usize::MAX).build();
         let event_loop = group.expect("a group").next().clone();
-        event_loop.execute(move || pin(cores.event_loop)).expect("a loop that runs");
+        event_loop.execute(move || pin(cores.event_loop)).expect("the loop runs");
         event_loop
     }
 
     fn submit(&self, task: impl FnOnce() + Send + 'static) {
-        self.execute(task).expect("a loop that runs, with room");
+        self.execute(task).expect("the loop runs, and its queue has room");
     }
 }
 
-// ---- tokio -----------------------------------------------------------------------------------------------
+// ---- tokio -------------------------------------------------------------------------------------
 
-/// With its I/O driver, as a server has it; without, it would not wait in epoll.
+/// With its I/O driver, like a server. Without it, tokio would not wait in epoll.
 struct Tokio(tokio::runtime::Handle);
 
 impl Executor for Tokio {
@@ -158,9 +159,9 @@ impl Executor for Tokio {
     }
 }
 
-// ---- a queue and a waker ---------------------------------------------------------------------------------
+// ---- a queue and a waker -----------------------------------------------------------------------
 
-/// What a bare loop can run.
+/// A job of a bare loop.
 trait Job: Send + 'static {
     fn run(self);
 }
@@ -171,7 +172,7 @@ impl Job for Box<dyn FnOnce() + Send> {
     }
 }
 
-/// A closure in place: what to call, and three words of captures.
+/// An unboxed closure: a function, and three words of captures.
 struct InPlace {
     call: fn(Captures),
     captures: Captures,
@@ -188,7 +189,8 @@ impl Job for InPlace {
     }
 }
 
-/// A queue, a poll that sleeps, and a waker that is written only when the loop sleeps or is about to.
+/// A queue, a poll that sleeps, and a waker that is written only when the loop sleeps or is about
+/// to.
 struct Bare<J> {
     queue: Sender<J>,
     sleeper: Arc<Sleeper>,
@@ -209,22 +211,22 @@ impl<J: Job> Bare<J> {
         let ours = sleeper.clone();
         thread::spawn(move || {
             pin(cores.event_loop);
-            ours.turn_for_ever(poll, &inbox);
+            ours.run(poll, &inbox);
         });
         Bare { queue, sleeper, epoch: Instant::now() }
     }
 
     fn submit(&self, job: J) {
-        self.queue.send(job).expect("a loop that runs");
+        self.queue.send(job).expect("the loop runs");
         fence(SeqCst);
         if self.sleeper.asleep.load(Relaxed) && self.sleeper.asleep.swap(false, AcqRel) {
-            self.sleeper.waker.wake().expect("a poll to wake");
+            self.sleeper.waker.wake().expect("the poll can be woken");
         }
     }
 }
 
 impl Sleeper {
-    fn turn_for_ever<J: Job>(&self, mut poll: mio::Poll, inbox: &Receiver<J>) {
+    fn run<J: Job>(&self, mut poll: mio::Poll, inbox: &Receiver<J>) {
         let mut events = mio::Events::with_capacity(16);
         loop {
             while let Ok(job) = inbox.try_recv() {
@@ -233,7 +235,7 @@ impl Sleeper {
             self.asleep.store(true, Relaxed);
             fence(SeqCst);
             if inbox.is_empty() {
-                // Whatever ends the sleep, there is a look at the queue next.
+                // The queue is checked next, whatever ended the sleep.
                 let _ = poll.poll(&mut events, None);
             }
             self.asleep.store(false, Relaxed);
@@ -269,9 +271,9 @@ impl Subject for Bare<InPlace> {
     }
 }
 
-// ---- measuring -------------------------------------------------------------------------------------------
+// ---- measuring ---------------------------------------------------------------------------------
 
-/// Millions of tasks per second, from the first submission to the last run.
+/// Returns millions of tasks per second, from the first submission to the last run.
 fn throughput(subject: &impl Subject, cores: Cores, producers: u64, tasks: u64) -> f64 {
     let done: &'static AtomicU64 = Box::leak(Box::default());
     let each = (tasks / producers).max(1);
@@ -290,8 +292,8 @@ fn throughput(subject: &impl Subject, cores: Cores, producers: u64, tasks: u64) 
     (each * producers) as f64 / began.elapsed().as_secs_f64() / 1e6
 }
 
-/// Microseconds from submission to run with the loop asleep before each, of which half and 99 of 100 are at or
-/// below.
+/// Returns the median and the 99th percentile of the microseconds from submission to run. The loop
+/// is asleep before each submission.
 fn latency(subject: &impl Subject, cores: Cores, wakes: u64) -> [f64; 2] {
     let took: &'static AtomicU64 = Box::leak(Box::default());
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 10_000_000_000, 3).expect("bounds in order");
@@ -315,7 +317,7 @@ fn latency(subject: &impl Subject, cores: Cores, wakes: u64) -> [f64; 2] {
     [0.5, 0.99].map(|quantile| histogram.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// One producer, two producers, half, 99 of 100.
+/// Throughput with one producer and with two, and the latency's median and 99th percentile.
 type Figures = [f64; 4];
 
 struct Line {
@@ -347,7 +349,7 @@ fn lines() -> Vec<Line> {
     ]
 }
 
-/// The median, the lowest and the highest.
+/// Formats the median, the minimum and the maximum.
 fn summary(values: impl Iterator<Item = f64>) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

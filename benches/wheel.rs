@@ -1,16 +1,15 @@
-//! What does a timer cost on the wheel: to start, to cancel, to move, to let expire?
+//! Cost of a timer on the wheel: start, cancel, re-arm, expire.
 //!
-//! In `benches/`: `cargo bench --bench wheel`:
-//! seconds, to see at once what a change to `Wheel` has done. It has the tick and the slots that a
-//! loop's has unless it is told otherwise. How it compares with others, and with a million timers and more, is what `timers`
-//! measures.
+//! In `benches/`: `cargo bench --bench wheel`. Takes seconds, to check a change to `Wheel`. It uses
+//! the default tick and number of slots of a loop. The bench `timers` compares it with other
+//! stores, and with a million timers and more.
 
-#![allow(missing_docs, reason = "the criterion macros make undocumented items")]
+#![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
 #[path = "timers/resident.rs"]
 mod resident;
 #[path = "timers/stores.rs"]
-#[allow(dead_code, reason = "a part of what is compared elsewhere")]
+#[allow(dead_code, reason = "other benches use the rest")]
 mod stores;
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -1,12 +1,14 @@
-//! The server that the peers' load generator measures: one loop thread (or more, if asked), default settings.
+//! The server that the load generator of `benches/peers` measures: default settings, and one loop
+//! thread unless `--threads` is given.
 //!
 //! ```text
 //! cargo run --release --example bench_server -- 7000 echo-frames
 //! ```
 //!
-//! Modes: `echo-raw` sends back every byte; `echo-frames` splits the stream into frames (4 bytes of length, then
-//! the payload) and sends each back; `echo-frames-idle` does that and closes a connection that was silent for 60
-//! seconds; `broadcast` sends every frame to every connection. It prints where it listens and stops on Ctrl-C.
+//! Modes: `echo-raw` sends back every byte. `echo-frames` splits the stream into frames (a 4-byte
+//! length, then the payload) and sends each frame back. `echo-frames-idle` does the same and closes
+//! a connection after 60 seconds without input. `broadcast` sends every frame to every connection.
+//! The server prints the address it listens on and stops on Ctrl-C.
 
 #[path = "support/output.rs"]
 mod output;
@@ -23,15 +25,15 @@ use std::{
     time::Duration,
 };
 
-/// Echo and broadcast for benchmarks.
+/// Echo and broadcast server for benchmarks.
 #[derive(Parser)]
 struct Options {
-    /// Port on 127.0.0.1; 0 takes a free one.
+    /// Port on 127.0.0.1; 0 selects a free port.
     port: u16,
-    /// What the server does.
+    /// Operating mode.
     #[arg(value_enum)]
     mode: Mode,
-    /// Loops that serve.
+    /// Number of event loops.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
@@ -60,7 +62,7 @@ impl Handler for Echo {
     }
 }
 
-/// One of those who get what any of them sends.
+/// A member of the room: every frame it sends is broadcast to all members.
 struct Member {
     room: ChannelGroup<Bytes>,
 }
@@ -110,7 +112,7 @@ fn main() -> Result {
         }
     };
     ctrlc::set_handler(stop).map_err(Error::other)?;
-    // Who reads this may stop it at once.
+    // Print the address last: a script that reads it may stop the server immediately.
     say!("listening on {}", server.local_address());
     let result = server.closed().wait();
     output.finish();

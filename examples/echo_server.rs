@@ -1,14 +1,14 @@
-//! An echo server: what comes is sent back. The program to read first.
+//! An echo server: sends back every byte it receives. Read this program first.
 //!
 //! ```text
 //! cargo run --release --example echo_server
-//! nc 127.0.0.1 7000            # what is typed comes back
+//! nc 127.0.0.1 7000            # each line typed is echoed
 //! ```
 //!
-//! With `--frames` the stream is split into frames (4 bytes of length, most significant first, then the payload),
-//! and each whole frame is sent back. A connection that sends nothing for `--idle-timeout` is closed. With `--unix` it
-//! listens on a Unix socket (`nc -U PATH`). It prints where it listens; Ctrl-C ends it after what was received has been
-//! sent back.
+//! With `--frames` the stream is split into frames: a 4-byte big-endian length, then the payload.
+//! Each complete frame is sent back. A connection that sends nothing for `--idle-timeout` is
+//! closed. With `--unix` the server listens on a Unix socket (`nc -U PATH`). It prints the address
+//! it listens on. Ctrl-C stops it after the bytes received so far have been sent back.
 
 #[path = "support/output.rs"]
 mod output;
@@ -25,26 +25,26 @@ use netwheel::{
 use output::{Output, complain, say};
 use std::{net::SocketAddr, process::ExitCode, sync::mpsc, time::Duration};
 
-/// The longest frame that is read.
+/// Maximum frame length in bytes.
 const MAX_FRAME: usize = 1024 * 1024;
 
-/// Sends back what comes.
+/// Sends back every byte it receives.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:7000")]
     listen: SocketAddr,
-    /// Listens on a Unix socket instead; one that nobody listens on any more is replaced.
+    /// Listen on a Unix socket instead; a stale socket file is replaced.
     #[cfg(unix)]
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     unix: Option<std::path::PathBuf>,
-    /// Splits the stream into frames: 4 bytes of length, then the payload.
+    /// Split the stream into frames: a 4-byte length, then the payload.
     #[arg(long)]
     frames: bool,
-    /// Closes a connection that sends nothing for so long; 0s: never.
+    /// Close a connection after this time without input; 0s disables the timeout.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     idle_timeout: Duration,
-    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
 }
@@ -70,7 +70,8 @@ impl Handler for Echo {
     }
 
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
-        // A peer that sends and does not read must not fill our memory: no more is read until it has caught up.
+        // Backpressure: stop reading while the outbound buffer is full. Otherwise a peer that sends
+        // but does not read would fill our memory.
         ctx.set_auto_read(writable);
         Ok(())
     }
@@ -96,7 +97,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result {
     let (stop, stopped) = mpsc::channel();
-    // Before it says where it listens, for then it may be stopped. Nobody listens to a second Ctrl-C, and that is no error.
+    // Install the handler before the address is printed, because a script may then send the signal
+    // immediately. A second Ctrl-C finds no receiver, which is not an error.
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("echo").build()?;
     let server = ServerBootstrap::new(&group).backlog(1024).remove_stale_socket(true);

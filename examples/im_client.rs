@@ -1,21 +1,26 @@
-//! A terminal client for the chat server, for people.
+//! A terminal client for the chat server.
 //!
 //! ```text
 //! cargo run --release --features json --example im_server
 //! cargo run --release --features json --example im_client -- --user ann --room lobby
 //! ```
 //!
-//! What is typed is said in the current room; `/join ROOM`, `/leave`, `/who`, `/quit` do what they say. What others
-//! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). `/direct NAME TEXT` is for one person's eyes, to whom
-//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. `/whois NAME` asks who that is; the
-//! answer may take a while, and come behind those to later questions. A server on a Unix socket is found with
-//! `--connect unix:PATH`. The end of the input, `/quit` and Ctrl-C leave
-//! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
-//! exit status is 1; with `--reconnect` the client comes back instead, as soon as there is a server again, after a delay
-//! that grows and is random, so that not all clients come at once.
+//! Each line of input is sent to the current room. Messages of others appear as
+//! `12:34:56 [lobby] bob: hello` (times are UTC). Commands:
 //!
-//! Two threads: the event loop, which prints what comes, and the main thread, which waits for the end; a third one
-//! sits in the blocking read of the terminal, which an event loop must never do.
+//! - `/join ROOM`, `/leave`, `/who` and `/quit` do as their names say.
+//! - `/direct NAME TEXT` sends a message to one user, to whom it appears as
+//!   `12:34:56 bob, to you: hello`. The client shows whether it was delivered.
+//! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
+//!   later requests.
+//!
+//! `--connect unix:PATH` connects to a Unix socket. The end of the input, `/quit` and Ctrl-C
+//! disconnect cleanly: pending requests are sent, and their answers are shown. When the server
+//! closes the connection, the client prints the reason and exits with status 1. With `--reconnect`
+//! it connects again instead, with exponential backoff and jitter.
+//!
+//! There are three threads. The event loop prints received messages, the main thread waits for the
+//! end, and a third thread blocks while it reads the terminal, which an event loop must never do.
 
 #[path = "im/message_id.rs"]
 mod message_id;
@@ -44,44 +49,46 @@ use std::{
     time::Duration,
 };
 
-/// The longest line that is read: the list of members of a full room has its place in it.
+/// Maximum length in bytes of a line from the server; the list of members of a full room fits.
 const MAX_LINE: usize = 4 * 1024 * 1024;
-/// How long the server may take to answer the last question; who does not want to wait for it presses Ctrl-C once more.
+/// Time limit for the answers to the last requests. A second Ctrl-C ends the wait.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit.
+/// A terminal client for the chat server. Type to talk; commands: /join ROOM, /leave, /who, /whois
+/// NAME, /direct NAME TEXT, /quit.
 #[derive(Parser)]
 struct Options {
-    /// The server: HOST:PORT, or unix:PATH.
+    /// Address of the server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
-    /// The name to log in with.
+    /// User name for the login.
     #[arg(long, default_value_t = format!("guest-{}", std::process::id()))]
     user: String,
-    /// The room to join first.
+    /// Room to join after the login.
     #[arg(long, default_value = "lobby")]
     room: String,
-    /// Wait for the server, and come back when the connection is lost.
+    /// Retry if the server is not reachable, and reconnect when the connection is lost.
     #[arg(long)]
     reconnect: bool,
 }
 
-/// Why the main thread goes on.
+/// An event for the main thread.
 enum Event {
-    /// The user wants to leave.
+    /// The user wants to disconnect.
     Leave,
-    /// The connection is closed.
+    /// The connection has closed.
     Closed { why: Option<String> },
 }
 
-/// What the user wants, as the main thread and the event loop know it.
+/// State of a disconnect, shared by the main thread, the input thread and the event loop.
 #[derive(Default)]
 struct Leaving {
-    /// Set when the user leaves: the pong to the last ping says that everything before has been answered, but for lookups.
+    /// Set when the user disconnects. The pong to the last ping then shows that all earlier
+    /// requests except lookups have been answered.
     begun: AtomicBool,
-    /// Pings without an answer.
+    /// Unanswered pings.
     pings: AtomicUsize,
-    /// Lookups without an answer; these do not come in order.
+    /// Unanswered lookups, which are not answered in order.
     lookups: AtomicUsize,
 }
 
@@ -90,35 +97,35 @@ impl Leaving {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// A lookup has its answer, or will have none.
+    /// Records that a lookup was answered or has failed.
     fn looked_up(&self) {
         one_less(&self.lookups);
     }
 
-    /// A ping has its answer; whether it is the last one of a user who leaves. Any other may have been asked before what
-    /// the user still waits for.
+    /// Records a pong. Returns whether it answers the last ping of a disconnect. Earlier pongs do
+    /// not count, because their pings may precede requests that are still pending.
     fn ponged(&self) -> bool {
         one_less(&self.pings) == Some(0) && self.has_begun()
     }
 }
 
-/// How many are left; none if there was none.
+/// Decrements a counter and returns the new value, or `None` if it was zero.
 fn one_less(count: &AtomicUsize) -> Option<usize> {
     let before = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     before.ok().map(|before| before - 1)
 }
 
-/// The connection; prints what comes.
+/// The connection; prints received messages.
 struct Client {
     user: String,
     room: String,
     events: Sender<Event>,
-    /// The last direct message that was shown: a lower one is a copy.
+    /// Id of the last direct message shown. A message with a lower id is a copy.
     shown: u64,
     leaving: Arc<Leaving>,
-    /// The answer to the last question has come.
+    /// Set when the last request has been answered.
     answered: bool,
-    /// Why the connection closes, if it was not the user's wish.
+    /// Reason for a disconnect that the user did not request.
     why: Option<String>,
 }
 
@@ -135,14 +142,14 @@ impl Handler for Client {
         match reply {
             Reply::Welcome { user, heartbeat_ms, idle_ms, .. } => {
                 print(&format!("* you are {user}"));
-                // The server may have normalised it.
+                // The server may have normalised the name.
                 self.user = user;
                 ctx.set_idle_timeouts(timeouts(heartbeat_ms, idle_ms));
             }
             Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
             Reply::Left { room, user } => print(&format!("* {user} left {room}")),
             Reply::Presence { room, mut joined, mut left } => {
-                // We know where we are, from the server's answers.
+                // Skip our own name: the server's replies already told us.
                 for (users, what) in [(&mut joined, "joined"), (&mut left, "left")] {
                     users.retain(|user| *user != self.user);
                     if !users.is_empty() {
@@ -161,36 +168,38 @@ impl Handler for Client {
                     print(&format!("{} {from}, to you: {text}", time_of_day(ts)));
                 }
             }
-            Reply::Delivered { to, .. } => print(&format!("* {to} has got it")),
+            Reply::Delivered { to, .. } => print(&format!("* {to} has received it")),
             Reply::Profile { user, since, rooms, .. } => {
                 let rooms = if rooms.is_empty() { "no room".to_owned() } else { rooms.join(", ") };
                 print(&match since {
-                    Some(since) => format!("* {user} is here since {}, in {rooms}", time_of_day(since)),
-                    None => format!("* nobody is called {user}"),
+                    Some(since) => {
+                        format!("* {user} has been online since {}, in {rooms}", time_of_day(since))
+                    }
+                    None => format!("* no user is called {user}"),
                 });
                 self.leaving.looked_up();
             }
             Reply::Missed { count, .. } => {
-                print(&format!("! we did not read as fast as it wrote: {count} lines are missing"));
+                print(&format!("! {count} lines were lost: we read too slowly"));
             }
             Reply::Ping => ctx.write(Request::Pong)?,
             Reply::Pong => self.answered |= self.leaving.ponged(),
             Reply::Error { message, id, .. } => {
                 print(&format!("! {message}"));
-                // We give one to lookups only.
+                // Only lookups carry an id.
                 if id.is_some() {
                     self.leaving.looked_up();
                 }
             }
             Reply::Bye { reason } => {
                 let why = match reason {
-                    Reason::Idle => "nothing was sent for too long",
+                    Reason::Idle => "the connection was idle",
                     Reason::Shutdown => "it is shutting down",
-                    Reason::ProtocolError => "it did not understand us",
-                    Reason::SlowConsumer => "we did not read as fast as it wrote",
-                    Reason::TooSlow => "it waited for us for too long",
+                    Reason::ProtocolError => "it received an invalid request",
+                    Reason::SlowConsumer => "we read too slowly",
+                    Reason::TooSlow => "we sent too slowly",
                 };
-                self.why = Some(format!("the server says goodbye: {why}"));
+                self.why = Some(format!("the server closed the connection: {why}"));
             }
         }
         if self.answered && self.leaving.lookups.load(Ordering::Acquire) == 0 {
@@ -201,13 +210,13 @@ impl Handler for Client {
 
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
-            // We only listened for a while: without a sign of life the server would drop us.
+            // Nothing has been sent for a while; the server closes connections that stay idle.
             IdleState::Writer => {
                 self.leaving.pings.fetch_add(1, Ordering::AcqRel);
                 ctx.write(Request::Ping)
             }
             _ => {
-                self.why = Some("the server has gone silent".to_owned());
+                self.why = Some("the server does not respond".to_owned());
                 ctx.close_now();
                 Ok(())
             }
@@ -221,27 +230,29 @@ impl Handler for Client {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
-        // What was asked on this connection is never answered. Not in `active`: the other threads know of the next connection
-        // before that, and may have asked on it already.
+        // Requests on this connection are not answered any more. Reset the counters here and not in
+        // `active`: the other threads can use the next connection before `active` runs on it.
         self.leaving.lookups.store(0, Ordering::Release);
         self.leaving.pings.store(0, Ordering::Release);
         let mut why = self.why.take();
         if why.is_none() && !self.leaving.has_begun() {
             why = Some("the server closed the connection".to_owned());
         }
-        // If the main thread has gone, nobody wants to know.
+        // Fails if the main thread has already ended.
         let _ = self.events.send(Event::Closed { why });
         Ok(())
     }
 }
 
-/// A sign of life well before the server would miss it; and a server that misses three heartbeats is gone.
+/// Returns idle timeouts for this client. It sends a ping after half the server's idle timeout, and
+/// gives up on a server that misses three heartbeats.
 fn timeouts(heartbeat_ms: u64, idle_ms: u64) -> IdleTimeouts {
     let heartbeat = Duration::from_millis(heartbeat_ms);
     IdleTimeouts::new().writer(Duration::from_millis(idle_ms) / 2).reader(heartbeat.saturating_mul(3))
 }
 
-/// Prints a line; others' words must not move our cursor or change our colours.
+/// Prints a line without control characters, so that others cannot move the cursor or change
+/// colours.
 fn print(line: &str) {
     let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     say!("{shown}");
@@ -252,7 +263,7 @@ fn time_of_day(unix_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Reads what is typed until it ends; the error that ended it, if one did.
+/// Reads and sends input lines until the input ends. Returns an error if reading failed.
 fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room: String) -> Result {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -275,7 +286,7 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
                 Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
             }
             _ if command.starts_with('/') => {
-                print("! there are /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit");
+                print("! commands: /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit");
                 continue;
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
@@ -285,15 +296,16 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             if is_lookup {
                 leaving.looked_up();
             }
-            print("! this was not sent");
+            print("! not sent");
         }
     }
     Ok(())
 }
 
-/// Asks one last question: its answer comes after the answers to all that was sent before, but for lookups.
+/// Sends a last ping. Its pong follows the answers to all earlier requests except lookups.
 fn say_goodbye(channel: &Channel<Request>, leaving: &Leaving) {
-    // Counted first: the pong to one that was sent to be heard of may come in between, and is not the answer to this one.
+    // Count the ping before setting the flag: otherwise the pong to an earlier idle ping could be
+    // taken for the last one.
     leaving.pings.fetch_add(1, Ordering::AcqRel);
     leaving.begun.store(true, Ordering::Release);
     let timeout = channel.schedule(FAREWELL, |scope| {
@@ -314,11 +326,11 @@ fn run(options: Options) -> Result<Option<String>> {
 
     let interrupted = events.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Event::Leave))).map_err(Error::other)?;
-    // It may sit in a read when the program ends, so nobody waits for it.
+    // The thread may be blocked in a read when the program ends, so it is not joined.
     let (input, state, room) = (client.clone(), leaving.clone(), options.room);
     std::thread::spawn(move || {
         if let Err(e) = read_input(&input, &state, room) {
-            log::debug!("the input ends: {e}");
+            log::debug!("reading the input failed: {e}");
         }
         let _ = events.send(Event::Leave);
     });
@@ -329,7 +341,7 @@ fn run(options: Options) -> Result<Option<String>> {
                 Some(channel) if leaving.has_begun() => channel.close(),
                 Some(channel) => say_goodbye(&channel, &leaving),
                 None if options.reconnect => break None,
-                // Its last word is on the way.
+                // The connection has closed, and its `Closed` event is in the channel.
                 None => {}
             },
             Ok(Event::Closed { why: Some(why) }) if options.reconnect && !leaving.has_begun() => {
@@ -370,7 +382,7 @@ fn connect(
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
         .on_event(move |event| match event {
             ReconnectEvent::Failed { error, next: Some(delay), .. } => {
-                print(&format!("* {error}; once more in {delay:.1?}"));
+                print(&format!("* {error}; retrying in {delay:.1?}"));
                 ControlFlow::Continue(())
             }
             ReconnectEvent::Lost { .. } if !again || left.has_begun() => ControlFlow::Break(()),

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs every example briefly, and checks what it does.
+# Runs every example briefly and checks its behaviour.
 #
 #   cargo build --release --features json --examples
 #   examples/smoke.sh target/release/examples
 #
-# Takes about a minute; every port is a free one. The exit status is 0 if all is as it should be.
+# Takes about a minute and uses free ports. The exit status is 0 if all checks pass.
 #
-# Nothing here goes by how fast the machine is: what is checked has been waited for, or comes in an order that both ends
-# keep. Times are of two kinds: $patience is how long something that never comes is waited for, and those given to the
-# programs decide how long a check takes.
+# The checks do not depend on the speed of the machine. They wait for the expected output, or rely
+# on an order that both sides guarantee. There are two kinds of times: $patience is the time limit
+# of a wait that fails, and the times passed to the programs determine the duration of a check.
 
 set -uo pipefail
 
@@ -33,13 +33,13 @@ fail() {
     failures=$((failures + 1))
 }
 
-# expect NAME FILE PATTERN: the file has a line that matches.
+# expect NAME FILE PATTERN: checks that a line of the file matches.
 expect() {
     if grep -Eq -- "$3" "$2"; then pass "$1"; else fail "$1: nothing matches $3" "$2"; fi
 }
 
-# await FILE PATTERN...: waits until for each pattern the file has a line that matches. What is left in it of an earlier program has
-# to be gone before the one in question is started in the background.
+# await FILE PATTERN...: waits until each pattern matches a line of the file. The file must not
+# contain output of an earlier program.
 await() {
     local file=$1 pattern end=$((SECONDS + patience))
     shift
@@ -51,9 +51,9 @@ await() {
     done
 }
 
-# start NAME ARGUMENTS...: starts a server; sets $server and $port.
+# start NAME ARGUMENTS...: starts a server and sets $server and $port.
 start() {
-    # What an earlier one has said must not be taken for its word.
+    # Remove the output of an earlier server, which also contains an address.
     rm -f "$work/$1.out"
     "$bin/$1" "${@:2}" >"$work/$1.out" 2>"$work/$1.err" &
     server=$!
@@ -64,7 +64,8 @@ start() {
     exit 1
 }
 
-# ended PROCESS: waits until it has ended; its exit status, which is 137 if it had to be killed.
+# ended PROCESS: waits until the process has ended and returns its exit status; 137 if it was
+# killed.
 ended() {
     local end=$((SECONDS + patience))
     while kill -0 "$1" 2>/dev/null; do
@@ -74,7 +75,7 @@ ended() {
     wait "$1"
 }
 
-# stop NAME: one Ctrl-C has to end it, in good order.
+# stop NAME: checks that the server exits with status 0 after one Ctrl-C.
 stop() {
     local code
     kill -INT "$server"
@@ -84,7 +85,7 @@ stop() {
     server=
 }
 
-# talk: standard input to the server, its answers to standard output, until it closes.
+# talk: sends standard input to the server and prints its answers until it closes the connection.
 talk() {
     exec 3<>"/dev/tcp/127.0.0.1/$port" || return
     cat >&3
@@ -92,8 +93,8 @@ talk() {
     exec 3>&-
 }
 
-# ask FILE PATTERN...: standard input to the server, its answers to the file, until there is one that matches for each pattern.
-# The connection is left open, as number 3.
+# ask FILE PATTERN...: sends standard input to the server and writes its answers to the file, until
+# each pattern matches an answer. Leaves the connection open as descriptor 3.
 ask() {
     : >"$1"
     exec 3<>"/dev/tcp/127.0.0.1/$port" || return
@@ -105,10 +106,10 @@ ask() {
     wait "$answers" 2>/dev/null
 }
 
-# ask_unix SOCKET FILE PATTERN...: the same over a Unix socket; the connection is closed.
+# ask_unix SOCKET FILE PATTERN...: like ask, but over a Unix socket, and closes the connection.
 ask_unix() {
     : >"$2"
-    # Its input stays open: at the end of that it may not wait for the answer.
+    # Keep the input of nc open: at the end of its input it may not wait for the answer.
     exec 7> >(exec nc -U "$1" >"$2")
     local answers=$!
     cat >&7
@@ -133,22 +134,22 @@ check_echo() {
     stop echo_server
 
     start echo_server --listen 127.0.0.1:0 --threads 1 --frames --idle-timeout 200ms
-    # Two frames; of a third one only the beginning, which must not come back. Who was closed before it has said anything,
-    # because it was too slow itself, says it once more.
+    # Two frames, and the start of a third, which must not be sent back. Retry if the server closed
+    # the connection as idle before this script has sent anything.
     for _ in $(seq 20); do
         printf '\0\0\0\2hi\0\0\0\1!\0\0\0\5hel' 2>/dev/null | talk >"$work/frames" 2>/dev/null
         [ -s "$work/frames" ] && break
     done
     if printf '\0\0\0\2hi\0\0\0\1!' | cmp -s - "$work/frames"; then
-        pass "echo_server --frames sends back whole frames, and closes who is idle"
+        pass "echo_server --frames sends back complete frames, and closes idle connections"
     else
         fail "echo_server --frames" "$work/frames"
     fi
     stop echo_server
 
-    # Not through a pipe: who has found it does not read the rest, which nc would end with.
+    # Not through a pipe: grep stops reading at the first match, and nc would fail with SIGPIPE.
     if ! grep -q -- '-U' <<<"$(nc -h 2>&1)"; then
-        echo "skip  echo_server --unix: there is no nc that knows Unix sockets"
+        echo "skip  echo_server --unix: nc does not support Unix sockets"
         return
     fi
     rm -f "$work/echo_server.out"
@@ -160,14 +161,14 @@ check_echo() {
     kill -KILL "$server"
     wait "$server" 2>/dev/null
     rm -f "$work/echo_server.out"
-    if [ -S "$work/socket" ]; then pass "a server that is killed leaves its socket"; else fail "the socket is gone"; fi
+    if [ -S "$work/socket" ]; then pass "a server that is killed leaves its socket"; else fail "a killed server removed its socket"; fi
     "$bin/echo_server" --unix "$work/socket" --threads 1 >"$work/echo_server.out" 2>"$work/echo_server.err" &
     server=$!
     await "$work/echo_server.out" '^listening on unix:'
     ask_unix "$work/socket" "$work/echo" '^again$' <<<again
-    expect "echo_server --unix takes the place of one that was killed" "$work/echo" '^again$'
+    expect "echo_server --unix replaces the socket of a killed server" "$work/echo" '^again$'
     stop echo_server
-    if [ -e "$work/socket" ]; then fail "the socket is left"; else pass "echo_server removes its socket"; fi
+    if [ -e "$work/socket" ]; then fail "echo_server left its socket"; else pass "echo_server removes its socket"; fi
 }
 
 check_udp_echo() {
@@ -177,19 +178,21 @@ check_udp_echo() {
     timeout $patience head -n 1 <&3 >"$work/udp"
     exec 3>&-
     expect "udp_echo sends back" "$work/udp" '^hello$'
-    # A datagram from its own port number, as another server of this kind or a forger would send it.
+    # A datagram from the server's own port number, as sent by another such server or with a forged
+    # source.
     printf 'loop\n' | timeout $patience nc -u -w 1 -s 127.0.0.2 -p "$port" 127.0.0.1 "$port" >"$work/udp"
     if [ -s "$work/udp" ]; then fail "udp_echo answers itself" "$work/udp"; else pass "udp_echo does not answer itself"; fi
     stop udp_echo
     expect "udp_echo counts" "$work/udp_echo.out" '^received 2, sent 1$'
 }
 
-# Programs whose output nobody reads: a pipe that is full, or whose reader has gone. They work, and stop in good order.
+# Programs whose output is not read, because the pipe is full or its reader has gone. They must work
+# and stop cleanly.
 check_unread() {
     local out=$work/unread fate code
     for fate in full gone; do
         mkfifo "$work/pipe"
-        # Log lines and statistics fill a pipe of 64 KiB before long.
+        # Log lines and statistics soon fill a pipe of 64 KiB.
         RUST_LOG=trace "$bin/im_server" --listen 127.0.0.1:0 --threads 2 --stats 1ms >"$work/pipe" 2>"$work/pipe" &
         server=$!
         exec 6<"$work/pipe"
@@ -199,7 +202,7 @@ check_unread() {
         done
         [ $fate = gone ] && exec 6<&-
         : >"$out"
-        # Long enough for the pipe to fill: a thousand answers, each of them with log lines.
+        # Enough requests to fill the pipe, because each causes several log lines.
         { echo '{"type":"login","user":"ann"}'; yes '{"type":"who","room":"x"}' | head -n 150; } >"$work/asked"
         ask "$out" '"type":"members"' <"$work/asked"
         sleep 1
@@ -229,8 +232,8 @@ check_unread() {
     fi
 }
 
-# Attacks on the chat server, in a short form; `attack` without --quick is the real one. Latency bounds are for a machine that
-# has nothing else to do, so only what is lost counts here.
+# Short attacks on the chat server; `attack` without --quick is the full run. The latency bounds
+# need an otherwise idle machine, so this check is about losses only.
 check_attack() {
     if timeout 300 "$bin/attack" --quick --bound 30s >"$work/attacks" 2>"$work/progress"; then
         pass "attack --quick"
@@ -268,19 +271,19 @@ LINES
     expect "im_server: members" "$out" '"type":"members","room":"lobby","users":\["ann"\]'
     expect "im_server: direct" "$out" '"type":"direct","from":"ann","text":"hello","ts":[0-9]{13},"id":1'
     if [ "$(grep -c '"type":"direct"' "$out")" -eq 4 ]; then
-        pass "im_server: direct, three times again"
+        pass "im_server: direct, sent again three times"
     else
-        fail "im_server: direct, three times again" "$out"
+        fail "im_server: direct, sent again three times" "$out"
     fi
-    expect "im_server: undelivered, nobody there" "$out" '"code":"undelivered",.*"to":"nobody","id":"a"'
+    expect "im_server: undelivered, no such user" "$out" '"code":"undelivered",.*"to":"nobody","id":"a"'
     expect "im_server: undelivered, not acknowledged" "$out" '"code":"undelivered",.*"to":"ann","id":"b"'
     expect "im_server: lookup" "$out" '"type":"profile","user":"ann","online":true,"since":[0-9]{13},"rooms":\["lobby"\],"id":"c"'
-    expect "im_server: lookup, nobody there" "$out" '"type":"profile","user":"zoe","online":false,"rooms":\[\],"id":"d"'
+    expect "im_server: lookup, no such user" "$out" '"type":"profile","user":"zoe","online":false,"rooms":\[\],"id":"d"'
     expect "im_server: too_many_lookups" "$out" '"code":"too_many_lookups",.*"id":"e"'
     if grep -Em 1 '"type":"profile"|"room":"attic"' "$out" | grep -q attic; then
-        pass "im_server: a lookup does not hold up what comes after it"
+        pass "im_server: a lookup does not block later requests"
     else
-        fail "im_server: a lookup holds up what comes after it" "$out"
+        fail "im_server: a lookup blocks later requests" "$out"
     fi
     expect "im_server: ping" "$out" '"type":"ping"'
     expect "im_server: bye idle" "$out" '"type":"bye","reason":"idle"'
@@ -290,19 +293,19 @@ LINES
 
     stop im_server
 
-    # Somebody is there when it stops, and not idle before that.
+    # Stop the server while a client is connected, before its idle timeout.
     start im_server --listen 127.0.0.1:0 --threads 2 --drain 200ms
     : >"$out"
     { await "$out" '"type":"welcome"'; kill -INT "$server"; } &
     talk >"$out" <<<'{"type":"login","user":"bob"}'
     expect "im_server: bye shutdown" "$out" '"type":"bye","reason":"shutdown"'
     wait $!
-    ended "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
+    ended "$server" || fail "im_server stops with a client connected: exit status $?" "$work/im_server.err"
     expect "im_server: report" "$work/im_server.out" '^took .*channels: 1, of them graceful 1, incomplete 0, forced 0'
     server=
 
-    # One thread, and a queue for one more: of so many at once some are too many, if the loop is not slower with each than the
-    # thread is.
+    # One thread, and a queue for one more lookup. Some of these lookups are refused, unless the
+    # loop is slower than the thread.
     start im_server --listen 127.0.0.1:0 --threads 1 --lookup-time 100ms --lookup-threads 1 --lookup-queue 1 \
         --max-lookups 100 --max-per-ip 2 --unix "$work/im.socket"
     {
@@ -311,25 +314,25 @@ LINES
     } >"$work/lookups"
     ask "$out" '"code":"busy",.*"id":[0-9]' '"type":"profile",.*"id":1[^0-9]' <"$work/lookups"
     expect "im_server: busy" "$out" '"code":"busy",.*"id":[0-9]'
-    expect "im_server: a lookup that is taken is answered" "$out" '"type":"profile",.*"id":1[^0-9]'
+    expect "im_server: an accepted lookup is answered" "$out" '"type":"profile",.*"id":1[^0-9]'
 
-    # That one is the first of its address.
+    # The connection left open by `ask` is the first from this address; this is the second.
     exec 5<>"/dev/tcp/127.0.0.1/$port"
     printf '{"type":"ping"}\n' >&5
     timeout $patience head -n 1 <&5 >"$out"
-    # One that is closed before it has said anything may find that already when it writes.
+    # The server closes the third connection, and the write may already fail.
     (printf '{"type":"ping"}\n' 2>/dev/null | talk >>"$out" 2>/dev/null)
-    # The first one is there still.
+    # The first connection is still open.
     printf '{"type":"ping"}\n' >&3
     timeout $patience sed -u '/pong/q' <&3 >>"$out"
     if [ "$(grep -c pong "$out")" -eq 2 ]; then pass "im_server --max-per-ip"; else fail "im_server --max-per-ip" "$out"; fi
     await "$work/im_server.out" '^listening on unix:'
     expect "im_server --unix" "$work/im_server.out" "^listening on unix:$work/im.socket\$"
     timeout $patience "$bin/im_client" --connect "unix:$work/im.socket" --user cy >"$out" 2>&1 </dev/null
-    expect "im_client: joins over a Unix socket, where nobody is counted" "$out" '^\* cy joined lobby$'
+    expect "im_client: joins over a Unix socket, without a limit per address" "$out" '^\* cy joined lobby$'
     exec 3>&- 5>&-
     stop im_server
-    if [ -e "$work/im.socket" ]; then fail "the socket is left"; else pass "im_server removes its socket"; fi
+    if [ -e "$work/im.socket" ]; then fail "im_server left its socket"; else pass "im_server removes its socket"; fi
 }
 
 check_im_client() {
@@ -345,8 +348,8 @@ check_im_client() {
 
     printf '/whois cy\n/whois zoe\n' |
         timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --user cy >"$out" 2>&1
-    expect "im_client: /whois" "$out" '^\* cy is here since [0-9:]{8}, in lobby$'
-    expect "im_client: /whois, nobody there" "$out" '^\* nobody is called zoe$'
+    expect "im_client: /whois" "$out" '^\* cy has been online since [0-9:]{8}, in lobby$'
+    expect "im_client: /whois, no such user" "$out" '^\* no user is called zoe$'
 
     mkfifo "$work/typed"
     : >"$out"
@@ -355,12 +358,12 @@ check_im_client() {
     exec 4>"$work/typed"
     await "$out" 'bob joined lobby'
     printf '/direct bob psst\n/direct zoe psst\n' >&4
-    await "$out" 'bob has got it' 'nobody is called zoe'
+    await "$out" 'bob has received it' 'no user is called zoe'
     kill -INT $client
     if ended $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
     expect "im_client: shows a direct message" "$out" '^[0-9:]{8} bob, to you: psst$'
-    expect "im_client: delivered" "$out" '^\* bob has got it$'
-    expect "im_client: undelivered" "$out" '^! nobody is called zoe$'
+    expect "im_client: delivered" "$out" '^\* bob has received it$'
+    expect "im_client: undelivered" "$out" '^! no user is called zoe$'
 
     : >"$out"
     "$bin/im_client" --connect "127.0.0.1:$port" --user cy <"$work/typed" >"$out" 2>&1 &
@@ -368,7 +371,7 @@ check_im_client() {
     await "$out" 'cy joined lobby'
     stop im_server
     ended $client && fail "im_client: the server stops" "$out"
-    expect "im_client: says why the server closes" "$out" 'goodbye: it is shutting down'
+    expect "im_client: shows the reason of the server" "$out" 'the server closed the connection: it is shutting down'
     exec 4>&-
 }
 
@@ -382,11 +385,11 @@ check_im_bots() {
         fail "im_bots: exit status $?" "$work/table" "$work/progress"
     fi
     expect "im_bots: all logged in" "$work/table" '^logged in +200$'
-    expect "im_bots: the silent dropped" "$work/table" '^silent, dropped +4$'
+    expect "im_bots: silent clients dropped" "$work/table" '^silent, dropped +4$'
     expect "im_bots: direct messages delivered" "$work/table" '^direct, delivered +[1-9]'
     expect "im_bots: direct messages undelivered" "$work/table" '^direct, undelivered +[1-9]'
     expect "im_bots: direct messages sent again" "$work/table" '^direct, resent +[1-9]'
-    expect "im_bots: no direct message is left" "$work/table" '^direct, under way +0$'
+    expect "im_bots: no direct message in flight" "$work/table" '^direct, in flight +0$'
     expect "im_bots: pings answered" "$work/table" '^pings answered +[1-9]'
 
     : >"$work/progress"
@@ -398,7 +401,7 @@ check_im_bots() {
     expect "im_bots: a table after Ctrl-C" "$work/table" '^lost +0$'
     stop im_server
 
-    # On a Unix socket, because the kernel keeps much less there for a client that does not read.
+    # On a Unix socket, because its kernel buffers are much smaller than those of TCP.
     local policy
     for policy in close drop; do
         start im_server --listen 127.0.0.1:0 --unix "$work/im.socket" --threads 2 --slow-consumer $policy \
@@ -409,10 +412,10 @@ check_im_bots() {
         else
             fail "im_bots --slow, --slow-consumer $policy: exit status $?" "$work/table" "$work/progress"
         fi
-        expect "im_bots: nobody else loses anything" "$work/table" '^lost +0$'
+        expect "im_bots: other clients lose no messages" "$work/table" '^lost +0$'
         case $policy in
-            close) expect "im_bots: the slow are closed" "$work/table" '^slow, closed +2  \(2 with a goodbye\)$' ;;
-            drop) expect "im_bots: the slow are told" "$work/table" '^slow, told +2  \(of [1-9][0-9]* lines missed\)$' ;;
+            close) expect "im_bots: slow clients are closed" "$work/table" '^slow, closed +2  \(2 with a goodbye\)$' ;;
+            drop) expect "im_bots: slow clients are notified" "$work/table" '^slow, notified +2  \(of [1-9][0-9]* lines missed\)$' ;;
         esac
         stop im_server
     done
@@ -427,14 +430,14 @@ check_bench_server() {
 }
 
 check_timer_demo() {
-    # Delays so long that there is something to stop, however late that is.
+    # The delays are long enough that some timeouts are pending when the timer is stopped.
     if timeout $patience "$bin/timer_demo" --timeouts 2000 --run 1500ms --tick 5ms --max-delay 20s >"$work/timer" 2>&1; then
         pass "timer_demo"
     else
         fail "timer_demo: exit status $?" "$work/timer"
     fi
     expect "timer_demo: a line per second" "$work/timer" '^ +[0-9]+s  pending [0-9]+  fired [1-9]'
-    expect "timer_demo: what stop answers" "$work/timer" '^returned by stop +[1-9]'
+    expect "timer_demo: timeouts returned by stop" "$work/timer" '^returned by stop +[1-9]'
     expect "timer_demo: none early" "$work/timer" '^early +0$'
 
     : >"$work/timer"

@@ -1,14 +1,15 @@
-//! A picture of a timing wheel that turns: thousands of timeouts added, cancelled and run, and how late they run.
+//! A timing wheel drawn on the terminal. Thousands of timeouts are added, cancelled and run, and
+//! their lateness is measured.
 //!
 //! ```text
 //! cargo run --release --example timer_demo
 //! cargo run --release --example timer_demo -- --timeouts 1000000 --tick 1ms --slots 4096 --max-delay 30s
 //! ```
 //!
-//! On a terminal the picture is drawn anew twenty times a second; elsewhere a line is printed every second. So many
-//! timeouts as `--timeouts` says are kept pending: what has run or was cancelled is replaced. In the end, after `--run`
-//! or at Ctrl-C, the timer is stopped, and what became of all timeouts is printed. The exit status is 0 if each is
-//! accounted for and none ran early.
+//! On a terminal the picture is redrawn twenty times per second; elsewhere a line is printed every
+//! second. `--timeouts` timeouts are kept pending: each one that has run or was cancelled is
+//! replaced. After `--run` or on Ctrl-C the timer is stopped and a summary of all timeouts is
+//! printed. The exit status is 0 if every timeout is accounted for and none ran early.
 
 #[path = "support/output.rs"]
 mod output;
@@ -32,57 +33,61 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time between two pictures.
+/// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(50);
-/// The time between two lines where there is no terminal.
+/// Time between two lines when standard output is not a terminal.
 const LINE: Duration = Duration::from_secs(1);
-/// The latest that is told apart: an hour, in microseconds.
+/// Highest lateness that the histogram records: one hour, in microseconds.
 const LATEST: u64 = 3_600_000_000;
-/// The picture's width, in columns.
+/// Width of the picture in columns.
 const WIDTH: usize = 64;
-/// How full a column is.
+/// Characters for the fill level of a column, from empty to full.
 const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A picture of a timing wheel that turns.
+/// Draws a timing wheel while it runs thousands of timeouts.
 #[derive(Parser)]
 struct Options {
-    /// Number of timeouts that are kept pending.
+    /// Number of timeouts to keep pending.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     timeouts: u32,
-    /// Length of a tick; 1ms at least.
+    /// Length of a tick; at least 1ms.
     #[arg(long, default_value = "20ms", value_parser = humantime::parse_duration)]
     tick: Duration,
     /// Number of slots, up to 65536; rounded up to a power of two.
     #[arg(long, default_value_t = 64)]
     slots: usize,
-    /// The longest delay; each timeout has another one, up to this.
+    /// Maximum delay; each timeout has a random delay up to this.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     max_delay: Duration,
-    /// Share of timeouts that are cancelled before they are due.
+    /// Percentage of timeouts that are cancelled before their deadline.
     #[arg(long, default_value = "30%", value_parser = share)]
     cancel: f64,
-    /// How long it runs; 0s: until Ctrl-C.
+    /// Run time; 0s runs until Ctrl-C.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     run: Duration,
 }
 
-/// Reads "30%".
+/// Parses a percentage such as "30%".
 fn share(text: &str) -> Result<f64, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|e| e.to_string())?;
-    if (0.0..=100.0).contains(&percent) { Ok(percent / 100.0) } else { Err("0% to 100% is possible".into()) }
+    if (0.0..=100.0).contains(&percent) {
+        Ok(percent / 100.0)
+    } else {
+        Err("expected a percentage from 0% to 100%".into())
+    }
 }
 
-/// What tasks write down, on the timer's thread.
+/// Counters that the tasks update on the timer's thread.
 struct Tally {
     fired: AtomicU64,
     early: AtomicU64,
-    /// In microseconds.
+    /// Lateness in microseconds.
     lateness: Mutex<Histogram<u64>>,
-    /// Timeouts that are pending in each slot, of this revolution or a later one.
+    /// Number of pending timeouts in each slot, for all revolutions.
     slots: Vec<AtomicU64>,
 }
 
-/// A timeout that is to be cancelled.
+/// A timeout that will be cancelled at `at`.
 struct Doomed {
     at: Instant,
     slot: usize,
@@ -149,7 +154,7 @@ impl Demo {
         Ok(Demo { options, timer, tally, doomed: Vec::new(), added: 0, cancelled: 0, started })
     }
 
-    /// The slot in which the wheel's hand is so long after the start.
+    /// Returns the slot that the wheel reaches `since_start` after it was started.
     fn slot(&self, since_start: Duration) -> usize {
         let tick = since_start.as_nanos().div_ceil(self.timer.tick().as_nanos());
         (tick % self.timer.slots() as u128) as usize
@@ -178,7 +183,7 @@ impl Demo {
         let now = Instant::now();
         let due = self.doomed.extract_if(.., |doomed| doomed.at <= now);
         for Doomed { slot, timeout, .. } in due {
-            // One that is due before the next picture may have run.
+            // A timeout that expired since the last picture may already have run.
             if timeout.cancel() {
                 self.cancelled += 1;
                 self.tally.slots[slot].fetch_sub(1, Ordering::Relaxed);
@@ -192,7 +197,8 @@ impl Demo {
         format!("pending {pending}  fired {fired}  cancelled {cancelled}  lateness {}", self.tally.lateness())
     }
 
-    /// Stops the timer, and prints what became of all; whether that is as it should be.
+    /// Stops the timer and prints the summary. Returns whether every timeout is accounted for and
+    /// none ran early.
     fn finish(self) -> Result<bool> {
         let returned = self.timer.stop()?.len() as u64;
         let [fired, early] = [&self.tally.fired, &self.tally.early].map(|n| n.load(Ordering::Relaxed));
@@ -204,7 +210,7 @@ impl Demo {
         say!("lateness          {}", self.tally.lateness());
         let accounted = fired + self.cancelled + returned == self.added;
         if !accounted {
-            say!("NOT ALL ARE ACCOUNTED FOR");
+            say!("SOME TIMEOUTS ARE NOT ACCOUNTED FOR");
         }
         Ok(accounted && early == 0)
     }
@@ -238,10 +244,10 @@ impl fmt::Display for Millis {
     }
 }
 
-/// What is on the terminal; takes itself off when it is dropped.
+/// The picture on the terminal. Dropping it shows the cursor again.
 #[derive(Default)]
 struct Picture {
-    /// Lines that are to be drawn over.
+    /// Number of lines to overwrite.
     lines: usize,
 }
 
@@ -256,7 +262,7 @@ impl Picture {
         };
         let counts: Vec<u64> = (0..width).map(column).collect();
         let fullest = counts.iter().copied().max().unwrap_or(0).max(1);
-        // One that is not empty can be seen.
+        // Round up, so that a slot that is not empty is visible.
         let bar = |count: &u64| LEVELS[(count * (LEVELS.len() as u64 - 1)).div_ceil(fullest) as usize];
         let bars: String = counts.iter().map(bar).collect();
         let hand = demo.slot(elapsed);
@@ -272,7 +278,7 @@ impl Picture {
             format!("        cancelled {}", demo.cancelled),
             format!("        lateness  {}", demo.tally.lateness()),
         ];
-        // Up to where it began, and away with what is there; without the cursor.
+        // Hide the cursor, move up to the first line of the last picture, and clear it.
         let mut text = String::from("\x1b[?25l\r");
         if self.lines > 0 {
             text += &format!("\x1b[{}A\x1b[J", self.lines);
@@ -286,7 +292,7 @@ impl Picture {
 }
 
 impl Drop for Picture {
-    /// Gives the cursor back; the last picture stays.
+    /// Shows the cursor again; the last picture stays.
     fn drop(&mut self) {
         let _ = output::stdout().write_all(b"\x1b[?25h");
     }

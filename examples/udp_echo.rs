@@ -1,20 +1,20 @@
-//! An echo server over UDP: each datagram is sent back to whom it came from.
+//! An echo server over UDP: sends each datagram back to its sender.
 //!
 //! ```text
 //! cargo run --release --example udp_echo
-//! nc -u 127.0.0.1 7000         # what is typed comes back
+//! nc -u 127.0.0.1 7000         # each line typed is echoed
 //! ```
 //!
-//! With `--join` it also hears a multicast group. It prints where it listens; Ctrl-C ends it, and it says how many
-//! datagrams it has received and sent.
+//! With `--join` it also joins a multicast group. It prints the address it listens on. Ctrl-C stops
+//! it, and it prints the number of datagrams received and sent.
 //!
-//! A sender can forge the source address of a datagram. A server that answers everything can
-//! therefore be turned against others (reflection), and two of them, or one with itself, into a
-//! loop without an end. So this server does not answer datagrams from its own port number, on
-//! whatever host, nor from a port below 1024, where the services live that answer everything (echo,
-//! chargen, DNS, NTP). It answers each address at most `--rate` times per second. Its answers are
-//! never longer than the question, so it does not amplify. Do not offer such a service to the
-//! Internet.
+//! A sender can forge the source address of a datagram. A server that answers every datagram can
+//! therefore be used to attack others (reflection). Two such servers, or one server and itself, can
+//! be made to answer each other endlessly. This server therefore does not answer a datagram from
+//! its own port number, on any host. It does not answer ports below 1024 either: services that
+//! answer everything (echo, chargen, DNS, NTP) use those ports. It answers each address at most
+//! `--rate` times per second. An answer is never longer than the request, so the server does not
+//! amplify. Do not expose such a service to the Internet.
 
 #[path = "support/output.rs"]
 mod output;
@@ -35,30 +35,31 @@ use std::{
 };
 use token_bucket::TokenBucket;
 
-/// Sends back what comes.
+/// Sends each datagram back to its sender.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:7000")]
     listen: SocketAddr,
-    /// A multicast group to hear; listen on 0.0.0.0 or [::] then.
+    /// Multicast group to join; requires listening on 0.0.0.0 or [::].
     #[arg(long)]
     join: Option<IpAddr>,
-    /// Bytes that the kernel keeps until they are read; 0: as many as it likes.
+    /// Size of the kernel's receive buffer in bytes; 0 keeps the system default.
     #[arg(long, default_value_t = 0)]
     receive_buffer: usize,
-    /// Answers per second to one address; twice as many at once. 0: any number.
+    /// Maximum answers per second to one address, with bursts of twice as many; 0 disables the
+    /// limit.
     #[arg(long, default_value_t = 10_000)]
     rate: u32,
 }
 
-/// Number of token buckets that the addresses share.
+/// Number of token buckets, shared by all addresses.
 const BUCKETS: usize = 1024;
-/// Ports below are those of the system's services.
+/// Lower ports belong to system services.
 const FIRST_USER_PORT: u16 = 1024;
 
 struct Echo {
-    /// One for all addresses with the same hash, which bounds the memory. The hash is keyed.
+    /// Addresses with the same hash share a bucket, which bounds the memory. The hash is keyed.
     buckets: Box<[TokenBucket]>,
     hasher: RandomState,
 }
@@ -69,7 +70,7 @@ impl Echo {
         Echo { buckets: vec![bucket; BUCKETS].into(), hasher: RandomState::new() }
     }
 
-    /// Whether a datagram from there is answered.
+    /// Returns whether a datagram from `from` is answered.
     fn answers(&mut self, from: SocketAddr, local: Option<SocketAddr>, now: Instant) -> bool {
         let own_port = local.is_some_and(|local| local.port() == from.port());
         if own_port || from.port() < FIRST_USER_PORT {
@@ -85,7 +86,8 @@ impl DatagramHandler for Echo {
         if !self.answers(from, ctx.local_address(), ctx.now()) {
             return Ok(());
         }
-        // If it cannot be sent, `error` is told, and the next one is another matter.
+        // If sending fails later, `error` is called and the server continues with the next
+        // datagram.
         ctx.send_to(datagram, from)?;
         Ok(())
     }
@@ -109,7 +111,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result {
     let (stop, stopped) = mpsc::channel();
-    // Before it says where it listens, for then it may be stopped. Nobody listens to a second Ctrl-C, and that is no error.
+    // Install the handler before the address is printed, because a script may then send the signal
+    // immediately. A second Ctrl-C finds no receiver, which is not an error.
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(1).name("udp").build()?;
     let rate = options.rate;

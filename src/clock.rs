@@ -1,10 +1,10 @@
 //! Sources of time.
 //!
 //! Each event loop group has one [`Clock`], real or manual, and its loops read no other. Inside a
-//! loop an instant is a `u64` of nanoseconds since the loop's origin. [`TimeSource`] makes it, and
-//! the number is passed down. It never goes back, whatever the clock does, and it never passes
-//! [`END_OF_TIME`], 584 years after the origin. A saturated deadline is later than that, so it is
-//! never due. A manual clock that is advanced by `Duration::MAX` leaves loops asleep.
+//! loop an instant is a `u64` of nanoseconds since the loop's origin. A [`TimeSource`] produces it,
+//! and it is passed down as an argument. It never decreases, regardless of the clock, and never
+//! exceeds [`END_OF_TIME`], 584 years after the origin. A saturated deadline is later than that, so
+//! it is never due. A manual clock that is advanced by `Duration::MAX` leaves loops asleep.
 //!
 //! Loops on a manual clock sleep until they are woken, and the clock wakes them when it is
 //! advanced. The system's poll sleeps by the monotonic clock. A clock that may get ahead of it
@@ -13,10 +13,14 @@
 //! The heap is exact. mio sleeps in whole milliseconds, rounded up, so a timer on an idle loop is
 //! up to a millisecond late and never early. The wheel rounds up to its tick.
 //!
-//! Some times are real whatever clock the loops have: how long a thread of the program waits
-//! (`Completion::wait_timeout`, `EventLoop::execute_timeout`, the limit of
-//! `ManualEventLoop::run_once`), how long an idle worker is kept, the watchdog, and the limit of
-//! log lines outside of loops ([`process_time`]). clippy.toml refuses other uses.
+//! Some durations are always real time, regardless of the loop's clock:
+//!
+//! - timeouts of blocked program threads (`Completion::wait_timeout`, `EventLoop::execute_timeout`,
+//!   the limit of `ManualEventLoop::run_once`),
+//! - the `keep_alive` of workers, and the watchdog,
+//! - the rate limit of log lines outside of loops ([`process_time`]).
+//!
+//! clippy.toml forbids other uses.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
@@ -33,34 +37,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The last time that a loop reaches, 584 years after its origin. A later deadline, such as
-/// `u64::MAX`, never comes.
+/// The largest time of a loop, 584 years after its origin. A later deadline, such as `u64::MAX`, is
+/// never reached.
 ///
 /// `WakeUp` represents a sleep without a deadline by `u64::MAX - 1`, so a timer at the end of time
 /// must be earlier.
 pub(crate) const END_OF_TIME: u64 = u64::MAX - 2;
 
-/// A source of monotonic time; callable from any thread.
+/// A source of monotonic time. Callable from any thread.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 
-    /// Whether this time passes by itself, so that a loop may sleep until a deadline. Where it does not, loops
-    /// sleep until they are woken ([`Clock::on_advance`]).
+    /// Returns whether time passes by itself, so that loops can sleep until a deadline. Otherwise
+    /// loops sleep until they are woken (see [`Clock::on_advance`]). The default is `true`.
     fn is_real_time(&self) -> bool {
         true
     }
 
-    /// Has `wake` called whenever the time was moved by hand; a clock of real time never calls it.
+    /// Registers a function to call whenever the time is advanced manually. Real clocks never
+    /// call it.
     fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
         drop(wake);
     }
 
-    /// The longest that a loop may sleep towards a deadline without looking at this clock; at least a millisecond.
+    /// Returns the longest time that a loop may sleep towards a deadline without reading this
+    /// clock. At least one millisecond.
     ///
-    /// For clocks that may get ahead of the one by which the system's poll sleeps, like one that goes on while the
-    /// machine is suspended. None, which is the default: until the deadline. A loop that has no deadline sleeps
-    /// until something happens in either case.
+    /// Override this for a clock that may get ahead of the one used by the system's poll. An
+    /// example is a clock that continues while the machine is suspended. The default is `None`:
+    /// loops sleep until the deadline. A loop without a deadline sleeps until the next event in
+    /// either case.
     fn longest_sleep(&self) -> Option<Duration> {
         None
     }
@@ -68,9 +75,9 @@ pub trait Clock: Send + Sync + fmt::Debug {
 
 /// The operating system's monotonic clock.
 ///
-/// While the machine is suspended it stands still on Linux (`CLOCK_MONOTONIC`) and macOS, so no timeout counts that
-/// time; on Windows it goes on. On Linux and Android `BootClock` is the one that goes on, and tells what that means
-/// for timeouts.
+/// On Linux (`CLOCK_MONOTONIC`) and macOS it stops while the machine is suspended, so timeouts do
+/// not count that time. On Windows it continues. On Linux and Android, `BootClock` continues; its
+/// documentation compares the effects on timeouts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -81,8 +88,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to; clones share one time. Event loops that run on it wake up when it
-/// moves.
+/// A clock that moves only when it is advanced, for tests.
+///
+/// Clones share one time. Event loops that run on the clock wake up when it moves.
 ///
 /// ```
 /// use netwheel::testing::ManualClock;
@@ -107,14 +115,15 @@ struct Shared {
 }
 
 impl ManualClock {
-    /// A clock that stands still.
-    #[expect(clippy::new_without_default, reason = "two clocks made by default would silently not agree")]
+    /// Creates a clock that stands still.
+    #[expect(clippy::new_without_default, reason = "two default clocks would silently disagree")]
     pub fn new() -> Self {
         ManualClock { origin: Instant::now(), shared: Arc::default() }
     }
 
-    /// Advances the time; saturates at 584 years. At that end of time loops still handle I/O and
-    /// tasks. Timers that are due by then run; later deadlines never come.
+    /// Advances the time and wakes the loops. Saturates at 584 years. At that time, loops still
+    /// handle I/O and tasks. Timers that are due by then run, and later deadlines are never
+    /// reached.
     pub fn advance(&self, by: Duration) {
         let by = nanos(by);
         let add = |offset: u64| Some(offset.saturating_add(by));
@@ -124,7 +133,7 @@ impl ManualClock {
         }
     }
 
-    /// How far the clock was moved since it was made.
+    /// Returns how far the clock was advanced since it was created.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.shared.offset.load(Ordering::SeqCst))
     }
@@ -151,7 +160,7 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-/// A clock with an origin: turns instants into nanoseconds since then.
+/// A clock with an origin. Converts instants to nanoseconds since the origin.
 #[derive(Debug, Clone)]
 pub(crate) struct TimeSource {
     clock: Arc<dyn Clock>,
@@ -164,26 +173,27 @@ impl TimeSource {
         TimeSource { clock, origin }
     }
 
-    /// Reads the clock: nanoseconds since the origin.
+    /// Reads the clock. Returns nanoseconds since the origin.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         nanos(self.clock.now().saturating_duration_since(self.origin)).min(END_OF_TIME)
     }
 
-    /// A time of this source as an instant; the far future saturates.
+    /// Converts a time of this source to an instant. Falls back to the origin if the instant is out
+    /// of range.
     pub(crate) fn instant(&self, at: u64) -> Instant {
         self.origin.checked_add(Duration::from_nanos(at)).unwrap_or(self.origin)
     }
 }
 
-/// Returns the nanoseconds since the first call. Code outside event loops uses it, because it
-/// cannot use a loop's clock.
+/// Returns the nanoseconds since the first call. For code outside event loops, which cannot use a
+/// loop's clock.
 pub(crate) fn process_time() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     nanos(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
-/// A duration in nanoseconds; 584 years and more become the maximum.
+/// Returns a duration in nanoseconds. Saturates at 584 years.
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

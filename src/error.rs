@@ -65,7 +65,7 @@ pub enum Error {
         /// What it was given to.
         to: &'static str,
     },
-    /// The pipeline for which it was meant has been [replaced](crate::Scope::replace_pipeline) by one of other types.
+    /// The pipeline for which it was meant has been [replaced](crate::Context::replace_pipeline) by one of other types.
     Replaced,
     /// A callback or a task panicked; the text is the panic's message.
     Panicked(String),

@@ -43,6 +43,7 @@
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.
+//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`]) for [`Context::spawn`].
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
@@ -80,6 +81,7 @@ mod worker_pool;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
 mod clock;
 mod error;
+mod executor;
 mod id;
 mod log_throttle;
 mod resource;
@@ -92,7 +94,7 @@ pub use bootstrap::{
 };
 pub use channel::{
     Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, Scope, SharedTraffic, TaskKey,
+    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, SharedTraffic, TaskKey,
     TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -106,14 +108,15 @@ pub use event_loop::{
 };
 #[cfg(unix)]
 pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub use executor::Spawn;
 pub use group::{
     Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
 };
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{Context, Handler, Pipeline, Remote};
+pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, HandlerRef, Pipeline};
 pub use relay::Relay;
-pub use sync::{Completion, Phase};
+pub use sync::{Completer, Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;
 pub use transport::{

@@ -1,10 +1,10 @@
 //! A rate limit for log lines that a peer can cause.
 //!
-//! Always holds: at most [`Topic::burst`] lines of each topic are written per [`INTERVAL`]. Further
-//! lines are counted. The count is logged after the interval: by the loop, which wakes up for it,
-//! by the next line, or when the loop ends. So every suppressed line is reported. Times are in
-//! nanoseconds. Thread-safe; the lock is released before a line is written. A line below the log's
-//! level is neither written nor counted.
+//! Invariants: at most [`Topic::burst`] lines of each topic are written per [`INTERVAL`]. Further
+//! lines are counted. The count is logged after the interval, by the loop, which wakes up for it,
+//! or by the next line. If the loop ends earlier, it logs the count. So every suppressed line is
+//! reported. Times are in nanoseconds. Thread-safe; the lock is released before a line is written.
+//! A line below the log level is neither written nor counted.
 
 use crate::clock::process_time;
 use log::Level;
@@ -16,19 +16,20 @@ use std::{
     time::Duration,
 };
 
-/// The time for which the lines of a topic are counted together.
+/// The interval of the rate limit, in nanoseconds.
 const INTERVAL: u64 = 10 * 1_000_000_000;
 
 /// Default number of lines per topic and interval.
 const BURST: u32 = 10;
 
-/// Topics of the program that have a limit of their own. Further topics share one limit.
+/// The maximum number of program-defined topics with a limit of their own. Further topics share one
+/// limit.
 const MAX_PROGRAM_TOPICS: usize = 64;
 
-/// The due time while nothing is suppressed.
+/// The due time while no lines are suppressed.
 const NEVER: u64 = u64::MAX;
 
-/// A kind of line.
+/// A kind of log line with its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topic {
     name: &'static str,
@@ -41,12 +42,12 @@ impl Topic {
         Topic { name, burst: BURST, of_program: false }
     }
 
-    /// A topic with one line per interval, for a cause that concerns all connections alike.
+    /// Creates a topic with one line per interval, for a cause that affects all connections alike.
     const fn once(name: &'static str) -> Self {
         Topic { name, burst: 1, of_program: false }
     }
 
-    /// A topic of the program's own.
+    /// Creates a program-defined topic.
     pub(crate) const fn of_program(name: &'static str) -> Self {
         Topic { name, burst: BURST, of_program: true }
     }
@@ -61,7 +62,7 @@ pub(crate) const CHANNEL_ERRORS: Topic = Topic::new("errors of channels");
 /// Panics in callbacks, tasks and destructors.
 pub(crate) const PANICS: Topic = Topic::new("panics");
 /// Channels closed because a callback or codec repeats an error endlessly.
-pub(crate) const STUCK: Topic = Topic::new("channels that were stuck");
+pub(crate) const STUCK: Topic = Topic::new("stuck channels");
 /// Peers that read too slowly.
 pub(crate) const SLOW_PEERS: Topic = Topic::new("slow peers");
 /// Connections that ended with unsent bytes, or without lingering.
@@ -71,7 +72,7 @@ pub(crate) const REPLACED: Topic = Topic::new("messages for replaced pipelines")
 /// Broadcasts that failed to encode.
 pub(crate) const BROADCASTS: Topic = Topic::new("broadcasts that could not be encoded");
 /// Connections that were reset before they were accepted.
-pub(crate) const ABORTED: Topic = Topic::new("connections gone before they were accepted");
+pub(crate) const ABORTED: Topic = Topic::new("connections reset before they were accepted");
 /// Accepts that failed.
 pub(crate) const ACCEPT_ERRORS: Topic = Topic::once("failed accepts");
 /// Connections that a filter denies.
@@ -79,7 +80,7 @@ pub(crate) const DENIED: Topic = Topic::once("connections denied by a filter");
 /// Connections beyond a limit.
 pub(crate) const TURNED_AWAY: Topic = Topic::once("connections beyond a limit");
 /// Failures of the program's farewell or hook for a rejected connection.
-pub(crate) const TURNING_AWAY: Topic = Topic::once("hooks for connections that are not let in");
+pub(crate) const TURNING_AWAY: Topic = Topic::once("hooks for rejected connections");
 /// Connections that could not become channels.
 pub(crate) const NOT_OPENED: Topic = Topic::once("connections that could not be opened");
 /// Tasks that returned an error.
@@ -87,7 +88,7 @@ pub(crate) const TASKS_FAILED: Topic = Topic::new("tasks that failed");
 /// Writes to the loop's waker that failed.
 pub(crate) const WAKES_FAILED: Topic = Topic::once("failed wakes");
 
-/// All topics of the program beyond [`MAX_PROGRAM_TOPICS`].
+/// The shared topic of all program-defined topics beyond [`MAX_PROGRAM_TOPICS`].
 const OTHERS: Topic = Topic::new("other topics");
 
 /// The rate limit of one event loop.
@@ -95,7 +96,7 @@ pub(crate) struct LogThrottle {
     /// The loop's name.
     name: String,
     topics: Mutex<Vec<TopicCount>>,
-    /// When the first interval ends in which something was suppressed, or [`NEVER`].
+    /// The end of the first interval with suppressed lines, or [`NEVER`].
     due: AtomicU64,
     suppressed: AtomicU64,
 }
@@ -103,7 +104,7 @@ pub(crate) struct LogThrottle {
 /// The counts of one topic in the current interval.
 struct TopicCount {
     topic: Topic,
-    /// Target and level of the last suppressed line. The report uses them, too.
+    /// The target and level of the last suppressed line, which are also used for the report.
     target: &'static str,
     level: Level,
     began: u64,
@@ -173,7 +174,7 @@ impl LogThrottle {
         (due != NEVER).then_some(due)
     }
 
-    /// Whether [`report`](LogThrottle::report) should be called.
+    /// Returns whether [`report`](LogThrottle::report) should be called.
     #[inline]
     pub(crate) fn is_due(&self, now: u64) -> bool {
         now >= self.due.load(Ordering::Relaxed)
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(written, 60);
         assert_eq!(throttle.suppressed(), 60_000 - 60);
         let written = (0..60_000).filter(|ms| admit(&throttle, DENIED, ms * 1_000_000)).count();
-        assert_eq!(written, 6, "a topic may have a smaller share");
+        assert_eq!(written, 6, "a topic may have a smaller burst");
     }
 
     #[test]
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_due_when_the_interval_is_over_and_only_if_something_was_suppressed() {
+    fn a_report_is_due_after_the_interval_if_lines_were_suppressed() {
         let throttle = LogThrottle::new("loop");
         let admit = |now| (0..11).filter(|_| admit(&throttle, PEER_ERRORS, now)).count();
         assert_eq!((throttle.due(), admit(SECOND)), (None, 10));
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(throttle.due(), Some(11 * SECOND), "not early");
         throttle.report(11 * SECOND);
         assert_eq!(throttle.due(), None);
-        assert_eq!(admit(12 * SECOND), 10, "the next interval has begun with the report");
+        assert_eq!(admit(12 * SECOND), 10, "the report has started the next interval");
         throttle.finish(12 * SECOND);
         assert_eq!((throttle.due(), throttle.suppressed()), (None, 2));
     }
@@ -322,10 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_not_passed() {
+    fn a_due_time_beyond_the_end_of_time_is_never_reached() {
         let throttle = LogThrottle::new("loop");
         while admit(&throttle, PEER_ERRORS, u64::MAX) {}
-        assert_eq!(throttle.due(), None, "that time never comes");
+        assert_eq!(throttle.due(), None, "that time is never reached");
         throttle.report(u64::MAX);
         throttle.finish(u64::MAX);
         assert_eq!(throttle.suppressed(), 1);

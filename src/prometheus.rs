@@ -1,16 +1,18 @@
-//! What loops count, in the text format of Prometheus (OpenMetrics 1.0).
+//! Metrics of loops in the text format of Prometheus (OpenMetrics 1.0).
 //!
-//! Feature `prometheus`. [`encode`] makes the whole text of one group, to be served under `/metrics` with the content
-//! type `application/openmetrics-text; version=1.0.0; charset=utf-8`. A program that has metrics of its own registers a
-//! [`Collector`] with its [`Registry`] instead.
+//! Requires the feature `prometheus`. [`encode`] returns the whole text for one group. Serve it
+//! under `/metrics` with the content type
+//! `application/openmetrics-text; version=1.0.0; charset=utf-8`. A program with metrics of its own
+//! registers a [`Collector`] with its [`Registry`] instead.
 //!
-//! Always holds: every field of [`LoopMetrics`] is exported, under names that begin with `netwheel_`, with the loop's
-//! name as the label `event_loop`; times are in seconds. Runs on whatever thread scrapes, which never holds up a loop.
-//! It owns no metric: the loops do.
+//! Every field of [`LoopMetrics`] is exported, under names that begin with `netwheel_`, with the
+//! loop's name as the label `event_loop`. Times are in seconds. Encoding runs on the calling thread
+//! and never blocks a loop. The loops own the metrics.
 //!
-//! A name is `netwheel_`, the field, and `_total` for counters, with a few exceptions: wakeups and phases are labels
-//! (`cause`, `phase`), and the unit ends the name. `docs/observability.md` lists all names. Histograms have one bucket
-//! for each power of two from 1.024 µs.
+//! A name consists of `netwheel_`, the field, and `_total` for counters. There are two exceptions:
+//! wakeups and phases are labels (`cause`, `phase`), and the unit is a suffix.
+//! `docs/observability.md` lists all names. Histograms have one bucket for each power of two from
+//! 1.024 µs.
 
 use crate::{
     Error, EventLoop, EventLoopGroup, Histogram, LoopMetrics, Result,
@@ -23,9 +25,11 @@ use prometheus_client::{
 };
 use std::{fmt, time::Duration};
 
-/// Reads the metrics of the loops of one or several groups when a [`Registry`] is encoded.
+/// A collector that reads the metrics of the loops of one or more groups when a [`Registry`] is
+/// encoded.
 ///
-/// Register one collector for all groups of a program: the format wants each metric declared once.
+/// Register one collector for all groups of a program, because the format allows only one
+/// declaration of each metric.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, prometheus::Collector};
@@ -37,7 +41,7 @@ use std::{fmt, time::Duration};
 /// registry.register_collector(Box::new(Collector::new(&acceptors).and(&workers)?));
 ///
 /// let mut text = String::new();
-/// prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all");
+/// prometheus_client::encoding::text::encode(&mut text, &registry).expect("infallible");
 /// assert!(text.contains(r#"netwheel_turns_total{event_loop="worker-1"} 0"#));
 /// # Ok::<(), netwheel::Error>(())
 /// ```
@@ -47,15 +51,17 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// For the loops of this group.
+    /// Creates a collector for the loops of a group.
     pub fn new(group: &EventLoopGroup) -> Self {
         Collector { loops: group.event_loops().to_vec() }
     }
 
-    /// For the loops of this group too.
+    /// Adds the loops of another group.
     ///
     /// # Errors
-    /// If one of its loops is called like one that is there: they could not be told apart. Give the groups names.
+    ///
+    /// Fails if a loop has the same name as a loop of the collector, because the label would be
+    /// ambiguous. Give the groups different names.
     pub fn and(mut self, group: &EventLoopGroup) -> Result<Self> {
         for event_loop in group.event_loops() {
             let name = event_loop.name();
@@ -74,7 +80,7 @@ impl prometheus_client::collector::Collector for Collector {
         let tables: Vec<_> = metrics.iter().map(LoopMetrics::rows).collect();
         let Some(rows) = tables.first() else { return Ok(()) };
         let mut begin = 0;
-        // All loops have the same rows. The format wants all samples of a family together.
+        // All loops have the same rows. The format requires all samples of a family to be adjacent.
         for family in rows.chunk_by(|a, b| a.family == b.family) {
             let end = begin + family.len();
             let (name, first) = (format!("netwheel_{}", family[0].family), &family[0]);
@@ -92,7 +98,7 @@ impl prometheus_client::collector::Collector for Collector {
     }
 }
 
-/// The metrics of a group's loops, as a whole text that ends with `# EOF`.
+/// Encodes the metrics of a group's loops as a complete text that ends with `# EOF`.
 ///
 /// ```
 /// let group = netwheel::EventLoopGroup::builder().threads(1).build()?;
@@ -102,7 +108,8 @@ impl prometheus_client::collector::Collector for Collector {
 /// ```
 ///
 /// # Errors
-/// None is known: writing to a string does not fail.
+///
+/// Writing to a string does not fail, so no error is expected.
 pub fn encode(group: &EventLoopGroup) -> Result<String> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Collector::new(group)));
@@ -133,7 +140,8 @@ impl Metric<'_> {
     }
 }
 
-/// One bucket for each power of two, in seconds: a quarter as many series, and still enough for a graph.
+/// Merges the buckets to one for each power of two, in seconds. This reduces the number of series
+/// to a quarter, which is sufficient for graphs.
 fn octaves(histogram: &Histogram) -> Vec<(f64, u64)> {
     let mut octaves = Vec::new();
     let mut count = 0;

@@ -115,7 +115,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match std::mem::replace(&mut self.target, Target::Dialing) {
             Target::NotDialed(dial) => {
-                let (paused, me) = (ctx.pause_reading(), ctx.remote());
+                let (paused, me) = (ctx.pause_reading(), ctx.handler_ref());
                 dial(ctx.channel()).on_complete(move |target| {
                     let target = target.map(|target| Unclaimed(Some(target)));
                     // Refused or dropped if this channel has closed: then `Unclaimed` closes the other one.

@@ -1,4 +1,4 @@
-//! Names of the bounded resources that [`Error::Full`](crate::Error::Full) reports, each stated once.
+//! Names of the bounded resources reported by [`Error::Full`](crate::Error::Full).
 
 pub(crate) const OUTBOUND: &str = "outbound bytes";
 pub(crate) const LOOP_OUTBOUND: &str = "outbound bytes of an event loop";
@@ -6,7 +6,7 @@ pub(crate) const GROUP_OUTBOUND: &str = "outbound bytes of an event loop group";
 pub(crate) const UNCONFIRMED_WRITES: &str = "unconfirmed writes of a channel";
 pub(crate) const CHANNEL_TASKS: &str = "scheduled tasks of a channel";
 pub(crate) const FILTER_REPLIES: &str = "replies of a channel's filters";
-pub(crate) const REPLACEMENTS: &str = "pipelines that replace each other at once";
+pub(crate) const REPLACEMENTS: &str = "consecutive pipeline replacements";
 
 pub(crate) const WAITING_BROADCASTS: &str = "waiting broadcasts of a channel group";
 pub(crate) const WAITING_DELIVERIES: &str = "waiting deliveries of a channel group";
@@ -19,6 +19,6 @@ pub(crate) const PENDING_TASKS: &str = "pending tasks";
 pub(crate) const SCHEDULED_TASKS: &str = "scheduled tasks";
 pub(crate) const SHUTDOWN_HOOKS: &str = "shutdown hooks of one event loop";
 
-pub(crate) const WORKS: &str = "works that wait for a worker";
+pub(crate) const WORKS: &str = "pending work items";
 pub(crate) const PENDING_TIMEOUTS: &str = "pending timeouts";
-pub(crate) const POOL_WAITERS: &str = "waiters of the pool";
+pub(crate) const POOL_WAITERS: &str = "waiters of a channel pool";

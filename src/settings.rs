@@ -1,4 +1,5 @@
-//! Tables of settings: name, type, default, range and documentation of each, stated once.
+//! Generates settings structs from tables that state the name, type, default, range and
+//! documentation of each setting once.
 //!
 //! ```text
 //! /// Sets the number of bytes that may wait to be sent.
@@ -12,7 +13,7 @@
 //! | `max_outbound(bytes: usize)` | the method and the field, the name of the argument, the type |
 //! | `= 16 * MIB, "16 MiB"` | the default, and its text in the documentation |
 //! | `range 1.. => "1 byte or more"` | the allowed values, and their text in errors and in the documentation |
-//! | `always "1 ≤ low"` | the range in words of a type that has no other values |
+//! | `always "1 ≤ low"` | the range in words, if the type itself enforces it |
 //! | `reached` | what happens when the limit is reached, for the documentation |
 
 use crate::{Error, Result};
@@ -48,7 +49,7 @@ macro_rules! settings {
         }
 
         impl $Settings {
-            /// The defaults of the table above.
+            /// Returns the default settings (see the table above).
             pub fn new() -> Self {
                 Self::default()
             }
@@ -61,7 +62,7 @@ macro_rules! settings {
                 }
             )+
 
-            /// Refuses the first setting that is out of its range.
+            /// Returns an error for the first setting that is out of range.
             fn check(&self) -> Result {
                 $($($crate::settings::check_range(stringify!($name), self.$name, $range, $allowed)?;)?)+
                 Ok(())
@@ -82,7 +83,7 @@ macro_rules! settings {
 
 pub(crate) use settings;
 
-/// Refuses a value out of `range`. `allowed` is the range in words.
+/// Returns an error if the value is not in `range`. `allowed` is the range in words.
 pub(crate) fn check_range<T: PartialOrd + Display>(
     setting: &'static str,
     value: T,

@@ -1,4 +1,4 @@
-//! Compares the words in tables of settings with the values.
+//! Compares the texts in the tables of settings with the values.
 
 use std::{
     fmt::Debug,
@@ -8,11 +8,11 @@ use std::{
 /// A row of a table of settings.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
-    /// The default in words.
+    /// The default as text.
     pub(crate) text: &'static str,
     /// The default, printed with `Debug`.
     default: String,
-    /// Smallest and largest value, and the range in words.
+    /// The smallest and the largest value, and the range as text.
     range: Option<(u64, Option<u64>, &'static str)>,
 }
 
@@ -35,7 +35,7 @@ impl Setting {
         self
     }
 
-    /// Asserts that the words match the default and the range.
+    /// Asserts that the texts match the default and the range.
     #[track_caller]
     pub(crate) fn check_words(&self) {
         let words = self.text.split(" / ").map(in_debug).collect::<Vec<_>>();
@@ -51,7 +51,8 @@ impl Setting {
     }
 }
 
-/// Returns what `Debug` prints for a value in words: `64 KiB`, `10 s`, `1,024`, `on`, `Overflow::Refuse`.
+/// Returns the `Debug` output for a value given as text: `64 KiB`, `10 s`, `1,024`, `on`,
+/// `Overflow::Refuse`.
 fn in_debug(words: &str) -> String {
     match words {
         "on" => return "true".into(),
@@ -70,7 +71,7 @@ fn in_debug(words: &str) -> String {
     (number.parse::<u64>().expect("a number") << shift).to_string()
 }
 
-/// Returns a number as the documentation prints it: with commas from five digits on.
+/// Formats a number for the documentation, with commas if it has five digits or more.
 pub(crate) fn in_words(number: usize) -> String {
     let mut words = number.to_string();
     if words.len() > 4 {
@@ -82,7 +83,8 @@ pub(crate) fn in_words(number: usize) -> String {
     words
 }
 
-/// Asserts that docs/limits.md states the default of a setting, in the row of a section that ends with its name.
+/// Asserts that docs/limits.md states the default of a setting, in the row of `section` whose last
+/// cell contains its name.
 #[track_caller]
 pub(crate) fn check_limits_page(section: &str, setting: &str, text: &str) {
     let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/limits.md"));

@@ -1,4 +1,4 @@
-//! Round trips of connections that always have one request on its way, while the loop is given tasks.
+//! Round trips of connections with one request in flight each, while the loop receives tasks.
 
 use crate::{
     record::{Record, Snapshot, latencies, micros},
@@ -19,10 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Requests on their way at any time.
+/// Requests in flight at any time.
 const CONNECTIONS: usize = 64;
 
-/// What a request costs its handler.
+/// Time that the handler takes for a request.
 const REQUEST: Duration = Duration::from_micros(20);
 
 const SIZE: usize = 64;
@@ -73,7 +73,7 @@ struct Clients {
 struct Client {
     stream: TcpStream,
     asked: Instant,
-    /// Bytes of the answer that are still to come.
+    /// Bytes of the reply that have not arrived.
     missing: usize,
 }
 
@@ -99,12 +99,12 @@ impl Clients {
         Ok(Clients { poll, events: Events::with_capacity(CONNECTIONS), clients, histogram, counts })
     }
 
-    /// Waits for answers, notes how long they took, and asks again.
+    /// Waits for replies, records their latency, and sends the next requests.
     fn step(&mut self) {
-        // A while, so that the end is noticed.
+        // Limited, so that the end of the measurement is noticed.
         self.poll.poll(&mut self.events, Some(Duration::from_millis(50))).expect("polling");
         let counts = self.counts.load(Ordering::Relaxed);
-        let mut histogram = self.histogram.lock().expect("nobody else panics");
+        let mut histogram = self.histogram.lock().expect("no other thread has panicked");
         for event in &self.events {
             let client = &mut self.clients[event.token().0];
             if let Some(took) = client.answer() {
@@ -123,7 +123,7 @@ impl Client {
         self.stream.write_all(&[7; SIZE]).expect("there is room for a request");
     }
 
-    /// How long the answer took, if it is here.
+    /// Returns the latency of the reply if it has arrived.
     fn answer(&mut self) -> Option<Duration> {
         while self.missing > 0 {
             match self.stream.read(&mut [0; SIZE]) {

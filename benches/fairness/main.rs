@@ -1,16 +1,15 @@
-//! What does ioRatio do to sockets and to timers when a loop has more to do than it has time for?
+//! Effect of ioRatio and other limits on sockets and timers when a loop is overloaded.
 //!
 //! ```sh
 //! cd benches
-//! cargo bench --bench fairness                       # six minutes; into benches/target/fairness
-//! cargo bench --bench fairness -- --out ../docs       # renews the pictures of docs/fairness.md
-//! cargo bench --bench fairness -- --test             # seconds: does it run?
+//! cargo bench --bench fairness                      # six minutes; into benches/target/fairness
+//! cargo bench --bench fairness -- --out ../docs     # renews the pictures of docs/fairness.md
+//! cargo bench --bench fairness -- --test            # seconds: checks that it works
 //! ```
 //!
-//! Real sockets, real time. The loop's thread has the first core, whatever loads it has the last. Every setting is
-//! measured in several rounds, one setting after the other, and the round that was disturbed
-//! least counts.
-//! Writes `fairness.csv` and a picture `fairness-*.svg` of each chart.
+//! Uses real sockets and real time. The loop's thread runs on the first core, the load on the last
+//! one. Every setting is measured in several rounds, in turn with the other settings, and the least
+//! disturbed round counts. Writes `fairness.csv` and a picture `fairness-*.svg` of each chart.
 
 mod echo;
 mod picture;
@@ -27,25 +26,25 @@ use std::{fs, path::PathBuf, time::Duration};
 
 const RATIOS: [u32; 4] = [20, 50, 80, 99];
 
-/// Milliseconds of `max_io_time`.
+/// Values of `max_io_time` in milliseconds.
 const IO_TIMES: [u32; 3] = [10, 30, 100];
 
 #[derive(Parser)]
-#[command(about = "How a loop shares its time")]
+#[command(about = "Measures how a loop shares its time")]
 struct Options {
-    /// Where the data and the pictures go.
+    /// Directory for the data and the pictures.
     #[arg(long, default_value = "target/fairness")]
     out: PathBuf,
-    /// Measures a few points for a short time: shows that it runs, not how it runs.
+    /// Checks only that it works: a few points, each for a short time.
     #[arg(long)]
     test: bool,
-    /// Times that every setting is measured.
+    /// Number of rounds in which every setting is measured.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
-    /// Milliseconds that it is measured each time.
+    /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 200)]
     millis: u64,
-    /// Given by cargo.
+    /// Passed by cargo; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -56,7 +55,8 @@ fn main() -> Result {
     let time = Duration::from_millis(millis);
     let loads: &[u32] = if options.test { &[0, 50, 100] } else { &[0, 10, 25, 40, 50, 60, 75, 90, 100] };
     let floods: &[u32] = if options.test { &[0, 4, 16] } else { &[0, 1, 2, 4, 8, 16, 32] };
-    // Microseconds that a task takes; peers that send requests; thousands of deliveries a second.
+    // Duration of a task in microseconds; peers that send requests; thousands of deliveries per
+    // second.
     let lengths: &[u32] =
         if options.test { &[20, 2000] } else { &[20, 200, 1000, 2000, 5000, 10_000, 20_000] };
     let peers: &[u32] = if options.test { &[10] } else { &[1, 10, 30, 60, 100] };
@@ -120,8 +120,8 @@ fn main() -> Result {
         &options.out.join("fairness-timers.svg"),
         &timers,
         &picture::Words {
-            title: "Timer lateness, p99, by I/O load (and more tasks than there is time for)",
-            x: "connections that send all they can",
+            title: "Timer lateness, p99, by I/O load (and a flood of tasks)",
+            x: "connections that send at full speed",
             y: "milliseconds",
             line: |ratio| format!("ioRatio {ratio}"),
         },
@@ -130,8 +130,8 @@ fn main() -> Result {
         &options.out.join("fairness-tasks.svg"),
         &tasks,
         &picture::Words {
-            title: "Timer lateness, p99, beside a task that always comes back",
-            x: "microseconds that the task takes",
+            title: "Timer lateness, p99, beside a task that resubmits itself",
+            x: "duration of the task in microseconds",
             y: "milliseconds",
             line: |_| "default settings".to_owned(),
         },
@@ -140,7 +140,7 @@ fn main() -> Result {
         &options.out.join("fairness-requests.svg"),
         &requests,
         &picture::Words {
-            title: "Timer lateness, p99, beside more requests of 200 µs than there is time for",
+            title: "Timer lateness, p99, beside a flood of requests of 200 µs",
             x: "peers that send requests",
             y: "milliseconds",
             line: |limit| format!("max_io_time {limit} ms"),

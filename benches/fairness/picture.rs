@@ -5,7 +5,7 @@ use netwheel::{Error, Result};
 use plotters::prelude::*;
 use std::path::Path;
 
-/// What is written on a picture.
+/// Texts of a picture.
 pub(crate) struct Words<'a> {
     pub(crate) title: &'a str,
     pub(crate) x: &'a str,
@@ -14,7 +14,7 @@ pub(crate) struct Words<'a> {
     pub(crate) line: fn(u32) -> String,
 }
 
-/// Told apart without colours too: each line has a mark of its own width.
+/// Each line has its own mark width, so colours are not required to distinguish them.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(0xc4, 0x2e, 0x2e),
     RGBColor(0xd1, 0x7b, 0x0f),
@@ -32,7 +32,7 @@ fn plot<B: DrawingBackend>(
     chart: &Chart,
     words: &Words<'_>,
 ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-    // Opaque, so that it can be read on a dark page.
+    // Opaque, so that it is legible on a dark page.
     root.fill(&WHITE)?;
     let lines: Vec<_> = chart.lines().collect();
     let points = || lines.iter().flat_map(|(_, line)| line);

@@ -1,4 +1,4 @@
-//! What was measured at one setting, and at all of them.
+//! Measurements at one setting, and the charts of all settings.
 
 use hdrhistogram::Histogram;
 use netwheel::{EventLoop, LoopMetrics};
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Latencies, and what the loop did meanwhile.
+/// Latencies, and the loop's activity during the measurement.
 pub(crate) struct Record {
     latencies: Histogram<u64>,
     elapsed: Duration,
@@ -42,12 +42,12 @@ impl Record {
         self.latencies.len()
     }
 
-    /// In microseconds.
+    /// Returns a quantile in microseconds.
     pub(crate) fn quantile(&self, q: f64) -> u64 {
         self.latencies.value_at_quantile(q)
     }
 
-    /// Bytes read in a second, or tasks run if there was nothing to read.
+    /// Returns the bytes read per second, or the tasks run per second if no bytes were read.
     fn work(&self) -> f64 {
         let work = if self.bytes_read > 0 { self.bytes_read } else { self.tasks };
         work as f64 / self.elapsed.as_secs_f64()
@@ -71,7 +71,7 @@ impl Record {
     }
 }
 
-/// Where things stand at one moment.
+/// Time and metrics at one moment.
 pub(crate) struct Snapshot {
     time: Instant,
     metrics: LoopMetrics,
@@ -83,7 +83,7 @@ impl Snapshot {
     }
 }
 
-/// A histogram of microseconds, up to a minute.
+/// Returns a histogram of microseconds, up to a minute.
 pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds in range")
 }
@@ -92,7 +92,7 @@ pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What was measured at each load, for each ratio, in every round.
+/// The records of all rounds, by setting and load.
 #[derive(Default)]
 pub(crate) struct Chart(BTreeMap<u32, BTreeMap<u32, Vec<Record>>>);
 
@@ -101,18 +101,19 @@ impl Chart {
         self.0.entry(ratio).or_default().entry(load).or_default().push(record);
     }
 
-    /// Of each ratio and load the round that was disturbed least. Whatever else goes on on a machine takes time from
-    /// the loop or from its load, so those rounds do not count in which less was done; of the others, the lowest p99.
+    /// Returns the least disturbed round of each setting and load. Other activity on the machine
+    /// takes time from the loop or from its load. So only the rounds that did the most work count,
+    /// and of these the one with the lowest p99.
     fn best(&self) -> impl Iterator<Item = (u32, Vec<(u32, &Record)>)> {
         fn of(rounds: &[Record]) -> &Record {
             let most = rounds.iter().map(Record::work).fold(0.0, f64::max);
             let full = rounds.iter().filter(|record| record.work() >= most * 0.75);
-            full.min_by_key(|record| record.quantile(0.99)).expect("the one that did most is one of them")
+            full.min_by_key(|record| record.quantile(0.99)).expect("the round with the most work is included")
         }
         self.0.iter().map(|(ratio, line)| (*ratio, line.iter().map(|(load, all)| (*load, of(all))).collect()))
     }
 
-    /// Of each ratio, the load and the 99th percentile in milliseconds.
+    /// Returns the load and the 99th percentile in milliseconds, for each setting.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u32, Vec<(u32, f64)>)> {
         self.best().map(|(ratio, line)| {
             let point = |(load, record): (u32, &Record)| (load, record.quantile(0.99) as f64 / 1000.0);
@@ -124,7 +125,8 @@ impl Chart {
         let mut rows = String::new();
         for (ratio, line) in self.best() {
             for (load, record) in line {
-                writeln!(rows, "{name},{ratio},{load},{}", record.row()).expect("a string takes all");
+                writeln!(rows, "{name},{ratio},{load},{}", record.row())
+                    .expect("writing to a string succeeds");
             }
         }
         rows

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Members of the room that is flooded, and of the other one.
+/// Number of members of the flooded room, and of the other one.
 const CROWD: usize = 300;
 const FEW: usize = 5;
 
@@ -75,7 +75,7 @@ pub(crate) fn measure(thousands: u32, time: Duration) -> Result<Record> {
         let due = begun.elapsed().as_secs_f64() * f64::from(thousands) * 1000.0 / CROWD as f64;
         while (given as f64) < due {
             given += 1;
-            // A group that has too much waiting refuses it.
+            // A group with too many waiting deliveries refuses the message.
             let _ = crowd.broadcast(Bytes::from_static(b"flood"));
         }
         thread::sleep(Duration::from_micros(500));

@@ -19,13 +19,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The period of the timer.
+/// Period of the timer.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// What a request costs its handler.
+/// Time that the handler takes for a request.
 const REQUEST: Duration = Duration::from_micros(200);
 
-/// A timer that writes down how late it is.
+/// A timer that records how late it is.
 struct Ticks {
     histogram: Arc<Mutex<Histogram<u64>>>,
     counts: Arc<AtomicBool>,
@@ -113,7 +113,7 @@ pub(crate) fn measure_requests(max_io_time: u32, peers: u32, time: Duration) -> 
         senders.push(sender);
     }
     let ticks = Ticks::start(&stage.event_loop)?;
-    // Sixteen requests at a time: a packet may end in the middle of one.
+    // Sends sixteen requests at a time. A packet may end in the middle of a request.
     let requests = b"x\n".repeat(16);
     let sending = Running::repeat(move |_| {
         for mut sender in &senders {

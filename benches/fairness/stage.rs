@@ -1,4 +1,4 @@
-//! The loop that is measured, and what keeps it busy.
+//! The loop that is measured, and its load.
 
 use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, Result};
 use std::{
@@ -11,13 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a task takes.
+/// Duration of a task.
 pub(crate) const TASK: Duration = Duration::from_micros(2);
 
-/// How often tasks are given.
+/// Interval at which tasks are submitted.
 const BEAT: Duration = Duration::from_millis(1);
 
-/// Before anything is measured.
+/// Time before each measurement.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// One loop on the first core.
@@ -38,7 +38,7 @@ impl Stage {
         Ok(Stage { group, event_loop })
     }
 
-    /// Waits until the load is what it is going to be.
+    /// Waits until the load is steady.
     pub(crate) fn warm_up(&self) {
         thread::sleep(WARM_UP);
     }
@@ -49,7 +49,7 @@ impl Stage {
     }
 }
 
-/// Has the calling thread run on the last core, so as not to take time from the loop.
+/// Pins the calling thread to the last core, so that it does not take time from the loop.
 pub(crate) fn pin_load() {
     pin(|cores| cores.last().copied());
 }
@@ -57,11 +57,11 @@ pub(crate) fn pin_load() {
 fn pin(choose: impl FnOnce(Vec<core_affinity::CoreId>) -> Option<core_affinity::CoreId>) {
     let core = core_affinity::get_core_ids().and_then(choose);
     if !core.is_some_and(core_affinity::set_for_current) {
-        eprintln!("a thread is not pinned: the figures will be worse than they might");
+        eprintln!("a thread is not pinned: the results will be worse");
     }
 }
 
-/// Has the calling thread compute for so long.
+/// Keeps the calling thread busy for `time`.
 pub(crate) fn compute(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -69,14 +69,14 @@ pub(crate) fn compute(time: Duration) {
     }
 }
 
-/// Something that goes on until dropped.
+/// A background load that runs until it is dropped.
 pub(crate) struct Running {
     goes_on: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Runs `step` again and again, on a thread of its own on the last core.
+    /// Calls `step` repeatedly, on a new thread on the last core.
     pub(crate) fn repeat(mut step: impl FnMut(&Arc<AtomicBool>) + Send + 'static) -> Self {
         let goes_on = Arc::new(AtomicBool::new(true));
         let running = goes_on.clone();
@@ -94,13 +94,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.goes_on.store(false, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("no thread of the load panics");
+            thread.join().expect("the load's thread has not panicked");
         }
     }
 }
 
-/// Gives the loop tasks that would take so many percent of its time, whether it has run the earlier ones or not.
-/// Those that are left when this ends take no time.
+/// Submits tasks that would take `percent` of the loop's time, whether the loop has run the earlier
+/// ones or not. Tasks that are left when this ends take no time.
 pub(crate) fn offer_tasks(event_loop: &EventLoop, percent: u32) -> Running {
     let (event_loop, begun, mut given) = (event_loop.clone(), Instant::now(), 0);
     Running::repeat(move |goes_on| {
@@ -108,7 +108,7 @@ pub(crate) fn offer_tasks(event_loop: &EventLoop, percent: u32) -> Running {
         while given < due {
             given += 1;
             let goes_on = goes_on.clone();
-            // If the queue is full the loop has enough to do.
+            // If the queue is full, the loop has enough to do.
             let _ = event_loop.execute(move || {
                 if goes_on.load(Ordering::Relaxed) {
                     compute(TASK);
@@ -119,7 +119,7 @@ pub(crate) fn offer_tasks(event_loop: &EventLoop, percent: u32) -> Running {
     })
 }
 
-/// More tasks than there is time for: each gives itself to the loop again.
+/// Floods the loop with tasks, each of which submits itself again.
 pub(crate) fn flood_with_tasks(event_loop: &EventLoop) -> Running {
     fn again(event_loop: EventLoop, goes_on: Arc<AtomicBool>) {
         if goes_on.load(Ordering::Relaxed) {
@@ -136,7 +136,7 @@ pub(crate) fn flood_with_tasks(event_loop: &EventLoop) -> Running {
     Running { goes_on, thread: None }
 }
 
-/// Runs `task` on the loop; its value.
+/// Runs `task` on the loop, and returns its result.
 pub(crate) fn on<T: Send + 'static>(event_loop: &EventLoop, task: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     event_loop.execute(move || drop(sender.send(task()))).expect("the queue has room");

@@ -1,4 +1,5 @@
-//! How late timers of a channel run, while other connections send all they can and there are more tasks than time.
+//! Lateness of a channel's timers, while other connections send at full speed and a flood of tasks
+//! runs.
 
 use crate::{
     record::{Record, Snapshot, latencies, micros},
@@ -18,10 +19,10 @@ use std::{
     time::Duration,
 };
 
-/// Timers that wait at any time.
+/// Number of pending timers at any time.
 const TIMERS: usize = 16;
 
-/// The longest delay of one, in microseconds; the shortest is half of it.
+/// Maximum delay of a timer in microseconds. The minimum is half of it.
 const DELAY: u64 = 10_000;
 
 #[derive(Clone)]
@@ -44,13 +45,13 @@ impl Handler for Lateness {
     }
 }
 
-/// A timer that writes down how late it is, and is followed by the next.
+/// Schedules a timer that records how late it is and schedules the next one.
 fn schedule(ctx: &mut Context<'_, Lateness>) {
     let delay = Duration::from_micros(fastrand::u64(DELAY / 2..=DELAY));
     let due = ctx.now() + delay;
     ctx.schedule(delay, move |me, ctx| {
         if me.counts.load(Ordering::Relaxed) {
-            let mut histogram = me.histogram.lock().expect("nobody else panics");
+            let mut histogram = me.histogram.lock().expect("no other thread has panicked");
             histogram.saturating_record(micros(due.elapsed()));
         }
         schedule(ctx);
@@ -58,7 +59,8 @@ fn schedule(ctx: &mut Context<'_, Lateness>) {
     });
 }
 
-/// What a handler does with what one read brings: so much that the loop cannot keep up with what is sent.
+/// Time that the handler takes for the bytes of one read. It is long enough that the loop cannot
+/// keep up with the senders.
 const READ: Duration = Duration::from_micros(40);
 
 struct Sink;
@@ -106,9 +108,9 @@ fn connect(server: SocketAddr) -> Result<TcpStream> {
     TcpStream::connect(server).map_err(|e| Error::other(format!("connecting: {e}")))
 }
 
-/// Sends on all connections as much as they take.
+/// Sends on all connections as fast as they accept bytes.
 fn flood(senders: Vec<TcpStream>) -> Running {
-    senders.iter().for_each(|sender| sender.set_nonblocking(true).expect("a socket of ours"));
+    senders.iter().for_each(|sender| sender.set_nonblocking(true).expect("the socket is valid"));
     let chunk = vec![7; 256 * 1024];
     Running::repeat(move |_| {
         let mut sent = 0;

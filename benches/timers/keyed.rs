@@ -1,8 +1,10 @@
-//! The bare wheel with what a wheel for programs cannot do without, and nothing else: what those promises cost by themselves.
+//! The bare wheel with the guarantees that a general-purpose wheel needs, to show the cost of these
+//! guarantees.
 //!
-//! Keys carry a generation and are checked; a slot has two ends, so that timers come out in the order in which they went in;
-//! deadlines are kept to the nanosecond; a bitmap says which slot is the next. Still missing: delays beyond a revolution, a
-//! tick that is chosen at run time, values that are dropped, a bound for a call.
+//! Keys have a generation and are checked. A slot has two ends, so that timers expire in the order
+//! of insertion. Deadlines are exact to the nanosecond. A bitmap shows the next occupied slot.
+//! Still missing: delays beyond a revolution, a tick that is chosen at run time, values that are
+//! dropped, a bound for a call.
 
 use crate::stores::{MS, Store};
 use std::hint::black_box;
@@ -12,7 +14,7 @@ const SLOTS: u64 = 4096;
 const TICK: u64 = 16 * MS;
 
 pub(crate) struct Keyed {
-    /// First and last of each slot.
+    /// First and last node of each slot.
     slots: Vec<(u32, u32)>,
     occupied: Vec<u64>,
     nodes: Vec<Node>,
@@ -85,7 +87,7 @@ impl Keyed {
         self.nodes.get(key.index as usize).filter(|node| node.held && node.generation == key.generation)
     }
 
-    /// The first occupied slot from `tick` on, as a tick, if it is before `until`.
+    /// Returns the tick of the first occupied slot from `tick` on, if it is before `until`.
     fn next_occupied(&self, tick: u64, until: u64) -> Option<u64> {
         let mut at = tick;
         while at <= until {

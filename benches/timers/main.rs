@@ -1,17 +1,18 @@
-//! What does a timer cost: to start, to cancel, to move, to let expire, with how many resident?
+//! Cost of a timer, by the number of resident timers: start, cancel, re-arm, expire.
 //!
 //! ```sh
 //! cd benches
-//! cargo bench --bench timers                         # minutes; into benches/target/timers
-//! cargo bench --bench timers -- --out ../docs        # renews the data and the picture of docs/timers.md
-//! cargo bench --bench timers -- --test               # a moment: does it run?
-//! cargo bench --bench timers_memory                  # bytes per timer, in a program of its own
+//! cargo bench --bench timers                      # minutes; into benches/target/timers
+//! cargo bench --bench timers -- --out ../docs     # renews data and picture of docs/timers.md
+//! cargo bench --bench timers -- --test            # a moment: checks that it works
+//! cargo bench --bench timers_memory               # bytes per timer, in a separate program
 //! ```
 //!
-//! Beside the wheel and the scheduled queue run a bare wheel, which is the limit, the same with what a wheel for programs
-//! cannot do without, what the standard library has, and what others use. Time is simulated. The rounds of all lines are interleaved, so that what disturbs the machine for a
-//! while disturbs them all. Medians, with the lowest and the highest in brackets; ratios are those of the same round.
-//! Writes `timers.csv` and `timers.svg`.
+//! Compares the wheel and the scheduled queue with a bare wheel (the lower limit), with a bare
+//! wheel that has keys and order, with the standard library, and with other crates. Time is
+//! simulated. The rounds of all lines are interleaved, so that temporary disturbances of the
+//! machine affect all of them. The results are medians, with minimum and maximum in parentheses.
+//! Ratios are within the same round. Writes `timers.csv` and `timers.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -28,32 +29,33 @@ use script::{COLUMNS, Calls, Figures, Script, time_cancels, time_expiries, time_
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 #[derive(Parser)]
-#[command(name = "timers", about = "What a timer costs")]
+#[command(name = "timers", about = "Measures the cost of a timer")]
 struct Settings {
-    /// Where the data and the picture go.
+    /// Directory for the data and the picture.
     #[arg(long, default_value = "target/timers")]
     out: PathBuf,
-    /// Rounds; every line is measured once in each. Half as many with a million timers, a third with ten million.
+    /// Rounds; every line is measured once in each. Half as many with a million timers, a third
+    /// with ten million.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Timers at most.
+    /// Maximum number of timers.
     #[arg(long, default_value_t = 10_000_000)]
     most: usize,
-    /// Only the lines whose name contains this, and the limit.
+    /// Measures only the lines whose name contains this, and the limit.
     #[arg(long, default_value = "")]
     only: String,
-    /// Only sees whether it works, in a moment.
+    /// Checks only that it works, in a moment.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// How many timers are resident.
+/// Numbers of resident timers.
 const RESIDENT: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// With more than this, only wheels are measured.
+/// With more timers than this, only wheels are measured.
 const MOST_OF_OTHERS: usize = 1_000_000;
 
 struct Line {
@@ -69,7 +71,7 @@ fn lines() -> Vec<Line> {
     vec![
         line("netwheel Wheel, 16 ms x 4096", Script::measure::<stores::Fitted>, true),
         line(LIMIT, Script::measure::<stores::Bare>, true),
-        line("the same, with keys and order", Script::measure::<keyed::Keyed>, true),
+        line("bare wheel, with keys and order", Script::measure::<keyed::Keyed>, true),
         line("netwheel Wheel, 100 ms x 512", Script::measure::<stores::Default>, true),
         line("netwheel ScheduledQueue", Script::measure::<stores::Queue>, false),
         line("std BinaryHeap, lazy", Script::measure::<stores::LazyHeap>, false),
@@ -79,16 +81,16 @@ fn lines() -> Vec<Line> {
     ]
 }
 
-/// What was measured of one line at one number of timers: a row for each round.
+/// Measurements of one line at one number of timers: a row for each round.
 pub(crate) struct Series {
     name: &'static str,
     timers: usize,
     rounds: Vec<Figures>,
-    /// Those of the limit, in the same rounds.
+    /// Measurements of the limit, in the same rounds.
     limits: Vec<Figures>,
 }
 
-/// The lowest, the median and the highest.
+/// Minimum, median and maximum.
 type Spread = [f64; 3];
 
 fn spread(values: impl Iterator<Item = f64>) -> Spread {
@@ -129,7 +131,7 @@ fn measure(settings: &Settings) -> Vec<Series> {
                 results.push(figures);
             }
         }
-        let limit = lines.iter().position(|line| line.name == LIMIT).expect("it is always chosen");
+        let limit = lines.iter().position(|line| line.name == LIMIT).expect("the limit is always measured");
         let limits = results[limit].clone();
         let series = lines.iter().zip(results);
         all.extend(series.map(|(line, rounds)| Series {
@@ -149,7 +151,7 @@ fn print(all: &[Series]) {
         println!("|---:|---|{}", "---:|".repeat(COLUMNS.len()));
     };
     let cells = |cell: &dyn Fn(usize) -> String| (0..COLUMNS.len()).map(cell).collect::<Vec<_>>().join(" | ");
-    heading("nanoseconds (and how many times the limit)");
+    heading("nanoseconds (and the ratio to the limit)");
     for series in all {
         let cell = |column| format!("{:.1} ({:.2})", series.cost(column)[1], series.ratio(column)[1]);
         println!("| {} | {} | {} |", series.timers, series.name, cells(&cell));
@@ -172,7 +174,7 @@ fn print(all: &[Series]) {
     }
 }
 
-/// What the longest call takes: a mean says nothing of that.
+/// Prints the duration of the longest call, which a mean does not show.
 fn print_calls(timers: usize, rounds: usize) {
     let script = Script::new(timers);
     type Time<'a> = &'a dyn Fn() -> Calls;
@@ -206,7 +208,7 @@ fn csv(all: &[Series]) -> String {
                 "{},{name},{operation},{median:.2},{low:.2},{high:.2},{ratio:.3},{least:.3},{most:.3}",
                 series.timers
             );
-            row.expect("a string takes all");
+            row.expect("writing to a string succeeds");
         }
     }
     rows

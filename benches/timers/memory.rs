@@ -1,17 +1,17 @@
-//! How many bytes does a timer take, live on the heap, with its store's tables and what they have to spare?
+//! Heap bytes per timer, including the store's tables and their spare capacity.
 //!
-//! In `benches/`: `cargo bench --bench timers_memory`.
-//! A program of its own, since its allocator counts, which takes time. The counts are
-//! the same in every run. What was allocated for handles is not counted, but how large one is is said.
+//! In `benches/`: `cargo bench --bench timers_memory`. This is a separate program because its
+//! allocator counts, which takes time. The counts are the same in every run. Memory for handles is
+//! not counted, but the size of a handle is printed.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
 
-#[allow(dead_code, reason = "what is measured in time is not used here")]
+#[allow(dead_code, reason = "only the time benches use the rest")]
 mod peers;
-#[allow(dead_code, reason = "what is measured in time is not used here")]
+#[allow(dead_code, reason = "only the time benches use the rest")]
 mod script;
-#[allow(dead_code, reason = "what is measured in time is not used here")]
+#[allow(dead_code, reason = "only the time benches use the rest")]
 mod stores;
 
 use clap::Parser;
@@ -22,24 +22,24 @@ use stores::Store;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// Bytes per timer on the heap.
+/// Measures bytes per timer on the heap.
 #[derive(Parser)]
 #[command(name = "timers_memory")]
 struct Settings {
-    /// Timers at most.
+    /// Maximum number of timers.
     #[arg(long, default_value_t = 1_000_000)]
     most: usize,
-    /// Only sees whether it works, in a moment.
+    /// Checks only that it works, in a moment.
     #[arg(long)]
     test: bool,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Bytes on the heap of an empty store, and of one that has been filled.
+/// Returns the heap bytes of an empty store, and of a filled one.
 fn bytes<S: Store>(script: &Script) -> (usize, usize) {
-    // Whatever is made once and for all is made by now.
+    // Makes one-time allocations happen before the measurement.
     drop(S::new());
     let before = HeapStats::get().curr_bytes;
     let mut store = S::new();

@@ -1,4 +1,4 @@
-//! What others use for many timers.
+//! Timer stores of other crates.
 
 use crate::stores::{MS, Store};
 use hierarchical_hash_wheel_timer::{
@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::time::{DelayQueue, delay_queue};
 
-/// tokio's, with its clock paused. It stays in the runtime's context, as code that runs on one is.
+/// tokio's, with a paused clock. It stays in the runtime's context, like code that runs on one.
 pub(crate) struct Delays {
     queue: DelayQueue<u64>,
     _context: EnterGuard<'static>,
@@ -60,7 +60,7 @@ impl Store for Delays {
     }
 }
 
-/// Four levels of 256 slots of a millisecond; a timer is found again by its id, in a hash map.
+/// Four levels of 256 slots of 1 ms. A timer is found by its id, in a hash map.
 pub(crate) struct QuadWheel(QuadWheelWithOverflow<IdOnlyTimerEntry<u64>>);
 
 impl Store for QuadWheel {
@@ -72,11 +72,11 @@ impl Store for QuadWheel {
 
     fn start(&mut self, delay: u64, id: u64) {
         let entry = IdOnlyTimerEntry::new(id, Duration::from_nanos(delay));
-        self.0.insert(entry).expect("a delay in range");
+        self.0.insert(entry).expect("the delay is in range");
     }
 
     fn cancel(&mut self, (): (), id: u64) {
-        self.0.cancel(&id).expect("a timer that is held");
+        self.0.cancel(&id).expect("the timer is pending");
     }
 
     fn rearm(&mut self, (): &mut (), delay: u64, id: u64) {

@@ -1,11 +1,12 @@
-//! Four pictures in one SVG: what each operation costs, by the number of resident timers. Both axes are logarithmic.
+//! Four pictures in one SVG: the cost of each operation, by the number of resident timers. Both
+//! axes are logarithmic.
 
 use crate::{Series, script::COLUMNS};
 use netwheel::{Error, Result};
 use plotters::{coord::Shift, prelude::*};
 use std::path::Path;
 
-/// Of [`COLUMNS`], those that are drawn.
+/// Indices of the drawn operations in [`COLUMNS`].
 const DRAWN: [usize; 4] = [0, 1, 2, 4];
 
 /// In the order of lines.
@@ -29,7 +30,7 @@ pub(crate) fn draw(path: &Path, all: &[Series]) -> Result {
 type Drawn<B> = std::result::Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 fn plot_all<B: DrawingBackend>(root: &DrawingArea<B, Shift>, all: &[Series]) -> Drawn<B> {
-    // Opaque, so that it can be read on a dark page.
+    // Opaque, so that it is legible on a dark page.
     root.fill(&WHITE)?;
     for (n, (area, column)) in root.split_evenly((2, 2)).iter().zip(DRAWN).enumerate() {
         plot(area, all, column, n == 0)?;

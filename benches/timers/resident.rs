@@ -1,7 +1,7 @@
-//! What one operation on a store costs while so many timers are in it, under criterion.
+//! Cost of one operation on a store with a given number of timers, under criterion.
 //!
-//! Always holds: an iteration is one operation; what puts the store back is not timed, so that the number of timers stays
-//! what it is. Time is simulated, and all lines draw from the same seed.
+//! An iteration is always one operation. Restoring the store is not measured, so the number of
+//! timers is constant. Time is simulated, and all lines draw from the same seed.
 
 use crate::stores::{MS, Store};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, measurement::WallTime};
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 const TIMERS: [usize; 3] = [1_000, 10_000, 100_000];
 
-/// Operations that are timed together: reading the clock is nothing beside them.
+/// Operations that are measured together, so that the clock readings do not matter.
 const BATCH: u64 = 64;
 
 const SEED: u64 = 1987;
 
-/// Delays of timers, in seconds: those of idle timeouts.
+/// Delays of timers, in seconds, typical of idle timeouts.
 const DELAYS: std::ops::Range<u64> = 1..60;
 
 /// The mean of [`DELAYS`].
 const MEAN: u64 = 30_000 * MS;
 
-/// A store that is full, and a source of delays.
+/// A full store, and a source of delays.
 struct Resident<S: Store> {
     store: S,
     handles: Vec<S::Handle>,
@@ -46,7 +46,8 @@ impl<S: Store> Resident<S> {
         (0..count).map(|_| self.delay()).collect()
     }
 
-    /// Starts so many beside those that are there, and cancels them in another order: how long each of the two took.
+    /// Starts `count` additional timers, and cancels them in a different order. Returns the
+    /// durations of both.
     fn start_and_cancel(&mut self, count: u64) -> [Duration; 2] {
         let delays = self.delays(count);
         let mut handles = Vec::with_capacity(delays.len());
@@ -59,7 +60,7 @@ impl<S: Store> Resident<S> {
         [start, began.elapsed()]
     }
 
-    /// Moves so many, one after the other: how long that took.
+    /// Re-arms one timer for each delay. Returns the duration.
     fn rearm(&mut self, delays: &[u64]) -> Duration {
         let which: Vec<usize> = delays.iter().map(|_| self.rng.usize(..self.handles.len())).collect();
         let began = Instant::now();
@@ -69,7 +70,8 @@ impl<S: Store> Resident<S> {
         began.elapsed()
     }
 
-    /// Lets a batch expire, more or less, and starts as many: how many, and how long their expiry took.
+    /// Lets about a batch expire, and starts as many. Returns the number, and the duration of the
+    /// expiry.
     fn expire(&mut self) -> (u64, Duration) {
         let by = MEAN * BATCH / self.handles.len() as u64;
         let began = Instant::now();
@@ -83,7 +85,7 @@ impl<S: Store> Resident<S> {
     }
 }
 
-/// `count` operations, in batches.
+/// Does `count` operations, in batches.
 fn in_batches(mut count: u64, mut batch: impl FnMut(u64) -> Duration) -> Duration {
     let mut took = Duration::ZERO;
     while count > 0 {
@@ -102,7 +104,7 @@ fn with_timers<S: Store>(group: &mut BenchmarkGroup<'_, WallTime>, timers: usize
     group.bench_function(BenchmarkId::new("cancel", timers), |b| {
         b.iter_custom(|count| in_batches(count, |n| resident.start_and_cancel(n)[1]));
     });
-    // Behind all others, as a timeout is moved that begins anew.
+    // Later than all others, like a timeout that restarts.
     let mut last = DELAYS.end * 1_000 * MS;
     group.bench_function(BenchmarkId::new("re-arm later", timers), |b| {
         b.iter_custom(|count| {
@@ -121,7 +123,7 @@ fn with_timers<S: Store>(group: &mut BenchmarkGroup<'_, WallTime>, timers: usize
             })
         });
     });
-    // The handles of what has expired name nothing: this comes last, in a store of its own.
+    // The handles of expired timers are invalid, so this part comes last, with its own store.
     let mut resident = Resident::<S>::new(timers);
     group.bench_function(BenchmarkId::new("expire", timers), |b| {
         b.iter_custom(|count| {
@@ -135,7 +137,7 @@ fn with_timers<S: Store>(group: &mut BenchmarkGroup<'_, WallTime>, timers: usize
     });
 }
 
-/// Start, cancel, re-arm and expire, for each number of resident timers.
+/// Measures start, cancel, re-arm and expire, for each number of resident timers.
 pub(crate) fn bench<S: Store>(c: &mut Criterion, name: &str) {
     let mut group = c.benchmark_group(name);
     TIMERS.iter().for_each(|&timers| with_timers::<S>(&mut group, timers));

@@ -1,7 +1,7 @@
-//! What is done to every store, and how long it takes.
+//! The operations on every store, and their duration.
 //!
-//! Always holds: all stores get the same operations, from a fixed seed; each timer expires exactly once, or the bench
-//! panics.
+//! All stores always get the same operations, from a fixed seed. Each timer expires exactly once,
+//! or the bench panics.
 
 use crate::stores::{MS, Store};
 use fastrand::Rng;
@@ -13,22 +13,23 @@ use std::{
 
 const SEED: u64 = 1987;
 
-/// Delays are between one second and this.
+/// Maximum delay. The minimum is one second.
 const LONGEST: u64 = 60_000 * MS;
 
 /// Nanoseconds per operation, in the order of [`COLUMNS`].
 pub(crate) type Figures = [f64; COLUMNS.len()];
 
-/// To fill a store is to start timers while it grows; to start one is to do so when it has the memory already.
+/// Operations. `fill` starts timers while the store grows; `start` does so when the store has the
+/// memory already.
 pub(crate) const COLUMNS: [&str; 6] =
     ["start", "cancel", "re-arm later", "re-arm anywhere", "expire", "fill"];
 
-/// Operations on `n` timers, in which the order of places has nothing to do with that of deadlines.
+/// Operations on `n` timers. The order of slots is unrelated to that of deadlines.
 pub(crate) struct Script {
     delays: Vec<u64>,
     moves: Vec<(usize, u64)>,
     shuffled: Vec<usize>,
-    /// Stores in a row that are measured as one, where one alone would be too quick.
+    /// Number of stores that are measured together, if one is too fast to measure.
     repeats: usize,
 }
 
@@ -44,7 +45,7 @@ impl Script {
         Script { delays, moves, shuffled, repeats: (100_000 / n).clamp(1, 50) }
     }
 
-    /// Starts them all; for those who want to know what that takes in memory.
+    /// Starts all timers, for measuring memory.
     pub(crate) fn fill<S: Store>(&self, store: &mut S, handles: &mut Vec<S::Handle>) {
         for (id, &delay) in self.delays.iter().enumerate() {
             handles.push(store.start(delay, id as u64));
@@ -72,7 +73,7 @@ impl Script {
         let fill = began.elapsed();
         assert_eq!(store.advance(100 * MS), 0);
 
-        // As after a read: as long as can be from now on, and later than it was.
+        // Like after a read: the maximum delay from now on, and later than before.
         let began = Instant::now();
         for &id in &self.shuffled {
             store.rearm(&mut handles[id], LONGEST, id as u64);
@@ -99,7 +100,8 @@ impl Script {
         }
         let start = began.elapsed();
 
-        // Steps of a tick, but with at least 16 timers in each, so that waking up is not what is measured.
+        // Steps of one tick, but with at least 16 timers in each, so that the steps themselves do
+        // not dominate.
         let step = (16 * LONGEST / n as u64).next_multiple_of(MS).max(100 * MS);
         let began = Instant::now();
         let (mut now, mut expired) = (0, 0);
@@ -108,13 +110,13 @@ impl Script {
             now += step;
         }
         let expire = began.elapsed();
-        assert_eq!(expired, n, "lost, or expired twice");
+        assert_eq!(expired, n, "a timer was lost, or expired twice");
         [start, cancel, later, anywhere, expire, fill]
     }
 }
 
-/// What each of a series of calls takes, in nanoseconds. The series is the same in every round, so of each call the least
-/// counts: what is left is its own, and not what interrupted it.
+/// Durations of a series of calls, in nanoseconds. The series is the same in every round. Taking
+/// the minimum for each call removes the effect of interruptions.
 #[derive(Default)]
 pub(crate) struct Calls(Vec<u32>);
 
@@ -126,7 +128,7 @@ impl Calls {
         result
     }
 
-    /// Of each call what it took at least, in any of these rounds.
+    /// Returns the minimum duration of each call over these rounds.
     pub(crate) fn least(rounds: usize, round: impl Fn() -> Calls) -> Calls {
         let mut least = round();
         for _ in 1..rounds {
@@ -146,13 +148,13 @@ impl Calls {
         self.0.iter().map(|took| f64::from(*took)).sum::<f64>() / self.0.len() as f64
     }
 
-    /// The time within which so many of a thousand calls are done.
+    /// Returns the time within which `thousandths` of a thousand calls are done.
     pub(crate) fn within(&self, thousandths: usize) -> u32 {
         self.0[(self.0.len() - 1) * thousandths / 1000]
     }
 }
 
-/// All timers are cancelled, in random order.
+/// Cancels all timers, in random order.
 pub(crate) fn time_cancels<S: Store>(script: &Script) -> Calls {
     let (mut store, mut handles, mut calls) = (S::new(), Vec::new(), Calls::default());
     script.fill(&mut store, &mut handles);
@@ -162,7 +164,7 @@ pub(crate) fn time_cancels<S: Store>(script: &Script) -> Calls {
     calls
 }
 
-/// All timers lie in one slot of the second level of a wheel with default settings; they expire.
+/// Expires timers that are all in one slot of the second level of a wheel with default settings.
 pub(crate) fn time_expiries(n: usize) -> Calls {
     let (mut wheel, mut calls) = (crowd(n), Calls::default());
     while let Some(now) = wheel.next_expiry() {
@@ -180,7 +182,7 @@ fn crowd(n: usize) -> Wheel<u64> {
     wheel
 }
 
-/// Nanoseconds of a call of [`Wheel::next_expiry`].
+/// Returns nanoseconds per call of [`Wheel::next_expiry`].
 pub(crate) fn time_next_expiry(n: usize) -> f64 {
     let (wheel, asked) = (crowd(n), 100_000);
     let began = Instant::now();

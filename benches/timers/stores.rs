@@ -1,7 +1,7 @@
-//! What is compared, behind one trait: our own, the limit, and what the standard library has.
+//! The stores to compare, behind one trait: netwheel's, the limit, and the standard library's.
 //!
-//! Always holds: a store's time begins at 0 and goes on only in [`Store::advance`]; nothing here reads a clock. Every timer
-//! carries a `u64` that comes out again when it expires.
+//! A store's time starts at 0 and advances only in [`Store::advance`]. No store reads a clock.
+//! Every timer has a `u64` that is returned when it expires.
 
 use netwheel::timer::{QueueKey, ScheduledQueue, Wheel, WheelKey};
 use slab::Slab;
@@ -21,22 +21,22 @@ pub(crate) trait Store {
     fn start(&mut self, delay: u64, id: u64) -> Self::Handle;
     fn cancel(&mut self, handle: Self::Handle, id: u64);
     fn rearm(&mut self, handle: &mut Self::Handle, delay: u64, id: u64);
-    /// Lets so much time pass; how many have expired.
+    /// Advances the time by `by`. Returns the number of expired timers.
     fn advance(&mut self, by: u64) -> usize;
 }
 
-// ---- netwheel --------------------------------------------------------------------------------------------
+// ---- netwheel ----------------------------------------------------------------------------------
 
-/// The wheel with a tick of so many milliseconds and so many slots.
+/// The wheel with a tick of `TICK` milliseconds and `SLOTS` slots.
 pub(crate) struct Netwheel<const TICK: u64, const SLOTS: usize> {
     wheel: Wheel<u64>,
     now: u64,
 }
 
-/// As long as the bare wheel: no timer of the bench is further away than a revolution.
+/// The length of the bare wheel, so that no delay of the bench exceeds a revolution.
 pub(crate) type Fitted = Netwheel<16, 4096>;
 
-/// What a loop has unless it is told otherwise: a revolution takes 51 seconds.
+/// The default settings of a loop: a revolution takes 51 seconds.
 pub(crate) type Default = Netwheel<100, 512>;
 
 impl<const TICK: u64, const SLOTS: usize> Store for Netwheel<TICK, SLOTS> {
@@ -44,7 +44,7 @@ impl<const TICK: u64, const SLOTS: usize> Store for Netwheel<TICK, SLOTS> {
 
     fn new() -> Self {
         let wheel = Wheel::<u64>::builder().tick(Duration::from_millis(TICK)).slots(SLOTS).build();
-        Netwheel { wheel: wheel.expect("settings in range"), now: 0 }
+        Netwheel { wheel: wheel.expect("the settings are in range"), now: 0 }
     }
 
     fn start(&mut self, delay: u64, id: u64) -> WheelKey {
@@ -104,11 +104,11 @@ impl Store for Queue {
     }
 }
 
-// ---- the limit -------------------------------------------------------------------------------------------
+// ---- the limit ---------------------------------------------------------------------------------
 
-/// A wheel and nothing else: one level, a constant tick, no generations, no values that are dropped, no bitmap, no next
-/// expiry; a timer further away than a revolution would be lost. What is left is the slab, the lists, and the lazy
-/// re-arming.
+/// A minimal wheel: one level, a constant tick, no generations, no dropping of values, no bitmap
+/// and no next expiry. A timer beyond a revolution would be lost. It has only the slab, the lists,
+/// and the lazy re-arming.
 pub(crate) struct Bare {
     heads: Vec<u32>,
     nodes: Vec<Node>,
@@ -120,7 +120,7 @@ pub(crate) struct Bare {
 struct Node {
     prev: u32,
     next: u32,
-    /// The tick in which it is due, and the one in whose list it lies, which may be earlier.
+    /// The tick in which the timer is due, and the tick of its list, which may be earlier.
     due: u32,
     linked: u32,
     value: u64,
@@ -224,12 +224,13 @@ impl Store for Bare {
     }
 }
 
-// ---- std -------------------------------------------------------------------------------------------------
+// ---- std ---------------------------------------------------------------------------------------
 
-/// The standard heap. What is cancelled or moved leaves garbage behind, which is swept out once it is more than half.
+/// The standard heap. Cancelled or moved timers leave garbage behind, which is removed once it is
+/// more than half.
 pub(crate) struct LazyHeap {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    /// The sequence id under which a timer counts, and its value.
+    /// The sequence number of the timer's valid entry, and its value.
     held: Slab<(u64, u64)>,
     next_sequence: u64,
     garbage: usize,
@@ -244,7 +245,7 @@ impl LazyHeap {
         self.heap.push(Reverse((self.now + delay, sequence, index)));
     }
 
-    fn litter(&mut self) {
+    fn add_garbage(&mut self) {
         self.garbage += 1;
         if self.garbage * 2 > self.heap.len() && self.garbage > 64 {
             let held = &self.held;
@@ -271,12 +272,12 @@ impl Store for LazyHeap {
 
     fn cancel(&mut self, index: u32, _id: u64) {
         black_box(self.held.remove(index as usize));
-        self.litter();
+        self.add_garbage();
     }
 
     fn rearm(&mut self, index: &mut u32, delay: u64, _id: u64) {
         self.push(*index, delay);
-        self.litter();
+        self.add_garbage();
     }
 
     fn advance(&mut self, by: u64) -> usize {
@@ -298,7 +299,7 @@ impl Store for LazyHeap {
     }
 }
 
-/// A sorted map; the handle is the deadline.
+/// A sorted map. The handle is the deadline.
 pub(crate) struct Tree {
     map: BTreeMap<(u64, u64), ()>,
     now: u64,

@@ -1,4 +1,4 @@
-//! The attacks. Each runs until its time is over and returns one remark for the table.
+//! The attacks. Each runs for its time and returns a remark for the table.
 
 use crate::{crowd::Crowd, innocents::Innocents, server::Server, wire::Wire};
 use netwheel::Result;
@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an attacker sleeps when the kernel takes nothing from it.
+/// Sleep time of an attacker when the kernel accepts no more bytes.
 const REST: Duration = Duration::from_millis(1);
-/// The idle timeout of the server that is stopped for a while.
+/// Idle timeout of the server in the `pause` attack.
 const SHORT_IDLE: &str = "2s";
-/// How long that server is stopped.
+/// Time for which that server is stopped.
 const PAUSE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) enum Attack {
     Lookups,
 }
 
-/// What an attack has to work with.
+/// Parameters of an attack.
 pub(crate) struct Scene<'a> {
     pub(crate) server: &'a Server,
     pub(crate) innocents: &'a Innocents,
@@ -88,19 +88,19 @@ impl Attack {
             Attack::TinyRequests => "many connections pipeline the smallest request",
             Attack::SlowConsumers => "clients in a busy room do not read and continue to send",
             Attack::Pause => "the server is stopped for longer than its idle timeout",
-            Attack::UnreadLog => "nobody reads the server's output while clients cause log lines",
+            Attack::UnreadLog => "the server's output is not read while clients cause log lines",
             Attack::SlowLogin => "connections send one byte per second and never log in",
             Attack::Unacknowledged => "direct messages of 60 KB that are never acknowledged",
             Attack::Lookups => "many clients keep all lookup threads busy",
         }
     }
 
-    /// Whether a second is enough to see something.
+    /// Returns whether one second is enough for the attack to have an effect.
     pub(crate) fn is_short(self) -> bool {
         !matches!(self, Attack::None | Attack::Stampede | Attack::Pause | Attack::SlowLogin | Attack::Lookups)
     }
 
-    /// Options of the server for this attack, as far as the server knows them.
+    /// Returns the options of the server for this attack.
     pub(crate) fn server_options(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Attack::Pause => vec![("--idle-timeout", SHORT_IDLE), ("--heartbeat", "500ms")],
@@ -114,7 +114,7 @@ impl Attack {
     /// Runs the attack.
     ///
     /// # Errors
-    /// If its connections cannot be made.
+    /// Fails if the connections of the attack cannot be established.
     pub(crate) fn run(self, scene: Scene<'_>) -> Result<String> {
         match self {
             Attack::None => {
@@ -136,7 +136,7 @@ impl Attack {
 }
 
 impl Scene<'_> {
-    /// Begins the measurement: the preparations are not part of the attack.
+    /// Starts the measurement. The preparations are not part of the attack.
     fn begin(&mut self) {
         self.until = Instant::now() + self.time;
         self.innocents.measure_from_now();
@@ -152,7 +152,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Repeats `round` while the attack is on; `round` returns whether anything moved.
+    /// Calls `round` until the attack ends, and sleeps whenever `round` returns `false` (no
+    /// progress).
     fn keep_on(&self, mut round: impl FnMut() -> bool) {
         while self.is_on() {
             if !round() {
@@ -186,7 +187,7 @@ fn join_leave_flood(mut scene: Scene<'_>) -> Result<String> {
     });
     let told = (crowd.lines() - lines) as u64 / u64::from(scene.members);
     Ok(format!(
-        "{pairs} joins and leaves sent, each member told {told} times, {} of them closed",
+        "{pairs} joins and leaves sent, {told} announcements per member, {} of them closed",
         crowd.closed()
     ))
 }
@@ -207,7 +208,7 @@ fn stampede(mut scene: Scene<'_>) -> Result<String> {
 }
 
 fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
-    /// Bytes per second that a slower member reads.
+    /// Bytes per second that each slower member reads.
     const READS: usize = 200_000;
     let mut slower = Vec::new();
     for n in 0..20 {
@@ -234,14 +235,14 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
         moved
     });
     drop(talker);
-    // Read the connections to their end, to see which ones the server has closed.
+    // Read the connections to their end to find out which the server has closed.
     Wire::drain(&mut slower, b"", Duration::from_secs(5));
     let closed = slower.iter().filter(|wire| wire.has_ended()).count();
     Ok(format!("{said} messages of 4 KB sent, {closed} of {} slower members closed", slower.len()))
 }
 
 fn tiny_requests(mut scene: Scene<'_>) -> Result<String> {
-    /// Bytes of an answer.
+    /// Bytes per answer.
     const PONG: f64 = 16.0;
     let mut wires = scene.wires("tiny", scene.connections)?;
     let chunk = b"{\"type\":\"ping\"}\n".repeat(100);
@@ -262,9 +263,10 @@ fn tiny_requests(mut scene: Scene<'_>) -> Result<String> {
 }
 
 fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
-    /// Messages per second, of 60 KB each: more than 3 MB per second to each member.
+    /// Messages per second of 60 KB each, which is more than 3 MB per second per member.
     const RATE: f64 = 60.0;
-    /// The time without reading: longer than until the server closes them, shorter than it lingers.
+    /// Time without reading: long enough for the server to close them, and shorter than the time
+    /// for which it lingers.
     const DEAF: Duration = Duration::from_secs(4);
     let mut deaf = scene.wires("deaf", scene.connections.min(50))?;
     let mut talkers = scene.wires("talker", 20)?;
@@ -306,12 +308,12 @@ fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
 }
 
 fn pause(mut scene: Scene<'_>) -> Result<String> {
-    // Long enough for the idle timers to run.
+    // Let the idle timers run for a while.
     thread::sleep(Duration::from_millis(500));
     scene.server.signal("STOP")?;
     thread::sleep(PAUSE);
     scene.server.signal("CONT")?;
-    // Messages from the pause have to arrive, but they are late in any case.
+    // Messages sent during the pause must arrive, but they are late in any case.
     thread::sleep(Duration::from_millis(500));
     scene.begin();
     scene.rest_of_time();
@@ -322,7 +324,7 @@ fn unread_log(mut scene: Scene<'_>) -> Result<String> {
     scene.begin();
     let mut tries = 0_u64;
     scene.keep_on(|| {
-        // A login, a line that is too long, the end: each of them is worth a line in the log.
+        // A login, a line that is too long, and a close: each causes a line in the log.
         let Ok(mut wire) = Wire::login(scene.address, &format!("noisy-{tries}")) else { return false };
         wire.send(&[b'x'; 70_000]);
         wire.hear_until("\"type\":\"bye\"", Duration::from_secs(1));
@@ -335,7 +337,7 @@ fn unread_log(mut scene: Scene<'_>) -> Result<String> {
 fn slow_login(mut scene: Scene<'_>) -> Result<String> {
     let wires: Result<Vec<_>> = (0..scene.members).map(|_| Wire::connect(scene.address)).collect();
     let mut wires = wires?;
-    // Longer than the server's login timeout.
+    // Longer than the login timeout of the server.
     scene.time = scene.time.max(Duration::from_secs(6));
     scene.begin();
     let mut there = vec![true; wires.len()];
@@ -347,7 +349,7 @@ fn slow_login(mut scene: Scene<'_>) -> Result<String> {
         thread::sleep(Duration::from_secs(1));
     }
     let left = there.iter().filter(|there| **there).count();
-    Ok(format!("{left} of {} connections are still there", wires.len()))
+    Ok(format!("{left} of {} connections are still open", wires.len()))
 }
 
 fn unacknowledged(mut scene: Scene<'_>) -> Result<String> {

@@ -1,4 +1,4 @@
-//! Members of the attacked room: they read everything and say nothing, unless told to.
+//! Members of the attacked room. They read everything and send only on request.
 
 use bytes::Bytes;
 use netwheel::{Address, codec::Line, prelude::*};
@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections that are made at the same time.
+/// Maximum number of connections being opened.
 const IN_FLIGHT: usize = 128;
-/// How long a crowd may take to gather.
+/// Time limit for all members to connect and join.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
@@ -31,10 +31,10 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Connects clients that log in and join `room`, and waits until they are all members.
+    /// Connects clients that log in and join `room`, and waits until all of them are members.
     ///
     /// # Errors
-    /// If a connection fails, or the crowd has not gathered after two minutes.
+    /// Fails if a connection fails, or if not all clients are members after two minutes.
     pub(crate) fn gather(address: SocketAddr, room: &str, size: u32) -> Result<Self> {
         let crowd = Crowd::log_in(address, room, size)?;
         crowd.all_say(&format!("{{\"type\":\"join\",\"room\":\"{room}\"}}"));
@@ -42,10 +42,10 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Connects clients that log in with names after `prefix`, and join nothing.
+    /// Connects clients that log in with the name prefix `prefix` and join no room.
     ///
     /// # Errors
-    /// Like [`gather`](Crowd::gather).
+    /// See [`gather`](Crowd::gather).
     pub(crate) fn log_in(address: SocketAddr, prefix: &str, size: u32) -> Result<Self> {
         let group = EventLoopGroup::builder().threads(1).name("crowd").build()?;
         let counts = Arc::<Counts>::default();
@@ -78,12 +78,12 @@ impl Crowd {
         }
     }
 
-    /// Members that the server has closed.
+    /// Returns the number of members that the server has closed.
     pub(crate) fn closed(&self) -> usize {
         self.counts.closed.load(Ordering::Acquire)
     }
 
-    /// Lines that all members have received.
+    /// Returns the number of lines received by all members together.
     pub(crate) fn lines(&self) -> usize {
         self.counts.lines.load(Ordering::Acquire)
     }
@@ -103,7 +103,7 @@ impl Crowd {
         while !done(&self.counts) {
             if Instant::now() > until {
                 let ready = self.counts.ready.load(Ordering::Acquire);
-                return Err(format!("the crowd does not gather: {ready} steps done").into());
+                return Err(format!("the crowd was not complete in time: {ready} steps done").into());
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -134,7 +134,7 @@ impl Handler for Member {
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         self.counts.lines.fetch_add(1, Ordering::Relaxed);
-        // Its own copy of `joined` is the first one.
+        // The first `joined` is the member's own.
         let is_own =
             |line: &[u8]| memchr::memmem::find(line, format!("\"{}\"", self.user).as_bytes()).is_some();
         let answered = line.starts_with(b"{\"type\":\"welcome\"")

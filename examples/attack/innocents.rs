@@ -1,7 +1,7 @@
-//! Clients that do nothing wrong: they talk in small rooms, and measure the time to each listener.
+//! Well-behaved clients: they talk in small rooms and measure the delivery latency.
 //!
-//! Every client says numbered messages at a fixed rate, whether or not the earlier ones have come
-//! back, so a server that stalls is measured for as long as it stalls. The text holds the time at
+//! Every client sends numbered messages at a fixed rate, even if earlier ones have not arrived yet.
+//! A server that stalls is therefore measured for the whole stall. The text contains the time at
 //! which the message was written.
 
 use crate::protocol::{Reply, Request};
@@ -15,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Members of each innocent room.
+/// Members of each room of innocent clients.
 const ROOM: u32 = 4;
-/// How long the innocent clients may take to connect and log in, before the attack.
+/// Time limit for the innocent clients to connect and log in before the attack.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the innocent clients noticed.
+/// Measurements of the innocent clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) p50: Duration,
@@ -30,12 +30,12 @@ pub(crate) struct Measured {
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) disconnected: u64,
-    /// Whether every client received a `bye` with the reason `shutdown`; set after the server was
+    /// Number of clients that received a `bye` with the reason `shutdown`. Set after the server was
     /// stopped.
     pub(crate) farewells: u64,
 }
 
-/// Shared by all innocent clients of one attack.
+/// State shared by all innocent clients of one attack.
 pub(crate) struct Watch {
     start: Instant,
     state: Mutex<State>,
@@ -43,12 +43,12 @@ pub(crate) struct Watch {
 
 struct State {
     latency: Histogram<u64>,
-    /// Messages that were written before this time count as delivered or lost, but not for the
-    /// latency.
+    /// Messages written before this time count as delivered or lost, but not for the latency.
     measured_from: Duration,
-    /// The next number of each client; cleared clients have said nothing.
+    /// Number of messages sent by each client.
     said: HashMap<u32, u64>,
-    /// The highest number that a listener has heard of a speaker, and how many.
+    /// For each listener and speaker: the highest number received, and the number of messages
+    /// received.
     heard: HashMap<(u32, u32), (u64, u64)>,
     ready: u32,
     talking: bool,
@@ -74,7 +74,7 @@ impl Innocents {
     /// Connects the clients and starts them talking.
     ///
     /// # Errors
-    /// If they are not all in their rooms within 20 seconds.
+    /// Fails if the clients have not joined their rooms within 20 seconds.
     pub(crate) fn connect(
         group: &EventLoopGroup,
         address: SocketAddr,
@@ -127,14 +127,14 @@ impl Innocents {
         Ok(innocents)
     }
 
-    /// Forgets the latencies measured so far; messages written from now on count.
+    /// Discards the latencies measured so far. Only messages written from now on are measured.
     pub(crate) fn measure_from_now(&self) {
         let mut state = self.watch.lock();
         state.measured_from = self.watch.start.elapsed();
         state.latency.reset();
     }
 
-    /// Stops talking and waits until everything that was said has arrived, at most for `patience`.
+    /// Stops talking and waits until all messages have arrived, at most for `patience`.
     pub(crate) fn finish(self, patience: Duration) -> Finished {
         self.watch.lock().talking = false;
         let until = Instant::now() + patience;
@@ -159,7 +159,7 @@ impl Innocents {
     }
 }
 
-/// The figures of a finished attack; the farewells come when the server stops.
+/// Results of a finished attack. The farewells are counted when the server stops.
 pub(crate) struct Finished {
     measured: Measured,
     watch: Arc<Watch>,
@@ -172,7 +172,7 @@ impl Finished {
 }
 
 impl State {
-    /// Messages that some member of their room has not received.
+    /// Returns the number of deliveries that are missing.
     fn lost(&self) -> u64 {
         let of_room = |number: u32| number - number % ROOM..(number - number % ROOM + ROOM).min(self.ready);
         let missing = |(&speaker, &said): (&u32, &u64)| -> u64 {
@@ -187,7 +187,7 @@ struct Innocent {
     watch: Arc<Watch>,
     number: u32,
     period: Duration,
-    /// When the next message is due, counted from the start of the watch.
+    /// Time of the next message, relative to the start of the watch.
     next: Duration,
     farewell: bool,
 }
@@ -205,7 +205,7 @@ impl Handler for Innocent {
         match reply {
             Reply::Joined { user, .. } if user == format!("innocent-{}", self.number) => {
                 self.watch.lock().ready += 1;
-                // Spread over the period, so that they do not all talk at the same instant.
+                // A random offset, so that the clients do not all talk at the same instant.
                 let offset = self.period.mul_f64(fastrand::f64());
                 self.next = self.watch.start.elapsed() + offset;
                 ctx.schedule(offset, Self::talk);
@@ -243,7 +243,7 @@ impl Innocent {
         format!("calm-{}", self.number / ROOM)
     }
 
-    /// Says the messages that are due, and schedules the next call.
+    /// Sends the messages whose time has come, and schedules the next call.
     fn talk(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let now = self.watch.start.elapsed();
         let mut due = 0;
@@ -277,7 +277,7 @@ impl Innocent {
         let (written, now) = (Duration::from_nanos(nanos), self.watch.start.elapsed());
         let mut state = self.watch.lock();
         let heard = state.heard.entry((self.number, speaker)).or_default();
-        // A speaker's messages come in order, so a number that is not higher is a copy.
+        // A speaker's messages arrive in order, so a number that is not higher is a copy.
         if number <= heard.0 {
             state.doubled += 1;
             return;

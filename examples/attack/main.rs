@@ -1,4 +1,4 @@
-//! Attacks on the chat server, and what innocent clients in other rooms notice of them.
+//! Attacks on the chat server, and their effect on innocent clients in other rooms.
 //!
 //! ```text
 //! cargo build --release --features json --examples
@@ -7,19 +7,19 @@
 //! target/release/examples/attack --quick --bound 1s   # less than 20 seconds
 //! ```
 //!
-//! For each attack the program starts an `im_server` of its own on a free loopback port. Innocent
-//! clients talk in small rooms and number what they say. Then the attack begins. At the end the
-//! program prints a Markdown table: the latency of the innocent clients, their losses, and the
-//! memory of the server. The exit status is 1 if an innocent client lost a message, was
-//! disconnected, or waited longer than `--bound` (the 99th percentile).
+//! For each attack the program starts its own `im_server` on a free loopback port. Innocent clients
+//! talk in small rooms and number their messages. Then the attack starts. At the end the program
+//! prints a Markdown table: the latency of the innocent clients, their losses, and the memory of
+//! the server. The exit status is 1 if an innocent client lost a message or was disconnected, or if
+//! the 99th percentile of their latency exceeded `--bound`.
 //!
-//! `--server PATH` runs the attacks against another build of the server; `--before PATH` runs each
-//! attack against that build first, for a table that compares the two. All attacks are bounded in
-//! time and in connections. All sockets are loopback sockets: other addresses are refused.
+//! `--server PATH` attacks another build of the server. `--before PATH` runs each attack against
+//! that build first, for a comparison in the table. All attacks are bounded in time and in
+//! connections. Only loopback addresses are used; other addresses are refused.
 //!
-//! Reading order: `innocents.rs` (the clients that are measured), `server.rs` (the child process),
-//! `attacks.rs` (the table of attacks), `crowd.rs` and `wire.rs` (what attackers are made of),
-//! `report.rs` (the result).
+//! Reading order: `innocents.rs` (the measured clients), `server.rs` (the child process),
+//! `attacks.rs` (the attacks), `crowd.rs` and `wire.rs` (connections of the attackers), `report.rs`
+//! (the result).
 
 mod attacks;
 mod crowd;
@@ -53,48 +53,49 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the innocent clients may wait for their last messages after an attack.
+/// Time limit for the innocent clients to receive their last messages after an attack.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// Attacks the chat server over loopback and measures what innocent clients in other rooms notice.
+/// Attacks the chat server over loopback and measures the effect on innocent clients in other
+/// rooms.
 #[derive(Parser)]
 struct Options {
-    /// Attacks to run; `all` runs each once.
+    /// Attacks to run; `all` runs each attack once.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     attack: Vec<Selection>,
-    /// The server to start; the im_server beside this program unless given.
+    /// Server to start; the default is the im_server next to this program.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
-    /// Another build of the server, to run each attack against first. The bounds do not apply to
-    /// it.
+    /// Another build of the server, against which each attack runs first. The bounds do not apply
+    /// to it.
     #[arg(long, value_name = "PATH")]
     before: Option<PathBuf>,
-    /// Event loops of the server.
+    /// Number of event loops of the server.
     #[arg(long, default_value_t = 4)]
     threads: usize,
-    /// Length of each attack, in seconds.
+    /// Duration of each attack in seconds.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Members of the room that is attacked.
+    /// Number of members of the attacked room.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     members: u32,
-    /// Connections of the attacks that use many.
+    /// Number of connections for attacks that use many.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=5000))]
     connections: u32,
-    /// Innocent clients, in rooms of four.
+    /// Number of innocent clients, in rooms of four.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
     innocents: u32,
-    /// Messages per second that each innocent client says.
+    /// Messages per second of each innocent client.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
-    /// Bound for the 99th percentile of the innocent clients' latency.
+    /// Upper bound for the 99th percentile of the innocent clients' latency.
     #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
     bound: Duration,
-    /// Bound for the server's peak resident memory, in MB.
+    /// Upper bound for the server's peak resident memory, in MB.
     #[arg(long, default_value_t = 600)]
     max_rss: u64,
-    /// A short run: 1 second for each attack, 200 members, 50 connections; `all` leaves out the
-    /// attacks that need longer.
+    /// Short run: 1 second per attack, 200 members, 50 connections. `all` skips the attacks that
+    /// need longer.
     #[arg(long)]
     quick: bool,
 }
@@ -112,7 +113,7 @@ enum Selection {
     SlowLogin,
     Unacknowledged,
     Lookups,
-    /// Only the innocent clients, for comparison.
+    /// Only the innocent clients, as a baseline.
     None,
 }
 
@@ -163,10 +164,10 @@ impl Options {
     }
 }
 
-/// The server to attack.
+/// The build of the server to attack.
 #[derive(Clone, Copy)]
 enum Build<'a> {
-    /// For comparison only.
+    /// Baseline for a comparison.
     Before(&'a Path),
     After(&'a Path),
 }
@@ -182,7 +183,7 @@ fn main() -> ExitCode {
     if matches!(result, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the attacks one after the other; returns whether all bounds hold.
+/// Runs the attacks one after the other. Returns whether all bounds hold.
 fn run(options: &Options) -> Result<bool> {
     let wanted = u64::from(options.members + options.connections + options.innocents);
     let limit = descriptors::raise_limit();

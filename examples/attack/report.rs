@@ -7,10 +7,10 @@ use crate::{
 };
 use std::time::Duration;
 
-/// One attack.
+/// Result of one attack.
 pub(crate) struct Row {
     pub(crate) attack: &'static str,
-    /// The bounds apply to it; the others are for comparison.
+    /// Whether the bounds apply; `false` for a baseline.
     pub(crate) is_bound: bool,
     pub(crate) measured: Measured,
     pub(crate) rss_mb: u64,
@@ -18,9 +18,9 @@ pub(crate) struct Row {
     pub(crate) ending: Ending,
 }
 
-/// What every attack has to keep.
+/// Bounds that every attack has to meet.
 pub(crate) struct Bounds {
-    /// Of the innocent clients' 99th percentile.
+    /// Upper bound for the 99th percentile of the innocent clients' latency.
     pub(crate) latency: Duration,
     pub(crate) rss_mb: u64,
 }
@@ -37,12 +37,12 @@ impl Report {
 
     pub(crate) fn print_header(&self) {
         say!(
-            "| attack | build | p50 ms | p99 ms | max ms | received | lost | doubled | disconnected | RSS MB | SIGTERM | remark |"
+            "| attack | build | p50 ms | p99 ms | max ms | received | lost | duplicates | disconnected | RSS MB | SIGTERM | remark |"
         );
         say!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     }
 
-    /// Prints the row, and notes which bounds it breaks.
+    /// Prints the row and records the bounds that it breaks.
     pub(crate) fn add(&mut self, row: Row) {
         let Row { attack, is_bound, measured, rss_mb, remark, ending } = row;
         let Measured { p50, p99, max, received, lost, doubled, disconnected, farewells } = measured;
@@ -66,14 +66,14 @@ impl Report {
             }
         };
         check(p99 <= self.bounds.latency, &format!("p99 {p99:.1?} is above {:?}", self.bounds.latency));
-        check(lost + doubled == 0, &format!("{lost} messages lost, {doubled} doubled"));
+        check(lost + doubled == 0, &format!("{lost} messages lost, {doubled} duplicated"));
         check(disconnected == 0, &format!("{disconnected} innocent clients disconnected"));
         check(received > 0, "no innocent client received anything");
         check(rss_mb <= self.bounds.rss_mb, &format!("{rss_mb} MB resident memory"));
         check(ending == Ending::Drained, "SIGTERM did not end the server with exit status 0");
     }
 
-    /// Prints which bounds were broken; returns whether none was.
+    /// Prints the broken bounds. Returns whether all bounds hold.
     pub(crate) fn print_verdict(&self) -> bool {
         for broken in &self.broken {
             complain!("bound broken: {broken}");

@@ -11,33 +11,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the server may take to end after SIGTERM; it is killed then.
+/// Time limit for the server to exit after SIGTERM; it is killed afterwards.
 const STOP: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// Held open and not read any further.
+    /// Kept open, and not read after the address.
     _output: BufReader<ChildStdout>,
 }
 
-/// How the server ended.
+/// Exit of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// SIGTERM ended it with exit status 0.
+    /// The server exited with status 0 after SIGTERM.
     Drained,
     Failed,
-    /// It had to be killed.
+    /// The server did not exit in time and was killed.
     Killed,
 }
 
 impl Server {
-    /// Starts a server with the settings that the attack asks for.
+    /// Starts a server with the settings for `attack`.
     ///
-    /// Options that the server does not know are left out, so that an older build can be compared.
+    /// Options that the server does not support are omitted, so that an older build can be
+    /// compared.
     ///
     /// # Errors
-    /// If it cannot be started, or does not listen on a loopback address.
+    /// Fails if the server cannot be started or does not listen on a loopback address.
     pub(crate) fn start(program: &Path, threads: usize, attack: Attack) -> Result<Self> {
         let failed = |e| Error::io("starting the server", e);
         let help = Command::new(program).arg("--help").output().map_err(failed)?;
@@ -59,7 +60,7 @@ impl Server {
         let address = loop {
             let mut line = String::new();
             if output.read_line(&mut line).map_err(failed)? == 0 {
-                return Err("the server ended before it listened".into());
+                return Err("the server exited before it listened".into());
             }
             if let Some(address) = line.trim().strip_prefix("listening on ") {
                 break address.parse::<SocketAddr>().map_err(Error::other)?;
@@ -75,10 +76,10 @@ impl Server {
         self.address
     }
 
-    /// Sends the server a signal, by its name without `SIG`.
+    /// Sends a signal to the server, given its name without `SIG`.
     ///
     /// # Errors
-    /// If the `kill` program is missing or fails.
+    /// Fails if the `kill` program is missing or fails.
     pub(crate) fn signal(&self, name: &str) -> Result {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         match status.map_err(|e| Error::io("sending a signal", e))? {
@@ -87,7 +88,7 @@ impl Server {
         }
     }
 
-    /// The highest resident memory so far, in MB; 0 on systems without `/proc`.
+    /// Returns the peak resident memory in MB; 0 on systems without `/proc`.
     pub(crate) fn peak_rss_mb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -95,7 +96,7 @@ impl Server {
         kib.unwrap_or(0) * 1024 / 1_000_000
     }
 
-    /// Stops the server with SIGTERM.
+    /// Stops the server with SIGTERM, and kills it if it does not exit in time.
     pub(crate) fn stop(mut self) -> Ending {
         let until = Instant::now() + STOP;
         if self.signal("TERM").is_err() {
@@ -115,7 +116,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // No-op for a server that has ended.
+        // No-op for a server that has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A connection of an attacker: a plain socket that does not care about the protocol.
+//! A connection of an attacker: a plain socket that ignores the protocol.
 
 use netwheel::{Error, Result};
 use std::{
@@ -9,24 +9,24 @@ use std::{
 
 pub(crate) struct Wire {
     stream: TcpStream,
-    /// What the kernel did not take of the last write.
+    /// Bytes of the last write that the kernel has not accepted yet.
     rest: Vec<u8>,
-    /// The connection has failed or was closed by the server.
+    /// Set when the connection has failed or the server has closed it.
     ended: bool,
-    /// Bytes that were read and discarded.
+    /// Number of bytes read and discarded.
     heard: u64,
-    /// The last bytes that were read and discarded.
+    /// The last bytes read and discarded.
     tail: Vec<u8>,
 }
 
-/// Length of `tail`: enough for a farewell.
+/// Maximum length of `tail`, which is enough for a `bye`.
 const TAIL: usize = 128;
 
 impl Wire {
-    /// Connects and does not send anything yet; the socket does not block.
+    /// Connects without sending anything. The socket is nonblocking.
     ///
     /// # Errors
-    /// If the connection is not made within five seconds.
+    /// Fails if the connection is not established within five seconds.
     pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .and_then(|stream| stream.set_nonblocking(true).map(|()| stream))
@@ -37,7 +37,7 @@ impl Wire {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// If the answer does not arrive within ten seconds.
+    /// Fails if the server does not answer within ten seconds.
     pub(crate) fn login(address: SocketAddr, user: &str) -> Result<Self> {
         let mut wire = Wire::connect(address)?;
         wire.send(format!("{{\"type\":\"login\",\"user\":\"{user}\"}}\n").as_bytes());
@@ -49,8 +49,8 @@ impl Wire {
         }
     }
 
-    /// Sends `bytes`, unless the kernel has not yet taken all of an earlier call; returns whether
-    /// they were accepted.
+    /// Sends `bytes`, unless bytes of an earlier call are still pending. Returns whether the bytes
+    /// were accepted.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.flush();
         let accepted = self.rest.is_empty() && !self.ended;
@@ -75,7 +75,7 @@ impl Wire {
         }
     }
 
-    /// Reads and discards up to 256 KiB; returns whether the connection is still there.
+    /// Reads and discards up to 256 KiB. Returns whether the connection is still open.
     pub(crate) fn discard(&mut self) -> bool {
         let mut buffer = [0; 65536];
         for _ in 0..4 {
@@ -96,23 +96,23 @@ impl Wire {
         !self.ended
     }
 
-    /// Bytes that were read and discarded.
+    /// Returns the number of bytes read and discarded.
     pub(crate) fn heard(&self) -> u64 {
         self.heard
     }
 
-    /// Whether the connection has ended, as far as it was read.
+    /// Returns whether the connection has ended, as far as it has been read.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the last bytes that were discarded contain `pattern`.
+    /// Returns whether the last bytes discarded contain `pattern`.
     pub(crate) fn ends_with(&self, pattern: &str) -> bool {
         memchr::memmem::find(&self.tail, pattern.as_bytes()).is_some()
     }
 
-    /// Reads and discards from all connections until nothing has come for 300 ms, at most for
-    /// `patience`; sends `meanwhile` again and again.
+    /// Reads and discards from all connections until nothing has arrived for 300 ms, at most for
+    /// `patience`. Keeps sending `meanwhile`.
     pub(crate) fn drain(wires: &mut [Wire], meanwhile: &[u8], patience: Duration) {
         let until = Instant::now() + patience;
         let mut quiet_since = Instant::now();
@@ -129,8 +129,8 @@ impl Wire {
         }
     }
 
-    /// Reads until `pattern` has come, the connection ends, or the time is over; returns the last
-    /// 64 KiB of it.
+    /// Reads until `pattern` has arrived, the connection ends, or `patience` has passed. Returns at
+    /// most the last 128 KiB.
     pub(crate) fn hear_until(&mut self, pattern: &str, patience: Duration) -> String {
         let until = Instant::now() + patience;
         let (mut heard, mut buffer) = (Vec::new(), [0; 65536]);

@@ -1,16 +1,16 @@
-//! Every connection takes a file descriptor: raises the limit, and says what it is.
+//! Raises the limit of open files (every connection needs a file descriptor) and reports it.
 
 use std::fmt;
 
-/// Descriptors that a program needs besides those of its connections: standard streams, polls, wakers, log files.
+/// Descriptors reserved for other uses: standard streams, polls, wakers, log files.
 const RESERVE: u64 = 64;
 
-/// The limit of open files of this process, if there is one.
+/// The limit of open files of this process; `None` if there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescriptorLimit(pub(crate) Option<u64>);
 
 impl DescriptorLimit {
-    /// Returns how many connections may be open, if there is a limit.
+    /// Returns the maximum number of connections, or `None` if there is no limit.
     pub(crate) fn connections(self) -> Option<u64> {
         self.0.map(|limit| limit.saturating_sub(RESERVE))
     }
@@ -34,21 +34,21 @@ impl fmt::Display for DescriptorLimit {
 #[cfg(unix)]
 pub(crate) fn raise_limit() -> DescriptorLimit {
     use rlimit::{INFINITY, Resource};
-    // Asking for more than is allowed raises it as far as it goes.
+    // A request above the hard limit raises the soft limit to the hard limit.
     if let Err(e) = rlimit::increase_nofile_limit(INFINITY) {
-        log::warn!("the limit of open files cannot be raised: {e}");
+        log::warn!("cannot raise the limit of open files: {e}");
     }
     match Resource::NOFILE.get_soft() {
         Ok(INFINITY) => DescriptorLimit(None),
         Ok(limit) => DescriptorLimit(Some(limit)),
         Err(e) => {
-            log::warn!("the limit of open files is not known: {e}");
+            log::warn!("cannot read the limit of open files: {e}");
             DescriptorLimit(None)
         }
     }
 }
 
-/// Where there is no such limit.
+/// Reports no limit, because this platform does not have one.
 #[cfg(not(unix))]
 pub(crate) fn raise_limit() -> DescriptorLimit {
     DescriptorLimit(None)

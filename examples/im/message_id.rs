@@ -1,4 +1,4 @@
-//! The name that a client gives to its own message.
+//! The id that a client gives to its own message.
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -7,10 +7,10 @@ use serde::{
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// A client's own name for a message, a string or a number, which is returned only to that client.
+/// A client's own id for a message, a string or a number. It is returned only to that client.
 ///
-/// Kept as the JSON text that the client wrote, because a number has several spellings (`1e2` and
-/// `100`), and not every number fits in 64 bits.
+/// Stored as the JSON text that the client sent, because a number can be written in several ways
+/// (`1e2` and `100`), and not every number fits in 64 bits.
 #[derive(Clone)]
 pub(crate) struct MessageId(Box<RawValue>);
 
@@ -23,13 +23,13 @@ impl MessageId {
             .then_some(MessageId(value))
     }
 
-    /// The number, if it is one that fits.
+    /// Returns the number, if the id is a number that fits in 64 bits.
     #[allow(dead_code, reason = "the server does not look into ids")]
     pub(crate) fn as_u64(&self) -> Option<u64> {
         self.0.get().parse().ok()
     }
 
-    /// Length of the JSON text in bytes.
+    /// Returns the length of the JSON text in bytes.
     #[allow(dead_code, reason = "only the server counts")]
     pub(crate) fn len(&self) -> usize {
         self.0.get().len()
@@ -44,7 +44,7 @@ impl From<u64> for MessageId {
 }
 
 impl PartialEq for MessageId {
-    /// Compares the spelling.
+    /// Compares the JSON text.
     fn eq(&self, other: &Self) -> bool {
         self.0.get() == other.0.get()
     }
@@ -63,8 +63,8 @@ impl Serialize for MessageId {
 }
 
 impl<'de> Deserialize<'de> for MessageId {
-    /// For clients, whose own ids are short. A tagged enum buffers its fields, and a `RawValue`
-    /// cannot be read from there.
+    /// Used by clients, whose own ids are short. Does not read a `RawValue`: a tagged enum buffers
+    /// its fields, and a `RawValue` cannot be read from that buffer.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyId)
     }

@@ -1,9 +1,9 @@
-//! The messages of the chat protocol, as docs/im-protocol.md describes them; shared by the im_* programs.
+//! The messages of the chat protocol (docs/im-protocol.md), shared by the im_* programs.
 
 use super::message_id::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// What a client sends, one JSON object per line; `request.rs` reads it.
+/// A request of a client, one JSON object per line; parsed by `request.rs`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(dead_code, reason = "each program sends a part of them")]
@@ -33,7 +33,7 @@ pub(crate) enum Request {
         id: Option<MessageId>,
     },
     Ack {
-        /// That of the delivery.
+        /// Id of the delivery.
         id: u64,
     },
     Lookup {
@@ -45,7 +45,7 @@ pub(crate) enum Request {
     Pong,
 }
 
-/// What the server sends, one JSON object per line.
+/// A message of the server, one JSON object per line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Reply {
@@ -63,8 +63,8 @@ pub(crate) enum Reply {
         room: String,
         user: String,
     },
-    /// Announces changes of a room's membership, some time later: the new state of each user that
-    /// joined or left.
+    /// Announces changes of a room's membership after a short delay: the new state of each user
+    /// that joined or left.
     Presence {
         room: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ pub(crate) enum Reply {
         room: String,
         from: String,
         text: String,
-        /// When the server got it, in milliseconds since 1970 (UTC).
+        /// Time of receipt at the server, in milliseconds since 1970 (UTC).
         ts: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
@@ -88,9 +88,10 @@ pub(crate) enum Reply {
     Direct {
         from: String,
         text: String,
-        /// When the server got it, in milliseconds since 1970 (UTC).
+        /// Time of receipt at the server, in milliseconds since 1970 (UTC).
         ts: u64,
-        /// The server's own, counted for each receiver: senders may choose the same one. Sent again, it is the same.
+        /// Id assigned by the server, counted per receiver, because different senders may choose
+        /// the same id. A retry has the same id.
         id: u64,
     },
     /// The receiver has acknowledged a direct message.
@@ -103,18 +104,18 @@ pub(crate) enum Reply {
     Profile {
         user: String,
         online: bool,
-        /// When it logged in, in milliseconds since 1970 (UTC), if it is.
+        /// Time of login, in milliseconds since 1970 (UTC), if the user is online.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since: Option<u64>,
         rooms: Vec<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
-    /// The client did not read fast enough, and some lines were dropped.
+    /// Some lines were dropped because the client did not read fast enough.
     Missed {
-        /// Since the last time that it was told.
+        /// Lines dropped since the last such message.
         count: u64,
-        /// Since the connection began.
+        /// Lines dropped since the connection was accepted.
         total: u64,
     },
     Ping,
@@ -122,10 +123,10 @@ pub(crate) enum Reply {
     Error {
         code: Code,
         message: String,
-        /// Whom a direct message was for that is refused or has failed.
+        /// Receiver of a direct message that was refused or has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// What the client called that message, or a lookup.
+        /// The client's id of that message or lookup.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
@@ -134,7 +135,7 @@ pub(crate) enum Reply {
     },
 }
 
-/// Why a request was refused.
+/// Reason for which a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Code {
@@ -149,7 +150,7 @@ pub(crate) enum Code {
     Busy,
 }
 
-/// Why the server closes a connection.
+/// Reason for which the server closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reason {
@@ -157,6 +158,6 @@ pub(crate) enum Reason {
     Shutdown,
     ProtocolError,
     SlowConsumer,
-    /// The login did not come in time, or a line came too slowly.
+    /// The login or a line took too long.
     TooSlow,
 }

@@ -1,8 +1,8 @@
-//! Reads requests.
+//! Parses requests.
 //!
-//! Not derived: a derived tagged enum also accepts an array, buffers the whole line before it looks
-//! at a field, and reports errors without their position. Here every field is read where it stands,
-//! in any order.
+//! The implementation is not derived: a derived tagged enum also accepts an array, buffers the
+//! whole line before it looks at a field, and reports errors without their position. This one reads
+//! fields in place and in any order.
 
 use super::{message_id::MessageId, protocol::Request};
 use serde::{
@@ -40,7 +40,7 @@ enum Kind {
     Pong,
 }
 
-/// All fields that requests have.
+/// The fields of all requests.
 #[derive(Default)]
 struct Fields {
     kind: Option<Kind>,
@@ -127,7 +127,7 @@ fn needed_kind<E: Error>(kind: Option<Kind>) -> Result<Kind, E> {
     kind.ok_or_else(|| E::missing_field("type"))
 }
 
-/// An `id` of `null` is none.
+/// Treats an `id` of `null` as absent.
 fn message_id<E: Error>(id: Option<Box<RawValue>>) -> Result<Option<MessageId>, E> {
     match id {
         Some(id) if id.get() != "null" => {

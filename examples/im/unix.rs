@@ -1,11 +1,11 @@
-//! Where a client finds the server: `HOST:PORT`, or `unix:PATH`, as the server prints it.
+//! Parses the address of the server: `HOST:PORT`, or `unix:PATH` as the server prints it.
 
 use netwheel::{Result, UnixAddress};
 
-/// The Unix socket that `text` names; none if it is something else.
+/// Returns the Unix socket address in `text`, or `None` if `text` does not start with `unix:`.
 ///
 /// # Errors
-/// If the path cannot be that of a socket.
+/// Fails if the path is not valid for a Unix socket.
 pub(crate) fn unix(text: &str) -> Result<Option<UnixAddress>> {
     text.strip_prefix("unix:").map(UnixAddress::path).transpose()
 }

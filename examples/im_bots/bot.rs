@@ -14,13 +14,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the bots tell the main thread.
+/// Reports of the bots to the main thread.
 pub(crate) enum Report {
-    /// A bot is where its role wants it; a talker can be made to talk through its channel.
+    /// The bot is ready. A talker is reported with a handle through which it can be made to talk.
     Ready(Option<Talker>),
-    /// A bot is in its room, and has stopped reading; it can be made to read again through its channel.
+    /// The bot is in its room and has stopped reading. The channel is used to resume reading.
     Slow(Channel<Request>),
-    /// A connection was not made, or ended before the bot was ready.
+    /// The connection failed, or ended before the bot was ready.
     Failed(String),
     /// The user pressed Ctrl-C.
     Interrupted,
@@ -32,15 +32,15 @@ pub(crate) struct Bot {
     number: usize,
     user: String,
     role: Role,
-    /// Whether it acknowledges direct messages.
+    /// Whether this bot acknowledges direct messages.
     acks: bool,
     ready: bool,
-    /// When the login was written; a silent bot sends nothing after it.
+    /// Time at which the login was written; a silent bot sends nothing after it.
     login_at: Instant,
     heard: Heard,
-    /// Why the server has said goodbye.
+    /// Reason in the server's `bye`.
     bye: Option<Reason>,
-    /// Why the connection ends, as far as known.
+    /// Reason for the end of the connection, if known.
     why: Option<String>,
 }
 
@@ -86,20 +86,20 @@ impl Handler for Bot {
             }
             Reply::Bye { reason } => {
                 self.bye = Some(reason);
-                self.why = Some(format!("the server says goodbye: {reason:?}"));
+                self.why = Some(format!("the server closed the connection: {reason:?}"));
             }
             Reply::Missed { total, .. } if matches!(self.role, Role::Slow { .. }) => {
                 self.plan.slows.note_missed(self.number, total);
             }
-            // What of it are messages is found to be lost at the end.
-            Reply::Missed { count, .. } => log::warn!("{}: has missed {count} lines", self.user),
+            // The lost messages among these lines are counted at the end.
+            Reply::Missed { count, .. } => log::warn!("{}: {count} lines were lost", self.user),
             Reply::Joined { .. } | Reply::Left { .. } | Reply::Presence { .. } => {}
             Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
         }
         Ok(())
     }
 
-    /// This bot has sent nothing for half of the time that the server allows.
+    /// Sends a ping: half of the server's idle timeout has passed without output.
     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         ctx.write(Request::Ping)
     }
@@ -160,20 +160,20 @@ impl Bot {
                 ctx.write(Request::Join { room: self.plan.room(room) })?;
             }
         }
-        // In a busy room the server has no reason to ask whether we are there, so we have to say so ourselves.
+        // In a busy room the server never sends a heartbeat, so pings have to be sent unasked.
         ctx.set_idle_timeouts(IdleTimeouts::new().writer(idle / 2));
         Ok(())
     }
 
     fn heard(&mut self, room: &str, text: &str) {
-        // People may talk in our rooms as well.
+        // Ignore messages that were not sent by this run.
         let Some(said) = Said::parse(text).filter(|said| said.run == self.plan.run) else { return };
         let tally = &self.plan.tally;
         let (Role::Talker(Seat { room: own, .. }) | Role::Slow { room: own }) = self.role else {
             return tally.doubled.raise();
         };
         if said.seat.room != own || room != self.plan.room(own) {
-            // It belongs to another room, so here it is one too many.
+            // Delivered to the wrong room: count it as a duplicate.
             return tally.doubled.raise();
         }
         match self.heard.note(said.seat.place, said.number) {
@@ -189,14 +189,15 @@ impl Bot {
     }
 
     fn direct(&self, ctx: &mut Context<'_, Self>, text: &str, id: u64) -> Result {
-        // Noted before it is acknowledged: otherwise its sender might hear of its end first.
+        // Record the copy before acknowledging it: otherwise its sender could be notified of the
+        // delivery first.
         if let Some(text) = Text::parse(text).filter(|text| text.run == self.plan.run) {
             self.plan.directs.note_copy(text.number, self.number);
         }
         if self.acks { ctx.write(Request::Ack { id }) } else { Ok(()) }
     }
 
-    /// A direct message of this bot's has ended.
+    /// Records the outcome of a direct message that this bot has sent.
     fn ended(&self, id: Option<MessageId>, end: End) {
         if let Some(number) = id.and_then(|id| id.as_u64()) {
             self.plan.directs.note_end(number, end);
@@ -220,7 +221,7 @@ impl Bot {
     }
 
     fn report(&self, report: Report) {
-        // When the main thread is gone the program is about to end.
+        // Fails when the main thread has ended, which means that the program is about to exit.
         let _ = self.reports.send(report);
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of the direct messages of a run: one record each.
+//! Records of the direct messages of a run.
 
 use std::{
     fmt,
@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-/// How often a message comes that is never acknowledged: once, and three times again.
+/// Number of copies of a message that is never acknowledged: the first one and three resends.
 const COPIES: u32 = 4;
 
-/// All direct messages of the run, by their number.
+/// All direct messages of the run, indexed by their number.
 #[derive(Default)]
 pub(crate) struct Directs(Mutex<State>);
 
@@ -17,27 +17,27 @@ pub(crate) struct Directs(Mutex<State>);
 struct State {
     records: Vec<Record>,
     under_way: u64,
-    /// Copies that came to somebody else.
+    /// Copies delivered to a bot other than the receiver.
     astray: u64,
-    /// The server's timeout, as it told.
+    /// The server's acknowledgement timeout, as sent in `welcome`.
     ack_timeout: Duration,
 }
 
 struct Record {
     to: usize,
-    /// Whether its receiver acknowledges what it gets.
+    /// Whether the receiver acknowledges direct messages.
     acks: bool,
     copies: u32,
     end: Option<End>,
     ends: u32,
 }
 
-/// How a direct message ends.
+/// Outcome of a direct message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Delivered,
     Undelivered,
-    /// Too many waited for their acknowledgement already.
+    /// Too many direct messages were already unacknowledged.
     Refused,
 }
 
@@ -47,10 +47,10 @@ pub(crate) struct Summary {
     pub(crate) delivered: u64,
     pub(crate) undelivered: u64,
     pub(crate) refused: u64,
-    /// Copies besides the first.
+    /// Copies in addition to the first one.
     pub(crate) resent: u64,
     pub(crate) under_way: u64,
-    /// What is wrong with those that have ended.
+    /// Faults of the messages that have ended, with their counts.
     pub(crate) wrong: Vec<(u64, &'static str)>,
 }
 
@@ -59,7 +59,7 @@ impl Directs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message is about to be sent to this bot; its number.
+    /// Records a message that is about to be sent to bot `to`. Returns its number.
     pub(crate) fn begin(&self, to: usize, acks: bool) -> u64 {
         let mut state = self.lock();
         state.records.push(Record { to, acks, copies: 0, end: None, ends: 0 });
@@ -67,14 +67,14 @@ impl Directs {
         state.records.len() as u64 - 1
     }
 
-    /// The message that was begun last was not sent.
+    /// Removes the last record, because the message could not be sent.
     pub(crate) fn withdraw(&self) {
         let mut state = self.lock();
         state.records.pop();
         state.under_way -= 1;
     }
 
-    /// A copy came to this bot.
+    /// Records a copy received by bot `to`.
     pub(crate) fn note_copy(&self, number: u64, to: usize) {
         let mut state = self.lock();
         match state.record(number) {
@@ -83,7 +83,7 @@ impl Directs {
         }
     }
 
-    /// The sender was told.
+    /// Records the outcome reported to the sender.
     pub(crate) fn note_end(&self, number: u64, end: End) {
         let mut state = self.lock();
         let Some(record) = state.record(number) else { return };
@@ -102,7 +102,7 @@ impl Directs {
         self.lock().ack_timeout = ack_timeout;
     }
 
-    /// How long a message may be under way.
+    /// Returns the maximum time for which a message may be in flight.
     pub(crate) fn longest(&self) -> Duration {
         self.lock().ack_timeout.saturating_mul(COPIES)
     }
@@ -114,7 +114,7 @@ impl Directs {
         };
         let ended = |end| count(&|record| record.end == Some(end));
         let mut wrong: Vec<_> = Record::FAULTS.iter().map(|(is, what)| (count(is), *what)).collect();
-        wrong.push((state.astray, "direct messages astray"));
+        wrong.push((state.astray, "direct messages misdelivered"));
         wrong.retain(|(count, _)| *count > 0);
         Summary {
             sent: state.records.len() as u64,
@@ -137,7 +137,8 @@ impl State {
 type Fault = (fn(&Record) -> bool, &'static str);
 
 impl Record {
-    /// What must not be. A receiver that acknowledges may get a copy all the same, if it or the server is slow.
+    /// Faults to look for. Copies to a receiver that acknowledges are not a fault: that receiver or
+    /// the server may be slow.
     const FAULTS: [Fault; 6] = [
         (|r| r.ends > 1, "direct messages ended twice"),
         (|r| r.acks && r.end == Some(End::Undelivered), "direct messages undelivered, but acknowledged"),
@@ -165,7 +166,7 @@ impl fmt::Display for Text {
 }
 
 impl Text {
-    /// None if it was not a bot who wrote that.
+    /// Parses the text. Returns `None` if it was not written by a bot.
     pub(crate) fn parse(text: &str) -> Option<Text> {
         let (run, number) = text.strip_prefix("direct ")?.split_once(' ')?;
         Some(Text { run: run.parse().ok()?, number: number.parse().ok()? })
@@ -176,7 +177,7 @@ impl Text {
 mod tests {
     use super::*;
 
-    /// What is wrong with one message to bot 3.
+    /// Returns the faults of one message to bot 3.
     fn wrong(acks: bool, copies: u32, ends: &[End]) -> Vec<(u64, &'static str)> {
         let directs = Directs::default();
         let number = directs.begin(3, acks);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_be_is_not_wrong() {
+    fn correct_outcomes_are_not_faults() {
         for (acks, copies, ends) in [
             (true, 1, &[End::Delivered][..]),
             (true, 2, &[End::Delivered]),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_not_be_is_wrong() {
+    fn incorrect_outcomes_are_faults() {
         for (acks, copies, ends) in [
             (true, 1, &[End::Delivered, End::Delivered][..]),
             (true, 1, &[End::Delivered, End::Undelivered]),
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_counted() {
+    fn the_summary_counts_outcomes_and_copies() {
         let directs = Directs::default();
         for n in 0..4 {
             assert_eq!(directs.begin(n, n != 1), n as u64);
@@ -230,11 +231,11 @@ mod tests {
         let summary = directs.summary();
         assert_eq!((summary.sent, summary.delivered, summary.undelivered), (3, 1, 1));
         assert_eq!((summary.resent, summary.under_way), (3, 1));
-        assert_eq!(summary.wrong, [(2, "direct messages astray")]);
+        assert_eq!(summary.wrong, [(2, "direct messages misdelivered")]);
     }
 
     #[test]
-    fn a_text_can_be_read_again() {
+    fn a_formatted_text_can_be_parsed() {
         let text = Text { run: 12, number: 345 };
         assert_eq!(Text::parse(&text.to_string()), Some(text));
         assert_eq!(Text::parse("direct action"), None);

@@ -1,25 +1,34 @@
-//! A crowd for the chat server: opens thousands of connections, talks, and checks what everybody hears.
+//! A load test for the chat server: opens thousands of connections, talks, and checks every
+//! delivery.
 //!
 //! ```text
 //! cargo run --release --features json --example im_server
 //! cargo run --release --features json --example im_bots -- --clients 10000 --rooms 100 --seconds 30
 //! ```
 //!
-//! Most bots join a room and talk, in the room and in direct messages to each other. A share of them acknowledges no
-//! direct message, and the server has to give up what it sends to those. A slow share (`--slow 5%`) joins rooms, and reads
-//! nothing while the others talk: the server has to close those, or to tell them how much they have missed, and nobody
-//! else may lose anything by them. A quiet share joins nothing and only answers
-//! heartbeats; a silent share sends nothing after its login, and the server has to drop it when its idle timeout is
-//! over. The run lasts until all that is over too: a minute with the server's defaults, less with
-//! `im_server --heartbeat 5s --idle-timeout 20s`.
+//! Most bots join a room and talk, both in the room and in direct messages to each other. A share
+//! of the bots behaves differently:
 //!
-//! Progress goes to standard error, a table to standard output. The exit status is 0 if every message reached
-//! every member of its room once and in order, every direct message ended once and in the right way, the slow were dealt
-//! with, and the silent were dropped in time. Ctrl-C ends the run early and prints the table of what was done until then; the direct
-//! messages that are under way at that moment are counted apart.
+//! - Some do not acknowledge direct messages (`--no-ack`). The server has to give up those
+//!   messages.
+//! - Slow bots (`--slow 5%`) join a room and do not read while the others talk. The server has to
+//!   close them, or report how many lines they have missed. Other bots must not lose messages.
+//! - Quiet bots (`--quiet`) join no room and only answer heartbeats.
+//! - Silent bots (`--silent`) send nothing after their login. The server has to close them after
+//!   its idle timeout.
 //!
-//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `talker.rs` (what it is made to do), `tally.rs`,
-//! `directs.rs` and `slow.rs` (what is counted), this file (the phases of a run), `report.rs` (what is printed).
+//! The run waits for all of these outcomes. It takes about a minute with the server's defaults, and
+//! less with `im_server --heartbeat 5s --idle-timeout 20s`.
+//!
+//! Progress is printed to standard error, and a table to standard output. The exit status is 0 if
+//! all of the following hold: every message reached every member of its room once and in order,
+//! every direct message ended once with the right outcome, the slow bots were handled, and the
+//! silent bots were closed in time. Ctrl-C ends the run early and prints the table of the results
+//! so far. Direct messages in flight at that moment are counted separately.
+//!
+//! Reading order: `plan.rs` (the roles of the bots), `bot.rs` (one user), `talker.rs` (the main
+//! thread's handle to a talking bot), `tally.rs`, `directs.rs` and `slow.rs` (counters), this file
+//! (the phases of a run), `report.rs` (output).
 
 mod bot;
 #[path = "../im/descriptors.rs"]
@@ -59,86 +68,88 @@ use std::{
 };
 use talker::Talker;
 
-/// The longest line that a bot reads.
+/// Maximum length in bytes of a line that a bot reads.
 const MAX_LINE: usize = 1024 * 1024;
-/// Connections on their way at the same time, from the first packet until the bot is in its room: fewer than a
-/// listener's backlog.
+/// Maximum number of connections being opened, from the first packet until the bot is in its room.
+/// Smaller than a listener's backlog.
 const IN_FLIGHT: usize = 256;
-/// After so many connections that failed it is not worth going on.
+/// Number of failed connections after which the run is aborted.
 const TOO_MANY_FAILURES: usize = 100;
-/// How long the main thread sleeps between two looks at what there is to do.
+/// Time that the main thread waits for reports in each step.
 const STEP: Duration = Duration::from_millis(2);
-/// How long the last deliveries may take when nothing arrives any more.
+/// Time without a delivery after which missing deliveries are considered lost.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long what is late is waited for: a silent client, to see how late it is; the end of a direct message.
+/// Extra time to wait for late events: the close of a silent client, or the end of a direct
+/// message.
 const LATE: Duration = Duration::from_secs(5);
 
-/// A crowd for the chat server: connects, talks, and checks what everybody hears.
+/// A load test for the chat server: connects, talks, and checks every delivery.
 #[derive(Parser)]
 struct Options {
-    /// The server: HOST:PORT, or unix:PATH.
+    /// Address of the server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
     /// Number of connections.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
-    /// Number of rooms that they talk in.
+    /// Number of rooms.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rooms: u32,
-    /// Messages per second that all of them together say; each goes to all members of a room, but for direct ones.
+    /// Messages per second of all clients together. Each is delivered to all members of a room,
+    /// except direct messages.
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
-    /// How long they talk, in seconds. What is due by then is said, if that takes longer.
+    /// Time to talk, in seconds. Messages that are late are still sent, which may take longer.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Deliveries that may be under way; who talks waits for them. 0: any number, which tells more about the server, but
-    /// on a machine that does not keep up everybody is slow some day.
+    /// Maximum number of deliveries in flight; talking pauses above it. 0 disables the limit, which
+    /// is a harder test for the server, but on a slow machine all clients may fall behind.
     #[arg(long, default_value_t = 0)]
     under_way: u64,
-    /// Share of the messages that are direct ones, to one other client.
+    /// Percentage of messages that are direct messages to one other client.
     #[arg(long, default_value = "10%")]
     direct: Share,
-    /// Share of clients, of those who talk, that do not acknowledge direct messages.
+    /// Percentage of talking clients that do not acknowledge direct messages.
     #[arg(long, default_value = "5%")]
     no_ack: Share,
-    /// Share of clients, of those who join a room, that read nothing while the others talk. The run fails unless so much is
-    /// said that the server has to do something about them: their buffers take 200 KiB on a Unix socket, and several MiB over
-    /// TCP, besides `--max-outbound` of the server.
+    /// Percentage of clients in rooms that do not read while the others talk. The run fails unless
+    /// enough is said that the server has to act. Kernel buffers hold 200 KiB on a Unix socket and
+    /// several MiB over TCP, in addition to the server's `--max-outbound`.
     #[arg(long, default_value = "0%")]
     slow: Share,
-    /// Bytes of what is said in a room, at least.
+    /// Minimum size in bytes of a message to a room.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60_000))]
     size: u16,
-    /// Share of clients that send nothing after their login.
+    /// Percentage of clients that send nothing after their login.
     #[arg(long, default_value = "1%")]
     silent: Share,
-    /// How late, besides a tick of its wheel, the server may be to drop them. More than a second is for a machine that has
-    /// something else to do.
+    /// Time by which the server may be late in closing silent clients, in addition to one tick of
+    /// its wheel. Use more than a second only on a busy machine.
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// Share of clients that join no room and only answer heartbeats.
+    /// Percentage of clients that join no room and only answer heartbeats.
     #[arg(long, default_value = "1%")]
     quiet: Share,
-    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Local addresses to connect from (127.0.0.1, 127.0.0.2, …), for more connections than one address has
-    /// ports; 0: the system chooses.
+    /// Number of local addresses to connect from (127.0.0.1, 127.0.0.2, …). One address has too few
+    /// ports for very many connections. 0 lets the system choose.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=254))]
     source_addresses: u8,
 }
 
-/// The main thread's side of a run.
+/// State of the main thread during a run.
 struct Run {
     plan: Arc<Plan>,
     reports: Receiver<Report>,
     progress: Progress,
     talkers: Vec<Talker>,
-    /// Those that do not read.
+    /// Channels of the bots that do not read.
     slow: Vec<Channel<Request>>,
-    /// Bots that are ready.
+    /// Number of bots that are ready.
     ready: usize,
-    /// Connections that came to nothing.
+    /// Number of connections that failed.
     failed: usize,
     outcome: Outcome,
 }
@@ -157,7 +168,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Vec<String>> {
     let limit = descriptors::raise_limit();
     if limit.connections().is_some_and(|allowed| allowed < u64::from(options.clients)) {
-        return Err(format!("too few: {limit}").into());
+        return Err(format!("too many clients: {limit}").into());
     }
     let clients = options.clients as usize;
     let Options { silent, quiet, slow, no_ack, .. } = *options;
@@ -182,7 +193,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// What begins the `n`-th connection.
+/// Returns a function that starts the `n`-th connection.
 fn connector(
     group: &EventLoopGroup,
     options: &Options,
@@ -212,7 +223,7 @@ fn connector(
     })
 }
 
-/// Resolved once, and not for each connection.
+/// Resolves the server's address once for all connections.
 fn server_address(text: &str) -> Result<Address> {
     #[cfg(unix)]
     if let Some(address) = unix::unix(text)? {
@@ -231,7 +242,7 @@ impl Run {
         Run { plan, reports, progress: Progress::new(), talkers, slow, ready: 0, failed: 0, outcome }
     }
 
-    /// Opens all connections, a bounded number at a time, until every bot is where its role wants it.
+    /// Opens all connections, at most `IN_FLIGHT` at a time, and waits until every bot is ready.
     fn open(&mut self, clients: usize, connect: impl Fn(usize)) -> Result {
         let mut begun = 0;
         let start = Instant::now();
@@ -251,8 +262,8 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the talkers talk in turn, all together at so many messages per second, a share of them direct ones. How many it
-    /// is in all does not depend on how fast this machine is.
+    /// Makes the talkers send messages in turn, at `rate` messages per second in total, a share of
+    /// them direct. The total number of messages does not depend on the speed of the machine.
     fn talk(&mut self, options: &Options) {
         let Options { rate, direct, under_way, .. } = *options;
         let time = Duration::from_secs(options.seconds);
@@ -292,12 +303,13 @@ impl Run {
         self.progress.end_phase(&format!("{} messages sent", self.outcome.sent));
     }
 
-    /// Deliveries that are still to come.
+    /// Returns the number of deliveries in flight.
     fn under_way(&self) -> u64 {
         self.outcome.expected.saturating_sub(self.plan.tally.received.read())
     }
 
-    /// Makes a talker send the run's `n`-th direct message: all talkers get one in turn, none its own.
+    /// Makes a talker send the `n`-th direct message of the run. The receivers are the other
+    /// talkers in turn.
     fn direct(&self, from: usize, n: usize) {
         let count = self.talkers.len();
         let to = n % count;
@@ -305,7 +317,7 @@ impl Run {
         self.talkers[from].direct(&self.plan, &self.talkers[to]);
     }
 
-    /// Waits for what is under way.
+    /// Waits for the deliveries in flight.
     fn drain(&mut self) {
         let mut last = (self.plan.tally.received.read(), Instant::now());
         while last.0 < self.outcome.expected && last.1.elapsed() < DRAIN {
@@ -318,13 +330,13 @@ impl Run {
         }
     }
 
-    /// Has the slow ones read again, and waits until it is known of each what it has lost.
+    /// Lets the slow bots read again, and waits until the losses of each are known.
     fn wait_for_slow(&mut self) {
         if self.slow.is_empty() {
             return;
         }
         for channel in self.slow.drain(..) {
-            // One that is closed has nothing left to read.
+            // Fails for a closed channel, which has nothing left to read.
             let _ = channel.execute(|scope| {
                 scope.set_auto_read(true);
                 Ok(())
@@ -336,12 +348,12 @@ impl Run {
             let left = fates.left_to_guess;
             if left == 0 || self.outcome.interrupted || last.1.elapsed() > DRAIN {
                 return self.progress.end_phase(&format!(
-                    "{} of {} slow ones know",
+                    "{} of {} slow clients accounted for",
                     fates.slow - left,
                     fates.slow
                 ));
             }
-            self.progress.show(|| format!("waiting for {left} slow ones to read"));
+            self.progress.show(|| format!("waiting for {left} slow clients to read"));
             self.wait();
             let progress = self.plan.slows.progress();
             if progress != last.0 {
@@ -350,37 +362,38 @@ impl Run {
         }
     }
 
-    /// Waits until the server has told of every direct message how it ended, or should have.
+    /// Waits until the server has reported the outcome of every direct message, or the deadline for
+    /// that has passed.
     fn wait_for_directs(&mut self) {
         let until = Instant::now() + self.plan.directs.longest() + LATE;
         loop {
             let left = self.plan.directs.under_way();
             if left == 0 || self.outcome.interrupted || Instant::now() > until {
-                return self.progress.end_phase(&format!("{left} direct messages under way"));
+                return self.progress.end_phase(&format!("{left} direct messages in flight"));
             }
-            self.progress.show(|| format!("waiting for the end of {left} direct messages"));
+            self.progress.show(|| format!("waiting for {left} direct messages in flight"));
             self.wait();
         }
     }
 
-    /// Waits until the server has dropped the silent ones, or should have.
+    /// Waits until the server has closed the silent bots, or the deadline for that has passed.
     fn wait_for_silent(&mut self) {
         loop {
             let silent = self.plan.tally.silent();
             let Some(until) = silent.until else { return };
             let (left, of) = (silent.logged_in - silent.dropped, silent.logged_in);
             if left == 0 || self.outcome.interrupted || Instant::now() > until + LATE {
-                return self.progress.end_phase(&format!("{} of {of} silent ones dropped", of - left));
+                return self.progress.end_phase(&format!("{} of {of} silent clients dropped", of - left));
             }
             let seconds = until.saturating_duration_since(Instant::now()).as_secs();
             self.progress.show(|| {
-                format!("waiting for the server to drop {left} silent ones, at most {seconds} s more")
+                format!("waiting for the server to drop {left} silent clients, at most {seconds} s more")
             });
             self.wait();
         }
     }
 
-    /// Sleeps for a moment, and takes in what the bots report.
+    /// Processes the reports of the bots, and waits up to [`STEP`] for the first one.
     fn wait(&mut self) {
         let mut next = self.reports.recv_timeout(STEP).ok();
         while let Some(report) = next {

@@ -1,4 +1,4 @@
-//! Who does what: fixed before the first connection is opened, and shared by all bots.
+//! The roles of the bots: fixed before the first connection is opened, and shared by all bots.
 
 use crate::{directs::Directs, slow::Slows, tally::Tally};
 use std::{
@@ -8,16 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one bot does after it has logged in.
+/// Behaviour of a bot after its login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Joins a room and talks in it.
     Talker(Seat),
-    /// Joins nothing and is sent nothing but heartbeats, which it answers.
+    /// Does not join a room, receives only heartbeats, and answers them.
     Quiet,
-    /// Joins a room, and reads nothing until all talking is over.
+    /// Joins a room and does not read until the others have stopped talking.
     Slow { room: u32 },
-    /// Sends nothing at all any more: the server has to drop it.
+    /// Sends nothing more; the server has to close it.
     Silent,
 }
 
@@ -36,9 +36,13 @@ impl FromStr for Share {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.strip_suffix('%').ok_or("a percentage is wanted, like 1%")?;
+        let number = text.strip_suffix('%').ok_or("expected a percentage such as 1%")?;
         let percent: f64 = number.trim().parse().map_err(|e| format!("{number}: {e}"))?;
-        if (0.0..=100.0).contains(&percent) { Ok(Share(percent)) } else { Err("0% to 100%".to_owned()) }
+        if (0.0..=100.0).contains(&percent) {
+            Ok(Share(percent))
+        } else {
+            Err("expected 0% to 100%".to_owned())
+        }
     }
 }
 
@@ -49,45 +53,46 @@ impl fmt::Display for Share {
 }
 
 impl Share {
-    /// Whether the `n`-th of many belongs to the share, which is spread evenly over them.
+    /// Returns whether item `n` belongs to the share. The share is spread evenly over all items.
     pub(crate) fn takes(self, n: usize) -> bool {
         let until = |n: usize| (n as f64 * self.0 / 100.0 + 1e-9).floor();
         until(n + 1) > until(n)
     }
 }
 
-/// What all bots of a run know.
+/// State shared by all bots of a run.
 pub(crate) struct Plan {
-    /// Tells the messages of this run from all others that are said in the same rooms.
+    /// Identifies the messages of this run among others in the same rooms.
     pub(crate) run: u32,
     pub(crate) roles: Vec<Role>,
-    /// The beginning of the run: send times are counted from here.
+    /// Start of the run; send times are relative to it.
     pub(crate) start: Instant,
     pub(crate) tally: Tally,
     pub(crate) directs: Directs,
     pub(crate) slows: Slows,
-    /// Set at the end: from then on a closed connection is what was wanted.
+    /// Set at the end of the run, when closed connections are expected.
     pub(crate) over: AtomicBool,
     pub(crate) rooms: u32,
-    /// What is said has so many bytes at least.
+    /// Minimum size in bytes of a message to a room.
     pub(crate) size: usize,
-    /// How late the server may drop a silent client, besides a tick of its wheel.
+    /// Time by which the server may be late in closing a silent client, in addition to one tick of
+    /// its wheel.
     pub(crate) grace: Duration,
     no_ack: Share,
-    /// The next bot to come to life.
+    /// Number of the next bot.
     next: AtomicUsize,
 }
 
-/// The shares of those who do not do as most bots do.
+/// The shares of bots with a special behaviour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
-    /// Of all.
+    /// Share of all bots.
     pub(crate) silent: Share,
-    /// Of those who are not silent.
+    /// Share of the bots that are not silent.
     pub(crate) quiet: Share,
-    /// Of those who join a room.
+    /// Share of the bots that join a room.
     pub(crate) slow: Share,
-    /// Of those who talk.
+    /// Share of the talkers.
     pub(crate) no_ack: Share,
 }
 
@@ -109,8 +114,8 @@ impl Plan {
         }
     }
 
-    /// The number and the role of the next bot. Connections are made in no particular order, so a bot gets its
-    /// number when its connection is there.
+    /// Returns the number and the role of the next bot. A bot is numbered when its connection is
+    /// established, because connections complete in any order.
     pub(crate) fn next_bot(&self) -> (usize, Role) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         (number, self.roles.get(number).copied().unwrap_or(Role::Quiet))
@@ -124,7 +129,7 @@ impl Plan {
         format!("bots-{room}")
     }
 
-    /// Whether the talker in this seat acknowledges direct messages.
+    /// Returns whether the talker in this seat acknowledges direct messages.
     pub(crate) fn acks(&self, seat: Seat) -> bool {
         !self.no_ack.takes((seat.place * self.rooms + seat.room) as usize)
     }
@@ -157,12 +162,12 @@ fn roles(clients: usize, rooms: u32, shares: Shares) -> Vec<Role> {
     (0..clients).map(role).collect()
 }
 
-/// What a bot says: enough for every listener to know which message it is, and how old.
+/// The text of a message, from which a listener can identify the message and compute its age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) run: u32,
     pub(crate) seat: Seat,
-    /// Counted from 1 by each talker.
+    /// Number of the message, counted from 1 by each talker.
     pub(crate) number: u32,
     /// Time since the start of the run.
     pub(crate) at: Duration,
@@ -176,7 +181,7 @@ impl fmt::Display for Said {
 }
 
 impl Said {
-    /// As text of `size` bytes at least.
+    /// Formats the message and pads it to `size` bytes.
     pub(crate) fn padded(&self, size: usize) -> String {
         let mut text = format!("{self} ");
         let padding = size.saturating_sub(text.len());
@@ -184,7 +189,7 @@ impl Said {
         text
     }
 
-    /// None if it was not a bot who said that.
+    /// Parses a message. Returns `None` if the text was not written by a bot.
     pub(crate) fn parse(text: &str) -> Option<Said> {
         let mut words = text.split(' ');
         let mut number = || words.next()?.parse().ok();
@@ -223,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_can_be_read_again() {
+    fn a_formatted_message_can_be_parsed() {
         let seat = Seat { room: 7, place: 41 };
         let said = Said { run: 1, seat, number: 3, at: Duration::from_nanos(1_234_567_890) };
         assert_eq!(Said::parse(&said.to_string()), Some(said));

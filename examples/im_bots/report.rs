@@ -1,4 +1,4 @@
-//! What the user sees: progress on standard error, the table at the end on standard output.
+//! Output: progress on standard error, and the final table on standard output.
 
 use crate::{
     directs::Summary,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One line that is kept up to date on a terminal; a line now and then elsewhere.
+/// On a terminal, one line that is updated in place; elsewhere, a line every few seconds.
 pub(crate) struct Progress {
     terminal: bool,
     next: Instant,
@@ -24,7 +24,7 @@ impl Progress {
         Progress { terminal: std::io::stderr().is_terminal(), next: Instant::now(), width: 0 }
     }
 
-    /// Shows how things stand, if that is due.
+    /// Shows a line, at most once per period.
     pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
         let now = Instant::now();
         if now >= self.next {
@@ -34,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// Shows how a phase has ended.
+    /// Shows the result of a phase.
     pub(crate) fn end_phase(&mut self, line: &str) {
         self.next = Instant::now();
         self.write(line, true);
@@ -42,9 +42,9 @@ impl Progress {
 
     fn write(&mut self, line: &str, last: bool) {
         let mut err = output::stderr();
-        // Progress that cannot be shown is no reason to stop.
+        // A failure to show progress does not end the run.
         let _ = if self.terminal {
-            // Blanks cover what is left of a longer line before.
+            // Pad with blanks to overwrite a longer previous line.
             let end = if last { "\n" } else { "" };
             err.write_all(format!("\r{line:<width$}{end}", width = self.width).as_bytes())
         } else {
@@ -54,18 +54,18 @@ impl Progress {
     }
 }
 
-/// What the main thread has counted.
+/// Counters of the main thread.
 pub(crate) struct Outcome {
     pub(crate) sent: u64,
-    /// In each room.
+    /// Messages said in each room.
     pub(crate) said: Vec<u64>,
     pub(crate) expected: u64,
     pub(crate) talked: Duration,
-    /// The user has ended the run early.
+    /// Set when the user has ended the run early.
     pub(crate) interrupted: bool,
 }
 
-/// Prints the table; what is wrong with the run, if anything is.
+/// Prints the table and returns the list of faults.
 pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     let tally = &plan.tally;
     let received = tally.received.read();
@@ -80,7 +80,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     row("deliveries expected", outcome.expected);
     row("deliveries received", format_args!("{received}  ({rate:.1}/s)"));
     row("lost", lost);
-    row("doubled", tally.doubled.read());
+    row("duplicates", tally.doubled.read());
     row("out of order", tally.out_of_order.read());
     let latency = tally.latency();
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1000.0);
@@ -100,20 +100,20 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
         }
     };
     check(lost, "deliveries lost");
-    check(tally.doubled.read(), "deliveries doubled");
+    check(tally.doubled.read(), "duplicate deliveries");
     check(tally.out_of_order.read(), "deliveries out of order");
     check(tally.dropped.read(), "clients dropped that were not silent");
     for (count, what) in &directs.wrong {
         check(*count, what);
     }
     if !outcome.interrupted {
-        check(directs.under_way, "direct messages without an end");
+        check(directs.under_way, "direct messages without an outcome");
         check(plan.roles.len() as u64 - tally.logged_in.read(), "clients not logged in");
-        check(slow.left_to_guess, "slow clients have lost messages and do not know");
-        check(slow.kept_up, "slow clients have heard everything: too little is said (--rate, --size)");
+        check(slow.left_to_guess, "slow clients lost messages and were not notified");
+        check(slow.kept_up, "slow clients missed nothing: increase --rate or --size");
         wrong.extend(judge_silent(plan));
     }
-    row("result", if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join(", ") });
+    row("result", if wrong.is_empty() { "ok".to_owned() } else { wrong.join(", ") });
     wrong
 }
 
@@ -125,7 +125,7 @@ fn print_slow(plan: &Plan, said: &[u64]) -> Fates {
     let fates = plan.slows.fates(said);
     row("slow", fates.slow);
     row("slow, closed", format_args!("{}  ({} with a goodbye)", fates.closed, fates.with_bye));
-    row("slow, told", format_args!("{}  (of {} lines missed)", fates.told, fates.missed));
+    row("slow, notified", format_args!("{}  (of {} lines missed)", fates.told, fates.missed));
     fates
 }
 
@@ -136,7 +136,7 @@ fn print_directs(plan: &Plan) -> Summary {
     row("direct, undelivered", directs.undelivered);
     row("direct, refused", directs.refused);
     row("direct, resent", directs.resent);
-    row("direct, under way", directs.under_way);
+    row("direct, in flight", directs.under_way);
     directs
 }
 
@@ -154,7 +154,7 @@ fn print_silent(plan: &Plan) {
     }
 }
 
-/// What is wrong with how the silent bots were treated.
+/// Returns the faults in the treatment of the silent bots.
 fn judge_silent(plan: &Plan) -> Vec<String> {
     let silent = plan.tally.silent();
     let mut wrong = Vec::new();

@@ -1,42 +1,43 @@
-//! The bots that stop reading, and what becomes of them.
+//! Records about the bots that stop reading.
 //!
-//! Such a bot joins a room like others, then leaves unread what it is sent until all talking is over. By then the server
-//! has closed it, or has dropped some lines and tells it how many. What must not be is that it misses something and hears
-//! nothing of that. Counted by the bots on their loops, read by the main thread.
+//! Such a bot joins a room and does not read until the others have stopped talking. By then the
+//! server has either closed it, or has dropped some lines and reports their number. A loss that is
+//! not reported is a fault. The bots update these records on their loops, and the main thread reads
+//! them.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// All of them, by their numbers.
+/// All slow bots by their numbers.
 #[derive(Default)]
 pub(crate) struct Slows(Mutex<HashMap<usize, Slow>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slow {
     room: u32,
-    /// Messages of its room.
+    /// Messages to its room that it received.
     heard: u64,
-    /// Lines, of whatever type, that it was told it has missed.
+    /// Lines of any type that the server reported as dropped.
     missed: u64,
     closed: bool,
-    /// It was told why it was closed.
+    /// The server sent a reason before it closed the connection.
     with_bye: bool,
 }
 
-/// How they fared.
+/// Summary of all slow bots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fates {
     pub(crate) slow: u64,
     pub(crate) closed: u64,
     pub(crate) with_bye: u64,
-    /// Those that were told that they have missed something, and are there still.
+    /// Bots that were notified of missed lines and are still connected.
     pub(crate) told: u64,
     pub(crate) missed: u64,
-    /// Those that have heard everything.
+    /// Bots that received all messages.
     pub(crate) kept_up: u64,
-    /// Those that have neither heard everything, nor been told what is missing, nor been closed.
+    /// Bots that missed messages without a notification and without being closed.
     pub(crate) left_to_guess: u64,
 }
 
@@ -45,12 +46,12 @@ impl Slows {
         self.lock().insert(bot, Slow { room, ..Slow::default() });
     }
 
-    /// A message of its room, which it did not have before.
+    /// Records a message to its room that the bot had not received before.
     pub(crate) fn note_heard(&self, bot: usize) {
         self.change(bot, |slow| slow.heard += 1);
     }
 
-    /// The server says that it has missed so many lines in all.
+    /// Records the total number of missed lines, as reported by the server.
     pub(crate) fn note_missed(&self, bot: usize, total: u64) {
         self.change(bot, |slow| slow.missed = total);
     }
@@ -59,12 +60,12 @@ impl Slows {
         self.change(bot, |slow| (slow.closed, slow.with_bye) = (true, with_bye));
     }
 
-    /// Grows with everything that happens to them.
+    /// Returns a number that grows with every recorded event.
     pub(crate) fn progress(&self) -> u64 {
         self.lock().values().map(|slow| slow.heard + slow.missed + u64::from(slow.closed)).sum()
     }
 
-    /// How they fared if so many messages were `said` in each room.
+    /// Returns the summary, given the number of messages `said` in each room.
     pub(crate) fn fates(&self, said: &[u64]) -> Fates {
         let mut fates = Fates::default();
         for slow in self.lock().values() {
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_misses_something_has_to_be_told_or_closed() {
+    fn a_bot_that_missed_messages_must_be_notified_or_closed() {
         let slows = Slows::default();
         let heard = |bot, n: u64| (0..n).for_each(|_| slows.note_heard(bot));
         for bot in 0..5 {

@@ -1,4 +1,4 @@
-//! A bot that can be made to talk, as the main thread holds it.
+//! The main thread's handle to a bot that can be made to talk.
 
 use crate::{
     directs::Text,
@@ -12,12 +12,12 @@ pub(crate) struct Talker {
     pub(crate) bot: usize,
     pub(crate) seat: Seat,
     pub(crate) channel: Channel<Request>,
-    /// What it has said in its room.
+    /// Number of messages it has said in its room.
     pub(crate) said: u32,
 }
 
 impl Talker {
-    /// Says the next message in its room; whether that was possible.
+    /// Says the next message in its room. Returns `false` if the channel refused it.
     pub(crate) fn say(&mut self, plan: &Plan) -> bool {
         let said = Said { run: plan.run, seat: self.seat, number: self.said + 1, at: plan.start.elapsed() };
         let (room, text) = (plan.room(self.seat.room), said.padded(plan.size));
@@ -26,7 +26,7 @@ impl Talker {
         taken
     }
 
-    /// Sends a direct message to another one.
+    /// Sends a direct message to another talker.
     pub(crate) fn direct(&self, plan: &Plan, to: &Talker) {
         let number = plan.directs.begin(to.bot, plan.acks(to.seat));
         let text = Text { run: plan.run, number }.to_string();

@@ -1,4 +1,4 @@
-//! What the bots have seen, counted by all of them.
+//! Counters that all bots update.
 
 use hdrhistogram::Histogram;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A count that any bot may raise.
+/// A thread-safe counter.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -28,36 +28,36 @@ pub(crate) struct Tally {
     pub(crate) connected: Count,
     pub(crate) logged_in: Count,
     pub(crate) joined: Count,
-    /// Different messages that came, each counted once for each member.
+    /// Messages received, counted once per member and without copies.
     pub(crate) received: Count,
     pub(crate) doubled: Count,
     pub(crate) out_of_order: Count,
     pub(crate) pings_answered: Count,
-    /// Connections of bots that are not silent, and that ended before the run did.
+    /// Connections of bots other than silent ones that ended before the run did.
     pub(crate) dropped: Count,
     latency: Mutex<Option<Histogram<u64>>>,
     silent: Mutex<Silent>,
 }
 
-/// The silent bots.
+/// Counters for the silent bots.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Silent {
     pub(crate) logged_in: u64,
     pub(crate) dropped: u64,
-    /// Those that were dropped without the goodbye that they should get.
+    /// Silent bots that were closed without a `bye`.
     pub(crate) without_bye: u64,
-    /// Between the login, which was the last that they sent, and the end of the connection.
+    /// Shortest time between the login, which was the last message sent, and the close.
     pub(crate) shortest: Option<Duration>,
     pub(crate) longest: Option<Duration>,
-    /// The server's idle timeout, as it told.
+    /// The server's idle timeout, as sent in `welcome`.
     pub(crate) idle: Duration,
-    /// That, and how late it may be.
+    /// The idle timeout plus the allowed lateness.
     pub(crate) allowed: Duration,
-    /// When the last of them may be there still.
+    /// Latest time at which the last of them must have been closed.
     pub(crate) until: Option<Instant>,
 }
 
-/// One tick of the server's wheel: an idle timeout may be as late as that, whatever else may hold it up.
+/// One tick of the server's wheel, by which an idle timeout may be late in any case.
 const TICK: Duration = Duration::from_millis(100);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tally {
-    /// Notes how long a message took, in microseconds.
+    /// Records the latency of a message.
     pub(crate) fn note_latency(&self, latency: Duration) {
         let mut histogram = lock(&self.latency);
         let histogram = histogram.get_or_insert_with(new_histogram);
@@ -80,7 +80,8 @@ impl Tally {
         *lock(&self.silent)
     }
 
-    /// The server's idle timeout is `idle`, and it may be late by a tick and `grace`.
+    /// Records the login of a silent bot. The server may exceed its idle timeout by one tick and
+    /// `grace`.
     pub(crate) fn note_silent_login(&self, at: Instant, idle: Duration, grace: Duration) {
         let mut silent = lock(&self.silent);
         silent.logged_in += 1;
@@ -99,30 +100,30 @@ impl Tally {
 }
 
 fn new_histogram() -> Histogram<u64> {
-    // Up to ten minutes in microseconds, to three digits.
+    // Up to ten minutes in microseconds, with three significant digits.
     Histogram::new_with_bounds(1, 600_000_000, 3).expect("these bounds are in order")
 }
 
-/// What one bot has heard of each talker in its room.
+/// Message numbers that one bot has received from each talker in its room.
 #[derive(Default)]
 pub(crate) struct Heard {
-    /// The highest number of each talker, by its place in the room.
+    /// Highest number from each talker, indexed by its place in the room.
     last: Vec<u32>,
-    /// Messages that were overtaken: they are lost, unless they come late.
+    /// Messages that were overtaken. They are lost unless they arrive late.
     missing: Vec<(u32, u32)>,
 }
 
-/// What a message is, given those that came before.
+/// Classification of a message relative to the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// No message of this talker with a higher number came before.
+    /// No message of this talker with a higher number has been received.
     InOrder,
     OutOfOrder,
     Doubled,
 }
 
 impl Heard {
-    /// A message of the talker at `place` came, with this number; numbers begin with 1.
+    /// Records message `number` of the talker at `place`. Numbers start at 1.
     pub(crate) fn note(&mut self, place: u32, number: u32) -> Arrival {
         let at = place as usize;
         if self.last.len() <= at {
@@ -155,18 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn each_number_once_and_in_order() {
+    fn numbers_in_order_are_accepted_once() {
         assert_eq!(arrivals(&[1, 2, 3]), [InOrder; 3]);
         assert_eq!(arrivals(&[1, 1, 2, 1]), [InOrder, Doubled, InOrder, Doubled]);
     }
 
     #[test]
-    fn an_overtaken_one_is_late_once_and_then_doubled() {
+    fn an_overtaken_message_is_out_of_order_once_and_then_a_copy() {
         assert_eq!(arrivals(&[3, 1, 2, 2]), [InOrder, OutOfOrder, OutOfOrder, Doubled]);
     }
 
     #[test]
-    fn talkers_are_told_apart() {
+    fn talkers_are_tracked_separately() {
         let mut heard = Heard::default();
         assert_eq!([heard.note(0, 1), heard.note(5, 1), heard.note(0, 1)], [InOrder, InOrder, Doubled]);
     }

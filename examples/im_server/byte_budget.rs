@@ -1,18 +1,18 @@
-//! A bound for the bytes that messages occupy while they wait.
+//! A limit for the bytes of queued messages.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A number of bytes that may be in use at the same time. Thread-safe.
+/// A limit for the number of bytes in use. Thread-safe.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     used: AtomicUsize,
     limit: usize,
 }
 
-/// Bytes in use; dropping it releases them.
+/// A share of the budget. Dropping it releases the bytes.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<ByteBudget>,
@@ -24,15 +24,16 @@ impl ByteBudget {
         Arc::new(ByteBudget { used: AtomicUsize::new(0), limit })
     }
 
-    /// Takes `bytes`; returns `None` and takes nothing if fewer are left.
+    /// Charges `bytes` to the budget. Returns `None` and charges nothing if the limit would be
+    /// exceeded.
     pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let take = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit);
-        // A count of bytes orders no other memory.
+        // Relaxed: the counter does not order other memory accesses.
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         Some(Charge { budget: self.clone(), bytes })
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

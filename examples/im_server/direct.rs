@@ -1,10 +1,11 @@
-//! Direct messages: those that their receiver has to acknowledge.
+//! Direct messages, which their receiver has to acknowledge.
 //!
-//! A direct message is handed to the session of its receiver, and stays with it until it ends: acknowledged, given up,
-//! or its receiver gone. All that happens on the receiver's loop, so the table and its timeouts need no lock.
+//! A direct message is handed to the session of its receiver. It stays there until it is
+//! acknowledged, given up, or the receiver has gone. All of this happens on the receiver's loop, so
+//! the table and its timeouts do not need a lock.
 //!
-//! Always holds: a direct message ends once, and its sender is told how: by its [`Receipt`], at the latest when that
-//! is dropped.
+//! Invariant: every direct message ends exactly once, and its [`Receipt`] then notifies the sender,
+//! at the latest when the receipt is dropped.
 
 use crate::{
     byte_budget::{ByteBudget, Charge},
@@ -16,10 +17,10 @@ use crate::{
 use netwheel::{TaskKey, prelude::*};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// How often a direct message is sent again, if need be.
+/// Maximum number of times that a direct message is sent again.
 pub(crate) const RESENDS: u32 = 3;
 
-/// On its way to the session of its receiver.
+/// A direct message on its way to the session of its receiver.
 pub(crate) struct Direct {
     pub(crate) from: String,
     pub(crate) text: String,
@@ -27,33 +28,33 @@ pub(crate) struct Direct {
     pub(crate) receipt: Receipt,
 }
 
-/// Tells the sender of a direct message how that ended: once, whatever happens.
+/// Notifies the sender of the outcome of a direct message, exactly once.
 pub(crate) struct Receipt {
     from: Arc<str>,
     sender: Channel<Reply>,
     to: String,
     id: Option<MessageId>,
-    /// Counts the message as under way; none when the sender is told.
+    /// Counts the message as in flight; `None` once the sender has been notified.
     under_way: Option<UnderWay>,
 }
 
-/// Counts a direct message, and its bytes, until it ends.
+/// Counts a direct message and its bytes until the message ends.
 pub(crate) struct UnderWay {
     /// Bytes that the message occupies.
     pub(crate) bytes: usize,
-    /// One clone for each message of the sender.
+    /// Counts the sender's messages by its references.
     pub(crate) _message: Arc<()>,
-    /// Among the sender's bytes.
+    /// Share of the sender's bytes.
     pub(crate) _own: Charge,
-    /// Among the bytes of all clients.
+    /// Share of the bytes of all clients.
     pub(crate) _all: Charge,
 }
 
-/// Bytes that a message occupies besides its text, its id and its names: this server's records, and
-/// the timeout.
+/// Bytes that a message occupies besides its text, id and names: this server's records and the
+/// timeout.
 const RECORD: usize = 512;
 
-/// Bytes that a direct message occupies until it ends.
+/// Returns the number of bytes that a direct message occupies until it ends.
 pub(crate) fn size(from: &str, to: &str, text: &str, id: Option<&MessageId>) -> usize {
     RECORD + from.len() + 2 * to.len() + text.len() + id.map_or(0, MessageId::len)
 }
@@ -84,7 +85,8 @@ impl Receipt {
     }
 
     fn end(&mut self, reply: Reply) {
-        // No longer under way before the sender hears of it: then it may send the next one.
+        // Release the message before the sender is notified, because the sender may then send the
+        // next one.
         self.under_way = None;
         hub::send(&self.from, &self.sender, reply);
     }
@@ -93,18 +95,18 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if self.under_way.is_some() {
-            self.fail(Code::Undelivered, format!("{} has gone", self.to));
+            self.fail(Code::Undelivered, format!("{} has disconnected", self.to));
         }
     }
 }
 
-/// Direct messages to one client that wait for its acknowledgement.
+/// Unacknowledged direct messages to one client.
 pub(crate) struct Unacked {
     timeout: Duration,
     max: usize,
-    /// Bytes of the waiting messages.
+    /// Bytes of the unacknowledged messages.
     bytes: Arc<ByteBudget>,
-    /// The last delivery's number.
+    /// Number of the last delivery.
     last: u64,
     waiting: HashMap<u64, Waiting>,
 }
@@ -118,7 +120,7 @@ struct Waiting {
 }
 
 impl Unacked {
-    /// Returns an empty table for `max` messages of `max_bytes` in all.
+    /// Returns an empty table for at most `max` messages with `max_bytes` in total.
     pub(crate) fn new(timeout: Duration, max: usize, max_bytes: usize) -> Self {
         Unacked { timeout, max, bytes: ByteBudget::new(max_bytes), last: 0, waiting: HashMap::new() }
     }
@@ -146,7 +148,7 @@ impl Unacked {
         ctx.write(message)
     }
 
-    /// The client has got it; false if it was not waited for.
+    /// Records an acknowledgement. Returns `false` if the message was not pending.
     pub(crate) fn ack(&mut self, ctx: &mut Context<'_, Session>, id: u64) -> bool {
         let Some(waiting) = self.waiting.remove(&id) else { return false };
         ctx.cancel(waiting.timeout);
@@ -154,12 +156,12 @@ impl Unacked {
         true
     }
 
-    /// The client is gone: all senders are told.
+    /// Drops all messages when the client has gone, which notifies their senders.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// A message was not acknowledged in time: sends it again, or gives up.
+    /// Called when a message was not acknowledged in time: sends it again, or gives up.
     fn timed_out(&mut self, ctx: &mut Context<'_, Session>, id: u64) -> Result {
         let Some(mut waiting) = self.waiting.remove(&id) else { return Ok(()) };
         if waiting.resends == RESENDS {
@@ -175,7 +177,7 @@ impl Unacked {
     }
 }
 
-/// The one place where an acknowledgement's time is measured.
+/// Starts the timeout for an acknowledgement.
 fn arm(ctx: &mut Context<'_, Session>, timeout: Duration, id: u64) -> TaskKey {
     ctx.timeout(timeout, move |session, ctx| session.unacked.timed_out(ctx, id))
 }

@@ -1,12 +1,12 @@
-//! The directory: who is logged in, where, and since when; asked through a call that blocks.
+//! The directory: looks up a user's login time and rooms with a blocking call.
 //!
-//! The sleep in it stands for a database, which this program has none of: a real one would be asked here, and take its time in
-//! the same way. Runs on the threads of the worker pool; never on a loop, which would stand still meanwhile.
+//! The sleep stands for a database query, which would block in the same way. Runs on the threads of
+//! the worker pool and never on a loop, because a blocked loop serves none of its channels.
 
 use crate::hub::{Hub, Profile};
 use std::{thread, time::Duration};
 
-/// Who that user is, at the time of the answer; blocks for `time`.
+/// Returns the directory entry of `user` at the time of the answer. Blocks for `time`.
 pub(crate) fn look_up(hub: &Hub, time: Duration, user: &str) -> Profile {
     thread::sleep(time);
     hub.profile(user)

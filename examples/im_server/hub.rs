@@ -1,9 +1,9 @@
-//! What all connections share: names in use, rooms, counters.
+//! State shared by all connections: names in use, rooms, counters.
 //!
-//! Always holds: a name belongs to one connection at most, and so does every name that looks like
-//! it; a room that is in the hub has a user. The locks guard membership only: what is said in a
-//! room goes through its `ChannelGroup`, without any lock of ours. Where both are held, the hub's
-//! lock is taken before the room's. Used by all loops.
+//! Invariants: a name, and every name that looks like it, belongs to at most one connection. A room
+//! in the hub has at least one user. The locks guard membership only: messages to a room go through
+//! its `ChannelGroup`, without any lock of this program. If both locks are held, the hub's lock is
+//! taken before the room's lock. Used by all loops.
 
 use crate::{
     byte_budget::ByteBudget,
@@ -13,7 +13,7 @@ use crate::{
     room::Room,
     session::{Session, unix_ms},
 };
-use netwheel::{Channel, ChannelId, Error, Remote};
+use netwheel::{Channel, ChannelId, Error, HandlerRef};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{
@@ -22,18 +22,17 @@ use std::{
     },
 };
 
-/// Members of one room at most.
+/// Maximum number of members of a room.
 pub(crate) const MAX_MEMBERS: usize = 10_000;
-/// Bytes of direct messages that wait for their acknowledgement, of all clients, unless set
-/// otherwise.
+/// Default limit for the bytes of unacknowledged direct messages of all clients.
 pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
     users: Mutex<Users>,
     rooms: Mutex<HashMap<Arc<str>, Arc<Room>>>,
-    /// Rooms with joins and leaves to announce.
+    /// Rooms with joins and leaves that have not been announced.
     pub(crate) announcer: Announcer,
-    /// Direct messages of all clients that wait for their acknowledgement.
+    /// Bytes of unacknowledged direct messages of all clients.
     pub(crate) unacked_bytes: Arc<ByteBudget>,
     pub(crate) counters: Counters,
 }
@@ -41,7 +40,7 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct Users {
     by_name: HashMap<Arc<str>, User>,
-    /// What the names look like.
+    /// Maps the skeleton of each name in use to that name.
     looks: HashMap<String, Arc<str>>,
 }
 
@@ -51,41 +50,41 @@ impl Default for Hub {
     }
 }
 
-/// Somebody who is logged in.
+/// A user that is logged in.
 struct User {
-    session: Remote<Session>,
-    /// The time of day of the login, in milliseconds since 1970 (UTC).
+    session: HandlerRef<Session>,
+    /// Time of login, in milliseconds since 1970 (UTC).
     since: u64,
     rooms: BTreeSet<Arc<str>>,
 }
 
-/// What is known of a name.
+/// Directory entry of a name.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// When its user logged in; none if nobody has that name now.
+    /// Time of login; `None` if no user with that name is logged in.
     pub(crate) since: Option<u64>,
-    /// In alphabetical order.
+    /// Rooms in alphabetical order.
     pub(crate) rooms: Vec<String>,
 }
 
-/// For the line that `--stats` prints.
+/// Counters for the line that `--stats` prints.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) connections: AtomicUsize,
     pub(crate) messages: AtomicU64,
     pub(crate) deliveries: AtomicU64,
-    /// Deliveries that were not made, because a loop's queue was full.
+    /// Deliveries that were dropped because a loop's queue was full.
     pub(crate) unreached: AtomicU64,
 }
 
-/// The data behind our locks is whole at every moment, so a panic elsewhere does not spoil it.
+/// Locks a mutex and ignores poisoning: the data is consistent at every moment, so a panic
+/// elsewhere does not corrupt it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hub {
-    /// Returns a hub in which direct messages of `max_unacked_bytes` may wait for their
-    /// acknowledgement.
+    /// Returns a hub with a limit for the bytes of unacknowledged direct messages.
     pub(crate) fn new(max_unacked_bytes: usize) -> Self {
         Hub {
             users: Mutex::default(),
@@ -96,11 +95,11 @@ impl Hub {
         }
     }
 
-    /// Takes a name for a session.
+    /// Reserves a name for a session.
     ///
     /// # Errors
-    /// The name that is taken: the same one, or one that looks like it.
-    pub(crate) fn take_name(&self, name: &str, session: Remote<Session>) -> Result<Arc<str>, Arc<str>> {
+    /// Returns the name in conflict: the same name, or one that looks like it.
+    pub(crate) fn take_name(&self, name: &str, session: HandlerRef<Session>) -> Result<Arc<str>, Arc<str>> {
         let looks = name::looks(name);
         let name: Arc<str> = name.into();
         let mut users = lock(&self.users);
@@ -112,12 +111,12 @@ impl Hub {
         Ok(name)
     }
 
-    /// The session of the user of that name, which may be about to end.
-    pub(crate) fn find(&self, name: &str) -> Option<Remote<Session>> {
+    /// Returns the session of a user. The session may be about to end.
+    pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).by_name.get(name).map(|user| user.session.clone())
     }
 
-    /// What is known of that name now.
+    /// Returns the current directory entry of a name.
     pub(crate) fn profile(&self, name: &str) -> Profile {
         match lock(&self.users).by_name.get(name) {
             Some(user) => Profile {
@@ -135,7 +134,8 @@ impl Hub {
         users.looks.remove(&looks);
     }
 
-    /// Makes `user` a member of a room, which is made if need be; none if the room is full.
+    /// Makes `user` a member of a room and creates the room if necessary. Returns `None` if the
+    /// room is full.
     pub(crate) fn join(&self, room: &str, user: &Arc<str>, channel: Channel<Reply>) -> Option<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
         let room = match rooms.get(room) {
@@ -146,7 +146,8 @@ impl Hub {
                 room
             }
         };
-        // Still under the hub's lock: otherwise the last user might leave now and take the room away.
+        // Keep the hub's lock: otherwise the last user could leave now, which would remove the
+        // room.
         let news = room.join(user, channel, MAX_MEMBERS)?;
         drop(rooms);
         if news {
@@ -158,7 +159,7 @@ impl Hub {
         Some(room)
     }
 
-    /// Ends the membership of `user`, whose channel is `who`.
+    /// Ends the membership of `user`, whose channel id is `who`.
     pub(crate) fn leave(&self, room: &Arc<Room>, user: &Arc<str>, who: ChannelId) {
         if let Some(user) = lock(&self.users).by_name.get_mut(user) {
             user.rooms.remove(room.name());
@@ -174,17 +175,17 @@ impl Hub {
         }
     }
 
-    /// The names of those who are in a room; none are in a room that nobody has joined.
+    /// Returns the names of a room's members; empty if the room does not exist.
     pub(crate) fn who(&self, room: &str) -> Vec<String> {
         let room = lock(&self.rooms).get(room).cloned();
         room.map_or_else(Vec::new, |room| room.users())
     }
 }
 
-/// Sends something to another session.
+/// Sends a message to another session.
 ///
-/// One that does not read as fast as it is written to has missed a message now: nobody can wait for it, so it goes.
-/// One that is closed already is about to leave by itself.
+/// If that session's buffer is full, the session is closed, because it has now missed a message and
+/// the sender must not wait. A session that is already closed is about to leave the hub by itself.
 pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
     let Err(refused) = channel.write(message) else { return };
     if let Error::Full { .. } = refused.reason {
@@ -197,8 +198,8 @@ pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
 }
 
 impl Counters {
-    /// Counts a message and its deliveries; `unreached` members miss it, because their loops'
-    /// queues are full.
+    /// Counts a message and its deliveries. `unreached` is the number of members that missed it
+    /// because their loops' queues were full.
     pub(crate) fn count_message(&self, deliveries: usize, unreached: usize) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.unreached.fetch_add(unreached as u64, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A chat server: rooms, direct messages, heartbeats, idle timeouts; JSON lines over TCP or a Unix socket.
+//! A chat server with rooms, direct messages, heartbeats and idle timeouts. It speaks JSON lines
+//! over TCP or a Unix socket.
 //!
 //! ```text
 //! cargo run --release --features json --example im_server
@@ -8,21 +9,23 @@
 //! {"type":"say","room":"lobby","text":"hello"}
 //! ```
 //!
-//! With `--unix PATH` it also listens there (`nc -U PATH`); who comes by either way is in the same rooms.
+//! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket
+//! (`nc -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes
+//! all messages. `im_client` is a terminal client, `im_bots` is a load test.
 //!
-//! Both see what is said. docs/im-protocol.md has every message; `im_client` is a client for people, `im_bots` a
-//! crowd. Ctrl-C says goodbye to everybody and ends it: at once, or with `--drain 30s` to one after the other over that
-//! time, so that they do not all come back at the same instant. At the end it prints what became of them.
+//! Ctrl-C shuts the server down: every client receives a `bye`. By default all clients receive it
+//! at once. With `--drain 30s` the closes are spread over that time, so that clients do not all
+//! reconnect at the same instant. At the end the server prints a summary of the closed connections.
 //!
-//! Strangers may connect, so every client is bounded: it has to log in before long, `pace.rs` slows
-//! down clients that cost too much, and unacknowledged direct messages count against a budget. The
-//! `attack` example tests this.
+//! Clients are not trusted, so every client is bounded. It has to log in within a time limit,
+//! `pace.rs` slows down expensive clients, and unacknowledged direct messages count against a
+//! budget. The `attack` example tests these bounds.
 //!
-//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (its rate
-//! limits), `name.rs` (rules for names), `direct.rs` (messages that wait for their
-//! acknowledgement), `directory.rs` (a question that blocks), `hub.rs` and `room.rs` (shared
-//! state), `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do
-//! not keep up), and this file, which puts them together.
+//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (rate limits
+//! of a client), `name.rs` (rules for names), `direct.rs` (direct messages waiting for an
+//! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` and `room.rs` (shared state),
+//! `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do not keep
+//! up), and this file, which connects the parts.
 
 mod byte_budget;
 #[path = "../im/descriptors.rs"]
@@ -68,121 +71,125 @@ use std::{
 };
 use wire::Lines;
 
-/// Bytes of one read. Requests are short, and one client's share of a turn should be, too.
+/// Bytes per read. Requests are short, and one client should use only a small share of a turn.
 const READ_SIZE: usize = 16 * 1024;
-/// Bytes of a line that has begun, which have to come within `--line-timeout` unless the line ends.
+/// Bytes of an incomplete line that must arrive within `--line-timeout`, unless the line ends.
 const LINE_PROGRESS: usize = 64;
 
-/// A chat server; docs/im-protocol.md says what it speaks.
+/// A chat server; docs/im-protocol.md describes the protocol.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:9000")]
     listen: String,
-    /// Also listens on a Unix socket; one that nobody listens on any more is replaced.
+    /// Also listen on this Unix socket; a stale socket file is replaced.
     #[cfg(unix)]
     #[arg(long, value_name = "PATH")]
     unix: Option<std::path::PathBuf>,
-    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Sends a ping to a client that was sent nothing for so long.
+    /// Send a ping to a client after this time without output to it.
     #[arg(long, default_value = "20s", value_parser = at_least_a_millisecond)]
     heartbeat: Duration,
-    /// Closes a client that has sent nothing for so long.
+    /// Close a client after this time without input from it.
     #[arg(long, default_value = "60s", value_parser = at_least_a_millisecond)]
     idle_timeout: Duration,
-    /// Sends a direct message again that is not acknowledged for so long: three times, then it is undelivered.
+    /// Resend a direct message after this time without an acknowledgement; after three resends it
+    /// is undelivered.
     #[arg(long, default_value = "5s", value_parser = at_least_a_millisecond)]
     ack_timeout: Duration,
-    /// Direct messages from one client, and to one client, that may wait for their acknowledgement.
+    /// Maximum number of unacknowledged direct messages from one client, and to one client.
     #[arg(long, default_value_t = 100)]
     max_unacked: usize,
-    /// Bytes of direct messages from one client, and to one client, that may wait for their
-    /// acknowledgement.
+    /// Maximum bytes of unacknowledged direct messages from one client, and to one client.
     #[arg(long, default_value_t = 512 * 1024)]
     max_unacked_bytes: usize,
-    /// Bytes of direct messages of all clients that may wait for their acknowledgement.
+    /// Maximum bytes of unacknowledged direct messages of all clients.
     #[arg(long, default_value_t = hub::MAX_UNACKED_BYTES)]
     max_unacked_bytes_total: usize,
-    /// Closes a connection that has not logged in after this time; 0s: never.
+    /// Close a connection that has not logged in within this time; 0s disables the limit.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     login_timeout: Duration,
-    /// Closes a client that neither ends a line it has begun nor sends 64 bytes of it in this time;
-    /// 0s: never.
+    /// Close a client that neither completes a line nor sends 64 bytes of it within this time; 0s
+    /// disables the limit.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     line_timeout: Duration,
-    /// Requests per second of one client; a faster one is not read from for a while. Twice as many
-    /// may come at once. 0: any number.
+    /// Requests per second of one client, with bursts of twice as many. Reading from a faster
+    /// client pauses. 0 disables the limit.
     #[arg(long, default_value_t = 100)]
     rate: u32,
-    /// Deliveries per second that one client may cause (a message to a room costs one for each
-    /// member and KiB), likewise.
+    /// Deliveries per second that one client may cause, with the same bursts and pauses. A message
+    /// to a room costs one delivery per member and KiB. 0 disables the limit.
     #[arg(long, default_value_t = 20_000)]
     delivery_rate: u32,
-    /// Bytes per second that are read from one client; half of them may come at once. 0: any
-    /// number.
+    /// Bytes per second read from one client, with bursts of half a second's worth. 0 disables the
+    /// limit.
     #[arg(long, default_value_t = 128 * 1024)]
     input_rate: u32,
-    /// The pause after each message to a room in which a member does not keep up; 0s: none.
+    /// Pause reading from a client for this time after each message to a room in which a member
+    /// does not keep up; 0s disables the pause.
     #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
     congestion_pause: Duration,
-    /// How long a lookup takes: a sleep, which stands for a database.
+    /// Duration of a lookup: a sleep that stands for a database query.
     #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
     lookup_time: Duration,
-    /// Lookups of one client that may be under way.
+    /// Maximum concurrent lookups of one client.
     #[arg(long, default_value_t = 2)]
     max_lookups: usize,
-    /// Threads that work on lookups.
+    /// Number of threads for lookups.
     #[arg(long, default_value_t = 4)]
     lookup_threads: usize,
-    /// Lookups, of all clients, that may wait for such a thread; more are refused.
+    /// Maximum number of lookups of all clients that may wait for a thread; further ones are
+    /// refused.
     #[arg(long, default_value_t = 64)]
     lookup_queue: usize,
-    /// What becomes of a client that does not read as fast as the others talk.
+    /// Policy for a client that reads more slowly than messages arrive.
     #[arg(long, value_enum, default_value_t = SlowConsumer::Close)]
     slow_consumer: SlowConsumer,
-    /// Bytes that may wait for a client that does not read. A full room's list of members takes about 1.4 MB.
+    /// Maximum bytes queued for one client. The list of members of a full room takes about 1.4 MB.
     #[arg(long, default_value_t = 4 * 1024 * 1024)]
     max_outbound: usize,
-    /// Bytes that may wait for all clients together; beyond it clients that do not keep up are
-    /// dealt with as above.
+    /// Maximum bytes queued for all clients together; above it, --slow-consumer applies to clients
+    /// that do not keep up.
     #[arg(long, default_value_t = 512 * 1024 * 1024)]
     max_outbound_total: usize,
-    /// Closes a client if a write to it makes no progress for this long; 0s: never.
+    /// Close a client if a write to it makes no progress for this time; 0s disables the limit.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     write_timeout: Duration,
-    /// Clients that may be connected; further ones are closed at once. Without it: as many as there are descriptors for.
-    /// Those on the Unix socket are counted by themselves: there may be as many again.
+    /// Maximum number of clients; further connections are closed immediately. The default is
+    /// derived from the limit of open files. The Unix socket has a separate count with the same
+    /// limit.
     #[arg(long)]
     max_connections: Option<usize>,
-    /// Clients of one IP address that may be connected; an IPv6 address counts as its /64. Without it: any number, as on
-    /// the Unix socket, where clients have no address.
+    /// Maximum number of clients from one IP address; IPv6 addresses are grouped by their /64
+    /// prefix. Unlimited by default, and always unlimited on the Unix socket.
     #[arg(long)]
     max_per_ip: Option<usize>,
-    /// Percent of its busy time that a loop spends on I/O while tasks wait.
+    /// Percentage of its busy time that a loop spends on I/O while tasks wait.
     #[arg(long, default_value_t = 50)]
     io_ratio: u32,
-    /// Bytes of the longest line that a client may send.
+    /// Maximum length in bytes of a line from a client.
     #[arg(long, default_value_t = 65536)]
     max_line: usize,
-    /// Over how long clients are told goodbye, one after the other, when it ends; 0s: all at once.
+    /// Time over which the connections are closed during shutdown; 0s closes all at once.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     drain: Duration,
-    /// How long a client that is closed may take to read what it was sent before.
+    /// Time limit for a client that is being closed to read its queued messages.
     #[arg(long, default_value = "5s", value_parser = at_least_a_millisecond)]
     close_timeout: Duration,
-    /// Prints connections and messages per second so often.
+    /// Print connections and messages per second at this interval.
     #[arg(long, value_parser = at_least_a_millisecond)]
     stats: Option<Duration>,
-    /// Says so (as a warning in the log: RUST_LOG=warn) when a loop is stuck for so long, and in what; 0s: never.
+    /// Log a warning (RUST_LOG=warn) if a loop is blocked for this time, with the callback it is
+    /// in; 0s disables the watchdog.
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
     watchdog: Duration,
 }
 
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    if time < Duration::from_millis(1) { Err("1ms or more".to_owned()) } else { Ok(time) }
+    if time < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(time) }
 }
 
 fn main() -> ExitCode {
@@ -197,14 +204,15 @@ fn main() -> ExitCode {
 }
 
 fn run(mut options: Options) -> Result {
-    // Before it says where it listens, for then it may be stopped.
+    // Install the handler before the address is printed, because a script may then send the signal
+    // immediately.
     let (end, ended) = mpsc::channel();
     let interrupted = end.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Ok(())))).map_err(Error::other)?;
     let limit = descriptors::raise_limit();
     say!("{limit}");
     if options.max_connections.is_none() && limit.connections() == Some(0) {
-        return Err("too few descriptors (`ulimit -n`): set --max-connections to try all the same".into());
+        return Err("too few descriptors (`ulimit -n`): set --max-connections to start regardless".into());
     }
     let connections = limit.connections().and_then(|n| usize::try_from(n).ok());
     options.max_connections = options.max_connections.or(connections);
@@ -232,7 +240,7 @@ fn run(mut options: Options) -> Result {
     if let Some(period) = options.stats {
         print_stats(&group, &hub, period)?;
     }
-    // Ctrl-C, or a listener has failed.
+    // Received on Ctrl-C, or when a listener has failed.
     let result = ended.recv().unwrap_or(Ok(()));
     say!("stopping");
     let shutdown = ShutdownOptions::new()
@@ -243,26 +251,27 @@ fn run(mut options: Options) -> Result {
     result
 }
 
-/// Starts the periodic task that announces joins and leaves.
+/// Schedules the periodic task that announces joins and leaves.
 fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     let hub = hub.clone();
     let mut missed = 0;
     let task = move || {
         hub.announcer.announce(Instant::now());
-        // At most one line per period, however many deliveries failed.
+        // Log at most one line per period, regardless of the number of failed deliveries.
         let unreached = hub.counters.unreached.load(Ordering::Relaxed);
         if unreached > missed {
-            log::warn!("{} deliveries were not made: the queues of loops are full", unreached - missed);
+            log::warn!("{} deliveries were dropped because the queue of a loop was full", unreached - missed);
             missed = unreached;
         }
         Ok(())
     };
-    // The task runs until the loop ends.
+    // Dropping the handle does not cancel the task.
     drop(group.next().schedule_with_fixed_delay(presence::PERIOD, presence::PERIOD, task)?);
     Ok(())
 }
 
-/// Listens wherever it is to, with one hub behind all of it; what completes when one of the listeners has ended.
+/// Binds all listeners to the same hub. Returns a `Completion` per listener that completes when the
+/// listener has ended.
 fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Vec<Completion>> {
     let settings = Settings {
         heartbeat: options.heartbeat,
@@ -293,7 +302,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     if let Some(connections) = options.max_per_ip {
         admission = admission.max_connections_per_ip(connections);
     }
-    // Each direct message that waits for its acknowledgement has a timeout, and each lookup is a task, too.
+    // Each unacknowledged direct message has a timeout, and each lookup is a task too.
     let tasks = options.max_unacked.saturating_add(options.max_lookups).saturating_add(8);
     let channel_options = options
         .slow_consumer
@@ -315,7 +324,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
                 .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))
         });
-    // Both have to be there before anybody is told of one.
+    // Bind both listeners before either address is printed.
     #[cfg(unix)]
     let unix = match &options.unix {
         Some(path) => Some(bootstrap.clone().bind(UnixAddress::path(path)?)?),
@@ -359,7 +368,7 @@ fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Resu
         before = now;
         Ok(())
     };
-    // The task runs until the loop ends; nobody cancels it.
+    // Dropping the handle does not cancel the task.
     drop(group.next().schedule_at_fixed_rate(period, period, line)?);
     Ok(())
 }

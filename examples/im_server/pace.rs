@@ -1,28 +1,28 @@
 //! Rate limits of one client, enforced by backpressure.
 //!
-//! A client that is too fast is not refused anything: the server stops reading from it until its
-//! debt is paid, between two messages of the same read if need be. Later requests wait in the
-//! client's own socket.
+//! The requests of a fast client are not refused. The server stops reading from the client until
+//! its debt is paid off, if necessary between two messages of the same read. Later requests wait in
+//! the client's own socket.
 
 use crate::{session::Session, token_bucket::TokenBucket};
 use netwheel::{InputGuard, prelude::*};
 use std::time::Duration;
 
-/// Seconds of its rate that a client may use at once.
+/// Burst size, as seconds of the client's rate.
 const BURST: u32 = 2;
-/// What a lookup costs, in requests: it keeps a thread busy.
+/// Cost of a lookup in requests. It is high because a lookup occupies a thread.
 const LOOKUP: u32 = 10;
-/// More input than any channel may hold: reading pauses.
+/// More input than any channel may hold, so that reading pauses.
 const PAUSE: usize = usize::MAX / 2;
 
-/// Limits of one client; zero for no limit.
+/// Rate limits of one client; zero disables a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
     /// Requests per second.
     pub(crate) requests: u32,
-    /// Deliveries per second that the client causes: a message to a room costs one for each member.
+    /// Deliveries per second that the client causes. A message to a room costs one per member.
     pub(crate) deliveries: u32,
-    /// The pause after each message to a room in which a member does not keep up.
+    /// Pause after each message to a room in which a member does not keep up.
     pub(crate) congestion: Duration,
 }
 
@@ -35,35 +35,35 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Any request.
+    /// Returns the basic cost of every request.
     pub(crate) fn request() -> Self {
         Cost { requests: 1, ..Cost::default() }
     }
 
-    /// A lookup, besides what any request costs.
+    /// Returns the additional cost of a lookup.
     pub(crate) fn lookup() -> Self {
         Cost { requests: LOOKUP - 1, ..Cost::default() }
     }
 
-    /// A request that causes deliveries, besides what any request costs.
+    /// Returns the additional cost of a request that causes deliveries.
     pub(crate) fn deliveries(deliveries: usize) -> Self {
         Cost { deliveries: u32::try_from(deliveries).unwrap_or(u32::MAX), ..Cost::default() }
     }
 
-    /// A message to a room in which a member does not keep up.
+    /// Returns the additional cost of a message to a room in which a member does not keep up.
     pub(crate) fn congestion() -> Self {
         Cost { congested: true, ..Cost::default() }
     }
 }
 
-/// The account of one client.
+/// Rate limit state of one client.
 pub(crate) struct Pace {
     requests: TokenBucket,
     deliveries: TokenBucket,
     congestion: Duration,
     /// Cost of the current request.
     due: Cost,
-    /// Held while reading pauses.
+    /// Held while reading is paused.
     pause: Option<InputGuard>,
 }
 
@@ -86,7 +86,7 @@ impl Pace {
         self.due.requests = self.due.requests.saturating_sub(1);
     }
 
-    /// Charges the cost of the current request, and pauses reading if the client is in debt then.
+    /// Charges the cost of the current request, and pauses reading if the client is then in debt.
     pub(crate) fn settle(&mut self, ctx: &mut Context<'_, Session>) {
         let Cost { requests, deliveries, congested } = std::mem::take(&mut self.due);
         let now = ctx.now();

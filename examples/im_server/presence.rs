@@ -1,9 +1,9 @@
-//! Announces joins and leaves to the members of rooms, coalesced and with a delay.
+//! Announces joins and leaves to the members of rooms, coalesced and delayed.
 //!
-//! A message for each join and leave costs as many deliveries as the room has members, and one
-//! client can cause thousands of them per second. So a change only puts the room on a list. A
-//! periodic task walks through the list and has each room announce what has changed since the last
-//! time. Rooms take turns, and every room has its own pace.
+//! Announcing each join and leave immediately would cost one delivery per member, and one client
+//! can cause thousands of changes per second. A change therefore only adds the room to a list. A
+//! periodic task goes through the list, and each room announces its changes since the last time.
+//! The rooms are served in turn, and each room has its own rate limit.
 
 use crate::{hub::lock, room::Room};
 use std::{
@@ -12,30 +12,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time between two looks at the list.
+/// Interval at which the list is processed.
 pub(crate) const PERIOD: Duration = Duration::from_millis(200);
-/// Deliveries per second that announcements in one room may cause.
+/// Maximum deliveries per second for announcements in one room.
 const ROOM_RATE: u32 = 20_000;
-/// Deliveries that announcements in all rooms may cause in one period; the last room may exceed it.
+/// Maximum deliveries per period for announcements in all rooms; the last room may exceed it.
 const MAX_DELIVERIES: usize = 20_000;
 
-/// The rooms with something to announce.
+/// The rooms with changes to announce.
 #[derive(Default)]
 pub(crate) struct Announcer(Mutex<VecDeque<Entry>>);
 
 struct Entry {
     room: Arc<Room>,
-    /// Not to be announced before this time.
+    /// Earliest time of the next announcement.
     not_before: Option<Instant>,
 }
 
 impl Announcer {
-    /// Adds a room that is not in the list.
+    /// Adds a room that is not yet in the list.
     pub(crate) fn add(&self, room: Arc<Room>) {
         lock(&self.0).push_back(Entry { room, not_before: None });
     }
 
-    /// Announces the changes of each room that is due; called once per [`PERIOD`].
+    /// Announces the changes of each room whose time has come. Called once per [`PERIOD`].
     pub(crate) fn announce(&self, now: Instant) {
         let rooms = lock(&self.0).len();
         let mut spent = 0;
@@ -48,8 +48,8 @@ impl Announcer {
                 lock(&self.0).push_back(Entry { room, not_before });
                 continue;
             }
-            // A room stays in the list until a look at it finds nothing new, so that each change
-            // waits for the pace.
+            // A room stays in the list until it has nothing new to announce, so that every change
+            // is subject to the rate limit.
             let Some(cost) = room.announce() else { continue };
             spent += cost;
             let rest =

@@ -1,8 +1,8 @@
-//! A room: its members, and the joins and leaves that have yet to be announced.
+//! A room: its members, and the joins and leaves that have not been announced yet.
 //!
-//! Always holds: a user whose membership changed is in `changed` until an announcement with its
-//! present state was accepted by the members' loops. So the members' lists converge, even when
-//! announcements are refused for a while.
+//! Invariant: a user whose membership has changed stays in `changed` until the members' loops have
+//! accepted an announcement with the user's current state. The members' lists therefore converge,
+//! even if announcements are refused for a while.
 
 use crate::{hub::lock, protocol::Reply};
 use netwheel::{Channel, ChannelGroup, ChannelId, Error};
@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-/// Names in one announcement at most; the others come with the next one.
+/// Maximum number of names in one announcement; the others are sent with the next one.
 const MAX_NAMES: usize = 256;
 
 pub(crate) struct Room {
@@ -22,7 +22,7 @@ pub(crate) struct Room {
     /// Receivers of messages to the room.
     members: ChannelGroup<Reply>,
     users: Mutex<Users>,
-    /// Members that have more waiting for them than their high water mark.
+    /// Number of members whose queued bytes exceed their high water mark.
     congested: AtomicUsize,
 }
 
@@ -30,10 +30,9 @@ pub(crate) struct Room {
 struct Users {
     /// Names of the members.
     names: HashMap<ChannelId, Arc<str>>,
-    /// Users that have joined or left since the last announcement, and whether they are members
-    /// now.
+    /// Users that have joined or left since the last announcement, with their current membership.
     changed: BTreeMap<Arc<str>, bool>,
-    /// The announcer has this room in its list.
+    /// Set while the announcer has this room in its list.
     listed: bool,
 }
 
@@ -47,20 +46,20 @@ impl Room {
         &self.name
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub(crate) fn len(&self) -> usize {
         lock(&self.users).names.len()
     }
 
-    /// The members' names in alphabetical order.
+    /// Returns the members' names in alphabetical order.
     pub(crate) fn users(&self) -> Vec<String> {
         let mut users: Vec<String> = lock(&self.users).names.values().map(|user| user.to_string()).collect();
         users.sort_unstable();
         users
     }
 
-    /// Adds a member; returns `None` if there are `max` of them, else whether to add the room to
-    /// the announcer.
+    /// Adds a member. Returns `None` if there are already `max` members, otherwise whether to add
+    /// the room to the announcer.
     pub(crate) fn join(&self, user: &Arc<str>, channel: Channel<Reply>, max: usize) -> Option<bool> {
         let mut users = lock(&self.users);
         if users.names.len() >= max {
@@ -71,23 +70,23 @@ impl Room {
         Some(users.note_change(user, true))
     }
 
-    /// Removes a member; returns whether to add the room to the announcer.
+    /// Removes a member. Returns whether to add the room to the announcer.
     pub(crate) fn leave(&self, user: &Arc<str>, who: ChannelId) -> bool {
         let mut users = lock(&self.users);
         users.names.remove(&who);
-        // A channel that has closed has left the group by itself.
+        // A channel that has closed has already left the group.
         self.members.leave(who);
         users.note_change(user, false)
     }
 
-    /// Announces joins and leaves; returns the cost in deliveries, or `None` if nothing was left to
-    /// announce and the room has left the announcer's list.
+    /// Announces joins and leaves. Returns the cost in deliveries, or `None` if there was nothing
+    /// to announce and the room has left the announcer's list.
     ///
-    /// An announcement that is refused is not lost: it is made again the next time.
+    /// A refused announcement is not lost: it is repeated the next time.
     pub(crate) fn announce(&self) -> Option<usize> {
         let mut users = lock(&self.users);
         if users.names.is_empty() {
-            // An empty room has left the hub, and has no members to announce to.
+            // An empty room has left the hub and has no members to notify.
             users.changed.clear();
         }
         if users.changed.is_empty() {
@@ -103,7 +102,7 @@ impl Room {
         let presence =
             Reply::Presence { room: self.name.to_string(), joined: names(true), left: names(false) };
         let cost = deliveries(users.names.len(), changed.keys().map(|user| user.len() + 3).sum());
-        // Under the lock: otherwise a later announcement could overtake this one.
+        // Broadcast under the lock: otherwise a later announcement could overtake this one.
         let told = self.members.broadcast(presence);
         if !told.is_ok_and(|told| told.unreached() == 0) {
             users.changed.extend(changed);
@@ -111,18 +110,19 @@ impl Room {
         Some(cost)
     }
 
-    /// Writes `message` to every member but one; to how many.
+    /// Writes `message` to every member except `but`, and returns the number of members.
     ///
-    /// All that one session sends is submitted by its own thread, one message after the other, and
-    /// every loop takes its submissions in order: so each member sees a sender's messages as they
-    /// were sent. It is encoded once. Members that do not keep up are dealt with on their own
-    /// loops, by the policy of their channels.
+    /// A session submits its messages on its own thread one after the other, and every loop takes
+    /// submissions in order. Each member therefore sees the messages of a sender in the order in
+    /// which they were sent. The message is encoded once. Members that do not keep up are handled
+    /// on their own loops, by the overflow policy of their channels.
     pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<Sent, Error> {
         let broadcast = self.members.broadcast_except(but, message).map_err(|refused| refused.reason)?;
         Ok(Sent { members: broadcast.members() - broadcast.unreached(), unreached: broadcast.unreached() })
     }
 
-    /// Notes that a member has more waiting for it than its high water mark, or no longer has.
+    /// Records that the queued bytes of a member have risen above its high water mark, or have
+    /// fallen again.
     pub(crate) fn set_congested(&self, congested: bool) {
         if congested {
             self.congested.fetch_add(1, Ordering::Relaxed);
@@ -131,29 +131,29 @@ impl Room {
         }
     }
 
-    /// Whether a member does not keep up at the moment.
+    /// Returns whether a member currently does not keep up.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested.load(Ordering::Relaxed) > 0
     }
 }
 
 impl Users {
-    /// Notes that the membership of `user` has changed; returns whether the announcer does not know
-    /// this room.
+    /// Records a change of membership. Returns whether the room has to be added to the announcer.
     fn note_change(&mut self, user: &Arc<str>, member: bool) -> bool {
         self.changed.insert(user.clone(), member);
         !std::mem::replace(&mut self.listed, true)
     }
 }
 
-/// To how many a message was written.
+/// Number of members to which a message was written.
 pub(crate) struct Sent {
     pub(crate) members: usize,
-    /// Members that miss it, because their loops take no more.
+    /// Members that missed it because their loops' queues were full.
     pub(crate) unreached: usize,
 }
 
-/// What a message to `members` costs: one for each of them, and another one for each KiB of text.
+/// Returns the cost of a message to `members`: one delivery each, and one more for each KiB of
+/// text.
 pub(crate) fn deliveries(members: usize, text: usize) -> usize {
     members.saturating_mul(1 + text / 1024)
 }

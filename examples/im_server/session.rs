@@ -1,4 +1,4 @@
-//! One client's connection: who it is, where it is, and what it asks for.
+//! The session of one client: its login, its rooms and its requests.
 
 use crate::{
     byte_budget::ByteBudget,
@@ -20,24 +20,24 @@ use std::{
 /// Rooms that one user may be in at the same time.
 const MAX_ROOMS: usize = 32;
 
-/// What every session goes by.
+/// Settings shared by all sessions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) heartbeat: Duration,
     pub(crate) idle_timeout: Duration,
-    /// How long a direct message waits for its acknowledgement before it is sent again.
+    /// Time without an acknowledgement after which a direct message is sent again.
     pub(crate) ack_timeout: Duration,
-    /// Direct messages of one sender, and direct messages to one receiver, that may wait for that.
+    /// Maximum number of unacknowledged direct messages from one sender, and to one receiver.
     pub(crate) max_unacked: usize,
-    /// Bytes of them, likewise.
+    /// Maximum bytes of unacknowledged direct messages from one sender, and to one receiver.
     pub(crate) max_unacked_bytes: usize,
-    /// How long a connection may take to log in; zero for no limit.
+    /// Time limit for the login; zero for no limit.
     pub(crate) login_timeout: Duration,
     /// Rate limits of one client.
     pub(crate) rates: Rates,
-    /// How long the directory takes for an answer.
+    /// Duration of a directory lookup.
     pub(crate) lookup_time: Duration,
-    /// Lookups of one client that may be under way.
+    /// Maximum concurrent lookups of one client.
     pub(crate) max_lookups: usize,
 }
 
@@ -48,21 +48,22 @@ pub(crate) struct Session {
     rooms: Vec<Arc<Room>>,
     /// Direct messages to this client.
     pub(crate) unacked: Unacked,
-    /// Held by every direct message of this client that is under way: so many of them there are.
+    /// Cloned for every direct message of this client that is in flight, so its reference count
+    /// gives their number.
     under_way: Arc<()>,
-    /// Bytes of these.
+    /// Bytes of the direct messages of this client that are in flight.
     under_way_bytes: Arc<ByteBudget>,
-    /// Rate limits of this client, and the pause while it is in debt.
+    /// Rate limits of this client. Reading pauses while it is in debt.
     pub(crate) pace: Pace,
-    /// More waits for this client than its high water mark.
+    /// The bytes queued for this client exceed its high water mark.
     congested: bool,
-    /// Lookups that wait for the directory.
+    /// Lookups in progress.
     lookups: usize,
-    /// Lines that the client has missed and was told of.
+    /// Dropped lines that have been reported to the client.
     missed: u64,
 }
 
-/// Why a request is refused: the error that the client gets.
+/// The error with which a request is refused.
 struct Refusal(Code, String);
 
 type Answer = Result<Option<Reply>, Refusal>;
@@ -102,7 +103,8 @@ impl Handler for Session {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
             IdleState::Writer => {
-                // When all channels of a loop share too little room, some drop messages although they were writable all along.
+                // Also reported here: when the loop-wide budget is exhausted, a channel may drop
+                // messages although it stayed writable.
                 self.tell_missed(ctx)?;
                 ctx.write(Reply::Ping)
             }
@@ -129,7 +131,7 @@ impl Handler for Session {
             }
             Error::Full { .. } => {
                 log::info!("{}: too slow ({error}), closing", self.describe(ctx));
-                // The others need not wait for it any more.
+                // Other clients no longer need to slow down for this one.
                 self.set_congested(false);
                 ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
             }
@@ -145,7 +147,7 @@ impl Handler for Session {
         bye(ctx, Reason::Shutdown)
     }
 
-    /// However the connection ended, also by a panic in a callback, this is the last call.
+    /// Always called last, also after a panic in a callback.
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_sub(1, Ordering::Relaxed);
         let Some(user) = &self.user else { return Ok(()) };
@@ -189,7 +191,7 @@ impl Session {
             Request::Ack { id } => self.ack(ctx, id),
             Request::Lookup { user, id } => return self.lookup(ctx, &user, id),
             Request::Ping => Ok(Some(Reply::Pong)),
-            // It did its work by coming: the reader is no longer idle.
+            // Nothing to do: receiving it has already reset the read idle timer.
             Request::Pong => Ok(None),
         };
         match answer {
@@ -201,14 +203,14 @@ impl Session {
 
     fn login(&mut self, ctx: &mut Context<'_, Self>, user: &str) -> Answer {
         if let Some(user) = &self.user {
-            return Err(Refusal(Code::BadRequest, format!("logged in already, as {user}")));
+            return Err(Refusal(Code::BadRequest, format!("already logged in as {user}")));
         }
         let user = name::user(user).map_err(bad_name)?;
         let taken = |by: Arc<str>| {
-            let like = if *by == *user { "" } else { ", which looks like that," };
-            Refusal(Code::NameTaken, format!("somebody is called {by}{like} already"))
+            let like = if *by == *user { "" } else { ", which looks like it," };
+            Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
         };
-        let user = self.hub.take_name(&user, ctx.remote()).map_err(taken)?;
+        let user = self.hub.take_name(&user, ctx.handler_ref()).map_err(taken)?;
         self.user = Some(user.clone());
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -217,17 +219,17 @@ impl Session {
         Ok(Some(Reply::Welcome { user: user.to_string(), heartbeat_ms, idle_ms, ack_timeout_ms }))
     }
 
-    /// The announcer notifies the other members later.
+    /// Joins a room. The announcer notifies the other members later.
     fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
         let user = self.logged_in()?.clone();
         let room = name::room(room).map_err(bad_name)?;
         let joined = Reply::Joined { room: room.to_string(), user: user.to_string() };
         if self.rooms.iter().any(|known| **known.name() == *room) {
-            // Nothing has changed, so nobody else is told.
+            // Already a member, so the other members are not notified.
             return Ok(Some(joined));
         }
         if self.rooms.len() >= MAX_ROOMS {
-            return Err(Refusal(Code::BadRequest, format!("in {MAX_ROOMS} rooms already, leave one first")));
+            return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
         }
         let full = || Refusal(Code::BadRequest, format!("{room} is full"));
         let room = self.hub.join(&room, &user, ctx.channel()).ok_or_else(full)?;
@@ -284,7 +286,8 @@ impl Session {
         Ok(Some(Reply::Members { room, users }))
     }
 
-    /// Unlike all others, it has two answers: none yet if all is well, and how it ended when that is known.
+    /// Unlike other requests, a direct message is not answered immediately. The sender receives
+    /// `delivered` or an error when the outcome is known.
     fn direct(
         &mut self,
         ctx: &mut Context<'_, Self>,
@@ -309,7 +312,7 @@ impl Session {
         let to = name::user(to).map_err(bad_name)?.into_owned();
         self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
         let max = self.settings.max_unacked;
-        // One of them is our own.
+        // `self.under_way` itself counts as one reference.
         if Arc::strong_count(&self.under_way) > max {
             let why = format!("{max} of your direct messages are not acknowledged yet");
             return Err(Refusal(Code::TooManyUnacked, why));
@@ -321,14 +324,17 @@ impl Session {
             Refusal(Code::TooManyUnacked, why)
         })?;
         let all = self.hub.unacked_bytes.charge(bytes).ok_or_else(|| {
-            Refusal(Code::Busy, "not sent, try again later: too many direct messages wait".to_owned())
+            Refusal(
+                Code::Busy,
+                "not sent, try again later: too many direct messages are unacknowledged".to_owned(),
+            )
         })?;
-        let nobody = || Refusal(Code::Undelivered, format!("nobody is called {to}"));
+        let nobody = || Refusal(Code::Undelivered, format!("no user is called {to}"));
         let receiver = self.hub.find(&to).ok_or_else(nobody)?;
         let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
         let receipt = Receipt::new(from.clone(), ctx.channel(), to, id, under_way);
         let direct = Direct { from: from.to_string(), text, ts: unix_ms(), receipt };
-        // If it does not get there, the receipt is dropped, and tells so.
+        // If the message cannot be handed over, the receipt is dropped, which notifies the sender.
         let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
         self.hub.counters.count_message(1, 0);
         Ok(())
@@ -337,16 +343,18 @@ impl Session {
     fn ack(&mut self, ctx: &mut Context<'_, Self>, id: u64) -> Answer {
         self.logged_in()?;
         if self.unacked.ack(ctx, id) {
-            // How many of these come is not up to the client: they answer what others sent.
+            // The acknowledgement is free of charge: the number of deliveries is up to the senders,
+            // not to this client.
             self.pace.refund_request();
         } else {
-            // Acknowledged before, or given up meanwhile: that is nobody's fault.
-            log::debug!("{}: acknowledges {id}, which does not wait for that", self.describe(ctx));
+            // Already acknowledged, or given up in the meantime. Neither is an error of the client.
+            log::debug!("{}: acknowledges {id}, which is not pending", self.describe(ctx));
         }
         Ok(None)
     }
 
-    /// Asks the directory. The session goes on meanwhile, so what was asked later may be answered earlier.
+    /// Starts a lookup on the worker pool. The session continues to read, so a later request may be
+    /// answered first.
     fn lookup(&mut self, ctx: &mut Context<'_, Self>, user: &str, id: Option<MessageId>) -> Result {
         match self.begin_lookup(ctx, user, id.clone()) {
             Ok(()) => Ok(()),
@@ -367,7 +375,7 @@ impl Session {
         if self.lookups >= max {
             return Err(Refusal(
                 Code::TooManyLookups,
-                format!("{max} of your lookups are under way already"),
+                format!("{max} of your lookups are already in progress"),
             ));
         }
         let (hub, time) = (self.hub.clone(), self.settings.lookup_time);
@@ -380,20 +388,20 @@ impl Session {
             let (user, Profile { since, rooms }) = found?;
             ctx.write(Reply::Profile { user, online: since.is_some(), since, rooms, id })
         };
-        // The pool is full, or no thread can be started: whoever asks again may be luckier.
+        // Fails if the pool's queue is full or a thread cannot be started. A retry may succeed.
         ctx.offload(work, then).map_err(|refused| busy(&refused.reason))?;
         self.lookups += 1;
         Ok(())
     }
 
-    /// Tells the client how many lines it has missed, if it does not know yet.
+    /// Reports the number of dropped lines to the client, unless it has already been reported.
     fn tell_missed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let total = ctx.stats().messages_dropped;
         let count = total - self.missed;
         if count == 0 || !ctx.is_open() {
             return Ok(());
         }
-        log::info!("{}: too slow, has missed {count} lines", self.describe(ctx));
+        log::info!("{}: too slow, {count} lines were dropped", self.describe(ctx));
         self.missed = total;
         ctx.write(Reply::Missed { count, total })
     }
@@ -408,7 +416,7 @@ impl Session {
         at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
     }
 
-    /// Tells the rooms of this client whether it keeps up.
+    /// Updates this client's rooms when it becomes congested or catches up.
     fn set_congested(&mut self, congested: bool) {
         if self.congested != congested {
             self.congested = congested;
@@ -432,7 +440,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// The name is free again when the session is gone, and not before it has left its rooms.
+    /// Releases the name. This happens after the session has left its rooms.
     fn drop(&mut self) {
         if let Some(user) = &self.user {
             self.hub.release_name(user);
@@ -440,7 +448,8 @@ impl Drop for Session {
     }
 }
 
-/// Somebody's queue is full: nothing was done.
+/// Returns the refusal for a request that failed because a queue was full. The request had no
+/// effect.
 fn busy(reason: &Error) -> Refusal {
     Refusal(Code::Busy, format!("not done, try again later: {reason}"))
 }
@@ -449,7 +458,7 @@ fn bad_name(why: String) -> Refusal {
     Refusal(Code::BadRequest, why)
 }
 
-/// What a refused request is answered with, unless it has an `id`.
+/// Returns the error reply for a request without an `id`.
 fn error_reply(code: Code, message: String) -> Reply {
     Reply::Error { code, message, to: None, id: None }
 }
@@ -460,7 +469,7 @@ fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
     Ok(())
 }
 
-/// The time of day as the protocol tells it: milliseconds since 1970 (UTC).
+/// Returns the time of day in the protocol's format: milliseconds since 1970 (UTC).
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

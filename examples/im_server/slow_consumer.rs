@@ -1,32 +1,34 @@
-//! What becomes of a client that does not read as fast as the others talk.
+//! Policies for a client that reads more slowly than messages arrive.
 //!
-//! Always holds: nobody else waits for it, and it is not left to guess: it is closed with a reason, or learns how many lines
-//! it has missed. Settings only; the channel of each client does the work.
+//! Invariant: other clients never wait for it, and data loss is never silent. The client is either
+//! closed with a reason, or is notified of the number of dropped lines. This file contains only
+//! settings; the channel of each client applies them.
 
 use clap::ValueEnum;
 use netwheel::{ChannelOptions, Overflow, Result, buffer::WaterMark};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SlowConsumer {
-    /// It misses the oldest messages that wait for it, and is told how many.
+    /// Drop the oldest queued messages, and report their number to the client.
     Drop,
-    /// It is told why, and closed.
+    /// Send the reason, and close the connection.
     Close,
 }
 
 impl SlowConsumer {
-    /// Of channels in which so many bytes may wait.
+    /// Returns the options of a channel that queues at most `max_outbound` bytes.
     ///
     /// # Errors
-    /// If that is too little to have water marks below it.
+    /// Fails if `max_outbound` is too small for water marks below it.
     pub(crate) fn channel_options(self, max_outbound: usize) -> Result<ChannelOptions> {
         let overflow = match self {
             SlowConsumer::Drop => Overflow::DropOldest,
-            // The session is told that there is no room, and says goodbye.
+            // The session's `error` callback receives the failed write and sends the reason.
             SlowConsumer::Close => Overflow::Refuse,
         };
         let usual = WaterMark::default();
-        // Who misses something has to pass the high mark first, and is told when it comes down to the low one.
+        // A client that misses messages has crossed the high mark first. It is notified when the
+        // queue has drained to the low mark.
         let mark = WaterMark::new(usual.low().min(max_outbound / 4), usual.high().min(max_outbound / 2))?;
         Ok(ChannelOptions::new().max_outbound(max_outbound).overflow(overflow).water_mark(mark))
     }

@@ -1,17 +1,18 @@
-//! Between bytes and lines: a codec of this program's own.
+//! Splits bytes into lines: an example of an application-defined codec.
 
 use bytes::Bytes;
 use netwheel::{Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 
-/// Lines, of which only those that come in are limited: what goes out is the server's own work, and a list of
-/// members may be longer than anything that a client is allowed to send.
+/// A line codec that limits only incoming lines. Outgoing lines are produced by the server, and a
+/// list of members may be longer than the limit for clients.
 pub(crate) struct Lines {
     incoming: Line,
 }
 
 impl Lines {
     pub(crate) fn new(max_line: usize) -> Self {
-        // Fail fast: the answer to a line that is too long is to close, so its end need not be waited for.
+        // Fail fast: a line that is too long closes the connection, so there is no need to wait for
+        // its end.
         Lines { incoming: Line::new().max_len(max_line).fail_fast() }
     }
 }
@@ -34,7 +35,7 @@ impl Codec for Lines {
         Ok(())
     }
 
-    /// The same line for everybody: what is said in a room is encoded once.
+    /// Encodes a line equally for all clients, so a message to a room is encoded once.
     fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }

@@ -1,12 +1,12 @@
 //! Standard output and standard error that never block and never fail.
 //!
-//! An unread pipe blocks the thread that writes to it, and `println!` panics when the reader has
-//! gone. Neither may happen to an event loop, or to the thread that waits for Ctrl-C. So each
-//! stream has a bounded queue and a thread that writes: lines that find the queue full are dropped
-//! and counted, lines that cannot be written are dropped. The log and the messages of panics take
-//! the same way.
+//! A write to an unread pipe blocks the calling thread, and `println!` panics when the reader has
+//! closed the pipe. Neither may happen to an event loop, or to the thread that waits for Ctrl-C.
+//! Each stream therefore has a bounded queue and a writer thread. Lines that do not fit into the
+//! queue are dropped and counted. Lines that cannot be written are dropped. The log and panic
+//! messages use the same queue as standard error.
 //!
-//! At the end of `main`, [`Output::finish`] gives the threads a bounded time to empty the queues.
+//! At the end of `main`, [`Output::finish`] gives the threads a bounded time to drain the queues.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use std::{
 
 /// Bytes that may be queued for each stream.
 pub(crate) const MAX_QUEUED: usize = 1024 * 1024;
-/// Time to empty the queues at the end of the program.
+/// Time limit for draining the queues at the end of the program.
 const FINISH: Duration = Duration::from_secs(1);
 
 static STDOUT: OnceLock<Arc<Queue>> = OnceLock::new();
@@ -40,24 +40,24 @@ macro_rules! complain {
 #[allow(unused_imports, reason = "each program uses a part of this module")]
 pub(crate) use {complain, say};
 
-/// The threads that write.
+/// The writer threads.
 #[must_use = "the program's last lines are lost unless it calls `finish`"]
 pub(crate) struct Output(());
 
 impl Output {
-    /// Starts the threads, and sends the log (`RUST_LOG`) and the messages of panics through
-    /// standard error's.
+    /// Starts the writer threads. Redirects the log (`RUST_LOG`) and panic messages to the queue of
+    /// standard error.
     pub(crate) fn start() -> Self {
         let stderr = STDERR.get_or_init(|| Queue::start("stderr", || Box::new(io::stderr()))).clone();
         STDOUT.get_or_init(|| Queue::start("stdout", || Box::new(io::stdout())));
         let target = env_logger::Target::Pipe(Box::new(Pen(stderr)));
-        // A second logger is a mistake in this program, and no reason to end it.
+        // If a logger is already installed, it stays. This is not a reason to end the program.
         let _ = env_logger::Builder::from_default_env().format(write_record).target(target).try_init();
         std::panic::set_hook(Box::new(|panic| error_line(format_args!("{panic}"))));
         Output(())
     }
 
-    /// Waits up to a second until everything has been written.
+    /// Waits until everything has been written, for at most one second.
     pub(crate) fn finish(self) {
         let deadline = Instant::now() + FINISH;
         for queue in [&STDOUT, &STDERR].into_iter().filter_map(OnceLock::get) {
@@ -66,7 +66,7 @@ impl Output {
     }
 }
 
-/// Formats a record of the log: the time, level and module, then the message.
+/// Formats a log record: time, level, module and message.
 fn write_record(line: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> io::Result<()> {
     let time = humantime::format_rfc3339_millis(SystemTime::now());
     writeln!(line, "[{time} {:<5} {}] {}", record.level(), record.target(), record.args())
@@ -84,13 +84,13 @@ pub(crate) fn error_line(text: fmt::Arguments<'_>) {
     push(&STDERR, text);
 }
 
-/// Returns a writer to standard output, for text that is not a line; it never fails.
+/// Returns a writer to standard output for text that is not a line. Its writes never fail.
 #[allow(dead_code, reason = "each program uses a part of this module")]
 pub(crate) fn stdout() -> impl Write {
     Pen(STDOUT.get_or_init(|| Queue::start("stdout", || Box::new(io::stdout()))).clone())
 }
 
-/// Returns a writer to standard error, for text that is not a line; it never fails.
+/// Returns a writer to standard error for text that is not a line. Its writes never fail.
 #[allow(dead_code, reason = "each program uses a part of this module")]
 pub(crate) fn stderr() -> impl Write {
     Pen(STDERR.get_or_init(|| Queue::start("stderr", || Box::new(io::stderr()))).clone())
@@ -102,12 +102,12 @@ fn push(stream: &OnceLock<Arc<Queue>>, text: fmt::Arguments<'_>) {
     }
 }
 
-/// Text that waits for one stream.
+/// Texts queued for one stream.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Something was queued.
+    /// Notified when a text is queued.
     queued: Condvar,
-    /// Everything was written.
+    /// Notified when the queue is empty and the last write has returned.
     written: Condvar,
 }
 
@@ -115,19 +115,20 @@ pub(crate) struct Queue {
 struct State {
     texts: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Texts that did not fit, since the last report of them.
+    /// Texts dropped because the queue was full, since the last report.
     dropped: u64,
-    /// The thread is in a write.
+    /// Set while the thread is in a write.
     writing: bool,
 }
 
 impl Queue {
-    /// Starts the thread that writes; `open` is called there.
+    /// Starts the writer thread, which calls `open`.
     pub(crate) fn start(name: &str, open: impl FnOnce() -> Box<dyn Write> + Send + 'static) -> Arc<Queue> {
         let queue =
             Arc::new(Queue { state: Mutex::default(), queued: Condvar::new(), written: Condvar::new() });
         let writer = queue.clone();
-        // Without the thread the queue fills, and later texts are dropped. The program continues.
+        // If the thread cannot be started, the queue fills and later texts are dropped. The program
+        // continues.
         let _ = thread::Builder::new().name(name.to_owned()).spawn(move || writer.write_all(&mut *open()));
         queue
     }
@@ -136,7 +137,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a text, or drops and counts it if the queue is full; never blocks.
+    /// Queues a text, or drops and counts it if the queue is full. Never blocks.
     pub(crate) fn push(&self, text: Vec<u8>) {
         let mut state = self.lock();
         if state.bytes + text.len() > MAX_QUEUED {
@@ -149,7 +150,7 @@ impl Queue {
         self.queued.notify_one();
     }
 
-    /// Writes until the process ends.
+    /// Writes queued texts until the process ends.
     fn write_all(&self, stream: &mut dyn Write) {
         let mut state = self.lock();
         loop {
@@ -161,15 +162,15 @@ impl Queue {
             };
             state.writing = true;
             drop(state);
-            // The reader has gone or the disk is full: the text is lost, the next one is tried all
-            // the same.
+            // If the reader has gone or the disk is full, this text is lost. The next one is still
+            // tried.
             let _ = stream.write_all(&text).and_then(|()| stream.flush());
             state = self.lock();
             state.bytes -= text.len().min(state.bytes);
         }
     }
 
-    /// Waits until everything is written, or until `deadline`.
+    /// Waits until everything has been written, at most until `deadline`.
     pub(crate) fn wait_until_written(&self, deadline: Instant) {
         let mut state = self.lock();
         while state.writing || !state.texts.is_empty() {
@@ -183,8 +184,8 @@ impl Queue {
 }
 
 impl State {
-    /// Returns the next text to write. A report of dropped texts is queued behind the texts before
-    /// them.
+    /// Returns the next text to write. A report of dropped texts is queued after the texts that
+    /// preceded them.
     fn next(&mut self) -> Option<Vec<u8>> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 /// Holds up to `burst` tokens and gains `rate` tokens per second.
 ///
-/// The state is one instant: the time at which the bucket is full again. A debt is possible, so an
-/// operation whose cost is known only afterwards can be charged as well.
+/// The only state is the time at which the bucket is full again. The balance may become negative,
+/// so an operation whose cost is known only afterwards can be charged too.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenBucket {
-    /// The time for one token; zero for no limit.
+    /// Time to gain one token; zero disables the limit.
     interval: Duration,
-    /// The time in which an empty bucket becomes full.
+    /// Time in which an empty bucket becomes full.
     capacity: Duration,
     full_at: Option<Instant>,
 }
@@ -22,7 +22,7 @@ impl TokenBucket {
         TokenBucket { interval, capacity: interval.saturating_mul(burst), full_at: None }
     }
 
-    /// Takes one token; returns `false` and takes nothing if there is none.
+    /// Takes one token. Returns `false` and takes nothing if the bucket is empty.
     #[allow(dead_code, reason = "each program uses a part of this module")]
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let before = self.full_at;
@@ -33,8 +33,8 @@ impl TokenBucket {
         taken
     }
 
-    /// Takes `tokens`, and returns how long it takes until the debt is paid: zero if there were
-    /// enough of them.
+    /// Takes `tokens` and returns the time until the debt is paid off; zero if there were enough
+    /// tokens.
     #[allow(dead_code, reason = "each program uses a part of this module")]
     pub(crate) fn charge(&mut self, tokens: u32, now: Instant) -> Duration {
         let filled = self.full_at.map_or(now, |full_at| full_at.max(now));

@@ -1,10 +1,10 @@
-//! The gate of one server: lets connections in or not, and counts those that are inside.
+//! The gate of one server: admits or rejects connections and counts the admitted ones.
 //!
-//! Always holds: never more than the limits say are inside, however many threads let in at once; who is inside is
-//! counted by a value ([`Admitted`]) that travels with the connection and is dropped behind its
-//! handler and its socket, wherever those end. Any thread lets in and lets out; the lock is taken
-//! for limits per address only, and nothing of the program's
-//! runs under it.
+//! Invariants: the number of admitted connections never exceeds the limits, regardless of how many
+//! threads admit concurrently. Each is counted by a value ([`Admitted`]) that travels with the
+//! connection. It is dropped after the connection's handler and socket. Any thread may admit and
+//! release connections. The lock is taken only for limits per address, and user code never runs
+//! under it.
 
 use super::{Admission, RejectReason};
 use crate::sync::Permits;
@@ -17,19 +17,19 @@ use std::{
 pub(crate) struct Gate {
     settings: Admission,
     inside: Permits,
-    /// How many are inside of each address that somebody is inside of.
+    /// The number of admitted connections of each address that has any.
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A place inside, until dropped.
+/// A guard that counts one admitted connection. Dropping it releases the permit.
 pub(crate) struct Admitted {
     gate: Arc<Gate>,
-    /// The address that it is counted under.
+    /// The address or prefix under which the connection is counted.
     address: Option<IpAddr>,
 }
 
 impl Gate {
-    /// The gate of a server; the settings are checked.
+    /// Creates the gate of a server. The settings must be valid.
     pub(crate) fn new(settings: Admission) -> Self {
         let inside = Permits::new(settings.max_connections.unwrap_or(usize::MAX));
         Gate { settings, inside, addresses: Mutex::default() }
@@ -39,10 +39,12 @@ impl Gate {
         &self.settings
     }
 
-    /// Lets a connection in; the value is to be kept as long as its socket is open. None if nobody counts.
+    /// Admits a connection. Keep the returned guard as long as the connection's socket is open.
+    /// Returns `None` if the server has no limits.
     ///
     /// # Errors
-    /// Why it is not let in.
+    ///
+    /// Returns the reason if the connection is rejected.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Option<Admitted>, RejectReason> {
         if let Some(rule) = address.and_then(|address| self.settings.filter.deciding(address))
             && !rule.allows()
@@ -56,7 +58,7 @@ impl Gate {
         if !self.inside.take() {
             return Err(RejectReason::ServerFull { limit: self.inside.limit() });
         }
-        // From here on it is let out again by its drop.
+        // From here on, dropping the guard releases the permit.
         let mut admitted = Admitted { gate: self.clone(), address: None };
         if let (Some(limit), Some(address)) = (limits.1, address) {
             let address = counted_as(address, self.settings.ipv6_prefix);
@@ -90,7 +92,8 @@ impl Drop for Admitted {
     }
 }
 
-/// The address that stands for all which count as one: an IPv4 address for itself, an IPv6 address for its prefix.
+/// Returns the key under which an address is counted: an IPv4 address itself, or the prefix of an
+/// IPv6 address.
 fn counted_as(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -122,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nobody_counts() {
+    fn without_limits_connections_are_not_counted() {
         let gate = gate(Admission::new());
         assert!(gate.admit(ip("192.0.2.1")).unwrap().is_none());
         assert_eq!(gate.inside.taken(), 0);
     }
 
     #[test]
-    fn a_place_is_free_when_it_is_dropped_and_an_address_is_forgotten_with_its_last() {
+    fn dropping_a_guard_releases_its_permit_and_the_last_one_its_address() {
         let gate = gate(Admission::new().max_connections(2).max_connections_per_ip(1));
         let one = gate.admit(ip("192.0.2.1")).unwrap();
         assert_eq!(gate.admit(ip("192.0.2.1")).err(), Some(RejectReason::IpFull { limit: 1 }));
@@ -152,17 +155,17 @@ mod tests {
         ] {
             let gate = gate(Admission::new().max_connections_per_ip(1).ipv6_prefix(prefix));
             let _one = gate.admit(ip("2001:db8::1")).unwrap();
-            assert!(gate.admit(ip(same)).is_err(), "{same} is the same one by {prefix} bits");
-            assert!(gate.admit(ip(other)).is_ok(), "{other} is another one by {prefix} bits");
+            assert!(gate.admit(ip(same)).is_err(), "{same} has the same {prefix} bits");
+            assert!(gate.admit(ip(other)).is_ok(), "{other} differs in the first {prefix} bits");
         }
         let gate = gate(Admission::new().max_connections_per_ip(1));
         let _one = gate.admit(ip("2001:db8::1")).unwrap();
-        assert!(gate.admit(ip("2001:db8::ffff:0:0:1")).is_err(), "a /64 unless something else is said");
+        assert!(gate.admit(ip("2001:db8::ffff:0:0:1")).is_err(), "a /64 by default");
         let _v4 = gate.admit(ip("192.0.2.1")).unwrap();
-        assert!(gate.admit(ip("192.0.2.2")).is_ok(), "each IPv4 address is one");
+        assert!(gate.admit(ip("192.0.2.2")).is_ok(), "IPv4 addresses are counted separately");
     }
 
-    /// Threads that go in and out as fast as they can; there is one place.
+    /// Two threads admit and release connections as fast as they can, with a limit of one.
     fn race(settings: Admission) {
         const ROUNDS: usize = 100_000;
         let gate = gate(settings);
@@ -173,7 +176,7 @@ mod tests {
             for _ in 0..ROUNDS {
                 let Ok(admitted) = gate.admit(ip("192.0.2.1")) else { continue };
                 times += 1;
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "both have passed");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "both were admitted");
                 inside.fetch_sub(1, Ordering::SeqCst);
                 drop(admitted);
             }
@@ -183,17 +186,17 @@ mod tests {
             let threads = [scope.spawn(in_and_out), scope.spawn(in_and_out)];
             threads.map(|thread| thread.join().unwrap())
         });
-        assert!(times[0] + times[1] > 0, "nobody has passed");
+        assert!(times[0] + times[1] > 0, "no connection was admitted");
         assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
     }
 
     #[test]
-    fn h_08_two_that_race_for_an_address_never_both_pass() {
+    fn h_08_of_two_racing_connections_of_an_address_one_is_admitted() {
         race(Admission::new().max_connections_per_ip(1));
     }
 
     #[test]
-    fn two_that_race_for_the_last_place_never_both_pass() {
+    fn of_two_connections_racing_for_the_last_permit_one_is_admitted() {
         race(Admission::new().max_connections(1));
     }
 }

@@ -1,17 +1,19 @@
-//! Which addresses may connect: rules in CIDR notation, the first that matches decides.
+//! IP filters: a list of rules in CIDR notation, of which the first match decides.
 //!
-//! Always holds: a rule's network is valid, since it was parsed when the rule was made; an IPv4 address is the same
-//! address when it comes mapped into IPv6, as it does from a socket that serves both. Pure; any thread may ask.
+//! Invariants: a rule's network is valid, because it was parsed when the rule was created. An IPv4
+//! address mapped into IPv6, as reported by a dual-stack socket, is treated as the IPv4 address. No
+//! I/O; any thread may evaluate a filter.
 
 use crate::{Error, Result};
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
 
-/// Allows or denies a range of IP addresses, in CIDR notation: `192.0.2.0/24`, `2001:db8::/32`.
+/// A rule that allows or denies a range of IP addresses, in CIDR notation: `192.0.2.0/24`,
+/// `2001:db8::/32`.
 ///
-/// The bits behind the prefix are not looked at: `10.1.2.3/8` is `10.0.0.0/8`. A rule for IPv4 also matches addresses
-/// that come mapped into IPv6 (`::ffff:10.1.2.3`), and may be written like that; `::/0` is every other IPv6 address, but
-/// no IPv4 one.
+/// Bits after the prefix are ignored: `10.1.2.3/8` equals `10.0.0.0/8`. A rule for IPv4 also
+/// matches IPv4 addresses mapped into IPv6 (`::ffff:10.1.2.3`), and may be written in that form.
+/// `::/0` matches all other IPv6 addresses, but no IPv4 address.
 ///
 /// ```
 /// use netwheel::IpRule;
@@ -28,32 +30,35 @@ pub struct IpRule {
     allows: bool,
 }
 
-/// What is told of a rule that does not parse.
+/// The allowed format, for errors.
 const CIDR: &str = "an IP address, a slash and 0 to 32 (IPv4) or 0 to 128 (IPv6) bits";
 
 impl IpRule {
-    /// Lets these addresses in.
+    /// Creates a rule that allows the addresses of `network`.
     ///
     /// # Errors
-    /// If `network` is not an address, a slash and a number of bits in the range; the error names the text.
+    ///
+    /// Fails if `network` is not an address, a slash and a valid number of bits. The error contains
+    /// the text.
     pub fn allow(network: &str) -> Result<Self> {
         Ok(IpRule { network: parse(network)?, allows: true })
     }
 
-    /// Keeps these addresses out.
+    /// Creates a rule that denies the addresses of `network`.
     ///
     /// # Errors
-    /// As for [`IpRule::allow`].
+    ///
+    /// See [`IpRule::allow`].
     pub fn deny(network: &str) -> Result<Self> {
         Ok(IpRule { network: parse(network)?, allows: false })
     }
 
-    /// Whether it lets in what it matches.
+    /// Returns `true` if the rule allows the addresses that it matches, `false` if it denies them.
     pub fn allows(&self) -> bool {
         self.allows
     }
 
-    /// Whether the address is one of these.
+    /// Returns whether the rule matches the address.
     pub fn matches(&self, address: IpAddr) -> bool {
         self.network.contains(&address.to_canonical())
     }
@@ -61,7 +66,8 @@ impl IpRule {
 
 fn parse(text: &str) -> Result<IpNet> {
     let network: IpNet = text.parse().map_err(|_| Error::setting("network", text, CIDR))?;
-    // A range of mapped addresses is a range of IPv4 addresses, which is what is compared.
+    // Addresses are compared as IPv4 addresses, so a range of mapped addresses is converted to one
+    // of IPv4.
     if let (IpAddr::V4(v4), Some(bits)) =
         (network.addr().to_canonical(), network.prefix_len().checked_sub(96))
         && matches!(network, IpNet::V6(_))
@@ -77,10 +83,12 @@ impl fmt::Display for IpRule {
     }
 }
 
-/// Rules in order: of those that match an address the first decides; one that none matches is let in.
+/// An ordered list of rules. The first rule that matches an address decides. An address that
+/// matches none is allowed.
 ///
-/// To let in only what is listed, end with rules that deny the rest: `0.0.0.0/0` and `::/0`. Rules are looked at one
-/// after the other, for each connection: meant for hundreds of them, not for a list of a million addresses.
+/// To allow only listed addresses, end the list with rules that deny all others: `0.0.0.0/0` and
+/// `::/0`. Rules are evaluated one by one for each connection. The filter is designed for hundreds
+/// of rules, not for a list of a million addresses.
 ///
 /// ```
 /// use netwheel::{IpFilter, IpRule};
@@ -102,22 +110,22 @@ pub struct IpFilter {
 }
 
 impl IpFilter {
-    /// These rules, in this order.
+    /// Creates a filter with these rules, in this order.
     pub fn new(rules: impl IntoIterator<Item = IpRule>) -> Self {
         IpFilter { rules: rules.into_iter().collect() }
     }
 
-    /// The rules, in order.
+    /// Returns the rules, in order.
     pub fn rules(&self) -> &[IpRule] {
         &self.rules
     }
 
-    /// Whether the address is let in.
+    /// Returns whether the address is allowed.
     pub fn allows(&self, address: IpAddr) -> bool {
         self.deciding(address).is_none_or(IpRule::allows)
     }
 
-    /// The rule that decides over the address, if one does.
+    /// Returns the first rule that matches the address, if any.
     pub fn deciding(&self, address: IpAddr) -> Option<&IpRule> {
         self.rules.iter().find(|rule| rule.matches(address))
     }

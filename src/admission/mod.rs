@@ -1,18 +1,19 @@
-//! Which connections a server accepts, and how many at once.
+//! Admission control: which connections a server accepts, and how many at once.
 //!
-//! For each accepted socket the listener asks the server's `Gate`: the IP filter first, then the
-//! limit of the server, then the limit of the address. After that it asks the group for a loop that
-//! has room. A refused connection is counted and closed at once, before a pipeline is made.
+//! For each accepted socket, the listener asks the server's `Gate`, which checks the IP filter,
+//! then the limit of the server, then the limit of the address. After that, the listener asks the
+//! group for a loop with a free permit. A rejected connection is counted and closed at once, before
+//! a pipeline is created.
 //!
 //! An [`Admitted`] value counts one connection. It travels with the socket inside the loop's
-//! `Assignment` and is dropped after it, so a permit is free only when the handler is dropped and
-//! the socket is closed. Neither handlers nor sockets ever exceed the limit. The count of a server
-//! is one atomic number (`Permits`), so listeners that race cannot pass the limit. The counts of
-//! addresses are in a map behind a lock, which only servers with such a limit take.
+//! `Assignment` and is dropped after it. So a permit is released only when the handler is dropped
+//! and the socket is closed, and neither handlers nor sockets ever exceed the limit. The count of a
+//! server is one atomic number (`Permits`), so concurrent listeners cannot exceed the limit. The
+//! counts per address are in a map behind a lock, which is taken only if there is such a limit.
 //!
-//! Invariant: a connection that is not admitted gets no pipeline and no handler. The module is
-//! pure: sockets, logs and counters belong to the caller. Settings are copied when a server starts;
-//! each server counts its own connections.
+//! Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
+//! does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server
+//! starts, and each server counts its own connections.
 
 mod gate;
 mod ip_filter;
@@ -24,27 +25,30 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::{fmt, net::SocketAddr, sync::Arc};
 
-/// Bytes of a farewell; what fits into one packet arrives in one piece, or not at all.
+/// The maximum length of a farewell, in bytes. It fits into one packet, so it arrives in full or
+/// not at all.
 pub(crate) const MAX_FAREWELL: usize = 1024;
 
-/// Who may connect to a server, and how many at once; refused values are reported when the bootstrap binds.
+/// Admission control of a server: which addresses may connect, and how many connections are
+/// allowed. The bootstrap reports invalid values when it binds.
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `ip_filter` | everybody | |
-/// | `max_connections` | no limit but that of each loop | 1 or more |
-/// | `max_connections_per_ip` | no limit | 1 or more |
+/// | `ip_filter` | allows all addresses | |
+/// | `max_connections` | only the limit of each loop applies | 1 or more |
+/// | `max_connections_per_ip` | unlimited | 1 or more |
 /// | `ipv6_prefix` | 64 bits | 1 to 128 |
 ///
-/// What is not let in is accepted and closed at once: no pipeline is made for it. It is counted
-/// ([`LoopMetrics::rejected_filter`](crate::LoopMetrics::rejected_filter),
-/// [`rejected_limit`](crate::LoopMetrics::rejected_limit)) and logged, one line in ten seconds. First the filter is
-/// asked, then the limits of the server, at last that of the loop
+/// The filter is checked first, then the limits of the server, and then the limit of the loop
 /// ([`EventLoopGroupBuilder::max_connections`](crate::EventLoopGroupBuilder::max_connections)).
 ///
-/// A place is free again when the handler is dropped and the socket is closed. A peer that sees the
-/// end of its connection and comes back in the same
-/// instant may still find its place taken.
+/// A rejected connection is accepted and closed at once, without a pipeline. It is counted
+/// ([`LoopMetrics::rejected_filter`](crate::LoopMetrics::rejected_filter),
+/// [`rejected_limit`](crate::LoopMetrics::rejected_limit)) and logged, at most one line every ten
+/// seconds.
+///
+/// A connection stops counting when its handler is dropped and its socket is closed. A peer that
+/// sees the end of its connection and reconnects at the same moment may still be rejected.
 ///
 /// ```no_run
 /// # use netwheel::{Admission, IpFilter, IpRule, codec::RawBytes, prelude::*};
@@ -96,64 +100,70 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// Everybody may connect.
+    /// Returns the default settings, which admit all connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which addresses may connect.
+    /// Sets the IP filter. The default allows all addresses.
     pub fn ip_filter(mut self, filter: IpFilter) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Connections that the server may have at once, on all loops together.
+    /// Sets the maximum number of connections of the server, over all loops.
     ///
-    /// A connection counts until its handler is dropped and its socket is closed, so there are
-    /// never more handlers or descriptors than that. A socket that
+    /// A connection counts until its handler is dropped and its socket is closed, so the numbers of
+    /// handlers and descriptors never exceed the limit. A socket that
     /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self
     }
 
-    /// Connections that one IP address may have to the server at once.
+    /// Sets the maximum number of connections from one IP address.
     ///
-    /// Many people may share an IPv4 address (a company, a mobile network), so a limit for all is not a limit for each.
-    /// Behind a proxy every connection has the address of the proxy.
+    /// Many users may share an IPv4 address, for example in a company or a mobile network. Behind a
+    /// proxy, every connection has the address of the proxy.
     pub fn max_connections_per_ip(mut self, connections: usize) -> Self {
         self.max_connections_per_ip = Some(connections);
         self
     }
 
-    /// As how many leading bits an IPv6 address counts for the limit per address: a subscriber commonly has a whole /64,
-    /// or more, to himself.
+    /// Sets the IPv6 prefix length by which addresses are grouped for the per-address limit. The
+    /// default is 64, because a subscriber usually controls a whole /64 or more.
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits;
         self
     }
 
-    /// Is told of each connection that is not let in, on the loop that accepts: it must not block. If it panics, that is
-    /// logged.
+    /// Sets a callback for rejected connections. It runs on the accepting loop and must not block.
+    /// A panic in it is logged.
     pub fn on_rejected(mut self, told: impl Fn(&Rejection) + Send + Sync + 'static) -> Self {
         self.on_rejected = Some(Arc::new(told));
         self
     }
 
-    /// What is sent to a connection that is not let in before it is closed: a line that says why, so that its user does not
-    /// see a broken network. Called on the loop that accepts, before [`on_rejected`](Admission::on_rejected): it must not block.
-    /// If it panics, that is logged and nothing is sent.
+    /// Sets a function that returns a message for rejected connections, for example that the server
+    /// is busy.
     ///
-    /// At most 1024 bytes; a longer one is not sent, and logged. It is written once, without a pipeline: what the kernel does
-    /// not take at once is lost, and so is all of it should the peer's own bytes come too late to be read away first and its
-    /// system drop what came before a reset. So a peer that is refused costs one system call more, and nobody waits for it.
+    /// The message is sent before the connection is closed. The function runs on the accepting
+    /// loop, before [`on_rejected`](Admission::on_rejected), and must not block. If it panics, the
+    /// panic is logged and nothing is sent.
+    ///
+    /// A message of more than 1024 bytes is not sent, and the failure is logged. The message is
+    /// written with one system call, without a pipeline. Bytes that the kernel does not accept at
+    /// once are lost. If bytes of the peer arrive after the server has read for the last time, the
+    /// close becomes a reset. The peer may then lose the whole message.
     ///
     /// ```
     /// # use netwheel::{Admission, RejectReason};
-    /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| match rejection.reason {
-    ///     // Somebody who is not wanted learns nothing.
-    ///     RejectReason::Denied(_) => None,
-    ///     _ => Some(bytes::Bytes::from_static(b"busy, come back later\n")),
+    /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| {
+    ///     match rejection.reason {
+    ///         // Denied peers get no explanation.
+    ///         RejectReason::Denied(_) => None,
+    ///         _ => Some(bytes::Bytes::from_static(b"busy, come back later\n")),
+    ///     }
     /// });
     /// ```
     pub fn farewell(mut self, words: impl Fn(&Rejection) -> Option<Bytes> + Send + Sync + 'static) -> Self {
@@ -196,35 +206,35 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// A connection that was not let in; told to [`Admission::on_rejected`].
+/// A rejected connection, passed to [`Admission::on_rejected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// Who wanted to connect, if the transport has addresses.
+    /// The address of the peer, if the transport has addresses.
     pub address: Option<SocketAddr>,
-    /// Why not.
+    /// The reason for the rejection.
     pub reason: RejectReason,
 }
 
-/// Why a connection was not let in.
+/// The reason why a connection was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// A rule of the filter denies its address.
+    /// The address is denied by a rule of the filter.
     Denied(IpRule),
-    /// The server has as many connections as it may have.
+    /// The server has reached [`Admission::max_connections`].
     ServerFull {
-        /// So many.
+        /// The limit.
         limit: usize,
     },
-    /// Its address has as many connections as one address may have.
+    /// The address has reached [`Admission::max_connections_per_ip`].
     IpFull {
-        /// So many.
+        /// The limit.
         limit: usize,
     },
-    /// Each loop that could serve it has as many connections as a loop may have.
+    /// Each loop that could serve the connection has reached its limit.
     LoopFull {
-        /// So many, each.
+        /// The limit of each loop.
         limit: usize,
     },
 }
@@ -238,8 +248,8 @@ impl Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
-            Some(address) => write!(f, "a connection from {address} is rejected: {}", self.reason),
-            None => write!(f, "a connection is rejected: {}", self.reason),
+            Some(address) => write!(f, "a connection from {address} was rejected: {}", self.reason),
+            None => write!(f, "a connection was rejected: {}", self.reason),
         }
     }
 }
@@ -247,10 +257,16 @@ impl fmt::Display for Rejection {
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RejectReason::Denied(rule) => write!(f, "the filter says {rule}"),
-            RejectReason::ServerFull { limit } => write!(f, "the server has {limit} connections"),
-            RejectReason::IpFull { limit } => write!(f, "its address has {limit} connections"),
-            RejectReason::LoopFull { limit } => write!(f, "each event loop has {limit} connections"),
+            RejectReason::Denied(rule) => write!(f, "filter rule: {rule}"),
+            RejectReason::ServerFull { limit } => {
+                write!(f, "the server has reached its limit of {limit} connections")
+            }
+            RejectReason::IpFull { limit } => {
+                write!(f, "its address has reached its limit of {limit} connections")
+            }
+            RejectReason::LoopFull { limit } => {
+                write!(f, "each event loop has reached its limit of {limit} connections")
+            }
         }
     }
 }

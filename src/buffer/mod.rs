@@ -1,4 +1,4 @@
-//! Buffers: bytes to send, bytes received, and the marks between which a writer pauses.
+//! Buffers for outbound and received bytes, and the water marks for backpressure.
 //!
 //! Pure data structures, without sockets, clocks or threads.
 

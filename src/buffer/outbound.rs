@@ -1,12 +1,13 @@
 //! The bytes that a channel still has to send, in order.
 //!
-//! Small writes are copied together into one tail. A [`Bytes`] of 4 KiB or more is kept as it is
-//! and goes out as a slice of its own, in one gathering write with the others. An encoding that
-//! several channels share is copied below 1 KiB and kept by reference above.
+//! Small writes are copied into one tail. A [`Bytes`] of 4 KiB or more is kept by reference, and is
+//! sent as a slice of its own in one vectored write with the others. An encoding shared by several
+//! channels is copied if it is smaller than 1 KiB, and kept by reference otherwise.
 //!
 //! Invariants: `len` is the number of bytes that were put in and not yet consumed. Chunks are sent
-//! in the order in which they were put. A failed encoding leaves no trace ([`OutboundBuffer::mark`],
-//! [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
+//! in the order in which they were put in. A failed encoding leaves no trace
+//! ([`OutboundBuffer::mark`], [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns
+//! neither a socket nor a limit.
 //!
 //! ```text
 //!   consumed │◄──────────── len ─────────────►│
@@ -23,19 +24,20 @@ use std::{
     io::{self, IoSlice},
 };
 
-/// From this size on a [`Bytes`] is kept by reference instead of being copied: below it a copy is cheaper than
-/// one more slice in a write and the reference count.
+/// The size from which a [`Bytes`] is kept by reference instead of being copied. For smaller ones,
+/// a copy is cheaper than another slice in a write and a change of the reference count.
 pub const KEEP_FROM: usize = 4 * 1024;
 
-/// From this size on bytes that many channels send are kept by reference. A reference weighs as much as 96 bytes, and costs a
-/// counter that all of them write to and a slice of its own; a copy of a KiB takes no longer. With members that lag, it is the
-/// memory that counts: theirs is a tenth of a copy, or less.
+/// The size from which bytes shared by many channels are kept by reference. A reference counts as
+/// 96 bytes, and costs an update of a shared counter and a slice of its own. Copying 1 KiB takes no
+/// longer. For members that lag behind, memory matters more: a reference takes a tenth of a copy,
+/// or less.
 pub(crate) const SHARE_FROM: usize = 1024;
 
-/// A tail that has grown beyond this is given back to the allocator when it is empty.
+/// A tail with more capacity than this is freed when it becomes empty.
 const KEEP_CAPACITY: usize = 64 * 1024;
 
-/// The bytes that a channel has still to send; what a [`Codec`](crate::pipeline::Codec) encodes into.
+/// The outbound bytes of a channel. A [`Codec`](crate::pipeline::Codec) encodes into this buffer.
 ///
 /// ```
 /// use netwheel::buffer::OutboundBuffer;
@@ -47,11 +49,11 @@ const KEEP_CAPACITY: usize = 64 * 1024;
 /// ```
 #[derive(Debug, Default)]
 pub struct OutboundBuffer {
-    /// Whole chunks before the tail.
+    /// Complete chunks before the tail.
     chunks: VecDeque<Chunk>,
-    /// Small writes, copied together.
+    /// Small writes, copied into one buffer.
     tail: Vec<u8>,
-    /// Bytes of the first chunk (of the tail, where there is no chunk) that are sent already.
+    /// Bytes already sent of the first chunk, or of the tail if there are no chunks.
     head: usize,
     len: usize,
 }
@@ -71,7 +73,7 @@ impl Chunk {
     }
 }
 
-/// A place in an [`OutboundBuffer`] to which a failed encoding is rolled back.
+/// A position in an [`OutboundBuffer`], for rolling back a failed encoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutboundMark {
     chunks: usize,
@@ -80,31 +82,31 @@ pub(crate) struct OutboundMark {
 }
 
 impl OutboundMark {
-    /// What the buffer weighed here.
+    /// Returns the weight of the buffer at this position.
     pub(crate) fn weight(&self) -> usize {
         self.len + self.chunks * ENTRY_OVERHEAD
     }
 }
 
 impl OutboundBuffer {
-    /// An empty buffer that owns no memory.
+    /// Creates an empty buffer without allocating.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes waiting.
+    /// Returns the number of pending bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What counts against the water marks: the bytes, and an overhead for every chunk in front of the tail: those
-    /// kept by reference, and what was copied before them.
+    /// Returns the weight for the water marks: the bytes, plus an overhead for every chunk before
+    /// the tail, kept or copied.
     #[inline]
     pub(crate) fn weight(&self) -> usize {
         self.len + self.chunks.len() * ENTRY_OVERHEAD
     }
 
-    /// Whether nothing waits.
+    /// Returns whether there are no pending bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -116,7 +118,8 @@ impl OutboundBuffer {
         self.len += bytes.len();
     }
 
-    /// Appends `bytes`: a small one is copied, a large one ([`KEEP_FROM`]) is kept and sent without a copy.
+    /// Appends `bytes`. Copies them if they are smaller than [`KEEP_FROM`], and otherwise keeps a
+    /// reference to send them without a copy.
     #[inline]
     pub fn put(&mut self, bytes: Bytes) {
         if bytes.len() < KEEP_FROM {
@@ -126,7 +129,8 @@ impl OutboundBuffer {
         }
     }
 
-    /// As [`put`](OutboundBuffer::put), of bytes that other buffers get too: kept from a smaller size on ([`SHARE_FROM`]).
+    /// Like [`put`](OutboundBuffer::put), for bytes that are also put into other buffers. They are
+    /// kept from a smaller size on ([`SHARE_FROM`]).
     #[inline]
     pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_FROM {
@@ -170,13 +174,13 @@ impl OutboundBuffer {
         self.put_slice(&value.to_be_bytes());
     }
 
-    /// Where an encoding begins.
+    /// Returns the current end of the buffer, before an encoding.
     #[inline]
     pub(crate) fn mark(&self) -> OutboundMark {
         OutboundMark { chunks: self.chunks.len(), tail: self.tail.len(), len: self.len }
     }
 
-    /// Takes back all that was put since `mark`; nothing may have been consumed in between.
+    /// Removes everything put in since `mark`. Nothing may have been consumed in between.
     pub(crate) fn rollback(&mut self, mark: OutboundMark) {
         while self.chunks.len() > mark.chunks {
             let Some(chunk) = self.chunks.pop_back() else { break };
@@ -192,7 +196,8 @@ impl OutboundBuffer {
         self.len = mark.len;
     }
 
-    /// The waiting bytes, `most` of them, as slices for one write: fills `slices` from its start, returns how many.
+    /// Fills `slices` with the first `most` pending bytes, for one write. Returns the number of
+    /// slices used.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], mut most: usize) -> usize {
         let chunks = self.chunks.iter().map(Chunk::as_slice);
         let mut skip = self.head;
@@ -213,7 +218,7 @@ impl OutboundBuffer {
         n
     }
 
-    /// Appends up to `most` of the bytes behind the first `skip` to `to`.
+    /// Appends up to `most` of the bytes after the first `skip` to `to`.
     pub(crate) fn copy_to(&self, mut skip: usize, mut most: usize, to: &mut BytesMut) {
         skip += self.head;
         let chunks = self.chunks.iter().map(Chunk::as_slice);
@@ -227,24 +232,25 @@ impl OutboundBuffer {
         }
     }
 
-    /// The first contiguous bytes that wait.
+    /// Returns the first contiguous pending bytes.
     pub(crate) fn front(&self) -> &[u8] {
         &self.chunks.front().map_or(self.tail.as_slice(), Chunk::as_slice)[self.head..]
     }
 
-    /// Whether one slice holds all that waits.
+    /// Returns whether all pending bytes are in one slice.
     pub(crate) fn is_contiguous(&self) -> bool {
         self.chunks.is_empty() || (self.chunks.len() == 1 && self.tail.is_empty())
     }
 
-    /// Drops the first `n` bytes: the kernel has them.
+    /// Removes the first `n` bytes, after the kernel has accepted them.
     ///
     /// # Panics
-    /// If fewer than `n` bytes wait.
+    ///
+    /// Panics if fewer than `n` bytes are pending.
     #[inline]
     pub(crate) fn consume(&mut self, n: usize) {
         if n == self.len && self.chunks.is_empty() && self.tail.capacity() <= KEEP_CAPACITY {
-            // The usual case: all was small, and all is sent.
+            // The usual case: all writes were small, and all bytes were sent.
             self.tail.clear();
             (self.head, self.len) = (0, 0);
         } else {
@@ -270,22 +276,25 @@ impl OutboundBuffer {
                 self.recycle(sent);
             }
         }
-        // Only the tail is left. A writer that never lets the buffer run empty must not grow it without end.
+        // Only the tail is left. Without this, the buffer of a writer that never lets it run empty
+        // would grow without bound.
         if self.head >= KEEP_CAPACITY {
             self.tail.drain(..self.head);
             self.head = 0;
         }
     }
 
-    /// Drops the `n` bytes behind the first `keep`, which stay. Copies no more than those, whatever stands behind.
+    /// Removes the `n` bytes after the first `keep` bytes. Copies at most `keep` bytes.
     ///
     /// # Panics
-    /// If fewer than `keep + n` bytes wait.
+    ///
+    /// Panics if fewer than `keep + n` bytes are pending.
     pub(crate) fn drop_behind(&mut self, keep: usize, n: usize) {
         let kept = (keep > 0).then(|| self.first(keep));
         self.consume(keep + n);
         if let Some(kept) = kept {
-            // What is consumed of the chunk that is the first now cannot be said by `head` any more.
+            // The chunk that was partly consumed is no longer the first, so `head` cannot describe
+            // it.
             match self.chunks.pop_front() {
                 Some(Chunk::Kept(bytes)) => self.chunks.push_front(Chunk::Kept(bytes.slice(self.head..))),
                 Some(Chunk::Copied(bytes)) => {
@@ -303,7 +312,7 @@ impl OutboundBuffer {
         }
     }
 
-    /// A copy of the first `n` bytes that wait, or a view of them.
+    /// Returns the first `n` pending bytes, as a copy or a reference.
     fn first(&self, n: usize) -> Bytes {
         if let Some(Chunk::Kept(bytes)) = self.chunks.front()
             && bytes.len() - self.head >= n
@@ -320,8 +329,8 @@ impl OutboundBuffer {
         first.into()
     }
 
-    /// Makes the memory of a chunk that is gone the tail's, if that has none: a small header before each large chunk
-    /// then costs no allocation.
+    /// Reuses the memory of a sent chunk for the tail, if the tail has none. A small header before
+    /// each large chunk then needs no allocation.
     fn recycle(&mut self, chunk: Chunk) {
         if let Chunk::Copied(mut bytes) = chunk
             && self.tail.capacity() == 0
@@ -331,7 +340,7 @@ impl OutboundBuffer {
         }
     }
 
-    /// Forgets everything; keeps a moderate amount of memory for the next writes.
+    /// Removes all bytes. Keeps a moderate amount of memory for the next writes.
     pub(crate) fn clear(&mut self) {
         self.tail.clear();
         while let Some(chunk) = self.chunks.pop_front() {
@@ -347,7 +356,7 @@ impl OutboundBuffer {
         }
     }
 
-    /// All that was put, in one piece; nothing may have been consumed.
+    /// Converts the buffer to one contiguous [`Bytes`]. Nothing may have been consumed.
     pub(crate) fn into_bytes(mut self) -> Bytes {
         debug_assert_eq!(self.head, 0);
         match (self.chunks.len(), self.tail.is_empty()) {
@@ -361,12 +370,12 @@ impl OutboundBuffer {
         }
     }
 
-    /// Memory that it keeps, used or not, in bytes.
+    /// Returns the allocated memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + self.tail.capacity() + self.chunks.capacity() * size_of::<Chunk>()
     }
 
-    /// A copy of all that waits, without taking it: for tests of codecs.
+    /// Returns a copy of all pending bytes without consuming them. For tests of codecs.
     pub fn to_bytes(&self) -> Bytes {
         let mut all = Vec::with_capacity(self.len);
         let mut skip = self.head;
@@ -378,7 +387,7 @@ impl OutboundBuffer {
     }
 }
 
-/// Formats and serialises straight into the buffer; never fails, `flush` does nothing.
+/// Formats and serialises directly into the buffer. Writing never fails, and `flush` does nothing.
 impl io::Write for OutboundBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.put_slice(bytes);
@@ -395,23 +404,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What may be done to a buffer.
+    /// An operation on a buffer.
     #[derive(Debug, Clone)]
     enum Step {
         Slice(Vec<u8>),
         Bytes(Vec<u8>),
         Shared(Vec<u8>),
         Number(u64),
-        /// Consumes this share of what waits, in 256ths.
+        /// Consumes this share of the pending bytes, in 256ths.
         Consume(u8),
-        /// Keeps so many of the first bytes, in 256ths of what waits, and drops so many of the others.
+        /// Keeps a share of the pending bytes at the front, in 256ths, and drops a share of the
+        /// others, in 255ths.
         DropBehind(u8, u8),
-        /// Does the steps, then takes them back.
+        /// Runs the steps and rolls them back.
         Failed(Vec<Step>),
         Clear,
     }
 
-    /// Sizes around those at which something else happens.
+    /// Sizes close to the thresholds.
     fn size() -> impl Strategy<Value = usize> {
         prop_oneof![
             8 => 0..40_usize,
@@ -422,7 +432,7 @@ mod tests {
     }
 
     fn content() -> impl Strategy<Value = Vec<u8>> {
-        // A running pattern from a random start: cheap, and no two places look alike.
+        // A running pattern from a random start is cheap, and distinguishes positions.
         (size(), any::<u8>())
             .prop_map(|(size, first)| (0..size).map(|n| first.wrapping_add(n as u8)).collect())
     }
@@ -491,7 +501,7 @@ mod tests {
                     apply(out, &mut doomed, step);
                 }
                 out.rollback(mark);
-                assert_eq!(out.weight(), weight, "a rollback gives back all that was counted");
+                assert_eq!(out.weight(), weight, "a rollback restores the weight");
             }
             Step::Clear => {
                 out.clear();
@@ -503,9 +513,9 @@ mod tests {
     fn check(out: &OutboundBuffer, model: &[u8]) {
         assert_eq!(out.len(), model.len());
         assert_eq!(out.is_empty(), model.is_empty());
-        assert!(out.to_bytes() == model, "the bytes are those that were put and not consumed, in order");
+        assert!(out.to_bytes() == model, "the bytes put in and not consumed, in order");
         assert!(model.starts_with(out.front()));
-        assert_eq!(out.front().is_empty(), model.is_empty(), "what waits can be sent");
+        assert_eq!(out.front().is_empty(), model.is_empty(), "pending bytes can be sent");
         assert!(out.weight() >= out.len());
         if out.is_contiguous() {
             assert_eq!(out.front().len(), model.len());
@@ -514,10 +524,10 @@ mod tests {
             let mut slices = [IoSlice::new(&[]); 64];
             let n = out.slices(&mut slices[..limit], usize::MAX);
             assert!(n <= limit, "never more slices than there is room for");
-            assert_eq!(n == 0, model.is_empty(), "always at least one if anything waits");
+            assert_eq!(n == 0, model.is_empty(), "at least one slice if bytes are pending");
             assert!(slices[..n].iter().all(|slice| !slice.is_empty()));
             let joined: Vec<u8> = slices[..n].iter().flat_map(|slice| slice.iter().copied()).collect();
-            assert!(model.starts_with(&joined), "the slices are the front of what waits");
+            assert!(model.starts_with(&joined), "the slices are the first pending bytes");
             if n < limit {
                 assert_eq!(joined.len(), model.len());
             }
@@ -528,7 +538,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
-        fn it_holds_what_a_vector_would(steps in prop::collection::vec(step(), 0..40)) {
+        fn a_buffer_behaves_like_a_vector(steps in prop::collection::vec(step(), 0..40)) {
             let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             for step in &steps {
                 apply(&mut out, &mut model, step);
@@ -537,7 +547,7 @@ mod tests {
         }
 
         #[test]
-        fn it_becomes_one_piece(steps in prop::collection::vec(put(), 0..6)) {
+        fn into_bytes_returns_all_bytes(steps in prop::collection::vec(put(), 0..6)) {
             let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             steps.iter().for_each(|step| apply(&mut out, &mut model, step));
             assert!(out.into_bytes() == model);
@@ -557,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn c_43_slices_are_bounded_and_what_was_consumed_is_not_among_them() {
+    fn c_43_slices_are_bounded_and_exclude_consumed_bytes() {
         let mut out = OutboundBuffer::new();
         for n in 0..100u8 {
             out.put(Bytes::from(vec![n; KEEP_FROM]));
@@ -570,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_never_lets_it_run_empty_does_not_grow_it_without_end() {
+    fn a_buffer_that_never_runs_empty_does_not_grow_without_bound() {
         let mut out = OutboundBuffer::new();
         out.put_slice(&[0; 100]);
         for _ in 0..100_000 {
@@ -582,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_beyond_a_moderate_amount_is_given_back_when_it_is_empty() {
+    fn an_empty_buffer_frees_memory_above_a_moderate_amount() {
         let mut out = OutboundBuffer::new();
         out.put_slice(&vec![0; 10 * KEEP_CAPACITY]);
         out.consume(10 * KEEP_CAPACITY);
@@ -594,7 +604,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "4 bytes consumed of 3")]
-    fn consuming_more_than_waits_is_a_bug() {
+    fn consuming_more_than_the_pending_bytes_panics() {
         let mut out = OutboundBuffer::new();
         out.put_slice(b"abc");
         out.consume(4);

@@ -1,47 +1,49 @@
 //! The read buffers that a loop lends to its channels.
 //!
 //! The loop has one buffer of [`SIZE`] bytes, which are initialised once. It is lent out as
-//! [`Bytes`], and frames are cut from it by reference. When the channel is done, the loop takes the
-//! memory back if all frames are gone. Otherwise it sets the buffer aside until they are, and uses
+//! [`Bytes`], and frames are slices of it. When the channel is done, the loop takes the memory back
+//! if all frames have been dropped. Otherwise it sets the buffer aside until they are, and uses
 //! another one.
 //!
-//! Netty guesses the size of the next read for each channel, because it allocates memory for each
-//! read. Here the memory is there already and belongs to the loop. So each read may take the whole
-//! buffer, from the first one on. What adapts is the memory that is kept. Once [`MAX_ASIDE`]
-//! buffers are set aside, a read that fills less than half a buffer is copied out of it. So a
-//! handler that keeps a short message from each of many peers holds 4 MiB of buffers, and not 64
-//! KiB with each message.
+//! Netty predicts the size of the next read for each channel, because it allocates memory for each
+//! read. Here the memory exists already and belongs to the loop, so every read can use the whole
+//! buffer. Only the amount of retained memory adapts. Once [`MAX_ASIDE`] buffers are set aside, a
+//! read that fills less than half a buffer is copied out of it. So a handler that keeps a short
+//! message from each of many peers holds 4 MiB of buffers, and not 64 KiB with each message.
 //!
-//! Invariants: between two reads the loop owns a buffer, and a channel owns none. Frames that are
+//! Invariants: between two reads the loop owns a buffer, and channels own none. Frames that are
 //! kept for long hold at most [`MAX_ASIDE`] buffers, and beyond that at most twice the size of the
-//! reads in which they came. Runs on the loop. Owns no socket.
+//! reads in which they arrived. Runs on the loop. Does not own a socket.
 
 use bytes::{Bytes, BytesMut};
 use std::{collections::VecDeque, io};
 
-/// Bytes that one read may take.
+/// The maximum number of bytes of one read.
 pub(crate) const SIZE: usize = 64 * 1024;
 
-/// Buffers set aside until their frames are gone. Beyond this small reads are copied; of large ones the oldest buffer is
-/// left to its frames. 4 MiB for a loop: the most that frames of a few bytes can waste.
+/// The maximum number of buffers set aside until their frames are dropped. Beyond this limit, small
+/// reads are copied. For a large read, the oldest buffer is left to its frames. The limit bounds
+/// the memory that frames of a few bytes can waste to 4 MiB per loop.
 const MAX_ASIDE: usize = 64;
 
-/// Buffers that are looked at when one is needed: the oldest is the likeliest to be free, and a few keep this short.
+/// The maximum number of buffers checked when one is needed. The oldest ones are the most likely to
+/// be free, and the limit bounds the time.
 const LOOKS: usize = 4;
 
 pub(crate) struct ReceiveBuffers {
     current: Option<BytesMut>,
-    /// The memory in which the bytes of the read that is being decoded lie; empty if they are a copy, or there are none.
+    /// The memory of the read that is being decoded. Empty if the bytes were copied, or if there is
+    /// no such read.
     lent: Bytes,
     aside: VecDeque<Bytes>,
-    /// Buffers allocated so far, for tests and metrics.
+    /// The number of buffers allocated so far, for tests and metrics.
     allocated: u64,
 }
 
-/// What one read brought.
+/// The result of one read.
 pub(crate) struct Received {
     pub(crate) data: Bytes,
-    /// Bytes that the read itself took, without the prefix.
+    /// The number of bytes read, without the prefix.
     pub(crate) read: usize,
     /// Whether the read filled the buffer, so that more may be waiting.
     pub(crate) full: bool,
@@ -52,8 +54,8 @@ impl ReceiveBuffers {
         ReceiveBuffers { current: None, lent: Bytes::new(), aside: VecDeque::new(), allocated: 0 }
     }
 
-    /// Reads once, behind `prefix` (bytes kept from an earlier read, at most half the buffer). What it brings is given back
-    /// ([`ReceiveBuffers::give_back`]) before the next read.
+    /// Reads once, appending to `prefix`: bytes kept from an earlier read, at most half the buffer.
+    /// The result must be given back ([`ReceiveBuffers::give_back`]) before the next read.
     #[inline]
     pub(crate) fn read(
         &mut self,
@@ -73,7 +75,7 @@ impl ReceiveBuffers {
         Ok(Received { data, read: n, full: n == size })
     }
 
-    /// The first so many bytes of the buffer: a part of it, or a copy.
+    /// Returns the first `len` bytes of the buffer, as a slice or a copy.
     #[inline]
     fn lend(&mut self, len: usize) -> Bytes {
         if self.aside.len() == MAX_ASIDE && len < SIZE / 2 && !self.may_lend() {
@@ -86,7 +88,7 @@ impl ReceiveBuffers {
         self.lent.slice(..len)
     }
 
-    /// Takes the memory back, after the data was decoded and dropped.
+    /// Takes the memory back after the data was decoded and dropped.
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if self.lent.is_empty() {
@@ -98,7 +100,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Frames of it are still there.
+    /// Sets a buffer aside whose frames have not been dropped.
     fn set_aside(&mut self, lent: Bytes) {
         if self.aside.len() == MAX_ASIDE {
             self.aside.pop_front();
@@ -106,7 +108,8 @@ impl ReceiveBuffers {
         self.aside.push_back(lent);
     }
 
-    /// With as many set aside as may be: whether one of them is free by now.
+    /// Returns whether a buffer that was set aside is free by now. Called when the maximum number
+    /// is set aside.
     #[cold]
     fn may_lend(&mut self) -> bool {
         take_free(&mut self.aside).is_some()
@@ -118,7 +121,7 @@ impl ReceiveBuffers {
     }
 }
 
-/// A buffer that is free, or a new one.
+/// Returns a free buffer or allocates one.
 #[cold]
 fn another(aside: &mut VecDeque<Bytes>, allocated: &mut u64) -> BytesMut {
     if let Some(buffer) = take_free(aside) {
@@ -126,12 +129,13 @@ fn another(aside: &mut VecDeque<Bytes>, allocated: &mut u64) -> BytesMut {
     }
     *allocated += 1;
     let mut buffer = BytesMut::zeroed(SIZE);
-    // Splitting nothing off makes the memory shared from the start, so that freezing it never allocates.
+    // Splitting off nothing makes the memory shared from the start, so that freezing it never
+    // allocates.
     drop(buffer.split_to(0));
     buffer
 }
 
-/// A buffer that was set aside and whose frames are gone.
+/// Returns a buffer that was set aside and whose frames have been dropped.
 fn take_free(aside: &mut VecDeque<Bytes>) -> Option<BytesMut> {
     for _ in 0..aside.len().min(LOOKS) {
         match aside.pop_front()?.try_into_mut() {
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_when_nothing_was_kept() {
+    fn memory_is_reused_if_no_frame_was_kept() {
         let mut buffers = ReceiveBuffers::new();
         for _ in 0..100 {
             let mut received = buffers.read(b"ab", fill(b"cde")).unwrap();
@@ -187,9 +191,9 @@ mod tests {
         assert_eq!(buffers.allocated(), 2);
     }
 
-    /// C-62 in our form: whoever keeps small frames does not hold a whole buffer with each.
+    /// C-62 adapted to this crate: keeping small frames does not hold a whole buffer for each.
     #[test]
-    fn frames_that_are_kept_for_long_hold_so_many_buffers_and_no_more() {
+    fn frames_that_are_kept_for_long_hold_a_bounded_number_of_buffers() {
         let mut buffers = ReceiveBuffers::new();
         let mut kept = Vec::new();
         for _ in 0..10 * MAX_ASIDE {
@@ -201,18 +205,18 @@ mod tests {
         }
         assert_eq!((buffers.allocated(), buffers.aside.len()), (MAX_ASIDE as u64 + 1, MAX_ASIDE));
         assert!(kept.iter().all(|frame| frame == "abcd"));
-        // Large reads waste little: they are not copied.
+        // Large reads waste little memory, so they are not copied.
         let mut received = buffers.read(b"", |room| Ok(room.len())).unwrap();
         let large = received.data.split_to(SIZE);
         drop(received);
         buffers.give_back();
         assert_eq!((large.len(), buffers.aside.len()), (SIZE, MAX_ASIDE));
-        // Once the frames are gone, nothing is copied and nothing allocated.
+        // Once the frames are dropped, nothing is copied or allocated.
         drop((kept, large));
         let allocated = buffers.allocated();
         for _ in 0..10 * MAX_ASIDE {
             let received = buffers.read(b"", fill(b"more")).unwrap();
-            assert_eq!(buffers.lent.len(), SIZE, "it is lent");
+            assert_eq!(buffers.lent.len(), SIZE, "lent, not copied");
             drop(received);
             buffers.give_back();
         }
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_read_says_so() {
+    fn a_full_read_is_reported() {
         let mut buffers = ReceiveBuffers::new();
         assert!(buffers.read(b"x", |room| Ok(room.len())).unwrap().full);
     }

@@ -1,17 +1,18 @@
-//! The marks between which a writer pauses and resumes.
+//! The limits between which a writer pauses and resumes.
 //!
 //! Invariant: `low <= high`, and both are at least 1.
 
 use crate::{Error, Result};
 
-/// What each message that waits outside the buffer counts besides its bytes, so that very many tiny writes
-/// reach the mark as well.
+/// The weight of each message or chunk outside the tail, in addition to its bytes. With it, many
+/// tiny writes also reach the mark.
 pub(crate) const ENTRY_OVERHEAD: usize = 96;
 
-/// High and low water mark of a channel's outbound bytes, with hysteresis.
+/// The low and high water marks of a channel's outbound bytes, with hysteresis.
 ///
-/// Strictly above `high` the channel is no longer writable; strictly below `low` it is again; in between it
-/// stays what it was. Units are bytes. The default is Netty's: 32 KiB and 64 KiB.
+/// A channel becomes unwritable when its pending bytes exceed `high`, and writable again when they
+/// drop below `low`. In between, its writability does not change. The defaults are those of Netty:
+/// 32 KiB and 64 KiB.
 ///
 /// ```
 /// use netwheel::buffer::WaterMark;
@@ -26,10 +27,11 @@ pub struct WaterMark {
 }
 
 impl WaterMark {
-    /// Marks at `low` and `high` bytes.
+    /// Creates marks at `low` and `high` bytes.
     ///
     /// # Errors
-    /// If `low` is 0 or greater than `high`.
+    ///
+    /// Fails if `low` is 0 or greater than `high`.
     pub fn new(low: usize, high: usize) -> Result<Self> {
         if low == 0 {
             return Err(Error::setting("water_mark.low", low, "1 byte or more"));
@@ -40,18 +42,19 @@ impl WaterMark {
         Ok(WaterMark { low, high })
     }
 
-    /// Marks that are known to be in order.
+    /// Creates marks that are known to be valid.
     pub(crate) const fn of(low: usize, high: usize) -> Self {
         assert!(0 < low && low <= high);
         WaterMark { low, high }
     }
 
-    /// Below this many bytes a channel that was not writable is so again.
+    /// Returns the number of pending bytes below which an unwritable channel becomes writable
+    /// again.
     pub fn low(&self) -> usize {
         self.low
     }
 
-    /// Above this many bytes a channel is not writable.
+    /// Returns the number of pending bytes above which a channel becomes unwritable.
     pub fn high(&self) -> usize {
         self.high
     }
@@ -65,13 +68,13 @@ impl WaterMark {
     /// Returns the length up to which a buffer cannot exceed the high mark, including the weight of
     /// its chunks.
     ///
-    /// Chunks add at most 192 bytes to every 1024 (a shared encoding and the small tail before it), so
-    /// three quarters of the mark are safe.
+    /// Chunks add at most 192 bytes to every 1024 (a shared encoding and the small tail before it),
+    /// so three quarters of the mark are safe.
     pub(crate) const fn certain_room(self) -> usize {
         self.high / 4 * 3
     }
 
-    /// Whether a channel with `pending` bytes is writable, given what it was.
+    /// Returns whether a channel with `pending` bytes is writable. `was` is its previous state.
     #[inline]
     pub(crate) fn writable(&self, was: bool, pending: usize) -> bool {
         if was { pending <= self.high } else { pending < self.low }

@@ -28,12 +28,12 @@ settings! {
         /// one holds for all of them.
         max_inbound(bytes: usize) = 16 * 1024 * 1024, "16 MiB", range 1.. => "1 byte or more",
             reached "the channel is closed: its codec waits for more than it may keep";
-        /// How much of a channel's input the program may [hold](crate::Scope::hold_input) before the channel pauses its reading.
+        /// How much of a channel's input the program may [hold](crate::Context::hold_input) before the channel pauses its reading.
         inbound_mark(mark: WaterMark) = WaterMark::of(256 * 1024, 1024 * 1024), "256 KiB / 1 MiB", always "1 ≤ low ≤ high",
-            reached "with more [held](crate::Scope::hold_input) than high, reading pauses until it is less than low";
+            reached "with more [held](crate::Context::hold_input) than high, reading pauses until it is less than low";
         /// Whether bytes are read as they come (the default) or only when `Context::read` asks for them.
         auto_read(on: bool) = true, "on", reached "off: nothing is read until `Context::read`";
-        /// Whether, with auto-read off, each [`read`](crate::Scope::read) brings one message and not all those of the bytes
+        /// Whether, with auto-read off, each [`read`](crate::Context::read) brings one message and not all those of the bytes
         /// that are read for it. What came with that one is kept, and the next `read` looks there first.
         one_message_per_read(on: bool) = false, "off",
             reached "on: `Context::read` brings one message";
@@ -93,7 +93,7 @@ impl ChannelOptions {
 /// [`max_outbound`](ChannelOptions::max_outbound) bytes wait.
 ///
 /// What is dropped is counted (`messages_dropped`, `closes_overflowed`), and a
-/// [`write_tracked`](crate::Scope::write_tracked) for it fails with [`Error::Full`](crate::Error::Full).
+/// [`write_tracked`](crate::Context::write_tracked) for it fails with [`Error::Full`](crate::Error::Full).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {

@@ -1,7 +1,7 @@
 //! The tasks of a channel: scheduled exactly on the loop's heap, scheduled coarsely on its wheel,
-//! or waiting for a worker. The close timeout is kept beside them.
+//! or waiting for an answer of a worker or a completion. The close timeout is kept beside them.
 //!
-//! Invariants: each task has exactly one entry in the heap, on the wheel or in the worker pool,
+//! Invariants: each task has exactly one entry in the heap, on the wheel, or with who answers it,
 //! which names it by its slot. It runs once, or is dropped when it is cancelled or the channel
 //! closes. Their number is limited. Scheduling, cancelling and running take constant time. Runs on
 //! the channel's loop. Owns the tasks, but neither heap, wheel nor clock. A channel without tasks
@@ -86,23 +86,26 @@ impl Tasks {
         self.close.take()
     }
 
-    /// Keeps a task until a worker has its answer.
+    /// Keeps the task that `make` creates for its key, until its answer arrives.
     ///
     /// # Errors
-    /// If there are `limit` tasks; the task is dropped.
-    pub(in crate::channel) fn await_worker(
+    /// If there are `limit` tasks; `make` is dropped.
+    pub(in crate::channel) fn await_answer(
         &mut self,
         limit: usize,
         services: &mut LoopServices,
-        task: Box<dyn Any>,
+        make: impl FnOnce(TaskKey) -> Box<dyn Any>,
     ) -> Result<TaskKey> {
         if self.tasks.len() >= limit {
-            drop_guarded(task);
+            drop_guarded(make);
             return Err(Error::Full { what: CHANNEL_TASKS, limit });
         }
-        services.offloaded += 1;
-        let slot = self.enter(task);
-        Ok(self.place(slot, TimerPlace::Worker(services.offloaded)))
+        services.awaited += 1;
+        let place = TimerPlace::Answer(services.awaited);
+        let entry = self.tasks.vacant_entry();
+        let key = TaskKey { slot: entry.key() as u32, place };
+        entry.insert(Timer { place, task: make(key) });
+        Ok(key)
     }
 
     /// Removes and returns a task whose answer has arrived, unless it was cancelled.
@@ -123,9 +126,9 @@ impl Tasks {
         self.tasks.try_remove(slot as usize).map(|timer| timer.task)
     }
 
-    /// Drops the scheduled tasks and returns their number. Offloaded work stays.
+    /// Drops the scheduled tasks and returns their number. Tasks that wait for an answer stay.
     pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
-        let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
+        let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Answer(_));
         let timed: Vec<_> =
             self.tasks.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
         for slot in &timed {
@@ -157,8 +160,8 @@ fn take_out(services: &mut LoopServices, place: TimerPlace) {
         TimerPlace::Wheel(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
-        // The worker finds that the task is gone.
-        TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
+        // The answer finds that the task is gone.
+        TimerPlace::Answer(_) | TimerPlace::Nowhere => {}
     }
 }
 
@@ -202,10 +205,10 @@ mod tests {
         let (mut tasks, mut services) = (Tasks::default(), services());
         tasks.arm_close(CHANNEL, &mut services, 1);
         assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_some());
-        assert!(tasks.await_worker(2, &mut services, Box::new(())).is_ok());
+        assert!(tasks.await_answer(2, &mut services, |_| Box::new(())).is_ok());
         assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
         assert!(matches!(
-            tasks.await_worker(2, &mut services, Box::new(())),
+            tasks.await_answer(2, &mut services, |_| Box::new(())),
             Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
         ));
     }
@@ -217,7 +220,7 @@ mod tests {
         tasks.arm_close(CHANNEL, &mut services, 1);
         tasks.arm(CHANNEL, 10, &mut services, TaskTime::Exact(5), Box::new(()));
         tasks.arm(CHANNEL, 10, &mut services, TaskTime::Coarse(5), Box::new(()));
-        let offloaded = tasks.await_worker(10, &mut services, Box::new(())).expect("below the limit");
+        let offloaded = tasks.await_answer(10, &mut services, |_| Box::new(())).expect("below the limit");
         assert_eq!(tasks.cancel_timed(&mut services), 2);
         assert_eq!((services.queue.len(), services.wheel.len()), (1, 0), "the close timeout, armed once");
         assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());

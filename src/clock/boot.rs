@@ -1,6 +1,6 @@
-//! The clock that continues while the machine is suspended.
+//! The system clock that continues while the machine is suspended.
 //!
-//! Invariant: all [`BootClock`]s of a process agree on the time, which never goes back. Any thread
+//! Invariant: all [`BootClock`]s of a process agree on the time, which never decreases. Any thread
 //! may read it.
 
 use super::Clock;
@@ -10,26 +10,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How late a loop notices that the machine was suspended, at most.
+/// The maximum delay until a loop notices that the machine was suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// When this clock was first read: by the clock that stands still in a suspend, and by the one that does not.
+/// The time of the first reading, by the clock that stops during a suspend and by `CLOCK_BOOTTIME`.
 static ORIGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
 
-/// The system's clock that also counts the time in which the machine is suspended (`CLOCK_BOOTTIME`); on Linux and
-/// Android.
+/// The system's clock that also counts the time during which the machine is suspended
+/// (`CLOCK_BOOTTIME`). Linux and Android only.
 ///
-/// What a timeout means over a suspend of an hour, on Linux:
+/// The clock determines the effect of a suspend of one hour on timeouts (on Linux):
 ///
-/// - With [`SystemClock`](crate::SystemClock), which stands still, nothing has happened: an idle timeout of a minute
-///   of which 40 s are left fires 40 s after the machine goes on. A fixed-rate task has missed nothing.
-/// - With this clock the hour has passed: what came due in it fires within a second after the machine goes on, once.
-///   Fixed-rate tasks skip the runs that they missed, unless they [catch up](crate::MissedRuns::CatchUp).
+/// - [`SystemClock`](crate::SystemClock) stops during the suspend. An idle timeout of a minute with
+///   40 s left expires 40 s after the machine resumes. A fixed-rate task has not missed any runs.
+/// - On this clock an hour has passed. Timers that were due in that hour expire once, within a
+///   second after the machine resumes. Fixed-rate tasks skip the missed runs, except with
+///   [`MissedRuns::CatchUp`](crate::MissedRuns::CatchUp).
 ///
-/// Elsewhere `SystemClock` is all there is: on macOS it stands still, on Windows it counts the suspended time.
+/// Other systems have only `SystemClock`, which stops on macOS and continues on Windows.
 ///
-/// The system's poll sleeps by the clock that stands still. So a loop on this clock that has a deadline looks at it
-/// once a second ([`Clock::longest_sleep`]); a loop that waits for nothing but I/O sleeps on.
+/// The system's poll sleeps by the clock that stops. So a loop that uses this clock and has a
+/// deadline wakes once a second to read it ([`Clock::longest_sleep`]). A loop that waits only for
+/// I/O does not.
 ///
 /// ```
 /// use netwheel::{BootClock, EventLoopGroup};

@@ -1,7 +1,7 @@
 //! Calls of a datagram channel's handler, and their consequences.
 //!
 //! Invariants: a callback is never called from within another. An error that a callback returns is
-//! reported to the handler's `error`; a panic closes the channel. Runs on the channel's loop.
+//! reported to the handler's `error`. A panic closes the channel. Runs on the channel's loop.
 
 use super::{handler::DatagramEvent, scope::DatagramScope, source::DatagramSource};
 use crate::{
@@ -40,8 +40,8 @@ impl DatagramSource {
         }
     }
 
-    /// Calls the handler. The watchdog sees the loop in this channel meanwhile. A panic is returned as an
-    /// error.
+    /// Calls the handler. Meanwhile the watchdog attributes the loop's time to this channel. A
+    /// panic is returned as an error.
     pub(super) fn invoke(
         &mut self,
         services: &mut LoopServices,
@@ -57,7 +57,7 @@ impl DatagramSource {
         called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))
     }
 
-    /// Calls the handler's `error`. If that fails itself, its error is logged and the channel closes.
+    /// Calls the handler's `error`. If that call fails, its error is logged and the channel closes.
     #[cold]
     pub(super) fn report_error(&mut self, services: &mut LoopServices, metrics: &Metrics, error: Error) {
         services.tally.channel_errors += 1;
@@ -79,7 +79,8 @@ impl DatagramSource {
         );
     }
 
-    /// Runs after a callback: reports what it has caused, and closes the channel if it has asked for that.
+    /// Runs after a callback: reports the errors that it has caused, and closes the channel if it
+    /// has requested that.
     pub(super) fn finish_call(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.state.socket.is_none() {
             return;
@@ -98,7 +99,8 @@ impl DatagramSource {
         if self.state.closing {
             return self.close_socket(io, metrics);
         }
-        // Reports that the handler has caused in these calls wait for the next turn, or they might never end.
+        // Errors that the handler causes in these calls are reported in the next turn. Otherwise
+        // this might not end.
         if self.state.reported.is_some() || self.state.task_refused {
             self.carry_over(io, false);
         }

@@ -2,7 +2,7 @@
 
 use crate::{Result, settings::check_range};
 
-/// What the bootstrap was told.
+/// The settings of a datagram channel, as set on its bootstrap.
 #[derive(Debug, Clone)]
 pub(crate) struct DatagramConfig {
     pub(crate) datagrams_per_turn: usize,

@@ -1,6 +1,6 @@
 //! The view that a handler has of its datagram channel.
 //!
-//! Runs on the channel's loop. The tasks of a handler are called with that handler.
+//! Runs on the channel's loop. A scheduled task receives the handler that scheduled it.
 
 use super::scope::DatagramScope;
 use crate::{
@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-/// The channel, as a callback of handler `H` sees it: everything of [`DatagramScope`], and tasks that get the handler
-/// back.
+/// The channel as seen by a callback of handler `H`. Adds tasks that have access to the handler to
+/// [`DatagramScope`].
 pub struct DatagramContext<'a, H> {
     scope: DatagramScope<'a>,
     handler: PhantomData<fn(&mut H)>,
@@ -38,22 +38,27 @@ impl<'a, H: 'static> DatagramContext<'a, H> {
         DatagramContext { scope, handler: PhantomData }
     }
 
-    /// Runs `task` on this loop after `delay`, with this very handler; dropped with the channel. As
-    /// [`Context::schedule`](crate::Context::schedule), also what its limit is about.
+    /// Schedules `task` to run on this loop after `delay`, with access to this handler. The task is
+    /// dropped with the channel.
+    ///
+    /// Otherwise like [`Context::schedule`](crate::Context::schedule), including the limit of
+    /// tasks.
     pub fn schedule(
         &mut self,
         delay: Duration,
         task: impl FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
     ) -> TaskKey {
         let task: Box<dyn Any> = Box::new(DatagramTask::<H>(Box::new(task)));
-        // From now, not from the beginning of the turn: after a long callback that would be too early.
+        // Counts from now, not from the beginning of the turn: after a long callback that would be
+        // too early.
         let deadline = self.scope.services.time.now().saturating_add(nanos(delay));
         let DatagramScope { state, services, .. } = &mut self.scope;
         state.arm(services, TaskTime::Exact(deadline), task)
     }
 
-    /// As [`schedule`](DatagramContext::schedule), but coarse and on the loop's wheel, for timeouts, which are many and are
-    /// mostly cancelled; see [`Context::timeout`](crate::Context::timeout).
+    /// Like [`schedule`](DatagramContext::schedule), but coarse and on the loop's wheel. Meant for
+    /// timeouts, which are numerous and mostly cancelled. See
+    /// [`Context::timeout`](crate::Context::timeout).
     pub fn timeout(
         &mut self,
         delay: Duration,

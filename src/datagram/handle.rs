@@ -24,14 +24,16 @@ use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
 };
 
-/// A handle to a datagram channel; dropping it lets the channel go on. Made by
+/// A handle to a datagram channel. Can be cloned, sent and shared. Created by
 /// [`DatagramBootstrap`](crate::DatagramBootstrap).
+///
+/// Dropping the handles does not close the channel.
 #[derive(Clone)]
 pub struct DatagramChannel {
     shared: Arc<DatagramShared>,
 }
 
-/// A message to a datagram channel; dropped if the channel is closed.
+/// A message to a datagram channel. Dropped if the channel is closed.
 pub(super) struct DatagramMail {
     channel: Arc<DatagramShared>,
     pub(super) command: DatagramCommand,
@@ -58,40 +60,45 @@ impl DatagramChannel {
         LoopMail::Source(Box::new(DatagramMail { channel: self.shared.clone(), command }))
     }
 
-    /// The address to which it was bound.
+    /// Returns the address to which the channel was bound.
     pub fn local_address(&self) -> SocketAddr {
         self.shared.local_address
     }
 
-    /// Whether the channel sends: nobody has closed it.
+    /// Returns whether the channel accepts datagrams: it is neither closed nor closing.
     pub fn is_open(&self) -> bool {
         self.shared.open.load(Ordering::Acquire)
     }
 
-    /// Sends a datagram to `to`. If the system refuses it, the handler's
-    /// [`error`](crate::DatagramHandler::error) is told.
+    /// Sends a datagram to `to`. If the system refuses it later, the error is reported to
+    /// [`DatagramHandler::error`](crate::DatagramHandler::error).
     ///
     /// # Errors
-    /// The datagram comes back if the channel is closed, if `max_outbound` bytes wait already (what waits in the loop's
-    /// queue counts), or if the loop's queue is full.
+    /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
+    /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
+    /// queue, or if that queue is full.
     pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
         self.deliver(datagram.into(), Some(to), None)
     }
 
-    /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramChannel::send_to) does. If there is no
-    /// peer, the handler's `error` is told [`NotConnected`](Error::NotConnected).
+    /// Sends a datagram to the peer of a connected channel. Otherwise like
+    /// [`send_to`](DatagramChannel::send_to). If there is no peer, [`Error::NotConnected`] is
+    /// reported to the handler's `error`.
     ///
     /// # Errors
-    /// As of `send_to`.
+    /// Like [`send_to`](DatagramChannel::send_to).
     pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
         self.deliver(datagram.into(), None, None)
     }
 
-    /// As [`send_to`](DatagramChannel::send_to), or [`send`](DatagramChannel::send) if there is no address, and tells when
-    /// the kernel has taken the datagram, or why it has not; the handler's `error` is not told.
+    /// Sends a datagram, and returns a completion that completes when the kernel has accepted it,
+    /// or fails. Such a failure is not reported to the handler's `error`.
+    ///
+    /// Sends to `to` like [`send_to`](DatagramChannel::send_to), or to the channel's peer like
+    /// [`send`](DatagramChannel::send) if `to` is `None`.
     ///
     /// # Errors
-    /// As of `send_to`.
+    /// Like [`send_to`](DatagramChannel::send_to).
     pub fn send_notify(
         &self,
         datagram: impl Into<Bytes>,
@@ -115,7 +122,7 @@ impl DatagramChannel {
         let (weight, limit) = (queue::weight(&datagram), shared.max_outbound);
         let queued = shared.queued.fetch_add(weight, Ordering::Relaxed);
         let waiting = queued.saturating_add(shared.pending.load(Ordering::Relaxed));
-        // As in the queue itself: one finds room wherever nothing waits.
+        // Like the queue itself: a datagram is always accepted if no other one is pending.
         if waiting > 0 && waiting.saturating_add(weight) > limit {
             shared.dequeued(&datagram);
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
@@ -132,10 +139,12 @@ impl DatagramChannel {
         })
     }
 
-    /// Runs `task` on the channel's loop, with what may be done to the channel there: connect it, join a group.
+    /// Runs `task` on the channel's loop with access to the channel, for example to connect it or
+    /// to join a multicast group.
     ///
     /// # Errors
-    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    /// [`Error::Closed`] if the channel is closed. [`Error::Full`] if the loop's queue is full. The
+    /// task is dropped.
     pub fn execute(&self, task: impl FnOnce(&mut DatagramScope<'_>) -> Result + Send + 'static) -> Result {
         if !self.is_open() {
             return Err(Error::Closed);
@@ -144,14 +153,15 @@ impl DatagramChannel {
         self.shared.event_loop.submit(mail, 0).map_err(|refused| refused.reason)
     }
 
-    /// Closes the channel. What was sent before is given to the kernel as far as it takes it at once; the rest is dropped.
-    /// Closing twice does nothing.
+    /// Closes the channel. Pending datagrams are sent as far as the kernel accepts them without
+    /// blocking. The others are dropped. Closing a closed channel is a no-op.
     pub fn close(&self) {
-        // A full queue must not keep anybody from closing; a loop that has ended has closed its channels.
+        // A full queue must not prevent closing. A loop that has ended has closed its channels.
         let _ = self.shared.event_loop.submit_always(self.mail(DatagramCommand::Close));
     }
 
-    /// Completes when the channel's socket is closed; at once if it is.
+    /// Completes when the channel's socket is closed. Completes immediately if it is already
+    /// closed.
     pub fn closed(&self) -> Completion {
         match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Completion::ready(Ok(())),
@@ -165,7 +175,7 @@ impl DatagramChannel {
 }
 
 impl DatagramScope<'_> {
-    /// A handle to this channel, for other threads.
+    /// Returns a handle to this channel, for other threads.
     pub fn channel(&self) -> DatagramChannel {
         DatagramChannel::new(self.state.handle().clone())
     }

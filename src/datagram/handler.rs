@@ -12,13 +12,15 @@ use bytes::Bytes;
 use log::Level;
 use std::{any::Any, net::SocketAddr};
 
-/// What is done with the datagrams of one channel. It lives and dies on the channel's loop: it need be neither `Send`
-/// nor `Sync`.
+/// The handler of the events of one datagram channel. It stays on the channel's loop from creation
+/// to drop, so it need be neither `Send` nor `Sync`.
 ///
-/// Calls come in this order: `active`; then `read`, `writability_changed`, `error`, scheduled tasks, at last `shutdown`;
-/// then `inactive`. None is made from within another.
+/// `active` is called first. Then `read`, `writability_changed`, `error` and scheduled tasks are
+/// called in any order. `shutdown` is called when the loop shuts down. `inactive` is the last call.
+/// Calls are never nested.
 ///
-/// An error that a call returns is told to [`error`](DatagramHandler::error), and the channel goes on; a panic closes it.
+/// If a call returns an error, the error is passed to [`error`](DatagramHandler::error), and the
+/// channel continues. A panic closes the channel.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -43,41 +45,47 @@ use std::{any::Any, net::SocketAddr};
 /// }
 /// ```
 pub trait DatagramHandler: Sized + 'static {
-    /// The channel is open: the first call.
+    /// Called first, when the channel is open.
     fn active(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
     }
 
-    /// A datagram has come, whole; it may be empty. It is cut from the loop's read buffer: to keep it for long keeps
-    /// 64 KiB, so copy what is to be kept.
+    /// Called with each received datagram, which is complete and may be empty.
+    ///
+    /// `datagram` is a slice of the loop's read buffer. Keeping it keeps 64 KiB allocated, so copy
+    /// data that is needed for longer.
     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result;
 
-    /// The kernel takes no more for now, and what is sent from here on waits; or all that waited is with the kernel.
+    /// Called with `false` when the kernel accepts no more datagrams for now, so that further ones
+    /// are queued. Called with `true` when all queued datagrams have been sent.
     fn writability_changed(&mut self, ctx: &mut DatagramContext<'_, Self>, writable: bool) -> Result {
         let _ = (ctx, writable);
         Ok(())
     }
 
-    /// Something failed: a call of this handler, a datagram that waited, or one sent through a handle. Or the network
-    /// reports that nobody listens where an earlier datagram went (on a connected channel, `ConnectionRefused`). The
-    /// channel stays open, unless this closes it or fails itself. Logs it by default, at level
-    /// `debug`, with the rate limit of [`may_log`](DatagramScope::may_log): peers can cause many of
-    /// these.
+    /// Called when an operation has failed: a call of this handler, a queued datagram, or one sent
+    /// through a handle. Also called when the network reports that an earlier datagram could not be
+    /// delivered: on a connected channel, `ConnectionRefused` means that the port of the peer is
+    /// closed.
+    ///
+    /// The channel stays open, unless this method closes it or fails itself. The default logs the
+    /// error at level `debug`, with the rate limit of [`may_log`](DatagramScope::may_log), because
+    /// peers can cause many such errors.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
         log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error}");
         Ok(())
     }
 
-    /// The loop is shutting down; closes by default. A channel that does not close is closed when the shutdown's time is
-    /// over.
+    /// Called when the loop shuts down. The default closes the channel. A channel that stays open
+    /// is closed at the deadline of the shutdown.
     fn shutdown(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {
         ctx.close();
         Ok(())
     }
 
-    /// The channel is closed: the last call.
+    /// Called last, when the channel is closed.
     fn inactive(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
@@ -94,11 +102,11 @@ pub(crate) enum DatagramEvent {
     Inactive,
     /// A `DatagramTask` of the handler.
     Task(Box<dyn Any>),
-    /// From another thread.
+    /// A task from another thread.
     Run(ScopeTask),
 }
 
-/// A handler of whatever type.
+/// A handler with its type erased.
 pub(crate) trait DatagramLinks {
     fn call(&mut self, scope: DatagramScope<'_>, event: DatagramEvent) -> Result;
 

@@ -1,8 +1,8 @@
 //! The I/O of a datagram channel: receiving, sending queued datagrams, closing the socket.
 //!
 //! Invariants: a turn receives a bounded number of datagrams and sends a bounded number of queued
-//! datagrams. The channel is scheduled for the next turn if there may be more, because an edge-triggered poll
-//! does not report it again. Runs on the channel's loop.
+//! datagrams. If there may be more, the channel is scheduled for the next turn, because an
+//! edge-triggered poll does not report it again. Runs on the channel's loop.
 
 use super::{
     handler::DatagramEvent,
@@ -19,8 +19,8 @@ use crate::{
 use log::Level;
 use std::io::ErrorKind;
 
-/// Receives that fail in a row, for reasons other than an earlier datagram, before the channel is closed.
-/// A socket that does nothing but fail would keep its loop busy for ever.
+/// The number of consecutive failed receives after which the channel is closed. Reports about
+/// earlier datagrams do not count. A socket that only fails would keep its loop busy forever.
 const MAX_FAILURES: u32 = 16;
 
 impl DatagramSource {
@@ -72,7 +72,7 @@ impl DatagramSource {
                             services,
                             STUCK,
                             Level::Warn,
-                            "datagram channel {id}: {error}, again and again; closing"
+                            "datagram channel {id}: closing after repeated failures: {error}"
                         );
                         return self.close_with(io, metrics, error);
                     }
@@ -84,8 +84,8 @@ impl DatagramSource {
         self.carry_over(io, in_full);
     }
 
-    /// Sends waiting datagrams until none is left, the kernel takes no more, or the budget of this turn is
-    /// used up.
+    /// Sends queued datagrams until the queue is empty, the kernel accepts no more, or the budget
+    /// of this turn is used up.
     pub(super) fn flush(&mut self, io: &mut Io, metrics: &Metrics) {
         for _ in 0..self.state.config.datagrams_per_turn {
             let Some(Outgoing { datagram, to, .. }) = self.state.queue.front() else { break };
@@ -115,7 +115,7 @@ impl DatagramSource {
         self.finish_call(io, metrics);
     }
 
-    /// Removes the first datagram of the queue, with its result.
+    /// Removes the first datagram of the queue, and completes it with `result`.
     fn complete_front(&mut self, result: Result) {
         if let Some(Outgoing { done: Some(done), .. }) = self.state.queue.pop() {
             done.complete(result);
@@ -130,8 +130,8 @@ impl DatagramSource {
         }
     }
 
-    /// Closes the socket, after the kernel was given as many of the waiting datagrams as it takes at once.
-    /// The handler's `inactive` is called later in the turn, never from here.
+    /// Closes the socket, after sending as many queued datagrams as the kernel accepts without
+    /// blocking. The handler's `inactive` is called later in the turn, never from here.
     pub(super) fn close_socket(&mut self, io: &mut Io, metrics: &Metrics) {
         while let Some(Outgoing { datagram, to, .. }) = self.state.queue.front() {
             let (datagram, to) = (datagram.clone(), *to);
@@ -148,7 +148,12 @@ impl DatagramSource {
         self.state.closing = true;
         if let Err(e) = io.selector.deregister(socket.source()) {
             let (services, id) = (&io.services, self.state.id);
-            log_throttled!(services, BROKEN, Level::Debug, "datagram channel {id}: leaving the poll: {e}");
+            log_throttled!(
+                services,
+                BROKEN,
+                Level::Debug,
+                "datagram channel {id}: deregistering the socket: {e}"
+            );
         }
         drop(socket);
         self.state.handle().set_closed();

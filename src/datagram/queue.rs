@@ -1,27 +1,27 @@
-//! Datagrams that wait until the kernel takes more.
+//! Datagrams that wait until the kernel accepts more.
 //!
-//! Invariants: first in, first out. The weight is the bytes and 96 for each datagram, so that empty
-//! ones count. It never exceeds the limit, except that an empty queue always takes one datagram.
-//! Pure. Runs on the channel's loop.
+//! Invariants: first in, first out. The weight of a datagram is its length plus 96 bytes, so that
+//! empty ones count. The total weight never exceeds the limit, except that an empty queue always
+//! takes one datagram. Pure. Runs on the channel's loop.
 
 use crate::sync::Completer;
 use bytes::Bytes;
 use std::{collections::VecDeque, net::SocketAddr};
 
-/// What one datagram weighs besides its bytes.
+/// The weight of a datagram in addition to its bytes.
 const OVERHEAD: usize = 96;
 
-/// What a datagram counts against the limit.
+/// Returns the weight of a datagram, which counts against the limit.
 pub(crate) fn weight(datagram: &Bytes) -> usize {
     datagram.len() + OVERHEAD
 }
 
-/// A datagram on its way.
+/// A datagram to be sent.
 pub(crate) struct Outgoing {
     pub(crate) datagram: Bytes,
-    /// None: the peer of the channel.
+    /// `None` for the peer of the channel.
     pub(crate) to: Option<SocketAddr>,
-    /// Who hears what comes of it; none: the handler, if it fails.
+    /// Receives the result. `None` to report a failure to the handler.
     pub(crate) done: Option<Completer>,
 }
 
@@ -32,8 +32,10 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Appends a datagram.
+    ///
     /// # Errors
-    /// It comes back if there is no room.
+    /// Hands the datagram back if the queue is full.
     pub(crate) fn push(&mut self, outgoing: Outgoing, limit: usize) -> Result<(), Outgoing> {
         let weight = self.weight + weight(&outgoing.datagram);
         if weight > limit && !self.waiting.is_empty() {
@@ -52,13 +54,13 @@ impl SendQueue {
         let outgoing = self.waiting.pop_front()?;
         self.weight -= weight(&outgoing.datagram);
         if self.waiting.is_empty() {
-            // A channel that sends is not to hold the memory of its worst hour.
+            // An idle channel must not keep the memory of its longest queue.
             self.waiting = VecDeque::new();
         }
         Some(outgoing)
     }
 
-    /// The channel is about to have another peer, or none: what waits is for the one that it had.
+    /// Called before the peer is replaced or removed: binds the queued datagrams to the old one.
     pub(crate) fn keep_for(&mut self, peer: SocketAddr) {
         for outgoing in &mut self.waiting {
             outgoing.to.get_or_insert(peer);
@@ -83,10 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_the_newest_comes_back() {
+    fn a_datagram_beyond_the_limit_is_handed_back() {
         let mut queue = SendQueue::default();
         assert!(queue.push(of(4), 200).is_ok());
-        assert!(queue.push(of(4), 200).is_ok(), "200 are 200");
+        assert!(queue.push(of(4), 200).is_ok(), "the weight may equal the limit");
         let refused = queue.push(of(0), 200).err().unwrap();
         assert_eq!((refused.datagram.len(), queue.weight()), (0, 200));
         queue.pop().unwrap();
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_takes_one_of_any_size_and_ends_without_memory() {
+    fn an_empty_queue_takes_a_datagram_of_any_size_and_releases_its_memory() {
         let mut queue = SendQueue::default();
         assert!(queue.push(of(1000), 1).is_ok());
         assert!(queue.push(of(0), 1).is_err());

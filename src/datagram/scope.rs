@@ -1,6 +1,6 @@
 //! The operations on a datagram channel while one of its callbacks or tasks runs.
 //!
-//! Runs on the channel's loop, and borrows the channel for the length of one callback.
+//! Runs on the channel's loop, and borrows the channel for the duration of one callback.
 
 use super::state::DatagramState;
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
 use bytes::Bytes;
 use std::{net::SocketAddr, time::Instant};
 
-/// A datagram channel during one of its callbacks: send, connect, join, close.
+/// The operations on a datagram channel during one of its callbacks: send, connect, join, close.
 ///
-/// Nothing that is asked for here calls back into the handler before the running callback has returned.
+/// Operations never call the handler before the running callback has returned.
 pub struct DatagramScope<'a> {
     pub(super) state: &'a mut DatagramState,
     pub(super) services: &'a mut LoopServices,
@@ -27,67 +27,77 @@ pub struct DatagramScope<'a> {
 pub(crate) type ScopeTask = Box<dyn FnOnce(&mut DatagramScope<'_>) -> Result + Send>;
 
 impl DatagramScope<'_> {
-    /// Sends a datagram to `to`, now. If the kernel takes no more for the moment it waits, behind others that do, for as
-    /// long as there is room.
+    /// Sends a datagram to `to` immediately. If the kernel accepts no more at the moment, or
+    /// earlier datagrams are queued, the datagram is queued while there is room.
     ///
-    /// That the kernel took it does not mean that it arrives.
+    /// `Ok` does not mean that the datagram will arrive.
     ///
     /// # Errors
-    /// The datagram comes back, and nothing else is concerned: [`Io`](crate::Error::Io) if the system refuses it (the
-    /// address cannot be reached, it is longer than 65,507 bytes); [`Full`](crate::Error::Full) if `max_outbound` bytes
-    /// wait, or as much as all channels of the loop or of the group may have; [`Closed`](crate::Error::Closed) if the
-    /// channel is closing.
+    /// Hands the datagram back. Other datagrams are not affected.
+    /// * [`Io`](crate::Error::Io) if the system refuses it, for example because the address is
+    ///   unreachable or the datagram is longer than 65,507 bytes.
+    /// * [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
+    ///   bytes of the loop or group is reached.
+    /// * [`Closed`](crate::Error::Closed) if the channel is closing.
     pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
         sent.map_err(|(refused, _)| refused)
     }
 
-    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// Returns whether a line about `topic` may be logged now. Use it to limit log lines that a
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
     /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
     /// At the end of the 10 seconds it logs their number at level `warn`. See
-    /// [`Scope::may_log`](crate::Scope::may_log).
+    /// [`Context::may_log`](crate::Context::may_log).
     pub fn may_log(&self, topic: &'static str) -> bool {
         self.services.may_log(topic)
     }
 
-    /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramScope::send_to) does.
+    /// Sends a datagram to the peer of a connected channel. Otherwise like
+    /// [`send_to`](DatagramScope::send_to).
     ///
     /// # Errors
-    /// As of `send_to`; [`NotConnected`](crate::Error::NotConnected) if there is no peer.
+    /// Like [`send_to`](DatagramScope::send_to), and [`NotConnected`](crate::Error::NotConnected)
+    /// if there is no peer.
     pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
         sent.map_err(|(refused, _)| refused)
     }
 
-    /// Gives the channel a peer: the kernel delivers datagrams of this peer only (those that are there already still
-    /// come), and tells if nobody listens at the other end. Instead of a peer that it has already, if so; what waits for
-    /// that one still goes there (on systems that do not send elsewhere from a connected socket, like macOS, it fails, and
-    /// `error` is told).
+    /// Connects the channel to a peer, and replaces the present peer, if any. From then on the
+    /// kernel only delivers datagrams from this peer, and reports if its port is closed. Datagrams
+    /// that the kernel has already received are still delivered.
+    ///
+    /// Queued datagrams for the previous peer are still sent to it. On systems where a connected
+    /// socket cannot send to other addresses, such as macOS, they fail, and the failures are
+    /// reported to the handler's `error`.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// [`Closed`](crate::Error::Closed) if the channel is closing. Otherwise the error of the
+    /// system.
     pub fn connect(&mut self, peer: SocketAddr) -> Result {
         self.state.connect(peer)
     }
 
-    /// Takes the peer back: datagrams of everybody come again; what waits for it still goes there. Nothing happens if there
-    /// is none. Linux and Android only.
+    /// Removes the peer, so that datagrams from all addresses are delivered again. Queued datagrams
+    /// for the peer are still sent to it. No-op if there is no peer. Linux and Android only.
     ///
     /// # Errors
-    /// What the system refuses; `Unsupported` on others.
+    /// [`Closed`](crate::Error::Closed) if the channel is closing. Otherwise the error of the
+    /// system, which is `Unsupported` on other systems.
     pub fn disconnect(&mut self) -> Result {
         self.state.disconnect()
     }
 
-    /// Joins a multicast group: what is sent to it, and to this channel's port, comes here.
+    /// Joins a multicast group. The channel then receives datagrams that are sent to the group and
+    /// the channel's port.
     ///
     /// # Errors
-    /// If it is no group, or the system refuses.
+    /// If `group` is not a multicast group, or the system refuses.
     pub fn join(&mut self, group: MulticastGroup) -> Result {
         self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.join(&group))
     }
@@ -95,54 +105,57 @@ impl DatagramScope<'_> {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// If it is no group, was not joined, or the system refuses.
+    /// If `group` is not a multicast group or was not joined, or the system refuses.
     pub fn leave(&mut self, group: MulticastGroup) -> Result {
         self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.leave(&group))
     }
 
-    /// Closes the channel as soon as this callback returns. What waits is sent as far as the kernel takes it at once; the
-    /// rest is dropped, and counted (`closes_unsent`). `inactive` is called later in the turn.
+    /// Closes the channel when this callback returns. Queued datagrams are sent as far as the
+    /// kernel accepts them without blocking. The others are dropped and counted (`closes_unsent`).
+    /// `inactive` is called later in the turn.
     pub fn close(&mut self) {
         self.state.closing = true;
         self.state.handle().set_closing();
     }
 
-    /// The identity of the channel.
+    /// Returns the id of the channel.
     pub fn id(&self) -> ChannelId {
         self.state.id
     }
 
-    /// The address of this end, as it is now: a channel that has a peer has the address by which that is reached.
+    /// Returns the current local address. If the channel is connected, this is the address from
+    /// which the peer is reached.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.state.socket.as_ref().and_then(|socket| socket.local_address().ok())
     }
 
-    /// The peer, if it has one.
+    /// Returns the address of the peer, if the channel is connected.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.state.peer
     }
 
-    /// Whether the channel sends.
+    /// Returns whether the channel accepts datagrams.
     pub fn is_open(&self) -> bool {
         self.state.is_open()
     }
 
-    /// Whether what is sent goes to the kernel at once: nothing waits.
+    /// Returns whether the next datagram goes to the kernel immediately, because none is queued.
     pub fn is_writable(&self) -> bool {
         self.is_open() && self.state.queue.is_empty()
     }
 
-    /// What waits for the kernel: bytes, and 96 for each datagram.
+    /// Returns the weight of the queued datagrams: their bytes, plus 96 per datagram.
     pub fn pending_bytes(&self) -> usize {
         self.state.queue.weight()
     }
 
-    /// The time of this turn, by the loop's clock.
+    /// Returns the time of this turn, on the loop's clock.
     pub fn now(&self) -> Instant {
         self.services.time.instant(self.services.now)
     }
 
-    /// Cancels a scheduled task or a timeout, which is dropped at once; false if it has run, was cancelled, or is running.
+    /// Cancels a scheduled task or a timeout, which is dropped immediately. Returns `false` if it
+    /// has run, was cancelled, or is running.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
         self.state.tasks.cancel(self.services, task)
     }

@@ -1,8 +1,7 @@
 //! The state that the handles of a datagram channel share with its loop.
 //!
-//! Invariant: `closed` completes however the channel ends, because the loop's end
-//! ([`DatagramGuard`]) completes it when it is dropped. Any thread reads; the channel's loop
-//! writes.
+//! Invariant: `closed` completes however the channel ends, because dropping the loop's
+//! [`DatagramGuard`] completes it. Any thread reads. The channel's loop writes.
 
 use super::queue;
 use crate::{event_loop::LoopShared, id::Key, sync::Completer};
@@ -23,14 +22,14 @@ pub(crate) struct DatagramShared {
     pub(super) local_address: SocketAddr,
     pub(super) max_outbound: usize,
     pub(super) open: AtomicBool,
-    /// Weight of the datagrams that wait for the kernel.
+    /// The weight of the datagrams that wait for the kernel.
     pub(super) pending: AtomicUsize,
-    /// Weight of the datagrams in the loop's queue.
+    /// The weight of the datagrams in the loop's queue.
     pub(super) queued: AtomicUsize,
     pub(super) closed: Mutex<Option<Vec<Completer>>>,
 }
 
-/// The loop's end of [`DatagramShared`]. Dropping it completes `closed`.
+/// The loop's side of [`DatagramShared`]. Dropping it completes `closed`.
 pub(crate) struct DatagramGuard(pub(crate) Arc<DatagramShared>);
 
 impl Drop for DatagramGuard {

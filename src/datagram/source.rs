@@ -33,7 +33,7 @@ pub(crate) struct NewDatagramChannel {
     pub(crate) socket: UdpSocket,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) config: DatagramConfig,
-    /// Makes the handler, on the loop.
+    /// Creates the handler, on the loop.
     pub(crate) handler: Box<dyn FnOnce() -> Box<dyn DatagramLinks> + Send>,
     pub(crate) shared: DatagramGuard,
 }
@@ -44,16 +44,16 @@ pub(super) struct DatagramSource {
     pub(super) handler: Box<dyn DatagramLinks>,
     /// Whether `active` was called, and `inactive` was not.
     active: bool,
-    /// Whether it is scheduled for the next turn without an event.
+    /// Whether the channel is scheduled for the next turn without an event.
     pub(super) listed: bool,
-    /// The writability that the handler was notified of last.
+    /// The last writability reported to the handler.
     pub(super) reported_writable: bool,
-    /// Receives that have failed in a row.
+    /// The number of consecutive failed receives.
     pub(super) failures: u32,
 }
 
 impl NewDatagramChannel {
-    /// Makes the handler, then has the poll watch the socket.
+    /// Creates the handler, then registers the socket with the poll.
     fn try_to_open(self, ctx: &mut LoopContext<'_>) -> Result<DatagramSource> {
         let NewDatagramChannel { mut socket, peer, config, handler, shared } = self;
         let handler = catch_unwind(AssertUnwindSafe(handler));
@@ -112,13 +112,13 @@ impl Source for DatagramSource {
         self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Active);
     }
 
-    /// Sends before it reads.
+    /// Sends queued datagrams before it reads.
     fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
         if ready.is_writable() && std::mem::take(&mut self.state.blocked) {
             self.flush(ctx.io, ctx.metrics);
         }
         let readable = ready.is_readable() || ready.is_hang_up();
-        // A listed channel is read in this turn anyway. Reading twice would exceed its share.
+        // A listed channel is read later in this turn. Reading twice would exceed its share.
         if readable && !self.listed {
             self.read(ctx.io, ctx.metrics);
         }
@@ -135,7 +135,7 @@ impl Source for DatagramSource {
 
     fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         self.listed = false;
-        // Reports of an earlier turn.
+        // Reports errors of an earlier turn.
         self.finish_call(ctx.io, ctx.metrics);
         if !self.state.blocked {
             self.flush(ctx.io, ctx.metrics);
@@ -168,7 +168,7 @@ impl Source for DatagramSource {
     }
 
     fn begin_shutdown(&mut self) -> AtShutdown {
-        // After the socket is closed, only the call of `inactive` is left.
+        // Once the socket is closed, only the call of `inactive` remains.
         if self.state.socket.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
     }
 
@@ -203,7 +203,7 @@ impl Source for DatagramSource {
         {
             self.log_failure(services, "in inactive", &error);
         }
-        // A task that was scheduled in `inactive` has no handler to run with.
+        // A task that was scheduled in `inactive` could not run, because the handler is dropped.
         self.state.tasks.cancel_all(services);
     }
 }
@@ -230,7 +230,7 @@ impl DatagramSource {
         }
     }
 
-    /// Closes the channel because of an error that it cannot survive.
+    /// Closes the channel because of an error that it cannot recover from.
     pub(super) fn close_with(&mut self, io: &mut Io, metrics: &Metrics, error: Error) {
         if self.state.is_open() {
             self.report_error(&mut io.services, metrics, error);

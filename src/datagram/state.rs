@@ -1,8 +1,8 @@
-//! A datagram channel without its handler: the socket, and the datagrams that wait.
+//! A datagram channel without its handler: the socket and the queued datagrams.
 //!
 //! Invariants: datagrams leave in the order in which they were sent. An error concerns one datagram
 //! only. A kernel report about an earlier datagram is kept for the handler, and does not fail a
-//! later one. A waiting datagram goes to the address that it was sent to. Runs on the channel's
+//! later one. A queued datagram goes to the address that it was sent to. Runs on the channel's
 //! loop.
 
 use super::{
@@ -28,25 +28,25 @@ use std::{
 
 pub(crate) struct DatagramState {
     pub(super) id: ChannelId,
-    /// None once it is closed and only `inactive` is still to come.
+    /// `None` once the socket is closed and only `inactive` remains to be called.
     pub(super) socket: Option<UdpSocket>,
     pub(super) config: DatagramConfig,
     pub(super) queue: SendQueue,
-    /// Of the weight of the queue the loop knows this.
+    /// The weight of the queue, as last reported to the loop.
     pub(super) counted: usize,
     pub(super) tasks: Tasks,
     pub(super) shared: DatagramGuard,
     pub(super) peer: Option<SocketAddr>,
-    /// What the kernel reported of a datagram that was sent before; the handler is still to be told.
+    /// A kernel report about an earlier datagram, not passed to the handler yet.
     pub(super) reported: Option<Error>,
-    /// A task was dropped, since there are too many.
+    /// Whether a task was dropped because the limit of tasks was reached.
     pub(super) task_refused: bool,
     pub(super) closing: bool,
-    /// The kernel takes no more until it says so.
+    /// Whether the kernel accepts no more datagrams until the next event.
     pub(super) blocked: bool,
 }
 
-/// What came of giving a datagram to the kernel.
+/// The result of passing a datagram to the kernel.
 pub(super) enum Sent {
     Done,
     Blocked,
@@ -62,10 +62,11 @@ impl DatagramState {
         &self.shared.0
     }
 
-    /// Sends now or, if others wait already or the kernel takes no more, later.
+    /// Sends a datagram now. If others are queued or the kernel accepts no more, queues it.
     ///
     /// # Errors
-    /// What is wrong with it, or with the channel; it comes back, and `done` hears nothing.
+    /// Hands the datagram and `done` back with the error of the datagram or the channel. `done` is
+    /// not completed.
     pub(super) fn send(
         &mut self,
         outbound: &mut OutboundBudget,
@@ -102,7 +103,7 @@ impl DatagramState {
         })
     }
 
-    /// Gives one datagram to the kernel.
+    /// Passes one datagram to the kernel.
     pub(super) fn transmit(&mut self, metrics: &Metrics, datagram: &[u8], to: Option<SocketAddr>) -> Sent {
         let Some(socket) = &self.socket else { return Sent::Failed(ErrorKind::NotConnected.into()) };
         let mut reports = 0;
@@ -119,7 +120,8 @@ impl DatagramState {
                     return Sent::Blocked;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // Of an earlier one: this one has not been looked at (udp(7), ICMP errors of a connected socket).
+                // The error belongs to an earlier datagram. This one has not been processed
+                // (udp(7), ICMP errors of a connected socket).
                 Err(e) if is_report(&e) && reports == 0 => {
                     reports += 1;
                     self.reported = Some(Error::io("sending an earlier datagram", e));
@@ -129,7 +131,7 @@ impl DatagramState {
         }
     }
 
-    /// Tells the loop and handles how much waits.
+    /// Reports the weight of the queue to the loop and to the handles.
     pub(super) fn note_weight(&mut self, outbound: &mut OutboundBudget) {
         outbound.recount(&mut self.counted, self.queue.weight());
         self.handle().set_pending(self.queue.weight());
@@ -165,7 +167,7 @@ impl DatagramState {
     }
 }
 
-/// Whether the kernel speaks of an earlier datagram, that somebody on the way has answered with an error.
+/// Returns whether the error is an ICMP report about an earlier datagram.
 pub(super) fn is_report(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
 }

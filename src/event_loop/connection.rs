@@ -1,7 +1,7 @@
 //! A connection before it is a channel.
 //!
 //! Invariant: a connection counts towards the load of its loop until its socket is closed, because
-//! the [`Assignment`] is dropped behind the stream. Created by listeners and by attempts to
+//! the [`Assignment`] is dropped after the stream. Created by listeners and by attempts to
 //! connect, used on the loop that serves the channel.
 
 use super::load::Assignment;
@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-/// Who is at the other end of a new connection; told to pipeline factories. Of a Unix socket neither address is there.
+/// The peer of a new connection, passed to pipeline factories. Unix sockets have neither address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Peer {
@@ -40,7 +40,7 @@ pub(crate) struct ChildSetup {
 /// A socket that is connected, or will be, and the settings of its channel.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    /// Behind the stream, so that it is dropped with the socket closed.
+    /// Declared after the stream, so that it is dropped when the socket is closed.
     pub(crate) assignment: Assignment,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
@@ -70,8 +70,8 @@ pub(crate) trait ConnectCallback: Send {
 }
 
 impl Connection {
-    /// Sets the socket options of a connected socket, and makes its pipeline. A panic in the factory
-    /// is returned as an error.
+    /// Sets the socket options of a connected socket, and creates its pipeline. A panic in the
+    /// factory is returned as an error.
     pub(super) fn make_pipeline(&mut self) -> Result<AnyPipeline> {
         let Connection { stream, setup, peer, local, .. } = self;
         stream.apply(&setup.options).map_err(|e| Error::io("setting a socket's options", e))?;

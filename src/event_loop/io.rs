@@ -9,12 +9,12 @@ use super::{
 use crate::channel::driver::LoopIo;
 use std::ops::{Deref, DerefMut};
 
-/// Everything of a loop that handling one source's I/O needs, besides the source.
+/// The part of a loop that is needed to handle one source's I/O, besides the source.
 pub(crate) struct Io {
     pub(crate) selector: Selector,
-    /// What the drivers of channels need.
+    /// The part that channel drivers use.
     pub(crate) drivers: LoopIo,
-    /// Channels that are closed, and for which `inactive` has not been called yet.
+    /// Closed channels for which `inactive` has not been called yet.
     pub(crate) inactive: Vec<ClosedChannel>,
     pub(crate) lingering: Lingering,
 }

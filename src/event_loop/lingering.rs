@@ -29,9 +29,9 @@ use crate::{
 use log::Level;
 use std::io;
 
-/// Shuts down the write half of the socket, and returns the socket as one that lingers. Returns
-/// the stream, to be closed, if the peer has ended the connection already, or if settings of
-/// the channel (`may`) or the loop are against it.
+/// Shuts down the write half of the socket, and returns the socket as one that lingers. Returns the
+/// stream, to be closed, if the peer has already ended the connection. Also returns it if `may` or
+/// the settings of the channel or the loop rule out lingering.
 pub(super) fn begin_lingering(
     core: &mut ChannelCore,
     mut stream: Stream,
@@ -52,7 +52,7 @@ pub(super) fn begin_lingering(
         return Err(stream);
     }
     let key = state.key();
-    // The timeout counts from the close request: a timer that is armed already goes on.
+    // The timeout counts from the close request, so a timer that is already armed keeps running.
     let deadline = state.take_close_timer().unwrap_or_else(|| {
         let deadline = io.services.now.saturating_add(state.config.close_timeout_ns);
         let token = TimerToken::new(key, ChannelTimer::CloseTimeout);
@@ -67,7 +67,8 @@ pub(super) fn begin_lingering(
 }
 
 impl LingeringSocket {
-    /// Records what `ready` says. Returns whether there is input to discard and no turn for that yet.
+    /// Records the conditions in `ready`. Returns whether there is input to discard now. Input is
+    /// discarded later if the socket is already listed for a turn.
     fn is_to_be_drained(&mut self, ready: Ready) -> bool {
         let hang_up = ready.is_hang_up();
         self.to_the_end |= hang_up || ready.is_priority();
@@ -133,7 +134,7 @@ impl Source for LingeringSocket {
                 ctx.io.services,
                 BROKEN,
                 Level::Debug,
-                "{name}: a lingering socket leaving the poll: {e}"
+                "{name}: deregistering a lingering socket: {e}"
             );
         }
     }

@@ -2,17 +2,17 @@
 //!
 //! A connection is counted as soon as its loop is chosen. The count is kept by an [`Assignment`],
 //! which travels with the connection: through the queue, the connect, the channel, and the
-//! lingering socket. It is dropped behind the handler and the socket. If the connection has a place
+//! lingering socket. It is dropped after the handler and the socket. If the connection has a place
 //! in a server, the assignment holds that too.
 //!
 //! The lag of a loop is the time of a turn times the number of turns that the queue may need. The
 //! time of a turn is the longest recent one, which decays over about a second, or the running one
-//! if that is longer. The loop notes when its poll returns and when it goes to sleep, with clock
-//! readings that it makes anyway. So the end of a turn that only did I/O is seen at the next poll.
+//! if that is longer. The loop notes when its poll returns and when it goes to sleep, using
+//! existing clock readings. So the end of a turn that only did I/O is noted at the next poll.
 //!
-//! Invariants: there are never more connections than the limit, however many threads assign at
-//! once. The count is exact wherever a connection ends. Any thread assigns, releases and reads;
-//! only the loop's thread notes the beginning and end of turns.
+//! Invariants: there are never more connections than the limit, however many threads assign
+//! concurrently. The count is exact wherever a connection ends. Any thread assigns, releases and
+//! reads. Only the loop's thread notes the beginning and end of turns.
 
 use crate::{admission::Admitted, sync::Permits};
 use std::sync::{
@@ -20,32 +20,34 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The bit of [`Load::since`] that says that the loop sleeps.
+/// The bit of [`Load::since`] that is set while the loop sleeps.
 const ASLEEP: u64 = 1 << 63;
 
-/// The time in which a long turn is forgotten is about `2^DECAY` nanoseconds: a second.
+/// The duration of a long turn decays within about `2^DECAY` nanoseconds: a second.
 const DECAY: u32 = 30;
 
 #[derive(Debug)]
 pub(crate) struct Load {
     connections: Permits,
     weight: AtomicUsize,
-    /// How long turns took, lately: the longest one, which fades.
+    /// The duration of recent turns: a maximum that decays.
     turn: AtomicU64,
-    /// When the turn that is running began, or the last one ended: then with [`ASLEEP`].
+    /// When the running turn began. While the loop sleeps, when the last turn ended, with
+    /// [`ASLEEP`].
     since: AtomicU64,
 }
 
-/// A connection's share of the load of its loop, and its place in its server, until dropped.
+/// A connection's share of the load of its loop, and its place in its server. Dropping it releases
+/// both.
 pub(crate) struct Assignment {
     load: Arc<Load>,
-    /// None: it weighs 1, and its server does not count.
+    /// `None` if the weight is 1 and the server does not count its connections.
     more: Option<Box<More>>,
 }
 
 struct More {
     weight: u32,
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    #[expect(dead_code, reason = "dropping it releases the place")]
     admitted: Option<Admitted>,
 }
 
@@ -55,12 +57,12 @@ impl Load {
             connections: Permits::new(limit),
             weight: AtomicUsize::new(0),
             turn: AtomicU64::new(0),
-            // A loop whose thread was not started yet is as good as asleep.
+            // A loop whose thread has not started counts as asleep.
             since: AtomicU64::new(ASLEEP),
         }
     }
 
-    /// Counts a connection that is on its way to the loop; none if there are as many as there may be.
+    /// Counts a connection that is on its way to the loop. Returns `None` if the limit is reached.
     pub(crate) fn assign(self: &Arc<Self>, weight: u32) -> Option<Assignment> {
         if !self.connections.take() {
             return None;
@@ -69,7 +71,7 @@ impl Load {
         Some(Assignment { load: self.clone(), more: more(weight, None) })
     }
 
-    /// Connections that there may be.
+    /// Returns the maximum number of connections.
     pub(crate) fn limit(&self) -> usize {
         self.connections.limit()
     }
@@ -82,15 +84,15 @@ impl Load {
         self.weight.load(Ordering::Relaxed)
     }
 
-    // ---- lag -----------------------------------------------------------------------------------------
+    // ---- lag ------------------------------------------------------------------------------------
 
-    /// The loop's poll has returned.
+    /// Called when the loop's poll has returned.
     pub(crate) fn turn_began(&self, now: u64) {
         self.note(now);
         self.since.store(now & !ASLEEP, Ordering::Relaxed);
     }
 
-    /// The loop is about to sleep; `now` is what it knows of the time.
+    /// Called when the loop is about to sleep, with the loop's latest clock reading.
     pub(crate) fn turn_ended(&self, now: u64) {
         self.note(now);
         self.since.store(now | ASLEEP, Ordering::Relaxed);
@@ -100,7 +102,8 @@ impl Load {
         self.turn.store(self.turn_time(now), Ordering::Relaxed);
     }
 
-    /// How long turns take, as of `now`: the longest of late, or the one that is running if that is longer.
+    /// Returns the duration of a turn as of `now`: the decayed maximum of recent turns, or the
+    /// duration of the running turn if that is longer.
     pub(crate) fn turn_time(&self, now: u64) -> u64 {
         let since = self.since.load(Ordering::Relaxed);
         let passed = now.saturating_sub(since & !ASLEEP);
@@ -109,14 +112,14 @@ impl Load {
     }
 }
 
-/// What is left of `value` when some time has passed; never the same unless it is nothing.
+/// Returns `value` decayed by the passed time. The result decreases strictly until it is zero.
 fn faded(value: u64, passed: u64) -> u64 {
     let lost = (u128::from(value) * u128::from(passed)).div_ceil(1 << DECAY);
     value.saturating_sub(u64::try_from(lost).unwrap_or(u64::MAX))
 }
 
 impl Assignment {
-    /// From here on the connection's place in its server is given up with its share.
+    /// Adds the connection's place in its server, which is released together with this assignment.
     pub(crate) fn with(mut self, admitted: Option<Admitted>) -> Self {
         self.more = more(self.weight(), admitted);
         self
@@ -149,7 +152,7 @@ mod tests {
     fn an_assignment_counts_until_it_is_dropped() {
         let load = Arc::new(Load::new(2));
         let (light, heavy) = (load.assign(1).unwrap(), load.assign(9).unwrap());
-        assert!(load.assign(1).is_none(), "there are as many as there may be");
+        assert!(load.assign(1).is_none(), "the limit is reached");
         assert_eq!((load.connections(), load.weight()), (2, 10));
         drop(light);
         assert_eq!((load.connections(), load.weight()), (1, 9));
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_server_is_given_up_with_the_share_of_the_loop() {
+    fn dropping_an_assignment_releases_the_place_in_the_server() {
         let load = Arc::new(Load::new(2));
         let gate = Arc::new(Gate::new(Admission::new().max_connections(1)));
         for weight in [1, 5] {
@@ -167,7 +170,7 @@ mod tests {
             assert!(admitted.is_some());
             let assignment = load.assign(weight).unwrap().with(admitted);
             assert_eq!((load.connections(), load.weight()), (1, weight as usize));
-            assert!(gate.admit(None).is_err(), "it is inside");
+            assert!(gate.admit(None).is_err(), "the connection occupies the only place");
             drop(assignment);
             assert_eq!((load.connections(), load.weight()), (0, 0));
         }
@@ -175,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_running_counts_at_once_and_sleep_does_not() {
+    fn a_running_turn_counts_immediately_and_sleep_does_not() {
         let load = Load::new(1);
-        assert_eq!(load.turn_time(5 * SECOND), 0, "it was never started");
+        assert_eq!(load.turn_time(5 * SECOND), 0, "the loop was never started");
         load.turn_began(10 * SECOND);
         assert_eq!(load.turn_time(12 * SECOND), 2 * SECOND);
         load.turn_ended(12 * SECOND);
         assert_eq!(load.turn_time(12 * SECOND), 2 * SECOND);
-        assert_eq!(load.turn_time(100 * SECOND), 0, "asleep, and it is long ago");
+        assert_eq!(load.turn_time(100 * SECOND), 0, "asleep, and the last turn is long ago");
         load.turn_began(100 * SECOND);
         assert_eq!(load.turn_time(100 * SECOND), 0);
     }
 
     #[test]
-    fn a_long_turn_is_held_and_fades() {
+    fn a_long_turn_is_remembered_and_decays() {
         let load = Load::new(1);
         load.turn_began(0);
         load.turn_began(SECOND);
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fades_comes_to_nothing() {
+    fn decay_reaches_zero() {
         assert_eq!(faded(1, 1), 0);
         assert_eq!(faded(u64::MAX, u64::MAX), 0);
         assert_eq!(faded(0, 5), 0);

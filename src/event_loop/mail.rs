@@ -17,35 +17,36 @@ use crate::{
 };
 use std::{any::Any, panic::Location, sync::Arc};
 
-/// What comes through a loop's queue.
+/// A message in a loop's queue.
 ///
-/// The tag takes a whole word because it would anyway: so mail is copied word by word, and not a byte and then, all
-/// unaligned, the rest, which costs a small task's time with every copy.
+/// The tag takes a whole word. Padding makes it occupy a word in any case, and a word-sized tag
+/// lets mail be copied word by word. With a tag of one byte, the remaining bytes would be copied
+/// unaligned, which costs as much time as a small task.
 #[repr(usize)]
 pub(crate) enum LoopMail {
-    /// Something to run.
+    /// A task.
     Task(Task),
-    /// Something to run that is handed back if it is refused.
+    /// A task that is handed back if it is refused.
     BoxedTask(Box<dyn FnOnce() + Send>, &'static Location<'static>),
-    /// Something for a channel.
+    /// A request to a channel.
     Channel(Key, Mail),
     /// A broadcast to channels.
     Broadcast(Box<Delivery>),
-    /// A task for the heap.
+    /// A scheduled task for the heap.
     Schedule(u64, Arc<dyn Scheduled>),
-    /// A task for the end of this turn.
+    /// A task for the end of the current turn.
     AtTurnEnd(Arc<dyn Scheduled>),
-    /// A cancelled task, to be taken out of the heap.
+    /// A cancelled task, to be removed from the heap.
     Unschedule(Arc<dyn Scheduled>),
-    /// A source to watch.
+    /// A source to register.
     Open(Box<dyn NewSource>),
     /// A message to a source that is not a channel.
     Source(Box<dyn SourceMail>),
-    /// A connection that another loop accepted.
+    /// A connection that another loop has accepted.
     Adopt(Box<Connection>),
-    /// Build the poll anew.
+    /// A request to rebuild the poll.
     Rebuild(Completer<PollRebuild>),
-    /// Look at the state: shutdown was asked for.
+    /// A notice that a shutdown was requested. The request is in the shared state.
     Shutdown,
 }
 
@@ -59,7 +60,7 @@ impl LoopMail {
         }
     }
 
-    /// What tells how long handling it will take.
+    /// Returns the site by which the duration of handling this mail is predicted.
     pub(super) fn site(&self) -> Site {
         match self {
             LoopMail::Task(task) => Site::of(task.origin()),
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn mail_takes_six_words() {
-        // A closure with up to three words of captures, where it came from, and which kind of mail it is.
+        // A closure with up to three words of captures, its origin, and the kind of mail.
         assert_eq!(size_of::<LoopMail>(), 6 * size_of::<usize>());
     }
 }

@@ -7,12 +7,12 @@
 //!
 //! # Threads and ownership
 //! - The loop's thread owns the `Turn`: poll, sources, heap, wheel, read buffers, and the receiving
-//!   end of the queue. Nothing in it is shared, so nothing in it is locked.
-//! - [`LoopShared`] has the sending end of the queue, the wake-up word, the waker, the life state
-//!   and the metrics. The waker is behind a mutex, which is taken at most once per sleep.
+//!   end of the queue. It does not share them, so they need no locks.
+//! - [`LoopShared`] has the sending end of the queue, the published sleep, the waker, the life
+//!   state and the metrics. A mutex guards the waker, and is taken at most once per sleep.
 //! - The queue is a [`Mailbox`](crate::sync::Mailbox): chunks of 128 entries behind a lock. The
-//!   loop takes a whole chunk at a time. It sees without the lock that the queue is empty, so a
-//!   turn that only moves bytes takes no lock.
+//!   loop takes a whole chunk at a time. It can check without the lock that the queue is empty, so
+//!   a turn that only moves bytes does not take the lock.
 //! - The loop writes its turn, phase, channel and task to [`Activity`](crate::sync::Activity) with
 //!   plain stores, whether or not a watchdog reads them.
 //! - The pipeline factory is called on the loop. Links and handler are used and dropped there too,
@@ -31,7 +31,7 @@
 //! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
 //! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
-//! | `shared`, `mail` | what crosses threads |
+//! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
 //! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
@@ -40,6 +40,7 @@ mod accept;
 mod broadcast;
 mod budget;
 mod closing;
+mod completer;
 mod connection;
 #[cfg(unix)]
 mod event_source;
@@ -91,30 +92,31 @@ use crate::{
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use task::Task;
 
-/// A handle to one event loop; can be cloned, sent and shared.
+/// A handle to one event loop. Can be cloned, sent and shared.
 ///
-/// Its thread starts with the first thing that it is given to do. Everything here may be called from any thread,
-/// the loop's own included; tasks run on the loop's thread, one after the other, in the order in which one
-/// thread gave them.
+/// The loop's thread starts when the loop receives its first work. All methods may be called from
+/// any thread, including the loop's own. Tasks run on the loop's thread, one after the other. Tasks
+/// that one thread submits keep their order.
 #[derive(Clone)]
 pub struct EventLoop {
     pub(crate) shared: Arc<LoopShared>,
 }
 
 impl EventLoop {
-    /// The name of its thread.
+    /// Returns the name of the loop's thread.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether the calling thread is this loop's.
+    /// Returns whether the calling thread is the loop's thread.
     pub fn in_event_loop(&self) -> bool {
         self.shared.is_in_event_loop()
     }
 
-    /// What the loop has counted, as it is now; from any thread, and never blocks the loop.
+    /// Returns a snapshot of the loop's counters.
     ///
-    /// It reads some three hundred numbers, without a lock or a system call, whatever the loop is doing.
+    /// May be called from any thread and never blocks the loop. Reads about three hundred numbers,
+    /// without a lock or a system call.
     #[doc(alias = "snapshot")]
     pub fn metrics(&self) -> LoopMetrics {
         let mut metrics = self.shared.metrics.snapshot();
@@ -124,26 +126,28 @@ impl EventLoop {
         metrics
     }
 
-    /// Connections that the loop serves now, or will: each counts from the moment in which it is assigned to the
-    /// loop (accepted, or about to be made) until its handler is dropped and its socket is closed,
-    /// or it has failed. A socket that [lingers](crate::EventLoopGroupBuilder::max_lingering) still
-    /// counts.
+    /// Returns the number of connections of this loop. A connection counts from its assignment to
+    /// the loop, when it is accepted or about to be opened. It counts until its handler is dropped
+    /// and its socket is closed, or until it has failed. A socket that
+    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
     pub fn connections(&self) -> usize {
         self.shared.load.connections()
     }
 
-    /// The weights of these connections ([`ChannelOptions::weight`](crate::ChannelOptions::weight)) together; as long
-    /// as all weigh 1, their number.
+    /// Returns the sum of the weights of these connections
+    /// ([`ChannelOptions::weight`](crate::ChannelOptions::weight)). While all weights are 1, this
+    /// is the number of connections.
     pub fn load(&self) -> usize {
         self.shared.load.weight()
     }
 
-    /// About how long something that is given to the loop now would wait: the time that a turn takes, for as many
-    /// turns as it may need to come to it through the queue.
+    /// Returns an estimate of how long a newly submitted task would wait: the duration of a turn,
+    /// times the number of turns needed to drain the queue.
     ///
-    /// A turn takes as long as the longest of late, which is forgotten over about a second, or as the one that is
-    /// running, if that is longer: so a loop that is held up by a task shows it at once. A loop that sleeps and had
-    /// little to do shows next to nothing. Reads the clock; meant to compare loops, not to be precise.
+    /// The duration of a turn is a recent maximum, which decays over about a second. If the running
+    /// turn is already longer, its duration counts instead. So a loop that is held up by a task
+    /// reports it immediately. A loop that sleeps and had little to do reports close to zero. Reads
+    /// the clock. Meant for comparing loops, not for precise measurements.
     pub fn lag(&self) -> Duration {
         let turn = self.shared.load.turn_time(self.shared.time.now());
         let turns = 1 + self.shared.mailbox.len() / budget::FLOOR as usize;
@@ -152,10 +156,12 @@ impl EventLoop {
 
     /// Runs `task` on the loop.
     ///
-    /// A panic in it is logged with the place of this call; the loop goes on.
+    /// If the task panics, the panic is logged with the location of this call, and the loop
+    /// continues.
     ///
     /// # Errors
-    /// If the loop's queue is full, or the loop is shut down. The task is dropped; [`try_execute`] hands it back.
+    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
+    /// The task is dropped. [`try_execute`] hands it back.
     ///
     /// [`try_execute`]: EventLoop::try_execute
     #[track_caller]
@@ -164,10 +170,10 @@ impl EventLoop {
         self.shared.submit_with(0, move || LoopMail::Task(Task::new(task, origin)))
     }
 
-    /// As [`execute`](EventLoop::execute), but hands the task back if it is refused.
+    /// Like [`execute`](EventLoop::execute), but hands the task back if it is refused.
     ///
     /// # Errors
-    /// If the loop's queue is full, or the loop is shut down.
+    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
     #[track_caller]
     pub fn try_execute(
         &self,
@@ -176,18 +182,20 @@ impl EventLoop {
         self.submit_boxed(task, Location::caller(), |mail| self.shared.submit(mail, 0))
     }
 
-    /// As [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the loop's queue.
+    /// Like [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the
+    /// loop's queue.
     ///
-    /// The calling thread sleeps meanwhile; the time is real time, whatever clock the loop has. The task is in the
-    /// queue, not run, when this returns. Tasks that one thread gives keep their order; among threads that wait,
-    /// any may be the next. There is room when a turn of the loop has taken its share of tasks, not after each.
+    /// Blocks the calling thread. The timeout is real time, even if the loop uses another clock.
+    /// When this returns `Ok`, the task is in the queue but may not have run yet. Tasks that one
+    /// thread submits keep their order. Among several waiting threads the order is unspecified.
+    /// Room appears once per turn, when the loop has taken a batch of tasks from the queue.
     ///
     /// ```
     /// # use netwheel::{EventLoopGroup, Error};
     /// # use std::time::Duration;
     /// let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build()?;
     /// for n in 0..1000 {
-    ///     // A producer that is faster than the loop is slowed down; nothing is lost.
+    ///     // A producer that is faster than the loop is slowed down, and no task is lost.
     ///     group.next().execute_timeout(Duration::from_secs(10), Box::new(move || println!("{n}")))?;
     /// }
     /// # group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(10)).wait()?;
@@ -195,10 +203,11 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The task comes back with [`Error::WouldDeadlock`] on the loop itself, and on the thread that drives it by hand
-    /// ([`ManualEventLoop`](crate::ManualEventLoop)), at once and even if there is room;
-    /// with [`Error::Full`] if there was none until the time was up; with [`Error::ShutDown`] if the loop is shut
-    /// down, also while this waits.
+    /// Hands the task back with one of these reasons:
+    /// * [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
+    ///   [`ManualEventLoop`](crate::ManualEventLoop). Returned immediately, even if there is room.
+    /// * [`Error::Full`] if the queue was full until the timeout.
+    /// * [`Error::ShutDown`] if the loop is shut down, also during the wait.
     #[track_caller]
     pub fn execute_timeout(
         &self,
@@ -211,13 +220,13 @@ impl EventLoop {
         self.submit_boxed(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
     }
 
-    /// Runs `task` on the loop when that is awake the next time: does not wake it.
+    /// Queues `task` without waking the loop. It runs after the next wakeup.
     ///
-    /// For what is not urgent, like giving something back: a thousand of them cost no system call. They keep their
-    /// order among all tasks that one thread gives.
+    /// Use it for work that is not urgent, such as releasing a resource. A thousand such tasks cost
+    /// no system call. They keep their order among all tasks that one thread submits.
     ///
     /// # Errors
-    /// If the loop's queue is full, or the loop is shut down.
+    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
     #[track_caller]
     pub fn execute_lazily(&self, task: impl FnOnce() + Send + 'static) -> Result {
         let origin = Location::caller();
@@ -236,34 +245,37 @@ impl EventLoop {
         })
     }
 
-    /// Opens a new poll on the loop and moves every source to it, as the loop does by itself (three times a minute at
-    /// most) when its poll returns for no reason again and again. Completes with a report when that is done; with an
-    /// error if no new poll can be opened, in which case the loop goes on with the old one.
+    /// Opens a new poll on the loop and moves every source to it. The loop does the same by itself,
+    /// at most three times per minute, when its poll keeps returning without a reason.
+    ///
+    /// Completes with a report when the sources have been moved. Fails if no new poll can be
+    /// opened. The loop then continues with the old one.
     ///
     /// # Errors
-    /// If the loop's queue is full, or the loop is shut down.
+    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
     pub fn rebuild_poll(&self) -> Result<Completion<PollRebuild>> {
         let (completer, completion) = completion(Some(self.shared.id));
         self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
         Ok(completion)
     }
 
-    /// Completes when the loop has ended; with its panic, should the loop itself have failed.
+    /// Completes when the loop has ended. Fails with the panic message if the loop itself has
+    /// panicked.
     pub fn terminated(&self) -> Completion {
         self.shared.terminated()
     }
 
-    /// Whether shutdown was asked for, or is over.
+    /// Returns whether a shutdown has been requested, or has completed.
     pub fn is_shutting_down(&self) -> bool {
         self.shared.state() >= LifeState::ShuttingDown
     }
 
-    /// Whether the loop takes no more tasks.
+    /// Returns whether the loop refuses new tasks.
     pub fn is_shut_down(&self) -> bool {
         self.shared.state() >= LifeState::ShutDown
     }
 
-    /// Whether the loop's thread has ended.
+    /// Returns whether the loop's thread has ended.
     pub fn is_terminated(&self) -> bool {
         self.shared.state() >= LifeState::Terminated
     }

@@ -38,12 +38,13 @@ pub(crate) struct LoopContext<'a> {
     pub(crate) accepted: &'a mut Option<Connection>,
 }
 
-/// What the turn does with a source after a call.
+/// The turn's next step for a source after a call.
 #[must_use]
 pub(crate) enum Transition {
     /// Nothing: the source stays in its slot.
     Stay,
-    /// Opens a channel for the connection in [`LoopContext::accepted`], then calls [`Source::resume`].
+    /// Opens a channel for the connection in [`LoopContext::accepted`], then calls
+    /// [`Source::resume`].
     Adopt,
     /// Replaces the source by the channel of an established connection.
     Establish(Box<Established>),
@@ -51,11 +52,11 @@ pub(crate) enum Transition {
     End(Result),
 }
 
-/// What a source does when its loop begins to shut down.
+/// The reaction of a source to the beginning of its loop's shutdown.
 pub(crate) enum AtShutdown {
     /// Its handler is notified in its part of the shutdown window ([`Source::shut_down`]).
     Drain,
-    /// It ends at once.
+    /// The source ends immediately.
     End(Result),
     /// It stays until the loop ends.
     Stay,
@@ -72,11 +73,11 @@ pub(crate) trait Source {
     /// Handles an event of the poll.
     fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition;
 
-    /// Records an event that this turn has no time for. The event is not reported again.
+    /// Records an event that this turn has no time for. The poll does not report the event again.
     fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition;
 
-    /// Continues without an event. Called once for each time that an earlier turn has put the source
-    /// into the list of carried-over sources (`LoopIo::carry_over`).
+    /// Continues without an event. Called once each time an earlier turn has added the source to
+    /// the list of carried-over sources (`LoopIo::carry_over`).
     fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition;
 
     /// Continues after [`Transition::Adopt`].
@@ -84,8 +85,8 @@ pub(crate) trait Source {
         Transition::Stay
     }
 
-    /// Handles a message of a handle. A source may receive messages for its predecessor in the slot,
-    /// which it refuses.
+    /// Handles a message of a handle. A source may receive messages for its predecessor in the
+    /// slot, which it refuses.
     fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
         mail.refuse();
         Transition::Stay
@@ -101,11 +102,11 @@ pub(crate) trait Source {
         Transition::Stay
     }
 
-    /// Calls `register` with what the poll watches, to move it to another poll. Returns `None` if the
-    /// socket is closed.
+    /// Calls `register` with the socket and its interest, to move the source to another poll.
+    /// Returns `None` if the socket is closed.
     fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>>;
 
-    /// Returns what becomes of the source when the loop begins to shut down.
+    /// Returns how the source reacts to the beginning of the loop's shutdown.
     fn begin_shutdown(&mut self) -> AtShutdown;
 
     /// Notifies the handler of the shutdown. Returns the number of cancelled tasks.
@@ -113,17 +114,17 @@ pub(crate) trait Source {
         0
     }
 
-    /// Closes the source because its loop ends. Also returns whether that cut off an open channel.
+    /// Closes the source because its loop ends. Also returns whether this cut off an open channel.
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool);
 
     /// Closes the source because of an error.
     fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition;
 
-    /// Closes the source after its handler could not even be notified of an error.
+    /// Closes the source after its handler could not be notified of an error.
     fn close_silently(&mut self, _ctx: &mut LoopContext<'_>) {}
 
-    /// Arranges to go on after a panic in the code of the loop or the log. Returns `false` if the
-    /// source is to be closed.
+    /// Prepares to continue after a panic in the code of the loop or the log. Returns `false` if
+    /// the source is to be closed.
     fn retry_after_panic(&mut self, _ctx: &mut LoopContext<'_>) -> bool {
         false
     }
@@ -131,25 +132,25 @@ pub(crate) trait Source {
     /// Makes the last call to the handler. The slot is free by now.
     fn inactive(&mut self, _ctx: &mut LoopContext<'_>) {}
 
-    /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the program.
-    /// The slot is free by now, so a panic leaves nothing behind.
+    /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the
+    /// program. The slot is free by now, so a panic leaves nothing behind.
     fn end(self: Box<Self>, _ctx: &mut LoopContext<'_>, _result: Result) {}
 }
 
 /// A source on its way to its loop.
 pub(crate) trait NewSource: Any + Send {
-    /// Registers the source with the poll of the loop. Returns `None` if that failed; the program has
-    /// been notified then.
+    /// Registers the source with the poll of the loop. If that fails, notifies the program and
+    /// returns `None`.
     fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>>;
 
-    /// Notifies the program that the loop does not take the source.
+    /// Notifies the program that the loop refuses the source.
     fn refuse(self: Box<Self>, loop_name: &str, metrics: &Metrics, error: Error);
 }
 
 /// A message to a source.
 pub(crate) trait SourceMail: Any + Send {
-    /// Returns the key of the source; `None` if the source could not be opened. The source comes
-    /// through the queue of the loop before its messages, so it has its key when they arrive.
+    /// Returns the key of the source, or `None` if the source could not be opened. The source
+    /// arrives through the queue of the loop before its messages, so it has its key by then.
     fn key(&self) -> Option<Key>;
 
     /// Drops the message because the source has ended.

@@ -1,7 +1,7 @@
 //! A task on its way through the queue, with the place where it was submitted.
 //!
-//! Invariant: the closure is called at most once, or dropped. Created on the thread that submits,
-//! run on the loop's thread.
+//! Invariant: the closure is called at most once, or dropped. Created on the submitting thread, run
+//! on the loop's thread.
 
 use crate::sync::TaskCell;
 use std::panic::Location;
@@ -18,13 +18,13 @@ impl Task {
         Task { body: TaskCell::new(body), origin }
     }
 
-    /// Where it was submitted, for reports.
+    /// Returns the source location where the task was submitted, for reports.
     #[inline]
     pub(super) fn origin(&self) -> &'static Location<'static> {
         self.origin
     }
 
-    /// Calls the closure, the first time.
+    /// Calls the closure, unless it has been called already.
     #[inline]
     pub(super) fn run(&mut self) {
         self.body.run();

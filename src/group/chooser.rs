@@ -1,15 +1,14 @@
-//! Chooses the loop that serves the next connection.
+//! Choosers: select the loop that serves the next connection.
 //!
 //! A connection is counted on its loop as soon as the loop is chosen. The `Assignment` that counts
 //! it travels with the connection (through the queue, the connect, the channel) and is dropped
-//! after the handler and the socket. So the count is exact however a connection ends, there are
-//! never more handlers than connections allowed, and a burst is spread before any loop has received
-//! it. Two listeners that choose at the same instant may choose the same loop; the next choice
-//! compensates.
+//! after the handler and the socket. So the count is exact however a connection ends, and handlers
+//! never exceed the limit of connections. A burst is spread before any loop has received it. Two
+//! listeners that choose at the same instant may choose the same loop. The next choice compensates.
 //!
-//! Invariant: a chooser only returns an index. The group corrects an index out of range and a panic
-//! by going round, so a chooser cannot stop a loop. Any thread may choose, several at once; nothing
-//! here takes a lock.
+//! Invariant: a chooser only returns an index. If the index is out of range or the chooser panics,
+//! the group falls back to round robin, so a chooser cannot stop a loop. Any number of threads may
+//! choose at the same time. Nothing here takes a lock.
 
 use crate::EventLoop;
 use std::{
@@ -17,12 +16,13 @@ use std::{
     time::Duration,
 };
 
-/// Chooses which loop of a group gets the next connection or task; see
+/// Chooses the loop of a group that gets the next connection or task. See
 /// [`EventLoopGroupBuilder::chooser`](crate::EventLoopGroupBuilder::chooser).
 ///
-/// [`RoundRobin`] is the default. What a chooser may go by is what every loop tells of itself:
+/// [`RoundRobin`] is the default. A chooser can base its choice on
 /// [`connections`](EventLoop::connections), [`load`](EventLoop::load), [`lag`](EventLoop::lag),
-/// [`metrics`](EventLoop::metrics), [`is_shutting_down`](EventLoop::is_shutting_down).
+/// [`metrics`](EventLoop::metrics) and [`is_shutting_down`](EventLoop::is_shutting_down) of each
+/// loop.
 ///
 /// ```
 /// use netwheel::{Chooser, EventLoop, EventLoopGroup};
@@ -42,29 +42,32 @@ use std::{
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 pub trait Chooser: Send + Sync {
-    /// The index of the loop whose turn it is; there is at least one loop, and they are always the same ones.
+    /// Returns the index of the chosen loop. `event_loops` is never empty, and contains the same
+    /// loops in each call.
     ///
-    /// Called on the accepting loop for each connection, and on any thread that makes one: it must not block. If the
-    /// index is out of range, or this panics, the group goes round in order instead, and logs the first time.
+    /// Called on the accepting loop for each connection, and on any thread that opens a connection,
+    /// so it must not block. If the index is out of range or this panics, the group uses round
+    /// robin instead. It logs only the first such failure.
     fn choose(&self, event_loops: &[EventLoop]) -> usize;
 }
 
-/// Each loop in order, round and round: the default.
+/// Chooses the loops in turn. This is the default.
 ///
-/// Fair as long as connections are alike; long and short ones mixed can drift apart ([`LeastConnections`]).
+/// Round robin is fair if connections are alike. A mix of long and short connections can become
+/// unbalanced: see [`LeastConnections`].
 #[derive(Debug, Default)]
 pub struct RoundRobin {
     next: AtomicUsize,
 }
 
 impl RoundRobin {
-    /// Begins with the first loop.
+    /// Creates a chooser that starts with the first loop.
     pub const fn new() -> Self {
         RoundRobin { next: AtomicUsize::new(0) }
     }
 
-    /// The next of `size` numbers. Counted modulo the size, so that the order holds for ever and not only until a
-    /// counter wraps.
+    /// Returns the next of `size` numbers. Counts modulo `size`, so that the order never breaks, as
+    /// it would if a counter wrapped.
     fn step(&self, size: usize) -> usize {
         let size = size.max(1);
         let n = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some((n + 1) % size));
@@ -78,18 +81,18 @@ impl Chooser for RoundRobin {
     }
 }
 
-/// The loop with the fewest connections, open or on their way to it, each by its weight
-/// ([`EventLoop::load`]); among equals, in order.
+/// Chooses the loop with the lowest total weight of connections ([`EventLoop::load`]), including
+/// connections that are still being opened. Ties are broken in turn.
 ///
-/// A burst is spread from its first connection on, since a connection counts as soon as its loop is chosen. Loops that
-/// are shutting down are left out as long as there are others.
+/// A connection counts as soon as its loop is chosen, so a burst is spread from its first
+/// connection on. Loops that are shutting down are chosen only if all loops are.
 #[derive(Debug, Default)]
 pub struct LeastConnections {
     first: RoundRobin,
 }
 
 impl LeastConnections {
-    /// Begins with the first loop.
+    /// Creates a chooser that starts with the first loop.
     pub const fn new() -> Self {
         LeastConnections { first: RoundRobin::new() }
     }
@@ -101,24 +104,24 @@ impl Chooser for LeastConnections {
     }
 }
 
-/// The loop that something would wait for the shortest time on ([`EventLoop::lag`], in whole milliseconds); among
-/// equals the one with the fewest connections, as [`LeastConnections`].
+/// Chooses the loop with the lowest latency ([`EventLoop::lag`], in whole milliseconds). Ties are
+/// broken by the number of connections, like [`LeastConnections`].
 ///
-/// For loops whose connections are very unlike in what they cost: a loop that is held up gets nothing new. It reads
-/// the clock once for each loop.
+/// Suitable for connections whose cost varies widely: a loop that is held up gets no new
+/// connections. Each choice reads the clock once per loop.
 #[derive(Debug, Default)]
 pub struct LeastLag {
     first: RoundRobin,
 }
 
 impl LeastLag {
-    /// Begins with the first loop.
+    /// Creates a chooser that starts with the first loop.
     pub const fn new() -> Self {
         LeastLag { first: RoundRobin::new() }
     }
 }
 
-/// Below this loops are alike: who lags by some microseconds less than the others is chance.
+/// The resolution of the comparison. Differences of a few microseconds are noise.
 const LAG_STEP: Duration = Duration::from_millis(1);
 
 impl Chooser for LeastLag {
@@ -128,7 +131,8 @@ impl Chooser for LeastLag {
     }
 }
 
-/// The one with the least cost; among equals they take turns. Those that are shutting down come last.
+/// Returns the index with the least cost. Ties are broken in turn. Loops that are shutting down
+/// come last.
 fn least<C: Ord>(turns: &RoundRobin, event_loops: &[EventLoop], cost: impl Fn(&EventLoop) -> C) -> usize {
     let size = event_loops.len();
     let first = turns.step(size);
@@ -142,18 +146,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e_62_round_robin_keeps_its_order_for_any_size_and_for_ever() {
+    fn e_62_round_robin_keeps_its_order_for_any_size() {
         for size in 1..=17 {
             let round = RoundRobin::new();
             for n in 0..5 * size {
                 assert_eq!(round.step(size), n % size);
             }
-            assert!(round.next.load(Ordering::Relaxed) < size, "there is no counter that could wrap");
+            assert!(
+                round.next.load(Ordering::Relaxed) < size,
+                "the counter must stay below the size, so it never wraps"
+            );
         }
     }
 
     #[test]
-    fn e_62_round_robin_that_two_groups_share_stays_in_range() {
+    fn e_62_round_robin_shared_by_two_groups_stays_in_range() {
         let round = RoundRobin::new();
         for n in 0..100 {
             assert!(round.step(1 + n % 7) < 1 + n % 7);

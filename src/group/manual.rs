@@ -1,13 +1,13 @@
-//! An event loop without a thread of its own: its owner runs it, turn by turn.
+//! An event loop without its own thread: its owner runs it, turn by turn.
 //!
-//! The loop is a `Turn` that its owner holds, on a thread which it cannot leave. That thread is
-//! inside the loop only within `run_once`. Outside of it the thread counts as the loop only where
-//! it is about to wait (`loop_id::is_own`), because nothing else could complete what it waits for.
-//! The limit that `run_once` sets to a sleep counts as a deadline.
+//! The loop is a `Turn` that its owner holds. It cannot leave the owner's thread. That thread is
+//! inside the loop only within `run_once`. Outside of `run_once` it counts as the loop only when it
+//! is about to wait (`loop_id::is_own`), because nothing else could complete the operation that it
+//! waits for. The limit that `run_once` sets for a sleep counts as a deadline.
 //!
 //! Invariants: callbacks run within [`ManualEventLoop::run_once`] and the methods that call it, and
 //! nowhere else. However the loop ends, its channels are notified, its waiting mail is run or
-//! refused, and its termination completes. Owns the loop ([`DrivenLoop`]); handles own no part of
+//! refused, and its termination completes. Owns the loop ([`DrivenLoop`]). Handles own no part of
 //! it.
 
 use super::EventLoopGroup;
@@ -24,20 +24,22 @@ use std::{
     time::Duration,
 };
 
-/// An event loop that its owner runs, one turn at a time: for tests that go step by step, and for programs that have
-/// a main loop already.
+/// An event loop that its owner runs, one turn at a time. Use it for step-by-step tests and for
+/// programs that already have a main loop.
 ///
-/// Made by [`EventLoopGroupBuilder::build_manual`](crate::EventLoopGroupBuilder::build_manual). It cannot leave the
-/// thread that made it; to run it on another one does not compile. Its handles ([`group`](ManualEventLoop::group),
-/// [`event_loop`](ManualEventLoop::event_loop)) are those of every loop: bootstraps work with them, and other threads
-/// may give it tasks and timers, which wake it if it sleeps in a turn and wait for the next turn otherwise.
+/// Created by [`EventLoopGroupBuilder::build_manual`](crate::EventLoopGroupBuilder::build_manual).
+/// It is not `Send`, so it stays on the thread that created it. Its handles
+/// ([`group`](ManualEventLoop::group), [`event_loop`](ManualEventLoop::event_loop)) are ordinary
+/// ones. Bootstraps work with them, and other threads may submit tasks and timers. These wake the
+/// loop if it sleeps in a turn, and wait for the next turn otherwise.
 ///
-/// Nothing happens between two turns. So to wait for a completion of this loop on its own thread is
-/// [`Error::WouldDeadlock`], as it is in a callback; use
-/// [`run_until`](ManualEventLoop::run_until).
+/// Nothing happens between two turns. So waiting for a completion of this loop on its own thread
+/// fails with [`Error::WouldDeadlock`], as it does in a callback. Use
+/// [`run_until`](ManualEventLoop::run_until) instead.
 ///
-/// Dropping it ends it as a shutdown without a quiet period and without patience does: handlers hear `shutdown`, what
-/// the kernel takes at once is sent, then they hear `inactive`.
+/// Dropping it shuts the loop down with a quiet period and a timeout of zero: handlers receive
+/// `shutdown`, bytes that the kernel accepts without blocking are sent, and handlers receive
+/// `inactive`.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, testing::ManualClock};
@@ -81,25 +83,27 @@ impl ManualEventLoop {
         &mut self.driven
     }
 
-    /// A handle to the loop.
+    /// Returns a handle to the loop.
     pub fn event_loop(&self) -> &EventLoop {
         &self.event_loop
     }
 
-    /// A group that consists of this loop, for bootstraps.
+    /// Returns a group that consists of this loop, for bootstraps.
     pub fn group(&self) -> &EventLoopGroup {
         &self.group
     }
 
-    /// Runs one turn, and says how many things ran in it: sources that were ready, tasks and other mail, timers, idle
-    /// entries, and channels that an earlier turn had left something of.
+    /// Runs one turn. Returns the number of items that it handled: ready sources, tasks and other
+    /// mail, timers, idle entries, and channels with work left over from an earlier turn.
     ///
-    /// If nothing waits, it sleeps first, until something happens but no longer than `max_wait`: not at all for zero,
-    /// without a limit for `None`. The limit is real time, also on a [`ManualClock`](crate::testing::ManualClock);
-    /// on such a clock a sleep without a limit ends only when another thread wakes the loop. A loop
-    /// whose poll fails rests before it polls again, by its clock: until then a turn runs nothing unless
-    /// there is work. Zero is returned if the
-    /// time was up, if the sleep was for nothing, and at once if the loop has ended.
+    /// If nothing is waiting, the turn first sleeps until something happens, but no longer than
+    /// `max_wait`. `Duration::ZERO` does not sleep, and `None` sleeps without a limit. The limit is
+    /// real time, also with a [`ManualClock`](crate::testing::ManualClock). With such a clock, a
+    /// sleep without a limit ends only when another thread wakes the loop.
+    ///
+    /// Returns 0 if the time has passed, if the wakeup was spurious, or immediately if the loop has
+    /// ended. A loop whose poll fails pauses before it polls again, by its own clock. Until then, a
+    /// turn runs nothing unless there is work.
     pub fn run_once(&mut self, max_wait: impl Into<Option<Duration>>) -> usize {
         self.driven.run_turn(max_wait.into().map(nanos))
     }
@@ -115,7 +119,7 @@ impl ManualEventLoop {
         self.event_loop.terminated().wait()
     }
 
-    /// Runs the loop until `completion` is done, whoever completes it.
+    /// Runs the loop until `completion` is done, on whichever thread it completes.
     ///
     /// ```no_run
     /// # use netwheel::prelude::*;
@@ -126,7 +130,8 @@ impl ManualEventLoop {
     /// ```
     ///
     /// # Errors
-    /// What the operation failed with. Should the loop end first, it is waited for what others have to complete.
+    /// The error of the operation. If the loop ends first, this waits for operations that other
+    /// threads have to complete.
     pub fn run_until<T>(&mut self, completion: Completion<T>) -> Result<T> {
         let mut completion = pin!(completion);
         let waker = self.driven.waker();
@@ -143,7 +148,7 @@ impl ManualEventLoop {
         }
     }
 
-    /// Whether the loop has ended: it runs no more turns.
+    /// Returns whether the loop has ended. It does not run further turns then.
     pub fn is_terminated(&self) -> bool {
         self.driven.has_ended()
     }

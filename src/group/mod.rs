@@ -33,10 +33,10 @@ use std::{
     time::Duration,
 };
 
-/// Event loops that share the channels of a program; can be cloned, sent and shared.
+/// A set of event loops that share the channels of a program. Can be cloned, sent and shared.
 ///
-/// Dropping the last handle does not end the loops: [`shutdown_gracefully`](EventLoopGroup::shutdown_gracefully)
-/// does.
+/// Dropping the last handle does not end the loops. Use
+/// [`shutdown_gracefully`](EventLoopGroup::shutdown_gracefully).
 ///
 /// ```
 /// use netwheel::EventLoopGroup;
@@ -55,24 +55,24 @@ pub struct EventLoopGroup {
 
 struct GroupShared {
     loops: Vec<EventLoop>,
-    /// None: in order.
+    /// `None` means round robin.
     chooser: Option<Arc<dyn Chooser>>,
     in_order: RoundRobin,
-    /// Whether it was said already that the chooser fails.
+    /// Whether a failure of the chooser has been logged. Only the first one is.
     said: AtomicBool,
     workers: WorkerPool,
 }
 
 impl EventLoopGroup {
-    /// A group with the default settings.
+    /// Creates a group with the default settings.
     ///
     /// # Errors
-    /// If the operating system gives no poll.
+    /// [`Error::Io`] if the operating system refuses to create a poll.
     pub fn new() -> Result<Self> {
         Self::builder().build()
     }
 
-    /// Settings first.
+    /// Returns a builder with default settings.
     pub fn builder() -> EventLoopGroupBuilder {
         EventLoopGroupBuilder::new()
     }
@@ -82,19 +82,19 @@ impl EventLoopGroup {
         EventLoopGroup { inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers }) }
     }
 
-    /// The loop whose turn it is to get a connection, by the group's [`Chooser`]: without one, each in order, round
-    /// and round.
+    /// Returns the loop that the group's [`Chooser`] selects for the next connection. The default
+    /// chooser is [`RoundRobin`].
     pub fn next(&self) -> &EventLoop {
         let GroupShared { loops, chooser, in_order, .. } = &*self.inner;
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
     }
 
-    /// The loop that gets the next connection, and the connection's share of its load: the one whose turn it is, or
-    /// another one if that has as many connections as it may have.
+    /// Returns the loop for the next connection, and the assignment that counts the connection on
+    /// it. Takes the chooser's loop, or the first other loop that has room if that one is full.
     ///
     /// # Errors
-    /// If all have: so many each.
+    /// The limit of connections per loop, if all loops are full.
     pub(crate) fn assign(&self, weight: u32) -> Result<(&EventLoop, Assignment), usize> {
         let first = self.next();
         let assign = |event_loop: &'_ EventLoop| event_loop.shared.load.assign(weight);
@@ -106,7 +106,8 @@ impl EventLoopGroup {
         any.ok_or_else(|| first.shared.load.limit())
     }
 
-    /// What a chooser says, if it makes sense. It may be called on a loop, which must not end because of it.
+    /// Returns the chooser's index, unless it is out of range or the chooser panics. The chooser
+    /// may run on a loop, which must survive a panic.
     fn ask(&self, chooser: &dyn Chooser) -> Option<usize> {
         let loops = &self.inner.loops;
         let why = match catch_unwind(AssertUnwindSafe(|| chooser.choose(loops))) {
@@ -115,40 +116,43 @@ impl EventLoopGroup {
             Err(panic) => format!("panicked: {}", panic_message(panic)),
         };
         if !self.inner.said.swap(true, Ordering::Relaxed) {
-            log::error!("{}: the chooser {why}; going round in order instead", loops[0].name());
+            log::error!("{}: the chooser {why}; using round robin instead", loops[0].name());
         }
         None
     }
 
-    /// All loops.
+    /// Returns all loops of the group.
     pub fn event_loops(&self) -> &[EventLoop] {
         &self.inner.loops
     }
 
-    /// The threads that handlers of this group give work to ([`Context::offload`](crate::Context::offload)).
+    /// Returns the worker pool of this group, which runs the work passed to
+    /// [`Context::offload`](crate::Context::offload).
     pub fn workers(&self) -> &WorkerPool {
         &self.inner.workers
     }
 
-    /// The counters of each loop.
+    /// Returns a snapshot of the counters of each loop.
     pub fn metrics(&self) -> Vec<LoopMetrics> {
         self.inner.loops.iter().map(EventLoop::metrics).collect()
     }
 
-    /// Shuts every loop down as [`EventLoop::shutdown_gracefully`] does; completes when all have ended.
+    /// Shuts down every loop like [`EventLoop::shutdown_gracefully`]. Completes when all loops have
+    /// ended.
     ///
-    /// The defaults of [`ShutdownOptions`], as Netty's, are a quiet period of 2 s and a timeout of 15 s; zero and a
-    /// second end an idle group at once.
+    /// The defaults of [`ShutdownOptions`] are those of Netty: a quiet period of 2 s and a timeout
+    /// of 15 s. A quiet period of zero ends an idle group immediately.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
         end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
     }
 
-    /// Shuts every loop down as [`EventLoop::shut_down`] does; completes when all have ended, with what came of it in
-    /// all of them together, or with the first failure if there was one.
+    /// Shuts down every loop like [`EventLoop::shut_down`]. Completes when all loops have ended,
+    /// with the merged report of all loops, or with the first failure.
     ///
     /// Each loop spreads its own channels over the same [`window`](ShutdownOptions::window).
     ///
-    /// An error ([`Error::Setting`]) if the options contradict each other; the loops go on then.
+    /// Completes with [`Error::Setting`] if the options contradict each other. The loops keep
+    /// running in that case.
     pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
         let group = self.clone();
         let told = completion_of_all(self.loop_ids());
@@ -174,7 +178,7 @@ impl EventLoopGroup {
         self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect()
     }
 
-    /// Completes when every loop has ended, with the first failure if there was one.
+    /// Completes when every loop has ended. If loops failed, it completes with the first failure.
     pub fn terminated(&self) -> Completion {
         let (completer, completion) = completion_of_all(self.loop_ids());
         let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));

@@ -1,4 +1,4 @@
-//! The cells that a loop counts in.
+//! The counters of a loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; on the loop's thread only.
+    /// Adds `n`. Called only on the loop's thread.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Adds, from any thread.
+    /// Adds `n`. Called from any thread.
     #[inline]
     pub(crate) fn add_shared(&self, n: u64) {
-        // Nearly every turn adds zero to one of these, and the addition is a locked instruction.
+        // Nearly every turn adds zero to such a counter, and the addition is a locked instruction.
         if n > 0 {
             self.0.fetch_add(n, Ordering::Relaxed);
         }
     }
 
-    /// Sets a gauge; on the loop's thread only.
+    /// Sets a gauge. Called only on the loop's thread.
     #[inline]
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl Counter {
     }
 }
 
-/// The place of a number that another module counts. [`EventLoop::metrics`] fills it in.
+/// A placeholder for a number that another module counts. [`EventLoop::metrics`] fills it in.
 ///
 /// [`EventLoop::metrics`]: crate::EventLoop::metrics
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
-//! The macro that turns the table of metrics into types.
+//! The macro that generates types from the table of metrics.
 //!
-//! A row of the table looks like this:
+//! A row of the table has this form:
 //!
 //! ```text
 //! /// Bytes read.
@@ -10,14 +10,14 @@
 //! | part | meaning |
 //! |---|---|
 //! | doc comment | the rustdoc of the field of `LoopMetrics` |
-//! | `bytes_read` | the field of `LoopMetrics`, and of `Metrics`, where the loop counts |
+//! | `bytes_read` | the field of `LoopMetrics`, and of `Metrics`, which holds the loop's counters |
 //! | `counter` | the kind: `counter`, `gauge`, `time` (counted in nanoseconds), `histogram` |
 //! | `external` before the kind | another module counts, and `EventLoop::metrics` fills in the number |
 //! | `tally(add)` | counted in `Tally` first, and added with this method of `Counter` once per turn |
-//! | `as "read"` | the name for Prometheus, if it is not that of the field |
-//! | `in bytes` | the unit, which ends the name for Prometheus; times and histograms are `in seconds` |
+//! | `as "read"` | the name for Prometheus, if it differs from the field |
+//! | `in bytes` | the unit, a suffix of the name for Prometheus; times and histograms are `in seconds` |
 //! | `by cause = "io"` | a label; consecutive rows with the same name form a family |
-//! | `help` | the help text for Prometheus, if it is not the doc comment |
+//! | `help` | the help text for Prometheus, if it differs from the doc comment |
 
 /// Generates `Metrics` (the loop's counters), `Tally` (the counters of one turn) and `LoopMetrics`
 /// (the public snapshot) from the table.
@@ -35,8 +35,8 @@ macro_rules! metrics {
             $(pub(crate) $name: cell_type!($($kind)+),)+
         }
 
-        /// Counts of the current turn, or since [`Metrics::fold`]. The loop owns the tally, so
-        /// counting a message is an addition to a plain number.
+        /// Counts of the current turn, or since [`Metrics::fold`]. Owned by the loop, so counting a
+        /// message is a plain addition.
         #[derive(Debug, Default)]
         pub(crate) struct Tally {
             $($(
@@ -45,10 +45,12 @@ macro_rules! metrics {
             )?)+
         }
 
-        /// A copy of what a loop counts, as of one moment (each number by itself; they are not taken together).
+        /// A snapshot of the metrics of a loop.
         ///
-        /// Numbers count from the beginning of the loop, but for those that say "now". What is counted once per
-        /// message or callback is added at the end of the turn. `docs/observability.md` says what to look at.
+        /// Each number is read separately, so the numbers are not a consistent set. Numbers count
+        /// from the start of the loop, except gauges, whose description contains "now". Events that
+        /// happen once per message or callback are added at the end of the turn. For a guide to
+        /// monitoring, see `docs/observability.md`.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct LoopMetrics {
@@ -56,7 +58,7 @@ macro_rules! metrics {
         }
 
         impl Metrics {
-            /// Adds the counts of a turn and clears them; on the loop's thread only.
+            /// Adds the counts of a turn and clears them. Called only on the loop's thread.
             #[inline]
             pub(crate) fn fold(&self, tally: &mut Tally) {
                 let tally = std::mem::take(tally);

@@ -1,26 +1,28 @@
-//! How often a loop took how long: a histogram that one thread writes and any thread reads.
+//! A histogram of durations that one thread writes and any thread reads.
 //!
-//! Always holds: recording is a few plain loads and stores, no locked instruction, and allocates nothing; a value is
-//! counted in exactly one bucket; counts never go back. Each power of two from about a microsecond to about a minute is
-//! divided into four equal buckets (log-linear, as in HdrHistogram), so a bucket's bounds lie at most a quarter apart.
-//! The loop's thread records; the copies that readers take ([`Histogram`]) are plain values. It reads no clock.
+//! Invariants: recording takes a few plain loads and stores, without locked instructions or
+//! allocations. A value is counted in exactly one bucket. Counts never decrease. Each power of two
+//! from about a microsecond to about a minute is divided into four equal buckets (log-linear, like
+//! HdrHistogram). So the bounds of a bucket differ by at most a quarter. The loop's thread records.
+//! Readers take copies ([`Histogram`]), which are plain values. The histogram does not read a
+//! clock.
 
 use super::counter::Counter;
 use std::{fmt, time::Duration};
 
-/// Each power of two has `1 << SUB_BITS` buckets.
+/// Each power of two is divided into `1 << SUB_BITS` buckets.
 const SUB_BITS: u32 = 2;
 
-/// The first bucket ends here, at 1.024 µs: what is shorter is not told apart.
+/// The first bucket ends at 1.024 µs. Shorter times are not distinguished.
 const FIRST_BITS: u32 = 10;
 
-/// The last bucket begins here, after 68.7 s: what is longer is not told apart.
+/// The last bucket starts at 68.7 s. Longer times are not distinguished.
 const LAST_BITS: u32 = 36;
 
-/// All of them, with the first and the last.
+/// The number of buckets, including the first and the last.
 pub(crate) const BUCKETS: usize = (((LAST_BITS - FIRST_BITS) << SUB_BITS) + 2) as usize;
 
-/// A histogram in the making.
+/// The histogram into which a loop records.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     counts: [Counter; BUCKETS],
@@ -39,7 +41,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Counts one value, in nanoseconds; on the loop's thread only.
+    /// Records a value in nanoseconds. Called only on the loop's thread.
     #[inline]
     pub(crate) fn record(&self, ns: u64) {
         self.sum.add(ns);
@@ -49,7 +51,7 @@ impl Recorder {
         self.counts[index(ns)].add(1);
     }
 
-    /// A copy as of now; from any thread. Values that are recorded meanwhile may be in it or not.
+    /// Returns a copy. Callable from any thread. Values recorded concurrently may be missing.
     pub(crate) fn snapshot(&self) -> Histogram {
         Histogram {
             counts: std::array::from_fn(|index| self.counts[index].read()),
@@ -59,10 +61,10 @@ impl Recorder {
     }
 }
 
-/// The bucket of a value: the first one whose upper bound is not below it.
+/// Returns the bucket of a value: the first one whose upper bound is not below it.
 #[inline]
 fn index(ns: u64) -> usize {
-    // Less one, so that an upper bound belongs to the bucket that it ends.
+    // Subtract one, so that an upper bound belongs to the bucket that it ends.
     let below = ns.saturating_sub(1);
     if below >> FIRST_BITS == 0 {
         return 0;
@@ -75,7 +77,7 @@ fn index(ns: u64) -> usize {
     (1 + ((bits - FIRST_BITS) << SUB_BITS)) as usize + sub as usize
 }
 
-/// The largest value of a bucket, in nanoseconds.
+/// Returns the largest value of a bucket, in nanoseconds.
 fn upper_bound(index: usize) -> u64 {
     if index == 0 {
         return 1 << FIRST_BITS;
@@ -87,11 +89,11 @@ fn upper_bound(index: usize) -> u64 {
     ((1 << SUB_BITS) + sub as u64 + 1) << (FIRST_BITS - SUB_BITS + octave as u32)
 }
 
-/// How often something took how long: a copy of a loop's histogram, as of one moment.
+/// A snapshot of a loop's histogram of durations.
 ///
-/// Times from 1.024 µs to 68.7 s are told apart to a quarter of their length; shorter ones are counted together, and so
-/// are longer ones. It counts from the beginning of the loop; to see an interval, take a copy at both its ends and ask
-/// for what came [`since`](Histogram::since).
+/// Times from 1.024 µs to 68.7 s have a relative error of at most a quarter. Shorter times share
+/// one bucket, and so do longer ones. A histogram counts from the start of the loop. To measure an
+/// interval, take a snapshot at both ends and call [`since`](Histogram::since).
 ///
 /// ```
 /// use netwheel::EventLoopGroup;
@@ -112,34 +114,35 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// How many values were recorded.
+    /// Returns the number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All values together, exact.
+    /// Returns the exact sum of all values.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
-    /// The average, exact; zero if nothing was recorded.
+    /// Returns the exact mean, or zero if nothing was recorded.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// The largest value, exact; zero if nothing was recorded.
+    /// Returns the exact maximum, or zero if nothing was recorded.
     ///
-    /// Of what came [`since`](Histogram::since) an earlier copy it is the upper bound of the last bucket that grew,
-    /// unless all values of the loop are smaller.
+    /// For the result of [`since`](Histogram::since), this is the upper bound of the last bucket
+    /// that grew, unless all values of the loop are smaller.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
-    /// The time that a part `q` of all values did not exceed: 0.5 is the median, 0.99 what one in a hundred exceeds.
+    /// Returns the `q`-quantile: 0.5 is the median, and 0.99 the 99th percentile.
     ///
-    /// It is not below the true value, and less than a quarter above it; where the true value is under 1.024 µs it is
-    /// at most 1.024 µs, and where it is over 68.7 s it is [`max`](Histogram::max). Zero if nothing was recorded. A `q`
-    /// outside 0 to 1 counts as the nearer of the two.
+    /// The result is never below the true value, and less than a quarter above it. If the true
+    /// value is below 1.024 µs, the result is at most 1.024 µs. If it is above 68.7 s, the result
+    /// is [`max`](Histogram::max). Returns zero if nothing was recorded. `q` is clamped to the
+    /// range from 0 to 1.
     pub fn quantile(&self, q: f64) -> Duration {
         let count = self.count();
         // NaN becomes 0 in the cast.
@@ -154,8 +157,8 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// All buckets in order, empty ones too: the largest value of each and how many values are in it, not counting
-    /// those of the buckets before. The last one ends with [`Duration::MAX`].
+    /// Returns all buckets in order, including empty ones, as upper bounds and counts. Counts are
+    /// not cumulative. The last bound is [`Duration::MAX`].
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.counts.iter().enumerate().map(|(index, n)| {
             let bound = upper_bound(index);
@@ -163,7 +166,7 @@ impl Histogram {
         })
     }
 
-    /// Adds the values of another one, of another loop for example.
+    /// Adds the values of another histogram, for example of another loop.
     pub fn merge(&mut self, other: &Histogram) {
         for (n, more) in self.counts.iter_mut().zip(&other.counts) {
             *n += more;
@@ -172,7 +175,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What was recorded between `earlier`, a copy of the same histogram, and this copy.
+    /// Returns the values recorded since `earlier`, a snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let counts: [u64; BUCKETS] =
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_meet_without_a_gap_and_lie_a_quarter_apart() {
+    fn buckets_are_contiguous_and_at_most_a_quarter_apart() {
         for bucket in 0..BUCKETS - 1 {
             let bound = upper_bound(bucket);
             assert_eq!(index(bound), bucket);
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_nothing_but_zeros() {
+    fn an_empty_histogram_returns_zeros() {
         let empty = Histogram::default();
         assert_eq!(empty, Recorder::default().snapshot());
         let zero = Duration::ZERO;
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_outside_0_to_1_is_the_nearer_end() {
+    fn a_quantile_outside_0_to_1_is_clamped() {
         let histogram = recorded(&[2_000, 1_000_000]);
         for (q, end) in [(-1.0, 0.0), (f64::NEG_INFINITY, 0.0), (f64::NAN, 0.0), (7.0, 1.0)] {
             assert_eq!(histogram.quantile(q), histogram.quantile(end), "{q}");
@@ -244,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn recording_saturates_nowhere_that_matters() {
+    fn extreme_values_are_counted() {
         let histogram = recorded(&[0, u64::MAX]);
         assert_eq!(histogram.count(), 2);
         assert_eq!(histogram.max(), Duration::from_nanos(u64::MAX));
         assert_eq!(histogram.buckets().last(), Some((Duration::MAX, 1)));
     }
 
-    /// Times of all magnitudes, up to hours.
+    /// Durations of all magnitudes, up to hours.
     fn times() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec((0u32..44, any::<u64>()).prop_map(|(bits, n)| n % (1 << bits)), 0..200)
     }
@@ -260,7 +263,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn it_says_what_a_sorted_list_says(mut values in times(), q in 0.0..=1.0f64) {
+        fn a_histogram_agrees_with_a_sorted_list(mut values in times(), q in 0.0..=1.0f64) {
             let histogram = recorded(&values);
             values.sort_unstable();
             let sum: u64 = values.iter().sum();
@@ -276,14 +279,14 @@ mod tests {
             }
             if !values.is_empty() {
                 let rank = ((q * values.len() as f64).ceil() as usize).max(1);
-                let (exact, told) = (values[rank - 1], histogram.quantile(q).as_nanos() as u64);
-                prop_assert!(told >= exact);
+                let (exact, estimate) = (values[rank - 1], histogram.quantile(q).as_nanos() as u64);
+                prop_assert!(estimate >= exact);
                 if exact <= 1 << FIRST_BITS {
-                    prop_assert!(told <= 1 << FIRST_BITS);
+                    prop_assert!(estimate <= 1 << FIRST_BITS);
                 } else if exact <= 1 << LAST_BITS {
-                    prop_assert!(told - exact < exact.div_ceil(4), "{} is told as {}", exact, told);
+                    prop_assert!(estimate - exact < exact.div_ceil(4), "{} is reported as {}", exact, estimate);
                 } else {
-                    prop_assert_eq!(told, values[values.len() - 1]);
+                    prop_assert_eq!(estimate, values[values.len() - 1]);
                 }
             }
         }

@@ -3,12 +3,12 @@
 use super::Histogram;
 use std::time::Duration;
 
-/// One number or histogram of [`LoopMetrics`](super::LoopMetrics), with the names and the help text
-/// that exporters use.
+/// A number or histogram of [`LoopMetrics`](super::LoopMetrics), with the names and the help text
+/// for exporters.
 #[derive(Debug)]
 pub(crate) struct Metric<'a> {
     /// The field of `LoopMetrics`.
-    #[allow(dead_code, reason = "the table in the documentation shows it, exporters do not")]
+    #[allow(dead_code, reason = "used by the table in the documentation, not by exporters")]
     pub(crate) field: &'static str,
     /// The name without the prefix of the crate, the unit, and the suffix of the kind. Consecutive
     /// rows with the same name form one family, and their labels differ.
@@ -29,7 +29,7 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Metric<'a> {
-    /// A metric that is named as its field is. `doc` is the field's rustdoc.
+    /// Creates a metric named like its field. `doc` is the field's rustdoc.
     pub(super) fn new(field: &'static str, doc: &'static str, value: Value<'a>) -> Self {
         let unit = match value {
             Value::Counter(_) | Value::Gauge(_) => None,

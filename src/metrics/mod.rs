@@ -1,14 +1,14 @@
-//! Counters of a loop.
+//! Metrics of a loop.
 //!
-//! `table` states each metric once: name, kind, unit, rustdoc and help text. `generate` turns it into
-//! [`Metrics`] (the loop's counters), [`Tally`] (the counters of one turn), [`LoopMetrics`] (the
-//! public snapshot) and the rows that exporters read.
+//! `table` states the name, kind, unit, rustdoc and help text of each metric once. `generate` turns
+//! it into [`Metrics`] (the loop's counters), [`Tally`] (the counters of one turn), [`LoopMetrics`]
+//! (the public snapshot) and the rows that exporters read.
 //!
-//! Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store and
-//! no locked instruction, and any thread reads. The exceptions use
-//! [`Counter::add_shared`](counter::Counter::add_shared), because other threads count too. Events that
-//! happen once per message are counted in plain numbers of the [`Tally`], which is folded into
-//! [`Metrics`] once per turn.
+//! Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store
+//! instead of a locked instruction, and any thread reads. Counters that other threads also
+//! increment use [`Counter::add_shared`](counter::Counter::add_shared). Events that happen once per
+//! message are counted in plain numbers of the [`Tally`], which is folded into [`Metrics`] once per
+//! turn.
 
 mod counter;
 mod generate;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 ///
 /// `decode` is called with all undecoded bytes until it returns `None`, has taken all of them, or
 /// the channel stops reading. The bytes that it leaves in `input` are kept in front of the next
-/// bytes, or go to the pipeline that [replaces](crate::Scope::replace_pipeline) this one. It is never
+/// bytes, or go to the pipeline that [replaces](crate::Context::replace_pipeline) this one. It is never
 /// called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
 ///
 /// To make several messages from the same bytes, return the first message from `decode` and the
@@ -72,7 +72,7 @@ pub trait Codec: 'static {
     /// off. Delivery resumes here when the channel reads again, even if no undecoded byte is left.
     /// Each read delivers at most 1024 of these messages; the rest are delivered in the next turn.
     /// Undelivered messages are dropped with the codec when the channel closes or another pipeline
-    /// [takes over](crate::Scope::replace_pipeline).
+    /// [takes over](crate::Context::replace_pipeline).
     ///
     /// The codec must bound the memory of its queue, because the peer chooses the input. Make each
     /// message on demand, or limit the number of messages per input.

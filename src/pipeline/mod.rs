@@ -36,26 +36,29 @@
 //! let _ = Pipeline::codec(LengthField::u32()).handler(Texts);
 //! ```
 //!
-//! A channel may be given another pipeline while it lives ([`Scope::replace_pipeline`](crate::Scope::replace_pipeline)): that is
+//! A channel may be given another pipeline while it lives ([`Context::replace_pipeline`](crate::Context::replace_pipeline)): that is
 //! replaced whole, and bytes that were not decoded go to the new one.
 //!
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 
+mod answer_waker;
 mod builder;
+mod channel_tasks;
 mod codec;
 mod handler;
+mod handler_ref;
 mod links;
 mod offload;
-mod remote;
+mod spawned;
 mod stage;
 
 pub use crate::channel::{IntoPipeline, Pipeline};
 pub use builder::PipelineBuilder;
 pub use codec::Codec;
-pub use handler::{Context, Handler};
+pub use handler::{AnyHandler, ChannelContext, Context, Handler};
+pub use handler_ref::HandlerRef;
 pub(crate) use links::combine;
-pub use remote::Remote;
 pub use stage::{Stage, StageContext};
 
 use crate::channel::PipelineSettings;

@@ -181,7 +181,7 @@ impl<M> StageContext<'_, M> {
     /// Writes one message towards the socket, through the links before this stage.
     ///
     /// # Errors
-    /// As [`Scope::write`](crate::Scope::write).
+    /// As [`Context::write`](crate::Context::write).
     pub fn write(&mut self, message: M) -> Result {
         self.before.push(self.state, message)
     }

@@ -1,9 +1,11 @@
-//! What a loop is doing now, for whoever watches it from another thread.
+//! The current activity of a loop, for observers on other threads.
 //!
-//! Always holds: only the loop's thread writes, with plain stores: no lock, no locked instruction, no clock. A
-//! reader gets a channel together with that channel's own handler, and never one whose callback has returned:
-//! what it cannot read in one piece it does not get (a sequence lock: `step` is odd while something is named).
-//! It does not know the time; how long something lasts is the reader's business.
+//! Invariants: only the loop's thread writes, with plain stores. It uses no locks, no locked
+//! instructions and no clock. A reader gets a channel together with the handler of that channel,
+//! and never a channel whose callback has returned. An inconsistent reading is discarded (a
+//! sequence lock: `step` is odd while a name is valid).
+//!
+//! Durations are not recorded. Readers measure them with their own clock.
 
 use crate::id::Key;
 use crossbeam_utils::atomic::AtomicCell;
@@ -13,72 +15,75 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Stands for "a task" where a channel's key would be; no loop has so many slots.
+/// Marks a task in the field of the channel's key. Loops never have that many slots.
 const NO_CHANNEL: u64 = u64::MAX;
 
-/// Low bits of `place`, which hold the phase; the others count turns.
+/// The number of low bits of `place` that hold the phase. The other bits count turns.
 const PHASE_BITS: u32 = 3;
 
-/// Readings before a loop that moves too fast to be read is taken to do nothing in particular.
+/// The number of attempts to read a consistent state. After that, the reader assumes that the loop
+/// runs no named code.
 const READINGS: usize = 16;
 
-/// Tells a type's name; a word, where the name itself would be two.
+/// Returns the name of a type. A function pointer takes one word, the name itself two.
 pub(crate) type TypeName = fn() -> &'static str;
 
-/// What a loop does in a turn, in this order, when it is not asleep.
+/// A phase of a loop's turn, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Phase {
-    /// Reading from and writing to sockets that are ready, accepting, decoding, handlers' `read`, sending what they answer.
+    /// Reading from and writing to ready sockets, accepting connections, decoding, calling `read`
+    /// of handlers, and sending their replies.
     Io = 1,
-    /// Running tasks and what other threads have sent to channels.
+    /// Running tasks, and requests that other threads have sent to channels.
     Tasks = 2,
     /// Running scheduled tasks and idle events.
     Timers = 3,
-    /// Sending what else was written in the turn, closing, handlers' `inactive`.
+    /// Sending the remaining output of the turn, closing channels, and calling `inactive` of
+    /// handlers.
     Flush = 4,
-    /// Its last turn: running what was accepted before the end, closing what is open, dropping handlers.
+    /// The last turn of the loop: running accepted tasks, closing channels and dropping handlers.
     Shutdown = 5,
 }
 
-/// Where a loop is; one for each loop, shared with who watches it. On a cache line of its own, since it is written
-/// at every callback.
+/// The position of one loop in its turn, shared with observers. It occupies a cache line of its
+/// own, because it is written at every callback.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Activity {
-    /// The number of the turn, and in the low bits the phase; zero there: at rest.
+    /// The number of the turn, with the phase in the low bits. Phase zero means at rest.
     place: AtomicU64,
-    /// Grows with every beginning and end of a callback or task; odd in between.
+    /// Incremented at the start and at the end of each callback or task. Odd while one runs.
     step: AtomicU64,
     channel: AtomicU64,
     handler: AtomicCell<Option<TypeName>>,
     task: AtomicCell<Option<&'static Location<'static>>>,
 }
 
-/// Where a loop was at one moment.
+/// The activity of a loop at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ActivitySnapshot {
     pub(crate) turn: u64,
-    /// None: asleep in poll, or between two turns.
+    /// The current phase, or `None` if the loop sleeps in poll or is between turns.
     pub(crate) phase: Option<Phase>,
-    /// Another one means another callback or task.
+    /// The step counter. A different value means a different callback or task.
     pub(crate) step: u64,
     pub(crate) doing: Occupation,
 }
 
-/// Whose code a loop is running.
+/// The code that a loop is running.
 #[derive(Clone, Copy)]
 pub(crate) enum Occupation {
-    /// Nobody's that has a name.
+    /// No callback or task.
     Nothing,
-    /// The pipeline's of a channel.
+    /// A callback of a channel, with the type name of its handler.
     Channel(Key, Option<TypeName>),
-    /// A task's, with its origin.
+    /// A task, with its origin.
     Task(Option<&'static Location<'static>>),
 }
 
-/// Says that a task is over when it is dropped.
+/// A guard that records the end of a task when dropped.
 struct Leave<'a>(&'a Activity);
 
 impl Drop for Leave<'_> {
@@ -89,22 +94,22 @@ impl Drop for Leave<'_> {
 }
 
 impl Activity {
-    // ---- the loop's thread ---------------------------------------------------------------------------
+    // ---- the loop's thread ----------------------------------------------------------------------
 
-    /// The poll has returned.
+    /// Starts a turn. Called when the poll has returned.
     #[inline]
     pub(crate) fn begin_turn(&self) {
         let turns = (self.place.load(Ordering::Relaxed) >> PHASE_BITS) + 1;
         self.place.store(turns << PHASE_BITS | Phase::Io as u64, Ordering::Release);
     }
 
-    /// The next phase of the turn.
+    /// Starts the next phase of the turn.
     #[inline]
     pub(crate) fn enter_phase(&self, phase: Phase) {
         self.move_to(phase as u64);
     }
 
-    /// The turn is over; the loop will sleep, or is not driven.
+    /// Ends the turn, before the loop sleeps or its driver stops driving it.
     #[inline]
     pub(crate) fn rest(&self) {
         self.move_to(0);
@@ -116,7 +121,8 @@ impl Activity {
         self.place.store(turn | phase, Ordering::Release);
     }
 
-    /// A callback of this channel begins; [`leave`](Activity::leave) says that it is over.
+    /// Records the start of a callback of this channel. Must be followed by
+    /// [`leave`](Activity::leave).
     #[inline]
     pub(crate) fn enter_channel(&self, key: Key, handler: TypeName) {
         self.handler.store(Some(handler));
@@ -124,19 +130,19 @@ impl Activity {
         self.advance();
     }
 
-    /// The callback or the task is over, however it ended.
+    /// Records the end of the callback or task, including one that panicked.
     #[inline]
     pub(crate) fn leave(&self) {
         self.advance();
     }
 
-    /// Runs a task.
+    /// Runs a task and records it as the current activity.
     #[inline]
     pub(crate) fn in_task<T>(&self, origin: &'static Location<'static>, task: impl FnOnce() -> T) -> T {
         self.task.store(Some(origin));
         self.channel.store(NO_CHANNEL, Ordering::Release);
         self.advance();
-        // Also if it panics, or from then on odd would be even.
+        // A guard, because a panic must not leave `step` odd.
         let _left = Leave(self);
         task()
     }
@@ -147,9 +153,9 @@ impl Activity {
         self.step.store(step.wrapping_add(1), Ordering::Release);
     }
 
-    // ---- any thread ----------------------------------------------------------------------------------
+    // ---- any thread -----------------------------------------------------------------------------
 
-    /// Where the loop is now.
+    /// Returns the current activity of the loop.
     pub(crate) fn look(&self) -> ActivitySnapshot {
         for _ in 0..READINGS {
             if let Some(sight) = self.try_look() {
@@ -161,13 +167,13 @@ impl Activity {
         ActivitySnapshot { turn, phase, step: self.step.load(Ordering::Acquire), doing: Occupation::Nothing }
     }
 
-    /// Fails if the loop has moved on meanwhile.
+    /// Returns `None` if the loop has moved on during the reading.
     fn try_look(&self) -> Option<ActivitySnapshot> {
         let place = self.place.load(Ordering::Acquire);
         let step = self.step.load(Ordering::Acquire);
         let doing = if step.is_multiple_of(2) { Occupation::Nothing } else { self.doing() };
-        // The writer changes a name only after it has made `step` even. Whoever has read a later name (that load
-        // acquires) reads a later step here.
+        // The writer changes a name only after it has made `step` even. A reader of a later name
+        // (that load acquires) therefore sees a later step here.
         let unmoved =
             self.step.load(Ordering::Acquire) == step && self.place.load(Ordering::Relaxed) == place;
         let (turn, phase) = unpack(place);
@@ -243,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn each_turn_goes_through_its_phases_and_comes_to_rest() {
+    fn each_turn_goes_through_its_phases_and_rests() {
         let loop_ = Activity::default();
         assert_eq!((loop_.look().turn, loop_.look().phase), (0, None));
         for turn in 1..4 {
@@ -260,7 +266,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "`AtomicCell` keeps pointers as integers, which Miri does not let be called")]
-    fn what_is_over_has_no_name_any_more() {
+    fn a_finished_callback_or_task_is_not_reported() {
         let loop_ = Activity::default();
         loop_.begin_turn();
         loop_.enter_channel(key(7), type_name::<u8>);

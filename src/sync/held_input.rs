@@ -1,16 +1,19 @@
-//! What is held of a channel's input, and whether that pauses its reading.
+//! The amount of a channel's input that the program holds, and whether it pauses reading.
 //!
-//! Always holds: whatever the order of steps, each pause is ended once: by one of those who give back, who has to tell the
-//! channel's loop, or by the addition itself. The loop's thread adds; any thread gives back.
+//! The loop's thread adds bytes. Any thread gives them back.
 //!
-//! Each side changes the sum and then exchanges `paused`. Of two exchanges one is the later, and sees all that came before the
-//! earlier one: so either who gives back finds the pause, or the addition, which looks at the sum once more, finds what
-//! was given back. Acquire and release are enough for that.
+//! Invariant: in every interleaving, each pause ends exactly once. It is ended either by a call of
+//! `give_back`, whose caller must notify the channel's loop, or by the addition itself.
+//!
+//! Each side changes the sum and then exchanges `paused`. The later of two exchanges sees all
+//! writes made before the earlier one. So either `give_back` sees the pause, or the addition, which
+//! reads the sum again, sees the bytes given back. Acquire and release ordering is sufficient for
+//! that.
 
 use super::primitives::{AtomicBool, AtomicUsize, Ordering};
 use crate::buffer::WaterMark;
 
-/// The sum of what is held of one channel, and whether that pauses its reading.
+/// The number of held bytes of one channel, and whether they pause its reading.
 #[derive(Debug, Default)]
 pub(crate) struct HeldInput {
     bytes: AtomicUsize,
@@ -18,22 +21,22 @@ pub(crate) struct HeldInput {
 }
 
 impl HeldInput {
-    /// Adds; whether reading is to pause. On the loop only.
+    /// Adds bytes. Returns whether reading must pause. Called only on the loop.
     pub(crate) fn add(&self, bytes: usize, mark: WaterMark) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
         if before.saturating_add(bytes) <= mark.high() || self.paused.swap(true, Ordering::AcqRel) {
             return false;
         }
-        // What was given back meanwhile found nothing paused, and has told nobody.
+        // Bytes given back before the swap found no pause, so their caller did not notify the loop.
         if self.bytes.load(Ordering::Acquire) < mark.low() {
             return !self.paused.swap(false, Ordering::AcqRel);
         }
         true
     }
 
-    /// Takes away; whether the loop is to be told that reading may go on.
+    /// Subtracts bytes. Returns whether the caller must notify the loop that reading can resume.
     pub(crate) fn give_back(&self, bytes: usize, mark: WaterMark) -> bool {
-        // The sum wraps around, and back again, where a program holds more than there can be.
+        // The sum wraps around and back again if a program holds more than `usize::MAX` bytes.
         let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel).wrapping_sub(bytes);
         left < mark.low() && self.paused.swap(false, Ordering::AcqRel)
     }
@@ -42,7 +45,8 @@ impl HeldInput {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// For the loop, which alone pauses: who ends a pause that it still sees here will tell it of that.
+    /// Returns whether reading is paused. For the loop, the only thread that pauses: if this
+    /// returns `true`, the loop will be notified of the end of the pause.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire)
     }
@@ -58,19 +62,19 @@ mod tests {
     }
 
     #[test]
-    fn pauses_above_the_high_mark_and_goes_on_below_the_low_one() {
+    fn pauses_above_the_high_mark_and_resumes_below_the_low_one() {
         let holding = HeldInput::default();
         assert!(!holding.add(20, mark()), "at the mark");
         assert!(holding.add(1, mark()));
         assert!(!holding.add(5, mark()), "paused already");
         assert!(!holding.give_back(16, mark()), "10 are not below 10");
         assert!(holding.give_back(1, mark()));
-        assert!(!holding.give_back(9, mark()), "told once");
+        assert!(!holding.give_back(9, mark()), "already resumed");
         assert!(!holding.is_paused());
     }
 
     #[test]
-    fn whatever_the_threads_do_reading_goes_on_in_the_end() {
+    fn reading_resumes_in_every_interleaving() {
         for _ in 0..if cfg!(miri) { 3 } else { 200 } {
             let holding = Arc::new(HeldInput::default());
             let (sender, receiver) = std::sync::mpsc::channel::<usize>();

@@ -1,14 +1,14 @@
-//! Which event loop the calling thread is.
+//! The event loop that the calling thread runs.
 //!
-//! Always holds: a loop's number is unique in the process, and set on its own thread while that
-//! thread runs the loop. A loop that is driven by hand belongs to one thread also while that does
-//! not run it.
+//! Invariants: a loop's number is unique in the process. It is set on the loop's own thread while
+//! that thread runs the loop. A loop that is driven by hand belongs to one thread, even between its
+//! turns.
 //!
-//! Numbers are not relative to the group: a handle of any group may be used on any loop, and
-//! compares the number of its loop with that of the calling thread. With one number for two loops
-//! it would take the wrong thread for its own. A simulation has all of its loops on one thread, so
-//! it may number them anew ([`LoopIds::of_simulation`]), which makes the ids of channels the same
-//! in each run.
+//! Numbers are not relative to the group. A handle of any group may be used on any loop, and
+//! compares the number of its loop with that of the calling thread. If two loops had the same
+//! number, a handle would mistake another loop's thread for its own. All loops of a simulation run
+//! on one thread, so a simulation may restart the numbers ([`LoopIds::of_simulation`]). This makes
+//! the ids of channels reproducible.
 
 use super::primitives::per_thread;
 use std::{
@@ -22,18 +22,18 @@ per_thread! {
     static OWNED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The numbers of all loops that no simulation has numbered.
+/// The numbers of all loops that are not part of a simulation.
 static OF_PROCESS: LoopIds = LoopIds(AtomicU32::new(0));
 
-/// The first number of a simulation. No process has made that many loops before.
+/// The first number of a simulation. Processes never create that many other loops.
 const OF_SIMULATION: u32 = 1 << 31;
 
-/// Numbers loops, in the order in which they are made.
+/// A source of loop numbers, in the order of creation.
 #[derive(Debug)]
 pub(crate) struct LoopIds(AtomicU32);
 
 impl LoopIds {
-    /// Returns numbers that begin anew, for loops whose handles stay on the calling thread.
+    /// Returns a sequence that restarts, for loops whose handles stay on the calling thread.
     #[allow(dead_code, reason = "for drivers other than the kernel")]
     pub(crate) fn of_simulation() -> Self {
         LoopIds(AtomicU32::new(OF_SIMULATION))
@@ -45,18 +45,18 @@ impl LoopIds {
     }
 }
 
-/// Returns a number that no other loop of the process has.
+/// Returns a number that is unique in the process.
 pub(crate) fn next() -> u32 {
     OF_PROCESS.next()
 }
 
-/// The loop that this thread runs.
+/// Returns the number of the loop that this thread is running.
 #[inline]
 pub(crate) fn current() -> Option<u32> {
     CURRENT.with(Cell::get)
 }
 
-/// Makes this thread a loop's, until dropped; restores what it was before.
+/// A guard that marks this thread as running a loop. Restores the previous state when dropped.
 pub(crate) struct Entered(Option<u32>);
 
 pub(crate) fn enter(id: u32) -> Entered {
@@ -69,7 +69,7 @@ impl Drop for Entered {
     }
 }
 
-/// That no other thread than this one can run a loop, until dropped; it cannot leave the thread.
+/// A guard for a loop that only this thread can run. It is not `Send`.
 pub(crate) struct Owned {
     id: u32,
     stays: PhantomData<*const ()>,
@@ -80,14 +80,14 @@ pub(crate) fn own(id: u32) -> Owned {
     Owned { id, stays: PhantomData }
 }
 
-/// Whether nobody but this thread can run the loop.
+/// Returns whether this thread is the only one that can run the loop.
 pub(crate) fn is_own(id: u32) -> bool {
     current() == Some(id) || OWNED.try_with(|owned| owned.borrow().contains(&id)).unwrap_or(false)
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // A thread that is ending may have dropped the list before.
+        // The list may already be dropped if the thread is exiting.
         let _ = OWNED.try_with(|owned| owned.borrow_mut().retain(|id| *id != self.id));
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_simulation_numbers_its_loops_anew_and_apart_from_the_process() {
+    fn a_simulation_restarts_its_loop_numbers_apart_from_the_process() {
         let numbers = || {
             let ids = Arc::new(LoopIds::of_simulation());
             let builder = EventLoopGroup::builder().clock(ManualClock::new()).loop_ids(&ids);

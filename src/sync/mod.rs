@@ -1,6 +1,8 @@
-//! Everything that crosses threads: the queue and those that wait for space in it, the wake-up,
-//! completions, counting semaphores (`permits`), input that the program holds, loop ids, and the
-//! activity of a loop. `primitives` is what they are made of, `loom_tests` their models.
+//! Thread-safe building blocks.
+//!
+//! They are the mailbox of a loop and its wakeup, completions, semaphores (`permits`), gauges for
+//! held input and pending output, loop ids, random numbers, and the activity of a loop.
+//! `primitives` provides their atomics and locks. `loom_tests` contains their models.
 
 mod activity;
 mod completion;
@@ -18,10 +20,8 @@ mod write_gauge;
 
 pub use activity::Phase;
 pub(crate) use activity::{Activity, ActivitySnapshot, Occupation, TypeName};
-pub use completion::Completion;
-pub(crate) use completion::{
-    Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
-};
+pub use completion::{Completer, Completion};
+pub(crate) use completion::{Unwanted, cancellable, cancellable_of_all, completion, completion_of_all};
 pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use permits::Permits;

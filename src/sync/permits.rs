@@ -1,8 +1,8 @@
-//! A bounded number of places that threads take and give back.
+//! A counting semaphore that never blocks.
 //!
-//! Always holds: never more are taken than there are, however many threads take at once; as long as one is free, of those
-//! who try at once at least one gets it. Only the number matters: nothing is handed over with a place, so no order is
-//! promised with it.
+//! Invariants: the number of permits taken never exceeds the limit. If a permit is free, at least
+//! one of several concurrent calls of `take` succeeds. Permits carry no data, so they give no
+//! ordering guarantee.
 
 use super::primitives::{AtomicUsize, Ordering};
 
@@ -17,24 +17,24 @@ impl Permits {
         Permits { limit, taken: AtomicUsize::new(0) }
     }
 
-    /// Takes a place; false if there is none.
+    /// Takes a permit. Returns `false` if none is free.
     pub(crate) fn take(&self) -> bool {
         let one_more = |taken: usize| (taken < self.limit).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Gives one back that was taken.
+    /// Gives back a permit that was taken.
     pub(crate) fn give_back(&self) {
         let before = self.taken.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "it was taken");
+        debug_assert!(before > 0, "a permit is given back only after it was taken");
     }
 
-    /// How many are taken now.
+    /// Returns the number of permits taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// Returns the total number of permits.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }

@@ -1,8 +1,8 @@
-//! The atomics and locks that the rest of this room is made of: the standard library's; in the models of
-//! `loom_tests`, and nowhere else, loom's.
+//! The atomics and locks used by this module: those of the standard library, or those of loom in
+//! the models of `loom_tests`.
 //!
-//! Always holds: a build without `--cfg netwheel_loom`, and every build but that of the unit tests, has no trace
-//! of loom. Every file of this room takes these names from here, so that a model runs the very code that ships.
+//! Invariants: loom is used only in unit tests built with `--cfg netwheel_loom`. Every file of this
+//! module imports these names from here, so that the models run the code that ships.
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
@@ -29,7 +29,7 @@ mod modelled {
         time::Duration,
     };
 
-    /// loom's `thread_local!` does not know `const`.
+    /// loom's `thread_local!` does not support `const`.
     macro_rules! per_thread {
         ($(static $name:ident: $type:ty = const $initial:block;)+) => {
             $(loom::thread_local! { static $name: $type = $initial; })+
@@ -38,7 +38,8 @@ mod modelled {
 
     pub(in crate::sync) use per_thread;
 
-    /// loom's never times out. Here no time at all is up at once, which the scheduler may make of any length.
+    /// A condition variable with timeouts, which loom's does not support. A zero timeout expires at
+    /// once, and the scheduler can place that at any point. Other timeouts never expire.
     #[derive(Default)]
     pub(in crate::sync) struct Condvar(loom::sync::Condvar);
 

@@ -1,8 +1,8 @@
 //! Random numbers of one event loop.
 //!
-//! Invariants: numbers depend only on the seed and on the order of the calls, so a program that
-//! runs its loops in a fixed order draws the same numbers each time. Callable from any thread
-//! without a lock, because a task may be scheduled from any thread. Not for secrets.
+//! Invariant: numbers depend only on the seed and on the order of the calls. A program that runs
+//! its loops in a fixed order draws the same numbers each time. Thread-safe without a lock, because
+//! any thread may schedule a task. Not suitable for secrets.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},

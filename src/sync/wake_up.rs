@@ -1,25 +1,27 @@
 //! Waking a loop at most once per sleep.
 //!
-//! The loop publishes until when it means to sleep, then looks at its queue once more, then sleeps; a submitter
-//! puts its task into the queue, then looks at what is published. Whichever order the two run in, one of them
-//! sees the other (Dekker; both sides have a sequentially consistent fence between their store and their load),
-//! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
-//! If the write fails, that submitter restores the state, so that the next submitter writes again.
+//! The loop publishes the deadline of its sleep, then checks its queue once more, then sleeps. A
+//! submitter puts its task into the queue, then reads the published deadline. In every order of
+//! these steps, one side sees the other (Dekker's algorithm; both sides have a sequentially
+//! consistent fence between their store and their load). So a task never waits for a sleep to end.
+//! Of several submitters, only the one that changes "asleep" to "awake" writes to the waker. If the
+//! write fails, that submitter restores the state, and the next submitter writes again.
 //!
-//! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
+//! Any thread submits. Only the loop's thread calls [`WakeUp::about_to_sleep`] and
+//! [`WakeUp::awake`].
 
 use super::primitives::{AtomicU64, Ordering, fence};
 
-/// The loop is running: it will look at its queue by itself.
+/// The loop is running and will check its queue without a wakeup.
 const AWAKE: u64 = 0;
 
-/// A sleep that the caller must end by writing to the waker.
+/// A sleep that the caller must end by a write to the waker.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "the loop sleeps until the waker is written to"]
 pub(crate) struct Asleep(u64);
 
 pub(crate) struct WakeUp {
-    /// [`AWAKE`], or the loop's time plus one at which it means to wake by itself.
+    /// [`AWAKE`], or the deadline of the sleep plus one, in the loop's time.
     asleep_until: AtomicU64,
 }
 
@@ -28,28 +30,29 @@ impl WakeUp {
         WakeUp { asleep_until: AtomicU64::new(AWAKE) }
     }
 
-    /// Publishes that the loop sleeps until `deadline`; afterwards it must look at its queue once more.
+    /// Publishes that the loop sleeps until `deadline`. The loop must check its queue once more
+    /// afterwards.
     pub(crate) fn about_to_sleep(&self, deadline: Option<u64>) {
         let until = deadline.unwrap_or(u64::MAX).saturating_add(1).max(1);
         self.asleep_until.store(until, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes that the loop runs again, unless it never said otherwise: to write what is there already would slow
-    /// down those who read it.
+    /// Publishes that the loop is running. Does not write if that is the state already, because a
+    /// write would slow down concurrent readers.
     pub(crate) fn awake(&self) {
         if self.asleep_until.load(Ordering::Relaxed) != AWAKE {
             self.asleep_until.store(AWAKE, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether the published sleep stands: no submitter has ended it.
+    /// Returns whether the published sleep is still in effect, that is, no submitter has ended it.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep_until.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Called after a submission that is due at `when` (0: now). Returns the loop's sleep if the
-    /// caller must end it.
+    /// Returns the loop's sleep if the caller must end it. Called after submitting work that is due
+    /// at `when` (0 means now).
     #[inline]
     pub(crate) fn must_wake(&self, when: u64) -> Option<Asleep> {
         fence(Ordering::SeqCst);
@@ -78,10 +81,10 @@ mod tests {
     #[test]
     fn e_23_one_wake_per_sleep() {
         let wake = WakeUp::new();
-        assert!(wake.must_wake(0).is_none(), "a running loop needs no wake");
+        assert!(wake.must_wake(0).is_none(), "a running loop is not woken");
         wake.about_to_sleep(None);
         assert!(wake.must_wake(0).is_some());
-        assert!(wake.must_wake(0).is_none(), "the first has woken it");
+        assert!(wake.must_wake(0).is_none(), "the first call has woken it");
         wake.awake();
         assert!(wake.must_wake(0).is_none());
     }
@@ -94,11 +97,11 @@ mod tests {
         wake.restore(asleep);
         assert!(wake.must_wake(100).is_none(), "it is the same sleep");
         assert!(wake.must_wake(99).is_some());
-        // The loop has woken by itself, and sleeps again, until later.
+        // The loop wakes by itself and starts a longer sleep.
         wake.awake();
         wake.about_to_sleep(Some(300));
         wake.restore(asleep);
-        assert!(wake.must_wake(200).is_some(), "the later sleep is not forgotten");
+        assert!(wake.must_wake(200).is_some(), "the newer sleep is still published");
     }
 
     #[test]

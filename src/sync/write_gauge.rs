@@ -1,14 +1,15 @@
 //! The pending weight of one channel's output, and whether its producers may continue.
 //!
-//! Producers on any thread add the weight of a message after they have queued it. The channel's loop
-//! adds and subtracts while it encodes and sends. Weight and state share one word, so each change of
-//! the weight updates the state in the same atomic step. No wakeup is lost: an unwritable channel
-//! has a queued message or pending bytes, and handling these makes the loop look at the gauge again.
+//! Producers on any thread add the weight of a message after they have queued it. The channel's
+//! loop adds and subtracts weight while it encodes and sends. Weight and state share one word, so
+//! each change of the weight updates the state in the same atomic step. Wakeups are not lost: an
+//! unwritable channel has a queued message or pending bytes, and processing these makes the loop
+//! check the gauge again.
 //!
-//! Invariants: only [`WriteGauge::add`] and [`WriteGauge::settle`] make the channel unwritable. Only
-//! `settle`, on the loop, makes it writable again. So the loop sees every pause that a producer has
-//! seen, and can notify the waiters. The weight is negative for a moment if the loop takes a message
-//! before its producer has added it.
+//! Invariants: only [`WriteGauge::add`] and [`WriteGauge::settle`] make the channel unwritable.
+//! Only `settle`, on the loop, makes it writable again. So the loop sees every pause that a
+//! producer has seen, and can notify the waiters. The weight is negative for a moment if the loop
+//! takes a message before its producer has added the weight.
 
 use super::primitives::{AtomicUsize, Ordering};
 use crate::buffer::WaterMark;
@@ -16,14 +17,14 @@ use crate::buffer::WaterMark;
 /// The word's lowest bit: the channel is not writable.
 const PAUSED: usize = 1;
 
-/// The next one: a producer has seen that.
+/// The second bit: a producer has seen the pause.
 const SEEN: usize = 2;
 
 /// Weight and writability of one channel's output.
 #[derive(Debug, Default)]
 pub(crate) struct WriteGauge(AtomicUsize);
 
-/// A weight to compare a gauge with, as the gauge has it.
+/// A weight to compare with a gauge, in the gauge's representation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CalmWeight(isize);
 
@@ -45,7 +46,7 @@ const fn is_paused(word: usize) -> bool {
     word & PAUSED != 0
 }
 
-/// Whether the weight is above the mark. A negative weight is not.
+/// Returns whether the weight is above the mark. A negative weight is not.
 fn is_above(weight: isize, mark: usize) -> bool {
     usize::try_from(weight).is_ok_and(|weight| weight > mark)
 }
@@ -55,12 +56,12 @@ fn is_below(weight: isize, mark: usize) -> bool {
 }
 
 impl WriteGauge {
-    /// Sets the state before producers know the gauge.
+    /// Sets the initial state, before producers use the gauge.
     pub(crate) fn begin(&self, weight: usize, writable: bool) {
         self.0.store(word_of(weight as isize, if writable { 0 } else { PAUSED | SEEN }), Ordering::Release);
     }
 
-    /// Returns whether producers may continue. The loop will see the end of a pause that was seen here.
+    /// Returns whether producers may continue. The loop will see the end of a pause reported here.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -86,12 +87,12 @@ impl WriteGauge {
         !is_paused(word) && (word as isize) < weight.0
     }
 
-    /// Returns the weight, as far as it was added.
+    /// Returns the weight added so far. Weight of queued messages may be missing.
     pub(crate) fn weight(&self) -> usize {
         usize::try_from(weight_of(self.0.load(Ordering::Relaxed))).unwrap_or(0)
     }
 
-    /// Adds a message that was queued. Above `high` the channel is no longer writable.
+    /// Adds the weight of a queued message. The channel becomes unwritable above `high`.
     pub(crate) fn add(&self, weight: usize, high: usize) {
         self.change(|word| {
             let sum = weight_of(word).wrapping_add(weight as isize);
@@ -99,7 +100,8 @@ impl WriteGauge {
         });
     }
 
-    /// Returns whether the channel would be writable if the weight changed by `delta`. On the loop only.
+    /// Returns whether the channel would be writable if the weight changed by `delta`. Called only
+    /// on the loop.
     #[inline]
     pub(crate) fn would_be_writable(&self, delta: isize, mark: WaterMark) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -107,11 +109,12 @@ impl WriteGauge {
         if is_paused(word) { is_below(weight, mark.low()) } else { !is_above(weight, mark.high()) }
     }
 
-    /// Changes the weight by `delta` and returns whether the channel is writable. On the loop only.
+    /// Changes the weight by `delta` and returns whether the channel is writable. Called only on
+    /// the loop.
     ///
-    /// `was` is the result of the loop's last call. If producers have made the channel unwritable since
-    /// then and have seen it, the first result is `false` regardless of the weight, so that the handler
-    /// is notified of each change in turn. A pause that ends unseen leaves no trace.
+    /// `was` is the result of the loop's last call. If a producer has seen a pause that began since
+    /// then, the first result is `false` regardless of the weight. So the handler is notified of
+    /// each change in turn. A pause that ends unseen leaves no trace.
     #[inline]
     pub(crate) fn settle(&self, delta: isize, mark: WaterMark, was: bool) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -122,7 +125,7 @@ impl WriteGauge {
         !is_paused(word)
     }
 
-    /// Replaces the word by the result of `next`. Returns whether the channel is writable afterwards.
+    /// Replaces the word by the result of `next`. Returns whether the channel is then writable.
     fn change(&self, next: impl Fn(usize) -> usize) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -140,7 +143,7 @@ fn settled(word: usize, delta: isize, mark: WaterMark, was: bool) -> usize {
     let state = match word & (PAUSED | SEEN) {
         0 if is_above(weight, mark.high()) => PAUSED | SEEN,
         state if state & SEEN != 0 && was => state,
-        // The handler knows, or nobody does.
+        // The handler knows of the pause, or no producer has seen it.
         state if state != 0 && !is_below(weight, mark.low()) => state | SEEN,
         _ => 0,
     };
@@ -163,13 +166,13 @@ mod tests {
         assert!(gauge.is_writable(), "at the mark");
         gauge.add(1, mark().high());
         assert!(!gauge.is_writable());
-        assert!(!gauge.settle(-21, mark(), true), "the loop hears of the pause first");
+        assert!(!gauge.settle(-21, mark(), true), "the loop sees the pause first");
         assert!(gauge.settle(0, mark(), false));
         assert_eq!(gauge.weight(), 0);
     }
 
     #[test]
-    fn a_pause_that_nobody_has_seen_leaves_no_trace() {
+    fn an_unseen_pause_leaves_no_trace() {
         let gauge = WriteGauge::default();
         gauge.add(50, mark().high());
         assert!(!gauge.has_room());
@@ -197,11 +200,11 @@ mod tests {
         assert!(gauge.settle(-500, mark(), true));
         assert_eq!(gauge.weight(), 0);
         gauge.add(500, mark().high());
-        assert!(gauge.is_writable(), "nothing waits");
+        assert!(gauge.is_writable(), "the weight is zero again");
     }
 
     #[test]
-    fn whatever_the_threads_do_every_pause_ends() {
+    fn every_pause_ends_in_every_interleaving() {
         for _ in 0..if cfg!(miri) { 3 } else { 200 } {
             let gauge = Arc::new(WriteGauge::default());
             let (sender, receiver) = std::sync::mpsc::channel::<usize>();
@@ -222,7 +225,7 @@ mod tests {
                 was = gauge.settle(-(weight as isize), mark(), was);
             }
             producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
-            // As in the loop: it looks again until nothing changes.
+            // Like the loop, check again until nothing changes.
             while gauge.settle(0, mark(), was) != was {
                 was = !was;
             }

@@ -1,23 +1,25 @@
 //! A channel without a socket, for tests of pipelines.
 //!
-//! Always holds: it is an [`EmbeddedLoop`] with one channel, which is never removed; nothing happens but within a call of
-//! its methods, on the calling thread; its time stands still until [`EmbeddedChannel::advance`].
+//! Invariants: it is an [`EmbeddedLoop`] with one channel, which is never removed. Everything
+//! happens within a call of its methods, on the calling thread. Its time stands still until
+//! [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::Pipeline};
+use crate::{Channel, ChannelOptions, Error, Result, Spawn, id::ChannelId, pipeline::Pipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
-/// A pipeline whose two ends are in the test's hands, on a manual clock.
+/// A channel without a socket, for testing a pipeline on a manual clock.
 ///
-/// Bytes go in with [`write_inbound`](EmbeddedChannel::write_inbound), bytes come out with
-/// [`read_outbound`](EmbeddedChannel::read_outbound), time passes with [`advance`](EmbeddedChannel::advance). Its
-/// [`channel`](EmbeddedChannel::channel) handle works from any thread; what it sends is handled by
-/// [`run_pending`](EmbeddedChannel::run_pending), which the other methods call too.
+/// Pass input with [`write_inbound`](EmbeddedChannel::write_inbound), take output with
+/// [`read_outbound`](EmbeddedChannel::read_outbound), and advance the time with
+/// [`advance`](EmbeddedChannel::advance). The [`channel`](EmbeddedChannel::channel) handle works on
+/// any thread. Its requests are handled by [`run_pending`](EmbeddedChannel::run_pending), which the
+/// other methods call too.
 ///
-/// A call runs passes, like the turns of a loop, until nothing is left to do at this time. `reads_per_turn` and
-/// `writes_per_turn` interrupt the channel's I/O, and the next pass continues it. A task that schedules itself again
-/// with no delay for ever never lets a call return.
+/// A call runs passes, like the turns of a loop, until nothing is left to do at the current time.
+/// `reads_per_turn` and `writes_per_turn` interrupt the channel's I/O, and the next pass continues
+/// it. If a task keeps rescheduling itself without a delay, the call never returns.
 ///
 /// ```
 /// use netwheel::{codec::LengthField, prelude::*, testing::EmbeddedChannel};
@@ -45,16 +47,18 @@ pub struct EmbeddedChannel<M> {
 }
 
 impl<M: 'static> EmbeddedChannel<M> {
-    /// A connected channel with this pipeline: its handler's `active` has been called.
+    /// Creates a connected channel with this pipeline. The handler's `active` has been called when
+    /// this returns.
     pub fn new(pipeline: Pipeline<M>) -> Self {
         Self::of(EmbeddedLoop::new(), pipeline)
     }
 
-    /// As [`new`](EmbeddedChannel::new), with settings, a clock that others may share, and the tick of the wheel
-    /// that idle timeouts are kept on (1 ms otherwise).
+    /// Like [`new`](EmbeddedChannel::new), with channel options, a clock that other objects may
+    /// share, and the tick of the wheel for idle timeouts. The tick of
+    /// [`new`](EmbeddedChannel::new) is 1 ms.
     ///
     /// # Errors
-    /// If a setting is out of its range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn with(
         pipeline: Pipeline<M>,
         options: &ChannelOptions,
@@ -69,31 +73,31 @@ impl<M: 'static> EmbeddedChannel<M> {
         EmbeddedChannel { event_loop, id, message: PhantomData }
     }
 
-    /// A handle to the channel, of the message type of the pipeline that it was made with.
+    /// Returns a handle to the channel, with the message type of its pipeline.
     pub fn channel(&mut self) -> Channel<M> {
         Channel::new(self.event_loop.share(self.id).expect("the channel is never removed"))
     }
 
-    /// The clock that this channel runs on.
+    /// Returns the clock of this channel.
     pub fn clock(&self) -> &ManualClock {
         self.event_loop.clock()
     }
 
-    /// Bytes from the peer, as one read; then whatever follows from them. No bytes are what a socket makes of a
-    /// wake-up for nothing: a read that brings nothing.
+    /// Delivers bytes from the peer as one read, then runs everything that follows. An empty slice
+    /// simulates a spurious wakeup: a read that returns no bytes.
     ///
     /// # Errors
-    /// If the channel is closed.
+    /// [`Error::Closed`] if the channel is closed, or if its inbound stream has ended.
     pub fn write_inbound(&mut self, bytes: &[u8]) -> Result {
         self.event_loop.write_inbound(self.id, bytes)
     }
 
-    /// The peer ends its stream.
+    /// Ends the inbound stream, as if the peer had shut down its write half.
     pub fn end_inbound(&mut self) {
         self.event_loop.end_inbound(self.id);
     }
 
-    /// The connection breaks with this error.
+    /// Fails the connection with this error.
     pub fn fail_inbound(&mut self, error: std::io::Error) {
         let error = Error::io("reading", error);
         self.event_loop.act(self.id, |driver, io| {
@@ -101,76 +105,85 @@ impl<M: 'static> EmbeddedChannel<M> {
         });
     }
 
-    /// All bytes that the pipeline has sent since the last call.
+    /// Takes all bytes that the pipeline has sent since the last call.
     pub fn read_outbound(&mut self) -> Bytes {
         self.slot_mut().sent(MemoryTransport::split_sent)
     }
 
-    /// Limits what the peer takes from now on to `bytes`, like a socket whose buffer is nearly full; `None` lifts
-    /// the limit.
+    /// Limits the number of bytes that the peer accepts from now on, like a socket whose send
+    /// buffer is nearly full. `None` removes the limit.
     pub fn set_outbound_room(&mut self, bytes: Option<usize>) {
         self.event_loop.change(self.id, |transport| transport.set_room(bytes));
     }
 
-    /// Moves the channel's time and runs what comes due, in order of time.
+    /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. The
-    /// time ends after 584 years; see [`EmbeddedLoop::advance`].
+    /// A test can implement [`Spawn`](crate::Spawn) to keep the futures and poll them itself.
+    pub fn set_executor(&mut self, executor: impl Spawn) {
+        self.event_loop.set_executor(executor);
+    }
+
+    /// Advances the channel's time and runs everything that becomes due, in order of time.
+    ///
+    /// The clock stops at every deadline on the way, so a callback sees the time at which it is
+    /// due. The time saturates after 584 years. See [`EmbeddedLoop::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.event_loop.advance(by);
     }
 
-    /// Moves the channel's time at once, like a loop that was held up; what is overdue then runs.
-    /// Saturates after 584 years; later deadlines never come.
+    /// Advances the channel's time in one step, like a loop that was held up. Overdue timers run
+    /// afterwards. Saturates after 584 years. Later deadlines never come.
     pub fn stall(&mut self, by: Duration) {
         self.event_loop.stall(by);
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
-    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    /// Handles everything that is pending: mail from handles, due tasks and timers, flushes, and
+    /// work passed to [`offload`](crate::Context::offload). Only this method runs offloaded work.
+    /// Returns the number of messages, timers and pieces of work that it has handled.
     ///
-    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
-    /// handler has the answers.
+    /// There are no worker threads here. The work runs on the calling thread, in the order of
+    /// submission, and the handler then receives the results.
     pub fn run_pending(&mut self) -> usize {
         self.event_loop.run_pending()
     }
 
-    /// Whether mail or work waits, or something is due now.
+    /// Returns whether mail, work or a due timer is pending.
     pub fn has_pending(&self) -> bool {
         self.event_loop.has_pending()
     }
 
-    /// Scheduled tasks and idle entries that wait for their time.
+    /// Returns the number of scheduled tasks and idle entries that are not due yet.
     pub fn timers(&self) -> usize {
         self.event_loop.timers()
     }
 
-    /// How long until the next of them is due.
+    /// Returns the time until the next scheduled task or idle entry is due.
     pub fn next_timer(&self) -> Option<Duration> {
         self.event_loop.next_timer()
     }
 
-    /// Bytes that are encoded and not yet taken.
+    /// Returns the number of encoded bytes that have not been sent yet.
     pub fn pending_bytes(&self) -> usize {
         self.slot().driver.core.state.pending_bytes()
     }
 
-    /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
+    /// Returns whether the write half was shut down
+    /// ([`shutdown_write`](crate::Context::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
         self.slot().driver.core.state.status.output_has_ended()
     }
 
-    /// Whether the channel takes writes.
+    /// Returns whether the channel accepts writes.
     pub fn is_open(&self) -> bool {
         self.event_loop.is_open(self.id)
     }
 
-    /// Whether the channel is closed and its handler's `inactive` was called.
+    /// Returns whether the channel is closed and its handler's `inactive` was called.
     pub fn is_closed(&self) -> bool {
         self.event_loop.is_closed(self.id)
     }
 
-    /// Closes the channel, as a handle would, and drops every timer.
+    /// Closes the channel like [`Channel::close`], and drops all timers.
     pub fn close(&mut self) {
         self.event_loop.close(self.id);
     }

@@ -1,8 +1,10 @@
 //! Many channels without sockets, on one loop's services and one manual clock.
 //!
-//! Always holds: its channels have the driver that sockets have; nothing happens but within a call of its methods, on the
-//! calling thread; its time stands still until [`EmbeddedLoop::advance`]; a call ends when nothing is left to do at this
-//! time, so what it costs follows what is ready and due, not how many channels there are. It knows channels by id.
+//! Invariants: its channels have the same driver as channels with sockets. Everything happens
+//! within a call of its methods, on the calling thread. Its time stands still until
+//! [`EmbeddedLoop::advance`]. A call ends when nothing is left to do at the current time. So its
+//! cost depends on the ready channels and due timers, not on the number of channels. Channels are
+//! identified by their ids.
 
 use super::{
     ManualClock, MemoryTransport,
@@ -10,13 +12,14 @@ use super::{
     slot::EmbeddedSlot,
 };
 use crate::{
-    ChannelOptions, Error, Result,
+    ChannelOptions, Error, Result, Spawn,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
         TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
+    executor::Executor,
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
     pipeline::Pipeline,
@@ -28,21 +31,23 @@ use bytes::Bytes;
 use slab::Slab;
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Mail that may wait for the channels of one embedded loop.
+/// The maximum number of waiting messages for the channels of one embedded loop.
 const MAX_MAIL: usize = 1 << 20;
 
-/// A loop full of channels whose ends are in the test's hands, on one manual clock: rooms, gateways, and whatever else
-/// needs more channels than an [`EmbeddedChannel`](super::EmbeddedChannel), which is such a loop with one.
+/// A loop of channels without sockets, for testing pipelines that need several channels. Use it for
+/// rooms, gateways and the like. An [`EmbeddedChannel`](super::EmbeddedChannel) is such a loop with
+/// one channel.
 ///
-/// Bytes go in with [`write_inbound`](EmbeddedLoop::write_inbound), bytes come out with
-/// [`read_outbound`](EmbeddedLoop::read_outbound), time passes for all of them with [`advance`](EmbeddedLoop::advance).
-/// Handles of its channels work from any thread; what they send is handled by
-/// [`run_pending`](EmbeddedLoop::run_pending), which the other methods call too.
+/// Pass input with [`write_inbound`](EmbeddedLoop::write_inbound), take output with
+/// [`read_outbound`](EmbeddedLoop::read_outbound), and advance the time of all channels with
+/// [`advance`](EmbeddedLoop::advance). Handles to the channels work on any thread. Their requests
+/// are handled by [`run_pending`](EmbeddedLoop::run_pending), which the other methods call too.
 ///
-/// A call runs passes, like the turns of a loop, until nothing is left to do at this time. `reads_per_turn` and
-/// `writes_per_turn` interrupt a channel's I/O, and the next pass continues it. A task that schedules itself again
-/// with no delay for ever never lets a call return. As on any loop, what is due at one time runs heap first, then
-/// wheel.
+/// A call runs passes, like the turns of a loop, until nothing is left to do at the current time.
+/// `reads_per_turn` and `writes_per_turn` interrupt a channel's I/O, and the next pass continues
+/// it. If a task keeps rescheduling itself without a delay, the call never returns. As on any loop,
+/// entries that are due at the same time run in this order: scheduled tasks (the heap), then
+/// timeouts (the wheel).
 ///
 /// ```
 /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedLoop};
@@ -74,7 +79,8 @@ const MAX_MAIL: usize = 1 << 20;
 /// ```
 pub struct EmbeddedLoop {
     slots: Slab<EmbeddedSlot>,
-    /// Channels opened so far: no two have the same generation, so an id is never reused.
+    /// The number of channels opened so far. It is the generation of the next one, so an id is
+    /// never reused.
     opened: u32,
     config: Arc<ChannelConfig>,
     io: LoopIo,
@@ -90,17 +96,18 @@ impl Default for EmbeddedLoop {
 }
 
 impl EmbeddedLoop {
-    /// A loop without channels, with default settings.
+    /// Creates a loop without channels, with default settings.
     pub fn new() -> Self {
         Self::with(&ChannelOptions::new(), ManualClock::new(), Duration::from_millis(1))
             .expect("the default settings are within their ranges")
     }
 
-    /// As [`new`](EmbeddedLoop::new), with the settings of its channels, a clock that others may share, and the tick of the
-    /// wheel that idle timeouts are kept on (1 ms otherwise).
+    /// Like [`new`](EmbeddedLoop::new), with the options of its channels, a clock that other
+    /// objects may share, and the tick of the wheel for idle timeouts. The tick of
+    /// [`new`](EmbeddedLoop::new) is 1 ms.
     ///
     /// # Errors
-    /// If a setting is out of its range.
+    /// [`Error::Setting`] if a setting is out of range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
         let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
@@ -121,7 +128,13 @@ impl EmbeddedLoop {
         Ok(EmbeddedLoop { slots: Slab::new(), opened: 0, config, io, clock, mail, inbox })
     }
 
-    /// A connected channel with this pipeline: its handler's `active` has been called when this returns.
+    /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
+    pub fn set_executor(&mut self, executor: impl Spawn) {
+        self.io.services.executor = Executor::new(executor);
+    }
+
+    /// Opens a connected channel with this pipeline. The handler's `active` has been called when
+    /// this returns.
     ///
     /// # Panics
     /// If there are 2^32 channels.
@@ -139,21 +152,22 @@ impl EmbeddedLoop {
         id
     }
 
-    /// The clock that the channels run on.
+    /// Returns the clock of the channels.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
 
-    /// Channels that were opened and not removed.
+    /// Returns the number of channels that were opened and not removed.
     pub fn channels(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes from the peer, as one read; then whatever follows from them. No bytes are what a socket makes of a wake-up for
-    /// nothing: a read that brings nothing.
+    /// Delivers bytes from the peer as one read, then runs everything that follows. An empty slice
+    /// simulates a spurious wakeup: a read that returns no bytes.
     ///
     /// # Errors
-    /// If the channel is closed, or its peer has ended its stream.
+    /// [`Error::Closed`] if the channel is closed or was removed, or if its inbound stream has
+    /// ended.
     pub fn write_inbound(&mut self, id: ChannelId, bytes: &[u8]) -> Result {
         if !self.slot(id).is_some_and(EmbeddedSlot::takes_input) {
             return Err(Error::Closed);
@@ -162,22 +176,25 @@ impl EmbeddedLoop {
         Ok(())
     }
 
-    /// The peer ends its stream.
+    /// Ends the inbound stream, as if the peer had shut down its write half.
     pub fn end_inbound(&mut self, id: ChannelId) {
         self.change(id, MemoryTransport::end);
     }
 
-    /// All bytes that the channel has sent since the last call; none, if it was removed. No memory is kept for the next.
+    /// Takes all bytes that the channel has sent since the last call. Returns no bytes if the
+    /// channel was removed. The output buffer is handed over and not reused.
     pub fn read_outbound(&mut self, id: ChannelId) -> Bytes {
         self.slot_mut(id).map_or_else(Bytes::new, |slot| slot.sent(MemoryTransport::take_sent))
     }
 
-    /// Closes the channel, as a handle would: what it has written is sent first.
+    /// Closes the channel like [`Channel::close`](crate::Channel::close): pending writes are sent
+    /// first.
     pub fn close(&mut self, id: ChannelId) {
         self.act(id, |driver, io| driver.call(io, |core, services| core.handle_mail(services, Mail::Close)));
     }
 
-    /// Drops the channel and its handler; one that is not closed yet is closed at once.
+    /// Removes the channel and drops its handler. A channel that is still open is closed
+    /// immediately.
     pub fn remove(&mut self, id: ChannelId) {
         self.act(id, |driver, io| {
             driver.call(io, |core, services| core.handle_mail(services, Mail::CloseNow))
@@ -187,21 +204,22 @@ impl EmbeddedLoop {
         }
     }
 
-    /// Whether the channel takes writes.
+    /// Returns whether the channel accepts writes.
     pub fn is_open(&self, id: ChannelId) -> bool {
         self.slot(id).is_some_and(|slot| slot.driver.core.state.status.is_open())
     }
 
-    /// Whether the channel is closed and its handler's `inactive` was called, or it was removed.
+    /// Returns whether the channel is closed and its handler's `inactive` was called, or it was
+    /// removed.
     pub fn is_closed(&self, id: ChannelId) -> bool {
         self.slot(id).is_none_or(EmbeddedSlot::is_closed)
     }
 
-    /// Moves the time of all channels and runs what comes due, in order of time.
+    /// Advances the time of all channels and runs everything that becomes due, in order of time.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. A
-    /// repeating timer, such as an idle timeout, stops once per period, so the call takes time in
-    /// proportion to `by`. Saturates after 584 years; later deadlines never come.
+    /// The clock stops at every deadline on the way, so a callback sees the time at which it is
+    /// due. A repeating timer, such as an idle timeout, stops once per period, so the call takes
+    /// time in proportion to `by`. Saturates after 584 years. Later deadlines never come.
     pub fn advance(&mut self, by: Duration) {
         let target = self.io.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
         loop {
@@ -222,18 +240,19 @@ impl EmbeddedLoop {
         self.io.services.now
     }
 
-    /// Moves the time at once, like a loop that was held up; what is overdue then runs. Saturates
-    /// after 584 years; later deadlines never come.
+    /// Advances the time in one step, like a loop that was held up. Overdue timers run afterwards.
+    /// Saturates after 584 years. Later deadlines never come.
     pub fn stall(&mut self, by: Duration) {
         self.clock.advance(by);
         self.within(|_| {});
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
-    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    /// Handles everything that is pending: mail from handles, due tasks and timers, flushes, and
+    /// work passed to [`offload`](crate::Context::offload). Only this method runs offloaded work.
+    /// Returns the number of messages, timers and pieces of work that it has handled.
     ///
-    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
-    /// handlers have the answers.
+    /// There are no worker threads here. The work runs on the calling thread, in the order of
+    /// submission, and the handlers then receive the results.
     pub fn run_pending(&mut self) -> usize {
         let mut handled = self.within(|_| {});
         loop {
@@ -245,7 +264,7 @@ impl EmbeddedLoop {
         }
     }
 
-    /// Whether mail or work waits, or something is due now.
+    /// Returns whether mail, work or a due timer is pending.
     pub fn has_pending(&self) -> bool {
         let now = self.io.services.time.now();
         self.io.services.workers.has_waiting()
@@ -253,18 +272,18 @@ impl EmbeddedLoop {
             || self.io.services.next_deadline().is_some_and(|at| at <= now)
     }
 
-    /// Scheduled tasks and idle entries that wait for their time.
+    /// Returns the number of scheduled tasks and idle entries that are not due yet.
     pub fn timers(&self) -> usize {
         self.io.services.queue.len() + self.io.services.wheel.len()
     }
 
-    /// How long until the next of them is due.
+    /// Returns the time until the next scheduled task or idle entry is due.
     pub fn next_timer(&self) -> Option<Duration> {
         let now = self.io.services.time.now();
         self.io.services.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)))
     }
 
-    // ---- the loop ------------------------------------------------------------------------------------
+    // ---- the loop -------------------------------------------------------------------------------
 
     pub(super) fn slot(&self, id: ChannelId) -> Option<&EmbeddedSlot> {
         let own = id.event_loop == self.mail.event_loop;
@@ -276,14 +295,14 @@ impl EmbeddedLoop {
         self.slots.get_mut(id.key.index as usize).filter(|slot| own && slot.key() == id.key)
     }
 
-    /// Returns what handles to the channel share.
+    /// Returns the state that handles to the channel share.
     pub(super) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
         let slot = self.slots.get_mut(id.key.index as usize).filter(|slot| slot.key() == id.key)?;
         Some(slot.driver.core.share(&self.io.services))
     }
 
-    /// Does something to one channel, if it is still there, as the loop's thread; then everything that
-    /// follows from it.
+    /// Calls `act` for one channel, if it still exists, on behalf of the loop's thread. Then runs
+    /// everything that follows.
     pub(super) fn act(
         &mut self,
         id: ChannelId,
@@ -296,8 +315,8 @@ impl EmbeddedLoop {
         });
     }
 
-    /// Changes something about a channel's transport; then everything that follows from the event that
-    /// a poll would report.
+    /// Changes the transport of a channel. Then handles the event that a poll would report, and
+    /// everything that follows.
     pub(super) fn change(&mut self, id: ChannelId, change: impl FnOnce(&mut MemoryTransport) -> Ready) {
         self.act(id, |driver, io| match driver.transport.as_mut().map(change) {
             Some(ready) if !ready.is_empty() => driver.handle_ready(io, ready),
@@ -305,7 +324,7 @@ impl EmbeddedLoop {
         });
     }
 
-    /// Does something to one channel, if it is still there.
+    /// Calls `act` for one channel, if it still exists.
     fn on(
         &mut self,
         key: Key,
@@ -318,13 +337,13 @@ impl EmbeddedLoop {
         true
     }
 
-    /// Calls into one channel, if it is still there.
+    /// Calls the core of one channel, if it still exists.
     fn call(&mut self, key: Key, call: impl FnOnce(&mut ChannelCore, &mut LoopServices)) -> bool {
         self.on(key, |driver, io| driver.call(io, call))
     }
 
-    /// Does one thing as the loop's thread, then everything that follows from it, in passes like the turns
-    /// of a loop.
+    /// Calls `act` on behalf of the loop's thread. Then runs everything that follows, in passes
+    /// like the turns of a loop.
     fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
         let services = &mut self.io.services;
@@ -347,7 +366,7 @@ impl EmbeddedLoop {
         }
     }
 
-    /// Reads the channels that the last pass has carried over.
+    /// Reads the channels that the last pass carried over.
     fn read_carried_over(&mut self) {
         for _ in 0..self.io.carried_over.len() {
             let Some(key) = self.io.carried_over.pop_front() else { break };
@@ -387,13 +406,13 @@ impl EmbeddedLoop {
             fired += 1;
             match due.value {
                 Due::Channel(token) => self.run_channel_timer(token),
-                // There are no sources but channels.
+                // All sources here are channels.
                 Due::Source(_) => {}
                 Due::Task(task) => drop(task.run(&self.io.services.time)),
             }
         }
         while self.io.services.wheel.next_expiry().is_some_and(|at| at <= now) {
-            // A call may only have moved entries towards their time.
+            // `expire` may only move entries towards their time, without returning one.
             let Some(token) = self.io.services.wheel.expire(now) else { continue };
             fired += 1;
             self.run_channel_timer(token);

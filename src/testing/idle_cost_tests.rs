@@ -1,4 +1,4 @@
-//! What a hundred thousand channels that watch for quiet cost in an hour, by counting.
+//! The cost per hour of a hundred thousand channels with idle timeouts, measured by counting.
 
 use crate::{
     buffer::OutboundBuffer,
@@ -30,7 +30,7 @@ impl Handler for Counts {
     }
 }
 
-/// Bytes as they come.
+/// A codec that passes bytes through.
 struct Plain;
 
 impl Codec for Plain {
@@ -55,7 +55,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     let events = Rc::new(Cell::new(0));
     let mut channels: Vec<ChannelCore> = (0..CHANNELS)
         .map(|index| {
-            // They came over a minute.
+            // The channels open over a minute.
             services.now = TIMEOUT * u64::from(index) / u64::from(CHANNELS);
             let id = ChannelId { event_loop: 0, key: Key { index, generation: 0 } };
             let pipeline = Pipeline::codec(Plain).idle(idle).handler(Counts(events.clone()));
@@ -64,12 +64,13 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
             core
         })
         .collect();
-    assert_eq!(services.wheel.len(), CHANNELS as usize, "one entry each");
+    assert_eq!(services.wheel.len(), CHANNELS as usize, "one entry per channel");
     let begun = services.now;
     let (mut visits, mut wakes, mut last) = (0u64, 0u64, 0);
-    // The first half is quiet. Each of the others gets a byte every second: a store, of which the wheel never hears.
+    // The first half of the channels is quiet. Each of the others gets a byte every second, which
+    // is only a store and does not touch the wheel.
     while let Some(next) = services.wheel.next_expiry().filter(|next| *next <= begun + HOUR) {
-        // What is still being moved is no reason to sleep.
+        // Moving entries within the wheel does not count as a wakeup.
         wakes += u64::from(next > last);
         (services.now, last) = (next, next);
         while let Some(token) = services.wheel.expire(next) {
@@ -82,12 +83,12 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         }
     }
     let each = u64::from(CHANNELS);
-    assert!(visits <= each * 62, "{visits} visits: about one a minute for each");
+    assert!(visits <= each * 62, "{visits} visits: about one per minute for each channel");
     assert!(
         (each / 2 * 59..=each / 2 * 60).contains(&events.get()),
         "{} events of the quiet half",
         events.get()
     );
-    assert!(wakes <= 36_001, "{wakes} wake-ups: one a tick at most");
-    assert_eq!(services.wheel.len(), CHANNELS as usize, "still one entry each");
+    assert!(wakes <= 36_001, "{wakes} wakeups: at most one per tick");
+    assert_eq!(services.wheel.len(), CHANNELS as usize, "still one entry per channel");
 }

@@ -1,8 +1,9 @@
-//! The stream of a channel without a socket: its two ends are in the test's hands.
+//! An in-memory transport for channels without a socket, controlled by the test.
 //!
-//! Invariant: it behaves as a non-blocking socket. A read that finds nothing and a write without room fail
-//! with `WouldBlock`; a read that does not fill the buffer has taken everything, unless a test asks for
-//! less. The methods for the test return the [`Ready`] event that a poll would report.
+//! Invariant: it behaves like a non-blocking socket. A read without input and a write without room
+//! fail with `WouldBlock`. A read that does not fill the buffer has taken everything, unless the
+//! test has limited it. The methods for the test return the [`Ready`] event that a poll would
+//! report.
 
 use crate::channel::driver::{Ready, Transport};
 use bytes::{Bytes, BytesMut};
@@ -13,27 +14,27 @@ use std::{
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTransport {
-    /// Bytes from the peer that were not read yet.
+    /// Bytes from the peer that have not been read yet.
     unread: BytesMut,
-    /// Whether the peer has ended its stream, behind `unread`.
+    /// Whether the peer has ended its stream after `unread`.
     ended: bool,
     /// Bytes to the peer that the test has not taken yet.
     sent: BytesMut,
-    /// Bytes that the peer takes from now on; `None` for all.
+    /// The number of bytes that the peer still accepts; `None` for no limit.
     room: Option<usize>,
-    /// Whether a write has failed for want of room, so that room causes an event.
+    /// Whether a write has failed because of a lack of room, so that new room causes an event.
     blocked: bool,
     write_ended: bool,
-    /// What tests have asked for. Boxed, because most channels do without.
+    /// Faults to inject. Boxed, because most channels do without.
     faults: Option<Box<Faults>>,
 }
 
-/// Deviations from the usual that a test asks for, each used once.
+/// Faults that a test injects, each used once.
 #[derive(Debug, Default)]
 struct Faults {
-    /// The number of bytes that a read returns at most, one entry for each of the next reads.
+    /// The maximum number of bytes of a read, one entry for each of the next reads.
     read_limits: VecDeque<usize>,
-    /// The same for writes.
+    /// The maximum number of bytes of a write, one entry for each of the next writes.
     write_limits: VecDeque<usize>,
     read: VecDeque<io::Error>,
     write: VecDeque<io::Error>,
@@ -46,7 +47,7 @@ impl MemoryTransport {
         Ready::READABLE
     }
 
-    /// Ends the peer's stream behind the unread bytes.
+    /// Ends the peer's stream after the unread bytes.
     pub(super) fn end(&mut self) -> Ready {
         self.ended = true;
         Ready::READABLE.with(Ready::READ_CLOSED)
@@ -56,7 +57,7 @@ impl MemoryTransport {
         self.ended
     }
 
-    /// Limits what the peer takes from now on.
+    /// Limits the number of bytes that the peer accepts from now on.
     pub(super) fn set_room(&mut self, bytes: Option<usize>) -> Ready {
         self.room = bytes;
         let takes_more = self.blocked && bytes != Some(0);
@@ -66,13 +67,13 @@ impl MemoryTransport {
         Ready::NONE.with_if(takes_more, Ready::WRITABLE)
     }
 
-    /// Takes everything that was sent since the last call. The memory is kept for what comes next.
+    /// Takes all bytes that were sent since the last call. Keeps the buffer for later output.
     pub(super) fn split_sent(&mut self) -> Bytes {
         self.sent.split().freeze()
     }
 
-    /// Like [`split_sent`](MemoryTransport::split_sent), but keeps no memory, because one channel of many is
-    /// idle most of the time.
+    /// Like [`split_sent`](MemoryTransport::split_sent), but releases the buffers, because one
+    /// channel of many is idle most of the time.
     pub(super) fn take_sent(&mut self) -> Bytes {
         if self.unread.is_empty() {
             self.unread = BytesMut::new();
@@ -80,7 +81,7 @@ impl MemoryTransport {
         std::mem::take(&mut self.sent).freeze()
     }
 
-    /// Returns how many bytes the peer takes with the next write.
+    /// Returns how many bytes the peer accepts with the next write.
     fn begin_write(&mut self) -> io::Result<usize> {
         let mut most = self.room.unwrap_or(usize::MAX);
         if let Some(faults) = &mut self.faults {
@@ -110,22 +111,22 @@ impl MemoryTransport {
         self.faults.get_or_insert_default()
     }
 
-    /// Has a later read return at most `bytes`, although more may wait.
+    /// Makes a later read return at most `bytes`, even if more are available.
     pub(crate) fn limit_read(&mut self, bytes: usize) {
         self.faults().read_limits.push_back(bytes);
     }
 
-    /// Has a later write take at most `bytes`, without blocking.
+    /// Makes a later write take at most `bytes`, without blocking.
     pub(crate) fn limit_write(&mut self, bytes: usize) {
         self.faults().write_limits.push_back(bytes);
     }
 
-    /// Has a later read fail.
+    /// Makes a later read fail.
     pub(crate) fn fail_read(&mut self, error: io::Error) {
         self.faults().read.push_back(error);
     }
 
-    /// Has a later write fail.
+    /// Makes a later write fail.
     pub(crate) fn fail_write(&mut self, error: io::Error) {
         self.faults().write.push_back(error);
     }

@@ -1,4 +1,4 @@
-//! A test kit: pipelines without sockets, and time that is moved by hand.
+//! Test utilities: pipelines without sockets, and a clock that tests advance.
 
 #[cfg(test)]
 mod driver_tests;

@@ -1,4 +1,4 @@
-//! Where handles of channels without sockets send their mail; the receiving end is drained by the loop that drives them.
+//! The mail sender for handles of channels without sockets. Their loop drains the receiving end.
 
 use crate::{
     Error,
@@ -14,7 +14,7 @@ pub(super) struct TestMailSender {
     pub(super) time: TimeSource,
 }
 
-/// What comes from handles, and from groups.
+/// Mail from handles and groups.
 pub(super) enum TestMail {
     Mail(Key, Mail),
     Broadcast(Box<Delivery>),

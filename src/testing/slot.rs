@@ -1,4 +1,4 @@
-//! One channel of an embedded loop: the driver of every channel, over memory.
+//! One channel of an embedded loop: the common channel driver over an in-memory transport.
 
 use super::MemoryTransport;
 use crate::{
@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 pub(crate) struct EmbeddedSlot {
     pub(crate) driver: ChannelDriver<MemoryTransport>,
-    /// The transport of a closed channel: the test may still take what was sent.
+    /// The transport of a closed channel, from which the test may still take sent bytes.
     closed: Option<MemoryTransport>,
 }
 
@@ -30,17 +30,17 @@ impl EmbeddedSlot {
         self.driver.core.state.status.is_closed()
     }
 
-    /// Returns whether bytes from the peer can still come.
+    /// Returns whether the transport can still receive bytes from the peer.
     pub(super) fn takes_input(&self) -> bool {
         self.driver.transport.as_ref().is_some_and(|transport| !transport.has_ended())
     }
 
-    /// Takes what was sent, with one of the methods for that.
+    /// Takes sent bytes with `take`.
     pub(super) fn sent(&mut self, take: impl FnOnce(&mut MemoryTransport) -> Bytes) -> Bytes {
         self.driver.transport.as_mut().or(self.closed.as_mut()).map_or_else(Bytes::new, take)
     }
 
-    /// Does what the driver has asked for.
+    /// Carries out the driver's request.
     pub(super) fn proceed(&mut self, io: &mut LoopIo, next: Next) {
         if next == Next::Close
             && let Some(transport) = self.driver.transport.take()

@@ -1,17 +1,19 @@
-//! What the entries of a wheel hold: deadlines and values, found again by keys that carry a generation.
+//! The entries of a wheel: deadlines and values, found by keys that carry a generation.
 //!
-//! What always holds: a key finds its entry or none, never another one. A value is dropped, or given back, as soon as its
-//! entry goes. Which place is taken next, and the links between entries, are those of `lists`; an index here is one of
-//! there, where the heads of level 0 come first.
+//! Invariants: a key finds its own entry or nothing. A value is dropped or returned as soon as its
+//! entry is removed. `lists` owns the links between entries and decides which free place is used
+//! next. An index here is an index there, and the heads of level 0 come first.
 
 use std::mem;
 
 use super::{level::WheelPlace, lists::NIL};
 
-/// Places that are added when none is free: few, so that memory is not touched long before it is used.
+/// The number of places added when none is free. It is small, so that memory is not touched long
+/// before it is used.
 const PLACES_AT_ONCE: usize = 64;
 
-/// Names one entry of a [`Wheel`](super::Wheel); a key whose entry has gone names nothing.
+/// A key that identifies an entry of a [`Wheel`](super::Wheel). After the entry is removed, the key
+/// matches nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct WheelKey {
     pub(super) index: u32,
@@ -19,30 +21,33 @@ pub struct WheelKey {
 }
 
 impl WheelKey {
-    /// Names nothing, ever: for one who would keep an `Option`, which takes half as much again.
+    /// A key that never matches an entry. An `Option<WheelKey>` would take half as much memory
+    /// again.
     pub(crate) const NONE: WheelKey = WheelKey { index: NIL, generation: 0 };
 }
 
-/// One armed timeout, or one free place. In this order: what re-arming reads and writes lies side by side, so that seldom
-/// two cache lines have part in it.
+/// An armed timeout or a free place. In this order of fields, all data used by re-arming is
+/// adjacent, so it rarely spans two cache lines.
 #[repr(C)]
 pub(super) struct WheelEntry<T> {
     deadline: Deadline,
     state: EntryState<T>,
 }
 
-/// Nanoseconds, aligned like what is beside them: else a value of four bytes would take eight.
+/// A deadline in nanoseconds, aligned like the fields next to it. With the alignment of `u64`, a
+/// value of four bytes would take eight.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct Deadline(u64);
 
-/// The tag, the place and the generation share eight bytes: an `Option`, or a place in one piece, would take eight more.
+/// The tag, the place and the generation share eight bytes. An `Option`, or a place in one field,
+/// would take eight more.
 enum EntryState<T> {
     Free { generation: u32 },
     Held { level: u8, slot: u16, generation: u32, value: T },
 }
 
-/// All entries. The slab grows to the largest number held at once and is not shrunk.
+/// All entries. The slab grows to the largest number held at once and never shrinks.
 pub(super) struct Entries<T> {
     slab: Vec<WheelEntry<T>>,
     /// The first index.
@@ -61,7 +66,7 @@ impl<T> WheelEntry<T> {
         self.deadline = Deadline(deadline);
     }
 
-    /// Notes where the entry lies now.
+    /// Records the slot that the entry is in.
     #[inline]
     pub(super) fn set_place(&mut self, place: WheelPlace) {
         if let EntryState::Held { level, slot, .. } = &mut self.state {
@@ -76,7 +81,7 @@ impl<T> WheelEntry<T> {
         }
     }
 
-    /// Returns where the entry lies, unless the place is free.
+    /// Returns the slot of the entry, or `None` if the place is free.
     #[inline]
     pub(super) fn place(&self) -> Option<WheelPlace> {
         match self.state {
@@ -101,17 +106,17 @@ impl<T> WheelEntry<T> {
 }
 
 impl<T> Entries<T> {
-    /// Makes an empty slab whose first index will be `base`.
+    /// Creates an empty slab whose first index will be `base`.
     pub(super) const fn new(base: u32) -> Self {
         Self { slab: Vec::new(), base, len: 0 }
     }
 
-    /// Returns how many are held.
+    /// Returns the number of entries held.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Holds a value in a place that is free.
+    /// Stores a value in a free place.
     #[inline]
     pub(super) fn insert(&mut self, index: u32, deadline: u64, place: WheelPlace, value: T) -> WheelKey {
         self.len += 1;
@@ -125,7 +130,7 @@ impl<T> Entries<T> {
         WheelKey { index, generation }
     }
 
-    /// Adds free places, a few at a time; returns how many, and how many there is memory for.
+    /// Adds a few free places. Returns their number, and the capacity of the slab.
     #[cold]
     pub(super) fn grow(&mut self) -> (usize, usize) {
         let len = self.slab.len();
@@ -138,7 +143,7 @@ impl<T> Entries<T> {
         (places, self.slab.capacity())
     }
 
-    /// Frees the place; returns the value.
+    /// Frees the place and returns the value.
     #[inline]
     pub(super) fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.at_mut(index).release();
@@ -146,7 +151,8 @@ impl<T> Entries<T> {
         value
     }
 
-    /// As [`remove`](Self::remove), of an entry whose deadline is not later than `time`; else `None`.
+    /// Like [`remove`](Self::remove), but returns `None` if the deadline of the entry is later than
+    /// `time`.
     #[inline]
     pub(super) fn remove_due(&mut self, index: u32, time: u64) -> Option<T> {
         let entry = self.at_mut(index);
@@ -158,13 +164,13 @@ impl<T> Entries<T> {
         value
     }
 
-    /// Returns the key's entry.
+    /// Returns the entry that matches the key.
     #[inline]
     pub(super) fn find(&self, key: WheelKey) -> Option<&WheelEntry<T>> {
         self.slab.get(key.index.wrapping_sub(self.base) as usize).filter(|entry| entry.is_of(key.generation))
     }
 
-    /// As [`find`](Self::find).
+    /// Like [`find`](Self::find).
     #[inline]
     pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<&mut WheelEntry<T>> {
         let entry = self.slab.get_mut(key.index.wrapping_sub(self.base) as usize);

@@ -1,22 +1,23 @@
-//! One level of the wheel: which of its slots are occupied, and on upper levels what is the earliest tick in each.
+//! One level of the wheel: which of its slots are occupied and, on upper levels, the earliest tick
+//! in each.
 //!
-//! What always holds: a word's summary bit is set exactly when the word is not zero. The lists themselves are in `lists`; the
-//! levels see to it that a slot's bit is set exactly when its list is not empty, but for the slot of what is due, whose bit
-//! stays until time goes on.
+//! Invariant: a word's summary bit is set exactly if the word is not zero. The lists themselves are
+//! in `lists`. `levels` keeps a slot's bit set exactly while its list is not empty. The slot of the
+//! current tick is an exception: its bit stays set until time advances.
 
-/// A slot of a level. The order is that in which slots are visited.
+/// A slot of a level. Places are ordered like visits to them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct WheelPlace {
     pub(super) level: u8,
     pub(super) slot: u32,
 }
 
-/// The slots of one level; it costs nothing on the heap until it is first used.
+/// The slots of one level. Allocates nothing until it is first used.
 #[derive(Default)]
 pub(super) struct Level {
     words: Vec<u64>,
     summary: Vec<u64>,
-    /// Empty on level 0, where a slot is a single tick and needs no minimum.
+    /// Empty on level 0, where a slot is a single tick and does not need a minimum.
     earliest: Vec<u64>,
 }
 
@@ -36,14 +37,15 @@ impl Level {
         !self.words.is_empty()
     }
 
-    /// Returns the first occupied slot, looking at one word per 4096 slots and one more.
+    /// Returns the first occupied slot. Reads one summary word per 4096 slots and one further word.
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
         Some(self.first_of(group * 64 + self.summary[group].trailing_zeros() as usize))
     }
 
-    /// Returns the first occupied slot after `slot`, before which none is: mostly it is in the same word.
+    /// Returns the first occupied slot after `slot`, usually from the same word. No slot before
+    /// `slot` may be occupied.
     pub(super) fn first_after(&self, slot: u32) -> Option<u32> {
         let word = (slot / 64) as usize;
         let bits = self.words[word] & !(1 << (slot % 64));
@@ -58,7 +60,8 @@ impl Level {
         Some(self.first_of(group * 64 + others(group).trailing_zeros() as usize))
     }
 
-    /// Empties `slot`, before which none is occupied, and returns the first one that is.
+    /// Marks `slot` as empty and returns the first occupied slot. No slot before `slot` may be
+    /// occupied.
     #[inline]
     pub(super) fn clear_first(&mut self, slot: u32) -> Option<u32> {
         let word = (slot / 64) as usize;
@@ -71,13 +74,13 @@ impl Level {
         self.first()
     }
 
-    /// Returns the first occupied slot of a word that has one.
+    /// Returns the first occupied slot of a word that is not zero.
     #[inline]
     fn first_of(&self, word: usize) -> u32 {
         (word * 64) as u32 + self.words[word].trailing_zeros()
     }
 
-    /// The slot is occupied.
+    /// Marks a slot as occupied.
     #[inline]
     pub(super) fn set(&mut self, slot: u32) {
         let word = (slot / 64) as usize;
@@ -88,7 +91,7 @@ impl Level {
         }
     }
 
-    /// The slot is empty.
+    /// Marks a slot as empty.
     #[inline]
     pub(super) fn clear(&mut self, slot: u32) {
         let word = (slot / 64) as usize;
@@ -98,12 +101,13 @@ impl Level {
         }
     }
 
-    /// Returns the earliest tick put into `slot` since it was last empty; upper levels only.
+    /// Returns the earliest tick put into `slot` since it was last empty. Upper levels only.
     pub(super) fn earliest(&self, slot: u32) -> u64 {
         self.earliest[slot as usize]
     }
 
-    /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty; upper levels only.
+    /// Lowers the earliest tick of `slot` to `tick`, or sets it if the slot is still empty. Upper
+    /// levels only.
     pub(super) fn remember(&mut self, slot: u32, tick: u64) {
         let empty = self.words[(slot / 64) as usize] & (1 << (slot % 64)) == 0;
         let earliest = &mut self.earliest[slot as usize];
@@ -139,9 +143,9 @@ mod tests {
         }
     }
 
-    /// In the same word, in another one of the same group, and in another group.
+    /// The next slot is in the same word, in another word of the same group, or in another group.
     #[test]
-    fn the_next_slot_is_found_wherever_it_is() {
+    fn the_next_occupied_slot_is_found_in_any_word() {
         let slots = if cfg!(miri) { 1 << 13 } else { 1 << 16 };
         let occupied = [0, 1, 63, 64, 700, 4095, 4096, 8000, slots as u32 - 1];
         let mut level = Level::bottom(slots);
@@ -149,13 +153,13 @@ mod tests {
         for (slot, next) in occupied.into_iter().zip(occupied.into_iter().skip(1).map(Some).chain([None])) {
             assert_eq!((level.first(), level.first_after(slot)), (Some(slot), next));
             assert_eq!((level.clear_first(slot), level.first()), (next, next));
-            // Time leaves slots, too, that were emptied before.
+            // Time also leaves slots that were emptied before.
             assert_eq!((level.first_after(slot), level.clear_first(slot)), (next, next));
         }
     }
 
     #[test]
-    fn earliest_starts_afresh_in_an_empty_slot() {
+    fn an_empty_slot_forgets_its_earliest_tick() {
         let mut level = Level::upper(2);
         for (tick, earliest) in [(9, 9), (5, 5), (7, 5)] {
             level.remember(1, tick);

@@ -1,8 +1,9 @@
-//! All levels of a wheel: in which slot a tick belongs, and which slot comes next.
+//! All levels of a wheel: the slot of each tick, and the next slot to visit.
 //!
-//! What always holds: all occupied slots lie ahead of the current tick, or span it: on level 0 that is the slot of what is
-//! due; above, it is the slot that has been *entered*, whose entries are being moved down. There is one of these at most,
-//! and while it is not empty time stays where it is, and what would belong below is put at its end.
+//! Invariant: all occupied slots lie ahead of the current tick or span it. On level 0, the slot
+//! that spans it is the current slot, whose entries are due. On an upper level, it is the *entered*
+//! slot, whose entries are being moved down. At most one slot is entered. Until that slot is empty,
+//! time does not advance, and new entries for lower levels within its span are appended to it.
 
 use super::{
     level::{Level, WheelPlace},
@@ -10,20 +11,21 @@ use super::{
 };
 
 pub(super) struct Levels {
-    /// A tick's digits have this many bits, of which the lowest ones are `mask`; there are `1 << bits` slots.
+    /// The number of bits of a tick's digit. `mask` has that many low bits set, and there are
+    /// `1 << bits` slots.
     bits: u32,
-    /// The level of the slot that has been entered; else 0.
+    /// The level of the entered slot, or 0.
     entered: u8,
     mask: u32,
-    /// What differs from the current tick in less than this belongs on level 0: one revolution, or, while a slot is
-    /// entered, nothing.
+    /// Ticks that differ from the current tick by less than this (by exclusive or) belong on level
+    /// 0. One revolution, or zero while a slot is entered.
     direct: u64,
-    /// The tick that has been reached; placement is relative to it.
+    /// The current tick. Placement is relative to it.
     current: u64,
-    /// Its slot of level 0: that of what is due. It may count as occupied when all of that has been taken, until time goes
-    /// on: so whoever takes something does not ask whether it was the last.
+    /// The current slot: the slot of the current tick on level 0. Its bit may stay set after its
+    /// last entry was taken, until time advances. This saves a check for each entry taken.
     due: u32,
-    /// Level 0, and those above it.
+    /// Level 0, and the levels above it.
     bottom: Level,
     upper: Vec<Level>,
     lists: Lists,
@@ -59,12 +61,13 @@ impl Levels {
         self.lists.take()
     }
 
-    /// Adds so many places, with memory for so many entries in all.
+    /// Adds `places` free places. `capacity` is the total number of entries to reserve memory for.
     pub(super) fn add_places(&mut self, places: usize, capacity: usize) {
         self.lists.add(places, capacity);
     }
 
-    /// Makes an entry the last where it is put, if that is on level 0 and there is a free place; returns that, and its slot.
+    /// Takes a free place and appends it to the slot of `tick`, if that slot is on level 0. Returns
+    /// the place and the slot.
     #[inline]
     pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u32)> {
         let slot = self.slot(tick)?;
@@ -73,26 +76,26 @@ impl Levels {
         Some((id, slot))
     }
 
-    /// Returns the first entry of the slot of what is due.
+    /// Returns the first entry of the current slot.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
         Some(self.lists.first(self.due)).filter(|first| *first != self.due)
     }
 
-    /// Returns the slot that has been entered and is not empty yet.
+    /// Returns the entered slot, if there is one.
     #[inline]
     pub(super) fn entered(&self) -> Option<WheelPlace> {
         (self.entered != 0)
             .then(|| WheelPlace { level: self.entered, slot: self.digit(self.current, self.entered) })
     }
 
-    /// Says whether a slot has been entered and is not empty yet.
+    /// Returns whether there is an entered slot. It is never empty.
     #[inline]
     pub(super) fn has_entered(&self) -> bool {
         self.entered != 0
     }
 
-    /// Takes the first entry out of the slot that has been entered.
+    /// Removes the first entry of the entered slot and returns it.
     #[inline]
     pub(super) fn take_entered(&mut self) -> Option<u32> {
         let place = self.entered()?;
@@ -103,7 +106,8 @@ impl Levels {
         Some(id)
     }
 
-    /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
+    /// Advances time to the next occupied slot if that has begun by `now`, and otherwise to `now`.
+    /// Returns the new tick.
     #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
         self.current = match self.bottom.clear_first(self.due) {
@@ -114,7 +118,8 @@ impl Levels {
         self.current
     }
 
-    /// Enters the first occupied slot above level 0, which is empty, if that has begun by `now`.
+    /// Enters the first occupied slot above level 0 if that has begun by `now`. Level 0 must be
+    /// empty.
     #[inline(never)]
     fn enter(&mut self, now: u64) -> u64 {
         match self.first_above() {
@@ -140,19 +145,20 @@ impl Levels {
         WheelPlace { level, slot: self.digit(tick, level) }
     }
 
-    /// Returns where an entry is put that belongs in `place`: behind those that are still to be moved to the same ticks.
+    /// Returns the entered slot if `place` is on a lower level, and otherwise `place`. So a new
+    /// entry lines up behind the entries that are still to be moved to the same ticks.
     #[inline]
     pub(super) fn behind_entered(&self, place: WheelPlace) -> WheelPlace {
         if place.level >= self.entered { place } else { self.entered().unwrap_or(place) }
     }
 
-    /// Returns the slot of level 0 in which an entry with this target tick is put, if it is put on that level.
+    /// Returns the slot of level 0 for an entry with this target tick, if it belongs on that level.
     #[inline]
     pub(super) fn slot(&self, tick: u64) -> Option<u32> {
         (tick ^ self.current < self.direct).then_some(tick as u32 & self.mask)
     }
 
-    /// Makes an entry the last where it is put; returns where that is.
+    /// Appends an entry to the slot of its target tick. Returns the place.
     #[inline]
     pub(super) fn append(&mut self, id: u32, tick: u64) -> WheelPlace {
         match self.slot(tick) {
@@ -171,24 +177,24 @@ impl Levels {
         place
     }
 
-    /// Makes an entry the last in a slot of level 0.
+    /// Appends an entry to a slot of level 0.
     #[inline]
     fn append_below(&mut self, slot: u32, id: u32) {
         self.lists.append(slot, id);
         self.bottom.set(slot);
     }
 
-    /// Makes an entry the last in `place`.
+    /// Appends an entry to `place`.
     #[inline]
     pub(super) fn append_to(&mut self, place: WheelPlace, id: u32, tick: u64) {
-        debug_assert!(tick >= self.current, "no list lies behind the current tick");
+        debug_assert!(tick >= self.current, "an entry must not be put behind the current tick");
         match place.level {
             0 => self.append_below(place.slot, id),
             _ => self.append_upon(place, id, tick),
         }
     }
 
-    /// As [`append_to`](Self::append_to), above level 0.
+    /// Like [`append_to`](Self::append_to), above level 0.
     #[inline(never)]
     fn append_upon(&mut self, place: WheelPlace, id: u32, tick: u64) {
         let above = usize::from(place.level) - 1;
@@ -211,7 +217,7 @@ impl Levels {
         self.lists.allocate(level);
     }
 
-    /// An entry that lies in `place` has this target tick now.
+    /// Records that an entry in `place` now has this target tick.
     pub(super) fn remember(&mut self, place: WheelPlace, tick: u64) {
         if place.level > 0 {
             self.upper[usize::from(place.level) - 1].remember(place.slot, tick);
@@ -227,21 +233,21 @@ impl Levels {
         self.append_below(slot, id);
     }
 
-    /// Takes an entry out of its list and makes it the last in `place`.
+    /// Moves an entry from its list to the end of `place`.
     #[inline]
     pub(super) fn relink(&mut self, id: u32, place: WheelPlace, tick: u64) {
         self.take_out(id);
         self.append_to(place, id, tick);
     }
 
-    /// Takes an entry out of its list.
+    /// Removes an entry from its list.
     fn take_out(&mut self, id: u32) {
         if let Some(head) = self.lists.take_out(id) {
             self.clear(head);
         }
     }
 
-    /// The list with this head is empty now.
+    /// Marks the list with this head as empty.
     #[inline]
     fn clear(&mut self, head: u32) {
         if head <= self.mask {
@@ -260,13 +266,14 @@ impl Levels {
         }
     }
 
-    /// Takes an entry out of its list and gives its place back.
+    /// Removes an entry from its list and frees its place.
     pub(super) fn release(&mut self, id: u32) {
         self.take_out(id);
         self.lists.give(id);
     }
 
-    /// As [`release`](Self::release), if no upper level has part in it; says whether that was done.
+    /// Like [`release`](Self::release), if no upper level is involved. Returns `false` if one is,
+    /// and does nothing.
     #[inline]
     pub(super) fn release_below(&mut self, id: u32) -> bool {
         let Some(emptied) = self.lists.release_below(id) else { return false };
@@ -276,14 +283,15 @@ impl Levels {
         true
     }
 
-    /// As [`release`](Self::release), for the first entry of what is due.
+    /// Like [`release`](Self::release), for the first entry of the current slot.
     #[inline]
     pub(super) fn release_due(&mut self, id: u32) {
         self.lists.take_first(self.due, id);
         self.lists.give(id);
     }
 
-    /// Moves the first entry of what is due to another slot of level 0, if it belongs there; returns the slot.
+    /// Moves the first entry of the current slot to another slot of level 0, if it belongs there.
+    /// Returns that slot.
     #[inline]
     pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u32> {
         let slot = self.slot(tick)?;
@@ -292,7 +300,7 @@ impl Levels {
         Some(slot)
     }
 
-    /// Returns the tick for which the first occupied slot must be visited.
+    /// Returns the tick at which the first occupied slot must be visited.
     pub(super) fn next_visit(&self) -> Option<u64> {
         if self.due().is_some() {
             return Some(self.current);

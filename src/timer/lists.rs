@@ -1,17 +1,18 @@
-//! The lists of a wheel: a circular one for each slot, closed by the slot's head, and one of the free places.
+//! The linked lists of a wheel: a circular list for each slot, closed by the slot's head, and a
+//! list of free places.
 //!
-//! What always holds: heads and entries are nodes of one index space, so that an entry is put in and taken out without
-//! asking whether it is the first or the last of its list; a list is empty exactly when its head is its own neighbour.
-//! A node that is free is in no list, and its `next` is the next free one.
+//! Invariants: heads and entries are nodes of one index space. So entries are linked and unlinked
+//! without special cases for the first or last of a list. A list is empty exactly if its head links
+//! to itself. A free node is in no slot's list, and its `next` is the next free node.
 //!
 //! ```text
 //! 0 ..  slots             the heads of level 0
 //! slots .. nodes.len()    the entries, and free places
-//! down from u32::MAX - 1  the heads of upper levels, which take no memory until their level is used
+//! down from NIL - 1       the heads of upper levels, which take no memory until first used
 //! ```
 //!
-//! Links lie apart from what they link, 8 bytes for each node: neighbours are told in a table that is a quarter as large as
-//! everything, and to walk along a list one does not wait for what its entries hold.
+//! Links are stored apart from entries, 8 bytes for each node. Neighbours are thus updated in a
+//! table a quarter of the total size, and walking a list does not load the entries themselves.
 
 use std::mem;
 
@@ -20,7 +21,7 @@ use super::level::WheelPlace;
 /// The index that stands for "none".
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Indices from here on are heads of upper levels, or nothing: no wheel has more than 2¹⁸ of them.
+/// The lowest index of a head of an upper level. No wheel has more than 2¹⁸ of them.
 const FIRST_ABOVE: u32 = NIL - (1 << 20);
 
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ struct ListNode {
 
 pub(super) struct Lists {
     nodes: Vec<ListNode>,
-    /// How many of them are heads of level 0: a power of two.
+    /// The number of heads of level 0, a power of two.
     slots: u32,
     free: u32,
     /// The heads of each upper level, if it has been used.
@@ -65,7 +66,7 @@ impl Lists {
         WheelPlace { level: (above >> bits) as u8 + 1, slot: above & (self.slots - 1) }
     }
 
-    /// Allocates the heads of an upper level; nothing if it has them.
+    /// Allocates the heads of an upper level, unless they exist.
     pub(super) fn allocate(&mut self, level: u8) {
         let above = usize::from(level) - 1;
         if above >= self.above.len() {
@@ -77,44 +78,45 @@ impl Lists {
         }
     }
 
-    /// Takes a free place that was in use before.
+    /// Takes a free place.
     #[inline]
     pub(super) fn take(&mut self) -> Option<u32> {
         let id = self.free;
-        // There is no node `NIL`, so this is also the question whether there is one.
+        // There is no node `NIL`, so the lookup fails if no place is free.
         self.free = self.nodes.get(id as usize)?.next;
         Some(id)
     }
 
-    /// Adds free places at the end, which are taken in ascending order; there is memory for `capacity` in all.
+    /// Adds free places at the end, to be taken in ascending order. Reserves memory for `capacity`
+    /// places in all.
     ///
     /// # Panics
     ///
-    /// If no index is left for them.
+    /// Panics if there are not enough indices left.
     pub(super) fn add(&mut self, places: usize, capacity: usize) {
         let nodes = &mut self.nodes;
         let (first, end) = (nodes.len(), nodes.len() + places);
-        assert!(end < FIRST_ABOVE as usize, "about 2^32 timeouts held");
-        // The heads do not count: they are not to be twice as many whenever the entries are.
+        assert!(end < FIRST_ABOVE as usize, "too many timeouts: the wheel holds nearly 2^32");
+        // Reserves exactly, because doubling would also count the heads.
         nodes.reserve_exact((self.slots as usize + capacity).saturating_sub(first).max(places));
         nodes.extend((first + 1..=end).map(|next| ListNode { prev: NIL, next: next as u32 }));
         nodes[end - 1].next = mem::replace(&mut self.free, first as u32);
     }
 
-    /// Gives back a place that is in no list.
+    /// Frees a place that is in no slot's list.
     #[inline]
     pub(super) fn give(&mut self, id: u32) {
         self.nodes[id as usize].next = self.free;
         self.free = id;
     }
 
-    /// Returns the first of a list of level 0, or its head if there is none.
+    /// Returns the first entry of a list of level 0, or its head if the list is empty.
     #[inline]
     pub(super) fn first(&self, head: u32) -> u32 {
         self.nodes[head as usize].next
     }
 
-    /// Makes an entry the last of a list of level 0.
+    /// Appends an entry to a list of level 0.
     #[inline]
     pub(super) fn append(&mut self, head: u32, id: u32) {
         let last = mem::replace(&mut self.nodes[head as usize].prev, id);
@@ -122,15 +124,16 @@ impl Lists {
         self.nodes[id as usize] = ListNode { prev: last, next: head };
     }
 
-    /// As [`append`](Self::append), for any level.
+    /// Like [`append`](Self::append), for any level.
     pub(super) fn append_to(&mut self, head: u32, id: u32) {
         let last = mem::replace(&mut self.node(head).prev, id);
         self.node(last).next = id;
         self.nodes[id as usize] = ListNode { prev: last, next: head };
     }
 
-    /// Takes an entry out of its list, if its neighbours are entries or a head of level 0, and gives its place back; says
-    /// whether that was done, and which list is empty now.
+    /// Unlinks an entry and frees its place, if both neighbours are entries or heads of level 0.
+    /// Returns `None` and does nothing otherwise. The inner value is the head of the list if the
+    /// list is empty now.
     #[inline]
     pub(super) fn release_below(&mut self, id: u32) -> Option<Option<u32>> {
         let ListNode { prev, next } = self.nodes[id as usize];
@@ -144,7 +147,8 @@ impl Lists {
         Some((prev == next).then_some(prev))
     }
 
-    /// Takes an entry out of a list of level 0; returns the list's head if it is empty now.
+    /// Unlinks an entry from a list of level 0. Returns the head of the list if the list is empty
+    /// now.
     #[inline]
     pub(super) fn take_out_below(&mut self, id: u32) -> Option<u32> {
         let ListNode { prev, next } = self.nodes[id as usize];
@@ -153,7 +157,7 @@ impl Lists {
         (prev == next).then_some(prev)
     }
 
-    /// As [`take_out_below`](Self::take_out_below), for any level.
+    /// Like [`take_out_below`](Self::take_out_below), for any level.
     #[inline]
     pub(super) fn take_out(&mut self, id: u32) -> Option<u32> {
         let ListNode { prev, next } = self.nodes[id as usize];
@@ -162,7 +166,7 @@ impl Lists {
         (prev == next).then_some(prev)
     }
 
-    /// Takes the first entry out of a list of level 0.
+    /// Unlinks the first entry of a list of level 0.
     #[inline]
     pub(super) fn take_first(&mut self, head: u32, id: u32) {
         let next = self.nodes[id as usize].next;
@@ -170,7 +174,8 @@ impl Lists {
         self.nodes[next as usize].prev = head;
     }
 
-    /// Takes the first entry out of a list of an upper level, which is not empty; says whether it was the last one, too.
+    /// Unlinks the first entry of a list of an upper level, which must not be empty. Returns the
+    /// entry, and whether it was the last.
     #[inline]
     pub(super) fn take_first_above(&mut self, place: WheelPlace) -> (u32, bool) {
         let head = self.head(place);
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_taken_in_order_and_the_last_given_back_comes_first() {
+    fn places_are_taken_in_order_and_freed_places_first_in_reverse() {
         let mut lists = lists();
         assert_eq!(
             [lists.take(), lists.take(), lists.take(), lists.take()],
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_leave_from_either_end_and_from_the_middle() {
+    fn entries_are_unlinked_at_either_end_and_in_the_middle() {
         for leaves in [[4, 5, 6], [6, 5, 4], [5, 4, 6], [5, 6, 4]] {
             let mut lists = lists();
             let mut left = vec![4, 5, 6];
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_leaves_and_the_next_one_is_first() {
+    fn taking_the_first_entry_makes_the_next_one_first() {
         let mut lists = lists();
         lists.append(0, 5);
         lists.append(0, 4);
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_upper_levels_are_out_of_reach_of_the_quick_way() {
+    fn release_below_refuses_neighbours_of_upper_heads() {
         let mut lists = lists();
         for place in [
             WheelPlace { level: 1, slot: 0 },
@@ -292,7 +297,11 @@ mod tests {
         lists.allocate(2);
         [4, 5, 6].iter().for_each(|id| lists.append_to(head, *id));
         assert_eq!(walk(&mut lists, head), [4, 5, 6]);
-        assert_eq!((lists.release_below(4), lists.release_below(6)), (None, None), "the head is beside them");
+        assert_eq!(
+            (lists.release_below(4), lists.release_below(6)),
+            (None, None),
+            "both are next to the head"
+        );
         assert_eq!(lists.release_below(5), Some(None));
         assert_eq!(walk(&mut lists, head), [4, 6]);
         assert_eq!((lists.take_out(6), lists.take_out(4)), (None, Some(head)));

@@ -1,4 +1,4 @@
-//! The two structures that know when something is due: a coarse wheel and an exact heap.
+//! Timing structures: a coarse hashed wheel and an exact heap.
 //!
 //! | | [`Wheel`] | [`ScheduledQueue`] |
 //! |---|---|---|
@@ -8,19 +8,24 @@
 //! | Order | by tick, then as armed | by deadline, then as first scheduled |
 //! | Meant for | idle, heartbeat, write and connect timeouts: many, mostly cancelled | scheduled and periodic tasks: fewer, mostly run |
 //!
-//! A program with an event loop uses both through that. [`HashedWheelTimer`] is a wheel with a thread of its own around
-//! it, for programs that only want the timer: its timeouts are added and cancelled from any thread.
+//! Programs with an event loop use both through the loop. [`HashedWheelTimer`] adds a thread to a
+//! wheel, for programs that need only a timer. Any thread can add and cancel its timeouts.
 //!
-//! What always holds of the two structures: time is an argument. Both count nanoseconds since a start that their owner
-//! chose, as `u64` (584 years), and read no clock; neither blocks, spawns a thread or calls back.
-//! Nothing fires before its deadline, and all arithmetic on time saturates. Both hand out keys that
-//! carry a generation: a late cancel finds nothing rather than somebody else's entry.
+//! # Invariants
 //!
-//! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
-//! due entries are taken in a turn, and how long to sleep in between, is the owner's decision; what the timer with its
-//! thread decides is in `hashed_wheel_timer`.
+//! - Time is an argument. Both structures count nanoseconds since a start chosen by their owner, as
+//!   `u64` (584 years). They do not read a clock, block, spawn threads or call back.
+//! - Entries never expire before their deadline. All arithmetic on time saturates.
+//! - Keys carry a generation, so a late cancel never affects an entry that reuses the place.
 //!
-//! What they cost, and how to choose a tick and the number of slots: `docs/timers.md`.
+//! # Thread
+//!
+//! Each structure has one owner, usually the thread of an event loop, and is used through
+//! `&mut self`. The owner decides how many expired entries to take in a turn and how long to sleep
+//! between turns. For the timer that has its own thread, `hashed_wheel_timer` makes these
+//! decisions.
+//!
+//! For costs, and how to choose a tick and the number of slots, see `docs/timers.md`.
 
 mod entries;
 mod hashed_wheel_timer;
@@ -40,10 +45,10 @@ pub use queue::{Due, QueueKey, ScheduledQueue};
 pub use wheel::Wheel;
 pub use wheel_builder::WheelBuilder;
 
-/// Returns the deadline that lies `delay` after `now`, both counted in nanoseconds.
+/// Returns `now` plus `delay`, in nanoseconds.
 ///
-/// Saturates at [`u64::MAX`], which a clock does not reach: such an entry is held until it is
-/// cancelled.
+/// Saturates at [`u64::MAX`], which a clock never reaches. An entry with that deadline is held
+/// until it is cancelled.
 ///
 /// ```
 /// use std::time::Duration;

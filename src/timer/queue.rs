@@ -1,24 +1,25 @@
 //! A scheduled queue: exact deadlines in an indexed binary heap.
 //!
-//! What always holds:
+//! # Invariants
 //!
-//! - The order is by deadline and, among equals, by sequence id. An entry is given its id once,
-//!   when it is first inserted; a periodic task that is put back keeps it.
-//! - Every entry knows its place in the heap, so a cancelled one leaves at once and its value is
-//!   returned; no garbage waits in the heap for its deadline.
-//! - The slab and the heap grow to the largest number held at once; after that nothing is
-//!   allocated. An entry takes 32 bytes plus an `Option<T>`.
+//! - Entries are ordered by deadline and then by sequence id. An entry gets its id once, when it is
+//!   first inserted. A periodic task that is reinserted keeps its id.
+//! - Every entry knows its place in the heap, so a cancel removes the entry and returns its value
+//!   at once. The heap never holds cancelled entries.
+//! - The slab and the heap grow to the largest number of entries held at once. After that, nothing
+//!   is allocated. An entry takes 32 bytes plus an `Option<T>`.
 //!
-//! One owner runs it, commonly the thread of an event loop. It does not own a clock, and it does
-//! not run anything: [`ScheduledQueue::pop_due`] hands an entry out, and whoever runs a periodic
-//! task gives it back with [`ScheduledQueue::reinsert`].
+//! A queue has one owner, usually the thread of an event loop. It does not own a clock and does not
+//! run tasks. [`ScheduledQueue::pop_due`] returns an entry, and the owner can put a periodic task
+//! back with [`ScheduledQueue::reinsert`].
 //!
-//! The heap is Williams' (*Algorithm 232: Heapsort*, CACM 1964), with the place kept in the entry.
-//! Deadlines and ids lie in the heap itself, so that sifting compares without following an index.
+//! The heap is Williams' (*Algorithm 232: Heapsort*, CACM 1964), with the place stored in the
+//! entry. Deadlines and ids lie in the heap itself, so that sifting compares without following an
+//! index.
 
 use std::fmt;
 
-/// The place of an entry that is not in the heap: it is free.
+/// The place of a free entry at the end of the free list.
 const NOWHERE: u32 = u32::MAX;
 
 /// A queue of values, each due at an exact deadline in nanoseconds.
@@ -46,27 +47,28 @@ pub struct ScheduledQueue<T> {
     next_sequence: u64,
 }
 
-/// Names one entry of a [`ScheduledQueue`]; a key whose entry has gone names nothing.
+/// A key that identifies an entry of a [`ScheduledQueue`]. After the entry is removed, the key
+/// matches nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueKey {
     index: u32,
     generation: u32,
 }
 
-/// An entry that has come due and left the queue.
+/// An entry that was due and has left the queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Due<T> {
-    /// The key it had; it names nothing any more.
+    /// The key of the entry, which no longer matches anything.
     pub key: QueueKey,
-    /// The deadline it had, in nanoseconds.
+    /// The deadline of the entry, in nanoseconds.
     pub deadline: u64,
-    /// What was scheduled.
+    /// The value that was scheduled.
     pub value: T,
     sequence: u64,
 }
 
-/// The order of fields is the order of the heap.
+/// An item of the heap, ordered by its fields in the order of declaration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     deadline: u64,
@@ -76,46 +78,46 @@ struct Item {
 
 struct HeapNode<T> {
     generation: u32,
-    /// The place in the heap; of a free node, the next free one.
+    /// The place in the heap, or the next free node if this node is free.
     place: u32,
     value: Option<T>,
 }
 
 impl<T> ScheduledQueue<T> {
-    /// Makes an empty queue, which has allocated nothing.
+    /// Creates an empty queue without allocating.
     pub const fn new() -> Self {
         Self { heap: Vec::new(), nodes: Vec::new(), free: None, next_sequence: 0 }
     }
 
-    /// Schedules `value` for `deadline`, in O(log n), and gives it the next sequence id.
+    /// Schedules `value` for `deadline`, in O(log n), and assigns the next sequence id.
     ///
-    /// A deadline that has passed is due at once.
+    /// A deadline in the past is due at once.
     ///
     /// # Panics
     ///
-    /// If 2³² − 1 entries are held already.
+    /// Panics if 2³² − 1 entries are held.
     pub fn insert(&mut self, deadline: u64, value: T) -> QueueKey {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.push(deadline, sequence, value)
     }
 
-    /// Puts an entry back for another deadline, in O(log n), with the sequence id it had.
+    /// Reinserts an entry with another deadline and the same sequence id, in O(log n).
     ///
-    /// So a periodic task keeps its place among tasks of equal deadline. The key is a new one.
+    /// A periodic task thus keeps its rank among tasks of equal deadline. The entry gets a new key.
     pub fn reinsert(&mut self, due: Due<T>, deadline: u64) -> QueueKey {
         self.push(deadline, due.sequence, due.value)
     }
 
-    /// Takes an entry out, in O(log n), and returns its value; `None` if it has gone.
+    /// Removes an entry, in O(log n), and returns its value, or `None` if the entry is gone.
     pub fn cancel(&mut self, key: QueueKey) -> Option<T> {
         let place = self.place(key)?;
         self.remove(place).map(|due| due.value)
     }
 
-    /// Moves an entry to another deadline, in O(log n); false if it has gone.
+    /// Moves an entry to another deadline, in O(log n). Returns `false` if the entry is gone.
     ///
-    /// It keeps its sequence id.
+    /// The entry keeps its sequence id.
     pub fn reschedule(&mut self, key: QueueKey, deadline: u64) -> bool {
         let Some(place) = self.place(key) else {
             return false;
@@ -130,7 +132,7 @@ impl<T> ScheduledQueue<T> {
         self.heap.first().map(|item| item.deadline)
     }
 
-    /// Takes out the first entry whose deadline is not after `now`, in O(log n).
+    /// Removes the first entry whose deadline is not after `now`, in O(log n).
     pub fn pop_due(&mut self, now: u64) -> Option<Due<T>> {
         if self.next_deadline()? > now {
             return None;
@@ -138,20 +140,21 @@ impl<T> ScheduledQueue<T> {
         self.remove(0)
     }
 
-    /// As [`ScheduledQueue::pop_due`], unless that entry was inserted at `mark` or later.
+    /// Like [`ScheduledQueue::pop_due`], but ignores an entry inserted at `mark` or later.
     pub(crate) fn pop_due_before(&mut self, now: u64, mark: u64) -> Option<Due<T>> {
         let first = self.heap.first()?;
         (first.deadline <= now && first.sequence < mark).then(|| self.remove(0)).flatten()
     }
 
-    /// The sequence id that the next entry will get.
+    /// Returns the sequence id of the next insertion.
     pub(crate) fn mark(&self) -> u64 {
         self.next_sequence
     }
 
-    /// Takes out everything, in the order in which it would have come due. O(n log n).
+    /// Removes all entries and returns their values in the order in which they would have been due.
+    /// O(n log n).
     ///
-    /// All keys given out so far name nothing afterwards.
+    /// All existing keys become invalid.
     pub fn clear(&mut self) -> Vec<T> {
         let mut values = Vec::with_capacity(self.len());
         while let Some(due) = self.pop_due(u64::MAX) {
@@ -160,10 +163,10 @@ impl<T> ScheduledQueue<T> {
         values
     }
 
-    /// Takes out the entries whose value is `wanted`, in the order in which they would have come due. O(n), and
-    /// O(log n) for each that is taken.
+    /// Removes the entries whose values satisfy `wanted`, in the order in which they would have
+    /// been due. O(n), plus O(log n) for each removed entry.
     ///
-    /// The others keep their keys.
+    /// The other entries keep their keys.
     pub fn take_if(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let nodes = &self.nodes;
         let mut is_wanted = |item: &Item| nodes[item.index as usize].value.as_ref().is_some_and(&mut wanted);
@@ -173,29 +176,29 @@ impl<T> ScheduledQueue<T> {
         taken.into_iter().filter_map(take).map(|due| due.value).collect()
     }
 
-    /// Says whether the entry is still scheduled.
+    /// Returns whether the entry is still scheduled.
     pub fn contains(&self, key: QueueKey) -> bool {
         self.place(key).is_some()
     }
 
-    /// Returns the value of an entry, or `None` if it has gone.
+    /// Returns the value of an entry, or `None` if the entry is gone.
     pub fn get(&self, key: QueueKey) -> Option<&T> {
         self.place(key)?;
         self.nodes[key.index as usize].value.as_ref()
     }
 
-    /// Returns how many entries are scheduled.
+    /// Returns the number of scheduled entries.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Says whether nothing is scheduled.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
     fn place(&self, key: QueueKey) -> Option<usize> {
-        // Freeing a node moves its generation on, so a match means that it is in the heap.
+        // Freeing a node changes its generation, so a match means that the entry is in the heap.
         let node = self.nodes.get(key.index as usize)?;
         (node.generation == key.generation).then_some(node.place as usize)
     }
@@ -216,7 +219,7 @@ impl<T> ScheduledQueue<T> {
             return index;
         }
         let count = self.nodes.len();
-        assert!(count < NOWHERE as usize, "2^32 - 1 tasks scheduled");
+        assert!(count < NOWHERE as usize, "too many tasks: the queue holds 2^32 - 1");
         self.nodes.push(HeapNode { generation: 0, place: NOWHERE, value: Some(value) });
         count as u32
     }
@@ -233,7 +236,7 @@ impl<T> ScheduledQueue<T> {
         Some(Due { key, deadline: item.deadline, value: node.value.take()?, sequence: item.sequence })
     }
 
-    /// Sifts the item at `place`, which may be too early or too late for it.
+    /// Restores the heap order for the item at `place`, which may have to move up or down.
     fn restore(&mut self, place: usize) {
         if self.sift_up(place) == place {
             self.sift_down(place);
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_returns_values_in_order_and_ends_all_keys() {
+    fn clear_returns_values_in_order_and_invalidates_keys() {
         let mut queue = ScheduledQueue::new();
         let late = queue.insert(9, 'b');
         queue.insert(1, 'a');
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn take_if_returns_values_in_order_and_leaves_the_others_their_keys() {
+    fn take_if_returns_values_in_order_and_keeps_the_other_keys() {
         let mut queue = ScheduledQueue::new();
         let keys: Vec<_> = (0..100).map(|i| queue.insert(i * 37 % 10, i)).collect();
         let taken = queue.take_if(|value| value % 3 == 0);

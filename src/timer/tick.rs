@@ -1,9 +1,11 @@
-//! The length of a tick, and how times become ticks and back.
+//! The length of a tick, and conversion between times and ticks.
 //!
-//! What always holds: [`Tick::ceil`] and [`Tick::floor`] are the exact quotients, for every `u64`. Times of the next 292 years
-//! are multiplied with the reciprocal, as T. Granlund and P. Montgomery do (*Division by Invariant Integers using
-//! Multiplication*, PLDI 1994), since the length is not known when this is compiled and to divide takes several times as
-//! long. Only what is later is divided.
+//! Invariant: [`Tick::ceil`] and [`Tick::floor`] are the exact quotients, for every `u64`.
+//!
+//! Times of the next 292 years are multiplied by the reciprocal, after T. Granlund and P.
+//! Montgomery (*Division by Invariant Integers using Multiplication*, PLDI 1994). The length of a
+//! tick is not known at compile time, and a division takes several times as long as a
+//! multiplication. Later times are divided.
 
 use std::time::Duration;
 
@@ -11,14 +13,15 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub(super) struct Tick {
     ns: u64,
-    /// ⌈2⁶⁴⁺ˢ / ns⌉, where 2ˢ < ns ≤ 2ˢ⁺¹. It exceeds the true reciprocal by less than 1 / 2⁶³ of itself, so the product
-    /// with a time below 2⁶³, divided by 2⁶⁴⁺ˢ, has the quotient as its whole part.
+    /// ⌈2⁶⁴⁺ˢ / ns⌉, where 2ˢ < ns ≤ 2ˢ⁺¹. It exceeds the true reciprocal by less than 1 / 2⁶³ of
+    /// itself. The product with a time below 2⁶³, divided by 2⁶⁴⁺ˢ, therefore has the quotient as
+    /// its integer part.
     reciprocal: u64,
     shift: u32,
 }
 
 impl Tick {
-    /// Times below this are multiplied.
+    /// Times below this limit are multiplied by the reciprocal.
     const NEAR: u64 = 1 << 63;
 
     pub(super) fn new(ns: u64) -> Self {
@@ -46,7 +49,7 @@ impl Tick {
     /// Returns the first tick that does not begin before `time`.
     #[inline]
     pub(super) fn ceil(self, time: u64) -> u64 {
-        // Zero has no time before it, and goes the long way.
+        // Zero wraps around to the maximum and takes the slow path.
         let before = time.wrapping_sub(1);
         if before < Self::NEAR { self.divide_near(before) + 1 } else { self.ceil_far(time) }
     }
@@ -63,7 +66,7 @@ impl Tick {
         time.div_ceil(self.ns)
     }
 
-    /// Returns when a tick begins; the last one ends with time.
+    /// Returns the start of a tick, saturating at the end of time.
     #[inline]
     pub(super) fn start(self, tick: u64) -> u64 {
         tick.saturating_mul(self.ns)

@@ -1,10 +1,11 @@
-//! A hierarchical timing wheel: coarse deadlines, O(1) to arm, cancel and move.
+//! A hierarchical timing wheel: coarse deadlines, and O(1) to arm, cancel and move an entry.
 //!
 //! # How it works
 //!
-//! Time is cut into ticks. A deadline `d` has the target tick `⌈d / tick⌉` and is due once that
-//! tick has begun: never early, and late by less than one tick plus the caller's own lag. Level 0
-//! has one slot per tick; one slot of the next level spans a whole revolution of the one below.
+//! Time is divided into ticks. A deadline `d` has the target tick `⌈d / tick⌉` and is due once that
+//! tick has begun. It is never early, and late by less than one tick plus the caller's own delay.
+//! Level 0 has one slot per tick. One slot of each further level spans a full revolution of the
+//! level below.
 //!
 //! ```text
 //! tick number (512 slots)   …  digit 2 │ digit 1 │ digit 0
@@ -12,42 +13,46 @@
 //! ```
 //!
 //! An entry lies on the level of the highest digit in which its target differs from the current
-//! tick, in the slot that this digit names. So every entry of a lower level is due before every
-//! entry of a higher one, all occupied slots lie ahead of the current tick, and the first set
-//! bit of the first occupied level's bitmap is where to go next; what lies between is not visited.
+//! tick, in the slot with that digit. Therefore every entry of a lower level is due before every
+//! entry of a higher level, and all occupied slots lie ahead of the current tick. The first set bit
+//! in the bitmap of the first occupied level is the next slot to visit. Empty slots in between are
+//! skipped.
 //!
-//! When time enters a slot of an upper level, its entries are moved down. While some are left, time
-//! stays where it is, and what is put into the span of that slot joins the end of its list. So it
-//! does not matter for the order in how many calls they are moved.
+//! When time enters a slot of an upper level, the entries of that slot are moved down. Until the
+//! slot is empty, time does not advance, and new entries for its span are appended to its list. So
+//! the order of entries does not depend on the number of calls that move them.
 //!
 //! Slots, ticks and the hierarchy are schemes 6 and 7 of G. Varghese and T. Lauck, *Hashed and
-//! Hierarchical Timing Wheels* (SOSP 1987). Placing by the highest differing digit and bitmaps to
-//! skip empty slots are taken from later hierarchical wheels, tokio's among them. What is added
-//! here: a slot of an upper level remembers the earliest tick put into it, so that a sleeper is
-//! woken for a long delay when it is due, and not also to move it down a level.
+//! Hierarchical Timing Wheels* (SOSP 1987). Placement by the highest differing digit, and bitmaps
+//! to skip empty slots, come from later hierarchical wheels such as tokio's. One thing is new here:
+//! a slot of an upper level remembers the earliest tick put into it. A long delay therefore wakes
+//! the owner when it is due, but not just to move the entry down a level.
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! - One call of [`Wheel::expire`] moves at most [`Wheel::MOVES_PER_EXPIRE`] entries to where they
-//!   belong now, whatever was armed or re-armed and however long nobody called.
-//! - An entry is moved to a lower level at most once per level, then fires, is cancelled, or, if
-//!   it was re-armed meanwhile, is put where it belongs now.
-//! - What is put in or re-armed during a pass does not fire within that pass, even with a deadline
-//!   long past: it waits for the next tick. So a timeout may re-arm itself with no delay.
-//! - Due entries come in the order of their ticks, and within a tick in the order of insertion
-//!   (of relinking, for entries that were re-armed), however long the caller was away.
-//! - Time given that is smaller than before counts as the largest seen. [`u64::MAX`] is the end of
-//!   time: all that is left comes due, and what is put in then is due at once.
+//! - One call of [`Wheel::expire`] moves at most [`Wheel::MOVES_PER_EXPIRE`] entries between slots,
+//!   regardless of how many were armed or re-armed and how much time has passed.
+//! - An entry moves to a lower level at most once per level. Then it expires, is cancelled, or, if
+//!   it was re-armed in between, moves to the slot of its new deadline.
+//! - Entries that are inserted or re-armed during a pass do not expire within that pass, even if
+//!   their deadline is long past. They wait for the next tick. So a timeout may re-arm itself with
+//!   zero delay.
+//! - Due entries are returned in the order of their ticks, regardless of the time between calls.
+//!   Within a tick they are returned in the order of insertion (of relinking, for re-armed
+//!   entries).
+//! - A `now` smaller than an earlier one is treated as the largest `now` seen. [`u64::MAX`] is the
+//!   end of time: all remaining entries become due, and later insertions are due at once.
 //!
 //! # Memory
 //!
-//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`, 28 for a `u32`. Of these, 8 are its links and lie in a
-//! `Vec` with those of the other entries and of level 0; the rest lies in another one. Both grow to the largest number held
-//! at once and are not shrunk. An empty wheel of 512 slots takes 4.4 KiB; each further level 8 KiB, once, when first needed.
-//! Nothing else is allocated.
+//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`, 28 for a `u32`. Of these, 8 bytes
+//! are its links, in a `Vec` shared with the links of the other entries and the heads of level 0.
+//! The rest lies in a second `Vec`. Both grow to the largest number of entries held at once and
+//! never shrink. An empty wheel of 512 slots takes 4.4 KiB. Each further level takes 8 KiB,
+//! allocated once when it is first needed. There are no other allocations.
 //!
-//! The wheel does not own a clock or a thread, and does not run anything: its owner asks
-//! [`Wheel::next_expiry`], sleeps, and takes what [`Wheel::expire`] hands out.
+//! The wheel does not own a clock or a thread, and does not run tasks. Its owner calls
+//! [`Wheel::next_expiry`], sleeps, and then takes expired entries from [`Wheel::expire`].
 
 use std::fmt;
 use std::time::Duration;
@@ -57,8 +62,9 @@ use super::level::WheelPlace;
 use super::levels::Levels;
 use super::tick::Tick;
 
-/// A timing wheel that is told the time and hands out what is due.
+/// A hierarchical timing wheel.
 ///
+/// The caller passes the time to [`expire`](Self::expire), which returns the entries that are due.
 /// All times are nanoseconds since the wheel's start, which is 0.
 ///
 /// ```
@@ -84,21 +90,21 @@ pub struct Wheel<T> {
     tick: Tick,
     levels: Levels,
     entries: Entries<T>,
-    /// When the current tick begins: what is due then may be handed out.
+    /// The start of the current tick. Entries due by then may be returned.
     current_time: u64,
-    /// The largest time seen, and its tick. The current tick trails it while due entries are waiting.
+    /// The largest time seen, and its tick. The current tick lags behind while due entries wait.
     now: u64,
     now_tick: u64,
-    /// The first deadline that is not in a tick already begun; earlier ones are raised to it.
+    /// The first deadline after the ticks that have begun. Earlier deadlines are raised to it.
     floor: u64,
 }
 
 impl<T> Wheel<T> {
-    /// Entries that one call of [`expire`](Self::expire) moves at most: microseconds, even if each
-    /// of them has to be fetched from memory.
+    /// The maximum number of entries that one call of [`expire`](Self::expire) moves. This takes
+    /// microseconds, even if each entry has to be fetched from memory.
     pub const MOVES_PER_EXPIRE: usize = 64;
 
-    /// Makes an empty wheel; the builder has checked both numbers.
+    /// Creates an empty wheel. The builder has validated both numbers.
     pub(super) fn with(tick_ns: u64, slots: usize) -> Self {
         Self {
             tick: Tick::new(tick_ns),
@@ -113,11 +119,12 @@ impl<T> Wheel<T> {
 
     /// Arms a timeout for `deadline`, in O(1).
     ///
-    /// A deadline in a tick that has begun, zero among them, is due on the next tick.
+    /// If the tick of the deadline has already begun, which includes a deadline of zero, the
+    /// timeout is due on the next tick.
     ///
     /// # Panics
     ///
-    /// If nearly 2³² entries are held already: they, and the slots, are counted with 32 bits.
+    /// Panics if nearly 2³² entries are held. Entries and slots share a 32-bit index.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> WheelKey {
         let deadline = deadline.max(self.floor);
@@ -128,7 +135,7 @@ impl<T> Wheel<T> {
         self.entries.insert(index, deadline, WheelPlace { level: 0, slot }, value)
     }
 
-    /// As [`insert`](Self::insert), on whatever level, and with more places if none is free.
+    /// Like [`insert`](Self::insert), for any level. Allocates places if none is free.
     #[inline(never)]
     fn insert_anywhere(&mut self, deadline: u64, tick: u64, value: T) -> WheelKey {
         let index = self.levels.take_place().unwrap_or_else(|| {
@@ -140,10 +147,10 @@ impl<T> Wheel<T> {
         self.entries.insert(index, deadline, place, value)
     }
 
-    /// Takes an entry out, in O(1), and returns its value.
+    /// Removes an entry, in O(1), and returns its value.
     ///
-    /// `None` if it was taken out before, by [`expire`](Self::expire) or by a cancel. One that is
-    /// due but has not been handed out yet can still be cancelled.
+    /// Returns `None` if the entry was removed before, by [`expire`](Self::expire) or by another
+    /// cancel. An entry that is due but has not been returned yet can still be cancelled.
     #[inline]
     pub fn cancel(&mut self, key: WheelKey) -> Option<T> {
         self.entries.find(key)?;
@@ -153,17 +160,18 @@ impl<T> Wheel<T> {
         self.take(key.index)
     }
 
-    /// Takes an entry out, from whatever level.
+    /// Removes an entry from any level.
     #[inline(never)]
     fn take(&mut self, index: u32) -> Option<T> {
         self.levels.release(index);
         self.entries.remove(index)
     }
 
-    /// Moves an entry to another deadline, in O(1); false if the key's entry has gone.
+    /// Moves an entry to another deadline, in O(1). Returns `false` if the entry is gone.
     ///
-    /// To a later deadline this is a single store: the entry stays where it is and is put where it
-    /// belongs when its old slot comes up. One that is due but not yet handed out is held again.
+    /// Moving to a later deadline is a single store: the entry stays in its slot and is moved when
+    /// that slot comes up. An entry that is due but has not been returned yet waits for the new
+    /// deadline.
     #[inline]
     pub fn rearm(&mut self, key: WheelKey, deadline: u64) -> bool {
         let deadline = deadline.max(self.floor);
@@ -178,29 +186,31 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Returns the deadline of an entry in nanoseconds, or `None` if it has gone.
+    /// Returns the deadline of an entry in nanoseconds, or `None` if the entry is gone.
     ///
-    /// Of a deadline given too late, in a tick that had begun, the start of that tick plus 1 ns.
+    /// If the tick of the deadline had already begun when the deadline was set, this is the start
+    /// of that tick plus 1 ns.
     pub fn deadline(&self, key: WheelKey) -> Option<u64> {
         Some(self.entries.find(key)?.deadline())
     }
 
-    /// Says whether the entry is still held.
+    /// Returns whether the wheel still holds the entry.
     pub fn contains(&self, key: WheelKey) -> bool {
         self.entries.find(key).is_some()
     }
 
-    /// Returns the value of an entry, or `None` if it has gone.
+    /// Returns the value of an entry, or `None` if the entry is gone.
     pub fn get(&self, key: WheelKey) -> Option<&T> {
         self.entries.find(key)?.value()
     }
 
-    /// Returns when [`expire`](Self::expire) should be called next, or `None` if nothing is held.
+    /// Returns the time of the next call of [`expire`](Self::expire), or `None` if the wheel is
+    /// empty.
     ///
-    /// While entries are due, or wait to be moved, this is the time last given; otherwise it is
-    /// later than that. It is exact, save that an entry cancelled or re-armed later may have been
-    /// the earliest of its slot: then it may be early, and moves on after `expire` was called.
-    /// Never late.
+    /// While entries are due or wait to be moved, this is the last `now`. Otherwise it is later. It
+    /// is never too late, but it may be too early, if the earliest entry of its slot was cancelled
+    /// or re-armed to a later deadline. In that case, the value advances with the next call of
+    /// `expire`.
     pub fn next_expiry(&self) -> Option<u64> {
         if self.levels.has_entered() {
             return Some(self.now);
@@ -209,13 +219,13 @@ impl<T> Wheel<T> {
         Some(if tick <= self.now_tick { self.now } else { self.tick.start(tick) })
     }
 
-    /// Moves time to `now` and takes out one due entry, or returns `None` if it finds none.
+    /// Advances time to `now` and removes one due entry. Returns `None` if it finds none.
     ///
-    /// Call it until it returns `None`, or as often as there is time for: the rest stays due, and
-    /// can still be cancelled. A call moves at most [`MOVES_PER_EXPIRE`](Self::MOVES_PER_EXPIRE)
-    /// entries; if that was not enough to find one that is due, it returns `None` too, and
-    /// [`next_expiry`](Self::next_expiry) says that there is more to do now. O(1) for each entry and
-    /// level, empty slots are jumped over.
+    /// Call it until it returns `None`, or until a budget is spent. Entries that are not taken stay
+    /// due and can still be cancelled. A call moves at most
+    /// [`MOVES_PER_EXPIRE`](Self::MOVES_PER_EXPIRE) entries. If this limit stops the search, the
+    /// call also returns `None`, and [`next_expiry`](Self::next_expiry) returns the current time.
+    /// The cost is O(1) for each entry and level; empty slots are skipped.
     #[inline]
     pub fn expire(&mut self, now: u64) -> Option<T> {
         if now <= self.now
@@ -228,7 +238,7 @@ impl<T> Wheel<T> {
         self.expire_next(now)
     }
 
-    /// As [`expire`](Self::expire), where what comes next has to be looked for.
+    /// Like [`expire`](Self::expire), if the next entry has to be searched for.
     #[inline(never)]
     fn expire_next(&mut self, now: u64) -> Option<T> {
         if now > self.now {
@@ -239,8 +249,8 @@ impl<T> Wheel<T> {
         self.entries.remove(index)
     }
 
-    /// Passes what was re-armed, moves entries down and moves time on until there is a due entry: the first in the slot of
-    /// what is due.
+    /// Moves re-armed entries and entries of entered slots, and advances time, until there is a due
+    /// entry. Returns the first entry of the current slot.
     #[inline]
     fn find_due(&mut self) -> Option<u32> {
         let mut moves = Self::MOVES_PER_EXPIRE;
@@ -267,7 +277,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves an entry that was re-armed from the slot of what is due, where it cannot go to another slot of level 0.
+    /// Moves a re-armed entry out of the current slot, if its new slot is not on level 0.
     #[inline(never)]
     fn pass_up(&mut self, index: u32, tick: u64) {
         let place = self.levels.behind_entered(self.levels.locate(tick));
@@ -275,7 +285,7 @@ impl<T> Wheel<T> {
         self.entries.at_mut(index).set_place(place);
     }
 
-    /// Moves the first entry of the slot that has been entered.
+    /// Moves the first entry of the entered slot.
     #[inline(never)]
     fn move_down(&mut self) {
         let Some(index) = self.levels.take_entered() else { return };
@@ -286,18 +296,18 @@ impl<T> Wheel<T> {
         entry.set_place(place);
     }
 
-    /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
-    /// earliest.
+    /// Returns the start of the tick whose entries [`Wheel::expire`] returns, in nanoseconds. This
+    /// is the earliest time at which they could be returned.
     pub(crate) fn current_time(&self) -> u64 {
         self.current_time
     }
 
-    /// Returns how many entries are held, those that are due and waiting included.
+    /// Returns the number of entries held, including due entries that have not been returned.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Says whether no entry is held.
+    /// Returns whether the wheel is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -315,7 +325,7 @@ impl<T> Wheel<T> {
     #[inline(never)]
     fn see(&mut self, now: u64) {
         self.now = now;
-        // The last tick ends beyond `u64`; unless it is rounded up it would never be reached.
+        // The last tick ends beyond `u64`. Without rounding up, it would never be reached.
         self.now_tick = match now {
             u64::MAX => self.tick.ceil(now),
             _ => self.tick.floor(now),
@@ -323,7 +333,7 @@ impl<T> Wheel<T> {
         self.floor = self.tick.start(self.now_tick).saturating_add(1);
     }
 
-    /// Puts an entry where its new deadline, earlier than the last, asks for.
+    /// Moves an entry to the slot of its new, earlier deadline.
     #[inline(never)]
     fn bring_forward(levels: &mut Levels, index: u32, entry: &mut WheelEntry<T>, tick: u64) {
         let Some(old) = entry.place() else { return };
@@ -338,7 +348,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// As [`bring_forward`](Self::bring_forward), where another level has part in it.
+    /// Like [`bring_forward`](Self::bring_forward), if another level is involved.
     #[inline(never)]
     fn bring_down(levels: &mut Levels, index: u32, entry: &mut WheelEntry<T>, tick: u64) {
         let Some(old) = entry.place() else { return };
@@ -350,7 +360,8 @@ impl<T> Wheel<T> {
                 entry.set_place(new);
             }
         } else {
-            // Where it lies is visited in time, if the slot knows.
+            // The entry stays in its slot. Recording the tick makes sure that the slot is visited
+            // in time.
             levels.remember(old, tick);
         }
     }

@@ -1,4 +1,4 @@
-//! The settings of a wheel, checked once; it owns nothing else.
+//! The settings of a wheel and their validation.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 
 const DEFAULT_TICK: Duration = Duration::from_millis(100);
 const DEFAULT_SLOTS: usize = 512;
-/// Finer ticks wake their owner for less than a poll can resolve: epoll counts milliseconds.
+/// The shortest tick. A poll could not resolve finer ticks: epoll counts milliseconds.
 const MIN_TICK: Duration = Duration::from_millis(1);
-/// A level 0 of 520 KiB, which spans 109 minutes of 100 ms ticks; wider gains nothing.
+/// The largest number of slots. Level 0 then takes 520 KiB and spans 109 minutes of 100 ms ticks.
+/// More slots would gain nothing.
 const MAX_SLOTS: usize = 1 << 16;
 
 /// Settings of a [`Wheel`]; see [`Wheel::builder`].
@@ -35,18 +36,20 @@ pub struct WheelBuilder {
 }
 
 impl WheelBuilder {
-    /// Sets the length of a tick, by default 100 ms.
+    /// Sets the length of a tick. The default is 100 ms.
     ///
-    /// A timeout is late by up to this much. Below 1 ms it is raised to 1 ms, with a warning.
+    /// Timeouts are late by up to one tick. A tick below 1 ms is raised to 1 ms, and a warning is
+    /// logged.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// Sets the number of slots per level, by default 512 and at most 65 536.
+    /// Sets the number of slots per level. The default is 512, the maximum 65,536.
     ///
-    /// Rounded up to a power of two, and to at least 2. A slot takes 8 bytes, on further levels
-    /// 16; the more slots, the fewer entries have to be moved down from a further level.
+    /// The number is rounded up to a power of two, at least 2. A slot takes 8 bytes on level 0 and
+    /// 16 bytes on further levels. With more slots, fewer entries have to be moved down from a
+    /// higher level.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
@@ -56,8 +59,8 @@ impl WheelBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] names `slots` if it is 0 or more than 65 536, and `tick` if it is zero or
-    /// not less than `i64::MAX` nanoseconds divided by the number of slots.
+    /// Returns [`Error::Setting`] for `slots` if it is 0 or more than 65,536. Returns it for `tick`
+    /// if it is zero, or not less than `i64::MAX` nanoseconds divided by the number of slots.
     pub fn build<T>(self) -> Result<Wheel<T>> {
         if self.slots == 0 || self.slots > MAX_SLOTS {
             return Err(Error::setting("slots", self.slots, "1 to 65536"));

@@ -1,4 +1,4 @@
-//! Behaviours W of the wheel in its pure form: time is given, nothing sleeps.
+//! Behaviours W of the wheel itself, without a clock or a thread.
 
 use super::*;
 use crate::timer::entries::WheelEntry;
@@ -12,7 +12,7 @@ fn wheel(tick_ms: u64, slots: usize) -> Wheel<u64> {
 
 fn drain(wheel: &mut Wheel<u64>, now: u64) -> Vec<u64> {
     let mut fired = Vec::new();
-    // Cut short, a call has moved this many: so it cannot go on for ever.
+    // A call that was cut short has moved entries, so this terminates.
     for _ in 0..=wheel.len() * 8 {
         match wheel.expire(now) {
             Some(value) => fired.push(value),
@@ -67,7 +67,7 @@ fn w_19_zero_delay_waits_for_the_next_tick() {
     let mut wheel = wheel(50, 512);
     assert_eq!(wheel.expire(7 * SEC), None);
     wheel.insert(7 * SEC, 1);
-    wheel.insert(0, 2); // ten seconds ago, and more
+    wheel.insert(0, 2); // more than ten seconds in the past
     assert_eq!(wheel.expire(7 * SEC + 49 * MS), None);
     assert_eq!(wheel.next_expiry(), Some(7 * SEC + 50 * MS));
     assert_eq!(drain(&mut wheel, 7 * SEC + 50 * MS), [1, 2]);
@@ -75,7 +75,8 @@ fn w_19_zero_delay_waits_for_the_next_tick() {
 
 #[test]
 fn w_20_added_while_firing_waits_for_a_later_pass() {
-    // The pass catches up over several revolutions and levels; what is added stays behind it.
+    // The pass catches up over several revolutions and levels. Entries added during the pass stay
+    // behind it.
     let mut wheel = wheel(10, 4);
     for i in 0..100 {
         wheel.insert(i * 10 * MS, i);
@@ -238,9 +239,9 @@ fn rearming_later_is_lazy_and_earlier_is_exact() {
     let place = |wheel: &Wheel<u64>| wheel.entries.find(key).unwrap().place();
     let before = place(&wheel);
     assert!(wheel.rearm(key, 60 * SEC));
-    assert_eq!(place(&wheel), before, "not touched");
+    assert_eq!(place(&wheel), before, "the entry was not moved");
     assert_eq!(wheel.expire(SEC), None);
-    assert_eq!(wheel.next_expiry(), Some(60 * SEC), "a stale wake moves on");
+    assert_eq!(wheel.next_expiry(), Some(60 * SEC), "a stale expiry advances");
     for seconds in [59, 40, 2] {
         assert!(wheel.rearm(key, seconds * SEC));
         assert_eq!(wheel.next_expiry(), Some(seconds * SEC));
@@ -249,7 +250,7 @@ fn rearming_later_is_lazy_and_earlier_is_exact() {
 }
 
 #[test]
-fn rearming_to_between_leaves_an_entry_where_it_lies() {
+fn rearming_moves_an_entry_only_to_an_earlier_slot() {
     let mut wheel = wheel(100, 512);
     let key = wheel.insert(40 * SEC, 1);
     let slot = |wheel: &Wheel<u64>| wheel.entries.find(key).unwrap().place().unwrap().slot;
@@ -272,10 +273,10 @@ fn a_stale_minimum_is_early_once() {
     assert_eq!(wheel.next_expiry(), Some(4500 * MS));
 }
 
-/// Moves of which no call makes more.
+/// The maximum number of moves per call.
 const MOST: usize = Wheel::<u64>::MOVES_PER_EXPIRE;
 
-/// How many of these lie on level 0.
+/// Returns how many of the entries lie on level 0.
 fn moved_down(wheel: &Wheel<u64>, keys: &[WheelKey]) -> usize {
     keys.iter()
         .filter(|key| {
@@ -285,13 +286,13 @@ fn moved_down(wheel: &Wheel<u64>, keys: &[WheelKey]) -> usize {
 }
 
 #[test]
-fn entering_a_slot_moves_so_many_per_call() {
+fn entering_a_slot_moves_a_bounded_number_per_call() {
     let mut wheel = wheel(100, 8);
     let keys: Vec<_> = (0..300).map(|i| wheel.insert(900 * MS + i % 2 * 100 * MS, i)).collect();
     for call in 1..=300 / MOST {
         assert_eq!(wheel.expire(800 * MS), None);
         assert_eq!(moved_down(&wheel, &keys), call * MOST);
-        assert_eq!(wheel.next_expiry(), Some(800 * MS), "there is more to do now");
+        assert_eq!(wheel.next_expiry(), Some(800 * MS), "entries are waiting to be moved");
     }
     assert_eq!(wheel.expire(800 * MS), None);
     assert_eq!(moved_down(&wheel, &keys), 300);
@@ -302,7 +303,7 @@ fn entering_a_slot_moves_so_many_per_call() {
 }
 
 #[test]
-fn passing_rearmed_entries_moves_so_many_per_call() {
+fn passing_rearmed_entries_moves_a_bounded_number_per_call() {
     let mut wheel = wheel(100, 512);
     let keys: Vec<_> = (0..4 * MOST).map(|_| wheel.insert(SEC, 0)).collect();
     wheel.insert(SEC, 1);
@@ -314,7 +315,7 @@ fn passing_rearmed_entries_moves_so_many_per_call() {
     for call in 1..4 {
         assert_eq!(wheel.expire(SEC), None);
         assert_eq!(moved(&wheel), call * MOST);
-        assert_eq!(wheel.next_expiry(), Some(SEC), "there is more to do now");
+        assert_eq!(wheel.next_expiry(), Some(SEC), "entries are waiting to be moved");
     }
     assert_eq!(wheel.expire(SEC), Some(1));
     assert_eq!((wheel.len(), moved(&wheel)), (4 * MOST, 4 * MOST));
@@ -323,15 +324,15 @@ fn passing_rearmed_entries_moves_so_many_per_call() {
 }
 
 #[test]
-fn what_happens_while_entries_move_down_keeps_the_order() {
+fn changes_while_entries_move_down_keep_the_order() {
     let mut wheel = wheel(100, 8);
     let keys: Vec<_> = (0..3 * MOST as u64).map(|i| wheel.insert(900 * MS, i)).collect();
     assert_eq!(wheel.expire(800 * MS), None);
-    wheel.insert(850 * MS, 1000); // behind all that were there
-    assert!(wheel.rearm(keys[0], 870 * MS), "has moved; stays first");
+    wheel.insert(850 * MS, 1000); // behind all earlier entries
+    assert!(wheel.rearm(keys[0], 870 * MS), "was moved; stays first");
     assert!(wheel.rearm(keys[1], 2 * SEC));
-    assert!(wheel.rearm(keys[1], 890 * MS), "has moved; stays second");
-    assert!(wheel.rearm(keys[3 * MOST - 1], 801 * MS), "has not; stays where it is");
+    assert!(wheel.rearm(keys[1], 890 * MS), "was moved; stays second");
+    assert!(wheel.rearm(keys[3 * MOST - 1], 801 * MS), "was not moved; stays in its slot");
     let mut expected: Vec<u64> = (0..3 * MOST as u64).collect();
     expected.push(1000);
     assert_eq!(drain(&mut wheel, 900 * MS), expected);
@@ -355,7 +356,7 @@ fn rearmed_to_an_earlier_tick_while_entries_move_down() {
 }
 
 #[test]
-fn cancelling_what_is_still_to_be_moved_ends_the_move() {
+fn cancelling_the_remaining_entries_ends_the_move() {
     let mut wheel = wheel(100, 8);
     let keys: Vec<_> = (0..3 * MOST as u64).map(|i| wheel.insert(1200 * MS, i)).collect();
     assert_eq!(wheel.expire(800 * MS), None);
@@ -382,7 +383,7 @@ fn a_clock_that_steps_back_counts_as_the_largest_time_seen() {
 
 #[test]
 fn memory_is_as_documented() {
-    // And links of 8 bytes beside each.
+    // The links take another 8 bytes each.
     assert_eq!(size_of::<WheelEntry<u64>>(), 24);
     assert_eq!(size_of::<WheelEntry<crate::id::Key>>(), 24);
     assert_eq!(size_of::<WheelEntry<u32>>(), 20);

@@ -1,6 +1,7 @@
-//! Where servers listen and clients connect to, whatever the transport.
+//! Addresses that servers listen on and clients connect to, for all transports.
 //!
-//! Always holds: an [`Address`] can be used as it is; names are resolved when it is made. Pure, but for name servers.
+//! Invariant: an [`Address`] is resolved; names are resolved when it is created. Only name
+//! resolution does I/O.
 
 #[cfg(unix)]
 use super::UnixAddress;
@@ -10,7 +11,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
 };
 
-/// Where a server listens or a client connects to, for programs that choose the transport when they run.
+/// An address to listen on or connect to, for programs that choose the transport at run time.
 ///
 /// ```
 /// # use netwheel::{Address, codec::RawBytes, prelude::*};
@@ -33,15 +34,15 @@ use std::{
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
-    /// An address and port of TCP.
+    /// An IP address and TCP port.
     Tcp(SocketAddr),
-    /// A Unix socket.
+    /// The name of a Unix socket.
     #[cfg(unix)]
     Unix(UnixAddress),
 }
 
 impl Address {
-    /// The address and port, if it has them.
+    /// Returns the IP address and port, if this is a TCP address.
     pub fn as_tcp(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),
@@ -74,21 +75,24 @@ impl fmt::Display for Address {
     }
 }
 
-/// What bootstraps listen on and connect to: whatever std makes socket addresses of (`"host:port"`, a
-/// [`SocketAddr`]) is TCP; a [`UnixAddress`] is a Unix socket (on Unix); an [`Address`] is either.
+/// An address that bootstraps can listen on or connect to.
 ///
-/// Not to be implemented elsewhere.
-#[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
+/// Every type that implements [`ToSocketAddrs`] (such as `"host:port"` or a [`SocketAddr`]) is a
+/// TCP endpoint. A [`UnixAddress`] is a Unix socket (on Unix). An [`Address`] is either. This trait
+/// is sealed.
+#[expect(private_bounds, reason = "this seals the trait")]
 pub trait ToAddress: Resolve<Self::Address> {
-    /// How a server that listens there names the place ([`Server::local_address`](crate::Server::local_address)).
+    /// The type of a server's own address
+    /// ([`Server::local_address`](crate::Server::local_address)).
     type Address: fmt::Debug + Clone + Send + Sync + 'static;
 }
 
 pub(crate) trait Resolve<A> {
-    /// What it stands for, one address at least; may block on a name server.
+    /// Returns at least one address. May block on a name server.
     fn addresses(self) -> Result<Vec<Address>>;
 
-    /// The address of a socket that was opened for it; none if it is of another transport.
+    /// Converts the address of a socket opened for this endpoint. Returns `None` for another
+    /// transport.
     fn named(address: Address) -> Option<A>;
 }
 

@@ -1,4 +1,4 @@
-//! Listening sockets of the standard library that a server takes over.
+//! Listening sockets of the standard library that a server can adopt.
 //!
 //! Invariant: an adopted socket is non-blocking.
 
@@ -7,21 +7,21 @@ use super::{Address, Listener};
 use super::{UnixAddress, address::Resolve};
 use std::{fmt, io, net::SocketAddr};
 
-/// A listening socket of std that a server can take over: a [`TcpListener`](std::net::TcpListener), or a `UnixListener`
-/// on Unix.
+/// A listening socket of the standard library that a server can adopt: a
+/// [`TcpListener`](std::net::TcpListener) or, on Unix, a `UnixListener`.
 ///
-/// Not to be implemented elsewhere.
-#[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
+/// This trait is sealed.
+#[expect(private_bounds, reason = "this seals the trait")]
 pub trait IntoListener: Adopt<Self::Address> {
-    /// How the server names where it listens.
+    /// The type of the server's address.
     type Address: fmt::Debug + Clone + Send + Sync + 'static;
 }
 
 pub(crate) trait Adopt<A> {
-    /// The address of such a socket; none if it is of another transport.
+    /// Converts the address of such a socket. Returns `None` for another transport.
     fn named(address: Address) -> Option<A>;
 
-    /// Makes it non-blocking.
+    /// Converts the socket to a listener and makes it non-blocking.
     fn adopt(self) -> io::Result<Listener>;
 }
 

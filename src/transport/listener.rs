@@ -1,4 +1,4 @@
-//! A listening socket, whatever its kind.
+//! Listening sockets of all transports.
 
 #[cfg(unix)]
 use super::unix::{self, UnixListener};
@@ -15,7 +15,8 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// So many sockets that listen on the same address; if its port is 0, on the same free one. Only TCP has several.
+    /// Opens `listeners` sockets on one address. If its port is 0, all get the same free port. Only
+    /// TCP supports more than one.
     pub(crate) fn listen_all(
         address: &Address,
         options: &ListenerOptions,
@@ -31,7 +32,7 @@ impl Listener {
         }
     }
 
-    /// Takes one waiting connection; who it is, if the transport has addresses.
+    /// Accepts one connection. Returns its peer's address if the transport has addresses.
     pub(crate) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match self {
             Listener::Tcp(tcp) => tcp.accept().map(|(stream, peer)| (Stream::Tcp(stream), Some(peer))),
@@ -48,7 +49,7 @@ impl Listener {
         }
     }
 
-    /// What the poll watches.
+    /// Returns the event source to register with the poll.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         match self {
             Listener::Tcp(tcp) => tcp,

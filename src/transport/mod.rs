@@ -1,21 +1,21 @@
 //! Transports: the sockets that carry a channel's bytes.
 //!
-//! With `event_loop` and `datagram` this is the only module that uses mio and socket2. `Stream` and
-//! `Listener` are enums; the match on the kind is the only difference on the path of a byte. A Unix
-//! peer has no IP address: whatever is keyed by address (filters, limits per address,
-//! `peer_address`) ignores it, and whatever counts connections counts it.
+//! Besides `event_loop` and `datagram`, only this module uses mio and socket2. `Stream` and
+//! `Listener` are enums, and the match on the kind is the only difference in the data path. A Unix
+//! peer has no IP address. Features keyed by address (filters, limits per address, `peer_address`)
+//! ignore it, but connection limits count it.
 //!
-//! An address that can be bound or connected is a type, `ToAddress`. `Server<A>` reports its address
-//! as the matching type: a TCP server returns a `SocketAddr` without an `Option`, a Unix server a
+//! An `ToAddress` is a type of address that can be bound or connected. `Server<A>` reports its
+//! address as the matching type. A TCP server returns a `SocketAddr`, a Unix server a
 //! `UnixAddress`, and a server whose transport is chosen at run time an `Address`.
 //!
-//! On Linux `recvfrom`, `sendto` and `sendmsg` are called without the C library, whose functions
-//! are cancellation points and cost two locked instructions each in a process with several threads.
-//! Code that is preloaded in front of that library (`LD_PRELOAD`) does not see these calls; strace
-//! does. A build with `RUSTFLAGS="--cfg rustix_use_libc"` uses the C library.
+//! On Linux `recvfrom`, `sendto` and `sendmsg` bypass the C library. Its functions are cancellation
+//! points, which cost two locked instructions each in a multithreaded process. Code preloaded in
+//! front of the C library (`LD_PRELOAD`) therefore does not see these calls, but strace does. A
+//! build with `RUSTFLAGS="--cfg rustix_use_libc"` uses the C library.
 //!
-//! Everything here is non-blocking and runs on the loop that owns the socket, except opening a
-//! socket, which may happen on any thread.
+//! All sockets are non-blocking and are used on the loop that owns them. They may be opened on any
+//! thread.
 
 mod address;
 mod adoptable;

@@ -1,4 +1,4 @@
-//! A connected stream of bytes, whatever its kind.
+//! Connected stream sockets of all transports.
 
 #[cfg(unix)]
 use super::unix;
@@ -25,7 +25,7 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// The same expression for each kind.
+/// Evaluates the same expression for each kind of socket.
 macro_rules! each {
     ($stream:expr, $socket:ident => $what:expr) => {
         match $stream {
@@ -36,10 +36,14 @@ macro_rules! each {
     };
 }
 
-/// The calls of the hot path. The C library's are points at which a thread may be cancelled: in a process with more threads than
-/// one they take two locked instructions each, and more around them, for what no Rust program does. So where the kernel
-/// can be called directly it is. None of them raises a signal (`SIGPIPE`), also in a program that does not ignore it: one whose
-/// `main` is not Rust's, say. The standard library's `writev` would.
+/// The system calls of the hot path.
+///
+/// The C library's functions are cancellation points. In a multithreaded process they take two
+/// locked instructions each, and some work around them, which Rust programs do not need. So the
+/// kernel is called directly where possible.
+///
+/// These calls never raise `SIGPIPE`, even in a program that does not ignore the signal, for
+/// example because its `main` is not a Rust function. The standard library's `writev` would.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod calls {
     use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -108,10 +112,13 @@ impl Transport for Stream {
 }
 
 impl Stream {
-    /// A socket that is connecting; writable (or failed) when it is through.
+    /// Opens a socket and starts to connect it. The socket becomes writable when the connect has
+    /// succeeded or failed.
     ///
     /// # Errors
-    /// What the system refuses, with what was tried; a local address where the transport has none.
+    ///
+    /// Returns the system's error and the failed step, or an error if `local` is given for a
+    /// transport without IP addresses.
     pub(crate) fn connect(to: &Address, local: Option<SocketAddr>, options: &TcpOptions) -> Result<Self> {
         match to {
             Address::Tcp(to) => tcp::connect(*to, local, options).map(Stream::Tcp),
@@ -123,12 +130,13 @@ impl Stream {
         }
     }
 
-    /// What a connect or the connection failed with, if anything; the kernel tells it once.
+    /// Returns the pending error of the connect or the connection, if any. The kernel reports it
+    /// once.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         each!(self, socket => socket.take_error())
     }
 
-    /// The address of this end, if the transport has one.
+    /// Returns the local address, if the transport has addresses.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Stream::Tcp(tcp) => tcp.local_addr().ok(),
@@ -137,12 +145,12 @@ impl Stream {
         }
     }
 
-    /// Fails while the connection is not there.
+    /// Fails if the socket is not connected.
     pub(crate) fn has_peer(&self) -> io::Result<()> {
         each!(self, socket => socket.peer_addr().map(drop))
     }
 
-    /// Sets those options that the transport has; before the connection is used.
+    /// Sets the options that apply to the transport. Called before the connection is used.
     pub(crate) fn apply(&self, options: &TcpOptions) -> io::Result<()> {
         match self {
             Stream::Tcp(tcp) => options.apply(&SockRef::from(tcp)),
@@ -151,22 +159,22 @@ impl Stream {
         }
     }
 
-    /// Whether closing it can wait for the peer, or reset the connection.
+    /// Returns whether the close can wait for the peer, or reset the connection.
     pub(crate) fn can_linger(&self) -> bool {
         matches!(self, Stream::Tcp(_))
     }
 
-    /// Has the close that comes next wait for the peer, and so block.
+    /// Makes the following close wait for the peer. The close then blocks.
     pub(crate) fn linger(&self, time: Duration) -> io::Result<()> {
         each!(self, socket => {
             let socket = SockRef::from(socket);
-            // Where closing a non-blocking socket does not wait, it fails instead (Windows).
+            // On some systems (Windows), closing a non-blocking socket fails instead of waiting.
             socket.set_nonblocking(false)?;
             socket.set_linger(Some(time))
         })
     }
 
-    /// What the poll watches.
+    /// Returns the event source to register with the poll.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         each!(self, socket => socket)
     }

@@ -1,11 +1,11 @@
-//! Opening TCP sockets, non-blocking from the start.
+//! Opens TCP sockets, non-blocking from the start.
 
 use super::{ListenerOptions, TcpOptions};
 use crate::{Error, Result};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{io, net::SocketAddr};
 
-/// So many sockets that listen on the same address; if its port is 0, on the same free one.
+/// Opens `listeners` sockets on one address. If its port is 0, all get the same free port.
 pub(crate) fn listen_all(
     address: SocketAddr,
     options: &ListenerOptions,
@@ -17,7 +17,7 @@ pub(crate) fn listen_all(
     std::iter::once(Ok(first)).chain(others).collect()
 }
 
-/// A socket that listens on `address`.
+/// Opens a socket that listens on `address`.
 fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
     let socket = open(address)?;
     options.apply(&SockRef::from(&socket), address.is_ipv6())?;
@@ -26,16 +26,19 @@ fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net
     Ok(mio::net::TcpListener::from_std(socket.into()))
 }
 
-/// A socket that listens already.
+/// Converts a socket that is listening already.
 pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<mio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     Ok(mio::net::TcpListener::from_std(listener))
 }
 
-/// A socket that is connecting to `address`; writable (or failed) when it is through.
+/// Opens a socket and starts to connect it. The socket becomes writable when the connect has
+/// succeeded or failed.
 ///
 /// # Errors
-/// What the system refuses, with what was tried: that the local address is to blame is told apart.
+///
+/// Returns the system's error and the failed step. A failure to bind the local address is a step of
+/// its own.
 pub(crate) fn connect(
     address: SocketAddr,
     local: Option<SocketAddr>,
@@ -71,7 +74,7 @@ fn in_progress(e: &io::Error) -> bool {
     pending || e.kind() == io::ErrorKind::WouldBlock
 }
 
-/// errno(3); socket2 and std have no name for it.
+/// The errno(3) value, which neither socket2 nor std defines.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const EINPROGRESS: i32 = 115;
 #[cfg(all(

@@ -1,7 +1,8 @@
-//! A UDP socket, non-blocking from the start, and its options.
+//! UDP sockets, non-blocking from the start, and their options.
 //!
-//! Always holds: one call sends or receives one whole datagram. A read buffer of 64 KiB holds every datagram that UDP over
-//! IPv4 (65,507 bytes) and IPv6 (65,527) can carry, so none is cut short.
+//! Invariant: one call sends or receives one whole datagram. A read buffer of 64 KiB is larger than
+//! any datagram over IPv4 (at most 65,507 bytes) or IPv6 (65,527), so datagrams are never
+//! truncated.
 
 use super::options::socket_options::{
     IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
@@ -16,19 +17,19 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// Options of a UDP socket; what is not set stays as the operating system has it.
+/// Options of a UDP socket. Options that are not set keep the operating system's value.
 ///
 /// | option | default | unit |
 /// |---|---|---|
-/// | `reuse_address` | off; on, several sockets may have the same address, as receivers of one multicast group do | |
-/// | `reuse_port` | off; on, the kernel spreads datagrams over the sockets of one user that have the address (Unix) | |
-/// | `broadcast` | off: sending to a broadcast address is refused | |
-/// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles what it is given) |
-/// | `time_to_live` | the system's, mostly 64 | hops, 1 to 255 |
-/// | `multicast_time_to_live` | the system's, 1: the own network | hops, 0 to 255 |
-/// | `multicast_loop` | the system's, on: groups are heard on the sending machine, too | |
-/// | `multicast_interface_v4`, `multicast_interface_v6` | the system chooses | |
-/// | `join` | no group | |
+/// | `reuse_address` | off; if on, several sockets may share an address, for example receivers of a multicast group | |
+/// | `reuse_port` | off; if on, the kernel distributes datagrams over all sockets of one user with the same address (Unix) | |
+/// | `broadcast` | off: sending to a broadcast address fails | |
+/// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles the value) |
+/// | `time_to_live` | the system's, usually 64 | hops, 1 to 255 |
+/// | `multicast_time_to_live` | the system's, 1: the local network | hops, 0 to 255 |
+/// | `multicast_loop` | the system's, on: the sending machine also receives | |
+/// | `multicast_interface_v4`, `multicast_interface_v6` | chosen by the system | |
+/// | `join` | no groups | |
 ///
 /// See ip(7), ipv6(7) and udp(7).
 #[derive(Debug, Clone, Default)]
@@ -48,72 +49,78 @@ pub struct UdpOptions {
 }
 
 impl UdpOptions {
-    /// The defaults of the table above.
+    /// Returns the default options (see the table above).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `SO_REUSEADDR`.
+    /// Sets `SO_REUSEADDR`: allows several sockets to share an address.
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.reuse_address = on;
         self
     }
 
-    /// `SO_REUSEPORT`; refused where there is none.
+    /// Sets `SO_REUSEPORT`: distributes datagrams over several sockets with the same address.
+    /// Refused on systems that do not support it.
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
     }
 
-    /// `SO_BROADCAST`.
+    /// Sets `SO_BROADCAST`: allows sending to broadcast addresses.
     pub fn broadcast(mut self, on: bool) -> Self {
         self.broadcast = on;
         self
     }
 
-    /// `SO_SNDBUF` in bytes.
+    /// Sets `SO_SNDBUF`, the size of the kernel's send buffer in bytes.
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
     }
 
-    /// `SO_RCVBUF` in bytes. What comes while it is full is lost.
+    /// Sets `SO_RCVBUF`, the size of the kernel's receive buffer in bytes. Datagrams that arrive
+    /// while it is full are lost.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
-    /// `IP_TTL`, `IPV6_UNICAST_HOPS`: over how many hops datagrams go.
+    /// Sets `IP_TTL` or `IPV6_UNICAST_HOPS`: the maximum number of hops of a datagram.
     pub fn time_to_live(mut self, hops: u32) -> Self {
         self.time_to_live = Some(hops);
         self
     }
 
-    /// `IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`: over how many hops datagrams to groups go.
+    /// Sets `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: the maximum number of hops of a multicast
+    /// datagram.
     pub fn multicast_time_to_live(mut self, hops: u32) -> Self {
         self.multicast_time_to_live = Some(hops);
         self
     }
 
-    /// `IP_MULTICAST_LOOP`, `IPV6_MULTICAST_LOOP`: whether what is sent to a group is heard on this machine.
+    /// Sets `IP_MULTICAST_LOOP` or `IPV6_MULTICAST_LOOP`: whether multicast datagrams are also
+    /// delivered on the sending machine.
     pub fn multicast_loop(mut self, on: bool) -> Self {
         self.multicast_loop = Some(on);
         self
     }
 
-    /// `IP_MULTICAST_IF`: the interface, by one of its addresses, by which datagrams to groups leave an IPv4 socket.
+    /// Sets `IP_MULTICAST_IF`: the interface for outgoing multicast datagrams of an IPv4 socket,
+    /// given by one of its addresses.
     pub fn multicast_interface_v4(mut self, interface: Ipv4Addr) -> Self {
         self.multicast_interface_v4 = Some(interface);
         self
     }
 
-    /// `IPV6_MULTICAST_IF`: the interface, by its index, by which datagrams to groups leave an IPv6 socket.
+    /// Sets `IPV6_MULTICAST_IF`: the interface for outgoing multicast datagrams of an IPv6 socket,
+    /// given by its index.
     pub fn multicast_interface_v6(mut self, interface: u32) -> Self {
         self.multicast_interface_v6 = Some(interface);
         self
     }
 
-    /// Joins a group from the start; may be called for several.
+    /// Joins a multicast group when the socket is opened. May be called several times.
     pub fn join(mut self, group: MulticastGroup) -> Self {
         self.groups.push(group);
         self
@@ -170,24 +177,24 @@ impl UdpOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MulticastGroup {
-    /// Of IPv4.
+    /// An IPv4 group.
     V4 {
-        /// The group: 224.0.0.0 to 239.255.255.255.
+        /// The group's address, 224.0.0.0 to 239.255.255.255.
         group: Ipv4Addr,
-        /// An address of the interface; unspecified (0.0.0.0): the system chooses.
+        /// An address of the interface. If unspecified (0.0.0.0), the system chooses.
         interface: Ipv4Addr,
     },
-    /// Of IPv6.
+    /// An IPv6 group.
     V6 {
-        /// The group: ff00::/8.
+        /// The group's address, in ff00::/8.
         group: Ipv6Addr,
-        /// The index of the interface; 0: the system chooses.
+        /// The index of the interface. If 0, the system chooses.
         interface: u32,
     },
 }
 
 impl From<IpAddr> for MulticastGroup {
-    /// The group on the interface that the system chooses.
+    /// Selects the group on an interface chosen by the system.
     fn from(group: IpAddr) -> Self {
         match group {
             IpAddr::V4(group) => MulticastGroup::V4 { group, interface: Ipv4Addr::UNSPECIFIED },
@@ -213,14 +220,17 @@ impl MulticastGroup {
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
     socket: mio::net::UdpSocket,
-    /// The address of this end when it had no peer.
+    /// The local address before the socket was connected.
     #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code))]
     bound: SocketAddr,
 }
 
 impl UdpSocket {
+    /// Opens and binds a socket, and joins the groups of `options`.
+    ///
     /// # Errors
-    /// What the system refuses, with what was tried.
+    ///
+    /// Returns the system's error and the failed step.
     pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
         let failed = |during| move |e| Error::io(during, e);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
@@ -236,7 +246,7 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Sends a datagram: to the peer of a connected socket if no address is given.
+    /// Sends a datagram to `to`, or to the peer of a connected socket.
     #[inline]
     pub(crate) fn send(&self, datagram: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
         match to {
@@ -258,12 +268,12 @@ impl UdpSocket {
         self.socket.connect(peer).map_err(|e| Error::io("connecting", e))
     }
 
-    /// Takes the peer back; the address of this end stays.
+    /// Removes the peer. The local address stays the same.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn disconnect(&self) -> Result {
         let failed = |e| Error::io("disconnecting", e);
         rustix::net::connect_unspec(&self.socket).map_err(|e| failed(e.into()))?;
-        // Linux lets go of a port that it has chosen itself together with the peer; it is taken again.
+        // Linux releases a port that it chose itself together with the peer, so bind it again.
         if self.local_address().map_err(failed)?.port() != self.bound.port() {
             SockRef::from(&self.socket).bind(&self.bound.into()).map_err(failed)?;
         }
@@ -293,7 +303,7 @@ impl UdpSocket {
         left.map_err(|e| Error::io("leaving a multicast group", e))
     }
 
-    /// What the poll watches.
+    /// Returns the event source to register with the poll.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         &mut self.socket
     }

@@ -4,13 +4,13 @@ use super::WorkerPool;
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// Settings of a [`WorkerPool`]; refused values are reported by [`build`](WorkerPoolBuilder::build).
+/// Settings of a [`WorkerPool`]. [`build`](WorkerPoolBuilder::build) reports invalid values.
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | `threads` | 4 | 1 to 1024 |
-/// | `max_pending` | 1024 works that wait for a thread | 1 or more |
-/// | `name` | "netwheel-worker"; threads are called name-0, name-1, … | |
+/// | `max_pending` | 1024 work items that wait for a thread | 1 or more |
+/// | `name` | "netwheel-worker"; threads are named name-0, name-1, … | |
 /// | `keep_alive` | 10 s without work, then a thread ends | more than 0 |
 #[derive(Debug, Clone)]
 #[must_use]
@@ -31,40 +31,41 @@ impl WorkerPoolBuilder {
         }
     }
 
-    /// Threads that there may be; each is started when a work finds none that is free.
+    /// Sets the maximum number of threads. A thread is started when work finds none that is free.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Works that may wait for a thread; more are refused.
+    /// Sets the maximum number of work items that wait for a thread. More are refused.
     pub fn max_pending(mut self, works: usize) -> Self {
         self.max_pending = works;
         self
     }
 
-    /// What the threads are called, with `-0`, `-1`, … behind it.
+    /// Sets the prefix of the thread names, which is followed by `-0`, `-1` and so on.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How long a thread waits for work before it ends.
+    /// Sets how long an idle thread waits for work before it ends.
     pub fn keep_alive(mut self, time: Duration) -> Self {
         self.keep_alive = time;
         self
     }
 
-    /// The pool; its threads start when they are first needed.
+    /// Builds the pool. Its threads start when they are first needed.
     ///
     /// # Errors
-    /// If a setting is out of its range.
+    ///
+    /// Returns [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<WorkerPool> {
         if self.threads == 0 || self.threads > 1024 {
             return Err(Error::setting("threads", self.threads, "1 to 1024 threads of a worker pool"));
         }
         if self.max_pending == 0 {
-            return Err(Error::setting("max_pending", self.max_pending, "1 work or more"));
+            return Err(Error::setting("max_pending", self.max_pending, "1 work item or more"));
         }
         if self.keep_alive.is_zero() {
             return Err(Error::setting("keep_alive", "0", "more than zero"));

@@ -1,7 +1,7 @@
-//! The cores on which the threads of a pool may run.
+//! CPU affinity of the threads of a pool.
 
-/// The cores that the threads may run on: a thread inherits those of the one that starts it, which may be an event loop
-/// that is pinned to one.
+/// The cores allowed for the threads of a pool. A thread inherits the affinity of the thread that
+/// starts it, which may be an event loop pinned to one core.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) struct Cores(Option<rustix::thread::CpuSet>);
 
@@ -15,7 +15,7 @@ impl Cores {
         if let Some(cores) = &self.0
             && let Err(e) = rustix::thread::sched_setaffinity(None, cores)
         {
-            log::warn!("a worker's thread runs where the thread may that started it: {e}");
+            log::warn!("cannot set the CPU affinity of a worker thread, which keeps that of its parent: {e}");
         }
     }
 }

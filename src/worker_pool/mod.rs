@@ -1,19 +1,18 @@
 //! A pool of threads for blocking work, so that event loops do not block.
 //!
-//! The pool is a queue and a few counters under one lock, and code of the program never runs under
-//! that lock. So the decisions to refuse work or to start a thread are exact. A group has a pool
-//! from the beginning; threads are started on demand. They may run on all cores that were allowed
-//! for the thread which built the pool. Otherwise all threads that a pinned loop starts would share
-//! its core.
+//! The pool is a queue and a few counters under one lock, and user code never runs under that lock.
+//! So the decisions to refuse work or to start a thread are exact. A group has a pool from the
+//! start; threads are started on demand. They may run on all cores that were allowed for the thread
+//! that built the pool. Otherwise, all threads started by a pinned loop would share its core.
 //!
 //! A thread is started when work finds none that is free. It ends when it has been idle for a
 //! while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
 //! work first.
 //!
-//! Invariants: besides the work that a thread has or is about to take, at most `max_pending` works
-//! wait. Accepted work runs once, or is dropped if its channel no longer wants it. A panic ends
-//! only the work in which it happens. Any thread may submit, and blocks only on a short lock. The
-//! pool knows neither channels nor loops.
+//! Invariants: at most `max_pending` work items wait, besides those that a thread is running or
+//! about to take. Accepted work runs once, or is dropped if its channel no longer wants it. A panic
+//! ends only the work item in which it happens. Any thread may submit, and blocks only on a short
+//! lock. The pool does not depend on channels or loops.
 
 mod builder;
 mod cores;
@@ -35,15 +34,17 @@ use std::{
     thread,
 };
 
-/// A bounded pool of threads for work that blocks: files, databases, password hashes, name look-ups.
+/// A bounded pool of threads for blocking work: files, databases, password hashes, name lookups.
 ///
-/// [`Context::offload`](crate::Context::offload) runs work on the pool of the group and brings the answer back to the
-/// handler. A group has a pool of its own unless one is given to it
-/// ([`workers`](crate::EventLoopGroupBuilder::workers)); it starts no thread before it is used.
+/// [`Context::offload`](crate::Context::offload) runs work on the pool of the group and passes the
+/// result back to the handler. A group has a pool of its own unless one is set with
+/// [`workers`](crate::EventLoopGroupBuilder::workers). The pool starts no threads until it is used.
 ///
-/// A handle; it can be cloned, sent and shared. When the last one is dropped (groups and event loops have some) what
-/// waits is still run, then the threads end. Threads may run where the thread that built the pool could (Linux), whatever
-/// core the loop that needs them is pinned to.
+/// This is a handle, which can be cloned, sent and shared. Groups and event loops hold handles,
+/// too. When the last handle is dropped, waiting work still runs, and then the threads end.
+///
+/// On Linux, the pool's threads may run on all cores that were allowed for the thread that built
+/// it. This holds even if the loop that starts a thread is pinned to one core.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, WorkerPool};
@@ -51,7 +52,7 @@ use std::{
 ///
 /// let pool = WorkerPool::builder().threads(8).max_pending(100).name("lookup").build()?;
 /// let group = EventLoopGroup::builder().threads(1).workers(&pool).build()?;
-/// // Handlers use it by `ctx.offload`; everybody else may, too:
+/// // Handlers use it through `ctx.offload`. Other code can use it, too:
 /// let (answer, answered) = std::sync::mpsc::channel();
 /// pool.execute(move || answer.send(6 * 7))?;
 /// assert_eq!(answered.recv_timeout(Duration::from_secs(10)), Ok(42));
@@ -62,36 +63,36 @@ pub struct WorkerPool {
     owner: Arc<Owner>,
 }
 
-/// What a [`WorkerPool`] is doing, and has done.
+/// Metrics of a [`WorkerPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Threads that there are now.
+    /// Current number of threads.
     pub threads: usize,
-    /// Works that wait for a thread now.
+    /// Work items that are waiting for a thread.
     pub pending: usize,
-    /// Works that a thread has now, or is about to take.
+    /// Work items that are running or about to be taken by a thread.
     pub running: usize,
-    /// Works that have been run, those that panicked among them.
+    /// Work items that have run, including those that panicked.
     pub finished: u64,
-    /// Works that were dropped unrun, since the channel that wanted them was gone or had cancelled them.
+    /// Work items dropped without running, because their channel was closed or had cancelled them.
     pub skipped: u64,
-    /// Works that were refused because too many waited.
+    /// Work items refused because the queue was full.
     pub refused: u64,
-    /// Works that panicked.
+    /// Work items that panicked.
     pub panicked: u64,
 }
 
-/// One thing to run.
+/// A work item.
 pub(crate) trait Work: Send {
-    /// Whether anybody still wants it: asked before it is run.
+    /// Returns whether the result is still wanted. Called before `run`.
     fn is_wanted(&self) -> bool;
 
-    /// Runs it; whether it panicked.
+    /// Runs the work. Returns whether it panicked.
     fn run(self: Box<Self>) -> bool;
 }
 
-/// Work that somebody wants whatever happens.
+/// Work that is never cancelled.
 struct Plain<F>(F);
 
 impl<T, F: FnOnce() -> T + Send> Work for Plain<F> {
@@ -104,14 +105,14 @@ impl<T, F: FnOnce() -> T + Send> Work for Plain<F> {
         if let Some(message) = &panicked {
             let name = std::any::type_name::<F>();
             caught(|| {
-                log_throttled!(off_loop(), PANICS, Level::Error, "a work of {name} panicked: {message}")
+                log_throttled!(off_loop(), PANICS, Level::Error, "work of type {name} panicked: {message}")
             });
         }
         panicked.is_some()
     }
 }
 
-/// All handles together; the pool ends with it.
+/// Shared by all handles. Dropping it closes the pool.
 struct Owner {
     pool: Arc<Pool>,
 }
@@ -120,7 +121,7 @@ struct Pool {
     settings: WorkerPoolBuilder,
     cores: Cores,
     state: Mutex<PoolQueue>,
-    /// Something is in the queue, or no more will come.
+    /// Notified when work was queued, or when the pool was closed.
     changed: Condvar,
 }
 
@@ -128,12 +129,12 @@ struct Pool {
 struct PoolQueue {
     queue: VecDeque<Box<dyn Work>>,
     threads: usize,
-    /// Of the threads, those that have no work: they wait for some, or are just being started.
+    /// Threads without work, which are waiting or starting.
     free: usize,
-    /// Threads that were ever started.
+    /// Total number of threads started.
     started: usize,
     closed: bool,
-    /// The log has heard that no thread could be started, and none was since.
+    /// Whether a failure to start a thread was logged, and no thread was started since.
     failure_logged: bool,
     finished: u64,
     skipped: u64,
@@ -142,12 +143,12 @@ struct PoolQueue {
 }
 
 impl PoolQueue {
-    /// Works that no thread is about to take.
+    /// Returns the number of work items that no thread is about to take.
     fn pending(&self) -> usize {
         self.queue.len().saturating_sub(self.free)
     }
 
-    /// Takes out what nobody wants any more.
+    /// Removes cancelled work from the queue.
     fn take_unwanted(&mut self) -> Vec<Box<dyn Work>> {
         let all = std::mem::take(&mut self.queue);
         let (wanted, unwanted): (Vec<_>, Vec<_>) = all.into_iter().partition(|work| work.is_wanted());
@@ -158,17 +159,17 @@ impl PoolQueue {
 }
 
 impl WorkerPool {
-    /// A pool with the default settings.
+    /// Creates a pool with default settings.
     pub fn new() -> Self {
         Self::of(WorkerPoolBuilder::new())
     }
 
-    /// Settings first.
+    /// Returns a builder with default settings.
     pub fn builder() -> WorkerPoolBuilder {
         WorkerPoolBuilder::new()
     }
 
-    /// A pool without threads: somebody calls [`WorkerPool::run_waiting`].
+    /// Creates a pool without threads. Its work is run by [`WorkerPool::run_waiting`].
     pub(crate) fn by_hand() -> Self {
         Self::of(WorkerPoolBuilder { threads: 0, ..WorkerPoolBuilder::new() })
     }
@@ -183,28 +184,31 @@ impl WorkerPool {
         WorkerPool { owner: Arc::new(Owner { pool: Arc::new(pool) }) }
     }
 
-    /// Runs `work` on one of the threads; what it returns is dropped.
+    /// Runs `work` on one of the threads and drops its result.
     ///
-    /// It does not wait for room. A panic in the work is logged. Works begin in the order in which they were taken on.
+    /// Does not wait for space in the queue. Work items start in the order of submission. A panic
+    /// in the work is logged.
     ///
     /// # Errors
-    /// The work comes back with [`Error::Full`] if `max_pending` works wait, with [`Error::Io`] if there is no thread and
-    /// none can be started.
+    ///
+    /// The error carries the work. Its reason is [`Error::Full`] if `max_pending` work items are
+    /// waiting, or [`Error::Io`] if the pool has no thread and cannot start one.
     pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), Refused<F>> {
         self.submit(Plain(work)).map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
     }
 
-    /// Runs `work` on one of the threads, unless it is not wanted by then.
+    /// Runs `work` on one of the threads, unless it was cancelled before it starts.
     ///
     /// # Errors
-    /// As [`WorkerPool::execute`].
+    ///
+    /// See [`WorkerPool::execute`].
     pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), Refused<W>> {
         let pool = &self.owner.pool;
         let mut unwanted = Vec::new();
         let mut state = pool.lock();
         let WorkerPoolBuilder { threads, max_pending: limit, .. } = pool.settings;
         if state.pending() >= limit {
-            // What nobody wants must not keep out what somebody does.
+            // Cancelled work must not prevent the submission of other work.
             unwanted = state.take_unwanted();
         }
         let mut failed = None;
@@ -215,7 +219,7 @@ impl WorkerPool {
             state.refused += 1;
             Some(Error::Full { what: WORKS, limit })
         } else if state.threads == 0 {
-            // Where there is one it comes to this work, too, only later.
+            // If there is another thread, it runs this work later.
             failed.take().map(|e| Error::io("starting a worker's thread", e))
         } else {
             None
@@ -228,17 +232,18 @@ impl WorkerPool {
                 Ok(())
             }
         };
-        // Once, and not for each work that comes meanwhile.
+        // Log the failure once, and not for each submission.
         let untold = failed.filter(|_| !std::mem::replace(&mut state.failure_logged, true));
         drop(state);
         unwanted.into_iter().for_each(drop_guarded);
         if let Some(e) = untold {
-            log::warn!("{}: one more thread cannot be started: {e}", pool.settings.name);
+            log::warn!("{}: cannot start another thread: {e}", pool.settings.name);
         }
         result
     }
 
-    /// Runs what waits, on the calling thread; how many works that were. Only for a pool without threads.
+    /// Runs waiting work on the calling thread and returns the number of work items. Only for a
+    /// pool without threads.
     pub(crate) fn run_waiting(&self) -> usize {
         let pool = &self.owner.pool;
         let mut run = 0;
@@ -253,12 +258,12 @@ impl WorkerPool {
         run
     }
 
-    /// Whether work waits for a thread.
+    /// Returns whether work is waiting for a thread.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.owner.pool.lock().queue.is_empty()
     }
 
-    /// What the pool is doing, and has done; takes its lock for a moment.
+    /// Returns the current metrics. Takes the pool's lock briefly.
     pub fn metrics(&self) -> WorkerMetrics {
         let state = self.owner.pool.lock();
         WorkerMetrics {
@@ -297,11 +302,11 @@ impl Drop for Owner {
 
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, PoolQueue> {
-        // Nothing of the program's own runs under it, so the state is whole.
+        // User code never runs under the lock, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts one more thread.
+    /// Starts another thread.
     fn start(self: &Arc<Self>, state: &mut PoolQueue) -> std::io::Result<()> {
         let pool = self.clone();
         let thread = thread::Builder::new().name(format!("{}-{}", self.settings.name, state.started));
@@ -313,7 +318,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The life of one thread.
+    /// Runs work on the current thread until the pool is closed or the thread has been idle for
+    /// `keep_alive`.
     #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         self.cores.allow_this_thread();
@@ -343,7 +349,7 @@ impl Pool {
     }
 }
 
-/// What became of a work.
+/// The outcome of a work item.
 enum Done {
     Finished,
     Panicked,
@@ -369,7 +375,7 @@ fn run_one(work: Box<dyn Work>) -> Done {
         return Done::Skipped;
     }
     let mut panicked = false;
-    // Whatever the work has not caught itself must not end the thread.
+    // A panic that the work did not catch itself must not end the thread.
     let message = caught(|| panicked = work.run());
     if panicked || message.is_some() { Done::Panicked } else { Done::Finished }
 }

@@ -1,4 +1,4 @@
-//! A broadcast allocates a few blocks, however many members it is for.
+//! A broadcast allocates a few blocks, independent of the number of members.
 
 use crate::support::{
     loops::{end, one_loop},
@@ -13,11 +13,12 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
-/// More than a loop once had spare buffers.
+/// More members than the spare buffers of a loop.
 const MEMBERS: usize = 400;
 const BROADCASTS: u64 = 100;
 
-/// The message, what loops share of it, what each gets, the encoding and how that grows, the report: 13 as it stands.
+/// The message, the part shared by loops, the part of each loop, the encoding and its growth, and
+/// the report. Currently 13 blocks.
 const BLOCKS_OF_A_BROADCAST: u64 = 16;
 
 struct Member {
@@ -40,7 +41,7 @@ impl Handler for Member {
 }
 
 #[test]
-fn a_broadcast_allocates_nothing_for_its_members() {
+fn a_broadcast_allocates_nothing_per_member() {
     own_process!();
     let group = one_loop();
     let room = ChannelGroup::new();
@@ -62,7 +63,7 @@ fn a_broadcast_allocates_nothing_for_its_members() {
         .collect();
 
     let (mut answer, mut expected) = (vec![0; 4 + 8192], vec![0; 8192]);
-    // One that is copied to each member, and one that all refer to.
+    // A message that is copied to each member, and one that all members share by reference.
     for size in [100, 8192] {
         let mut round = |times: u64| {
             for n in 0..times {

@@ -1,4 +1,4 @@
-//! The steady echo path allocates nothing, once everything is warm.
+//! The steady echo path does not allocate after the warm-up.
 
 use crate::support::{
     loops::{end, one_loop},
@@ -21,7 +21,7 @@ use std::{
 const WARM_UP: usize = 1_000;
 const ECHOES: usize = 10_000;
 
-/// A server of one loop that watches its connections for quiet, and a connection to it.
+/// Starts a server of one loop with idle timeouts, and connects to it.
 fn serve_echo<C>(codec: C) -> (EventLoopGroup, TcpStream)
 where
     C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
@@ -36,7 +36,7 @@ where
     (group, connect(server.local_address()))
 }
 
-/// Sends the message and waits for it to come back, so often; in memory that is there already.
+/// Sends the message and reads the reply, `times` times, into existing memory.
 fn echo_often(stream: &mut TcpStream, message: &[u8], answer: &mut [u8], times: usize) {
     for _ in 0..times {
         stream.write_all(message).unwrap();
@@ -44,7 +44,7 @@ fn echo_often(stream: &mut TcpStream, message: &[u8], answer: &mut [u8], times: 
     }
 }
 
-/// Blocks allocated by ten thousand echoes of `message`, each of which is the answer to the one before.
+/// Returns the number of blocks allocated by ten thousand echoes of `message`, one after the other.
 fn blocks_for<C>(codec: C, message: &[u8]) -> u64
 where
     C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
@@ -72,15 +72,15 @@ fn the_steady_echo_path_allocates_nothing() {
         frame.resize(4 + payload, b'x');
         frame
     };
-    // The counter counts.
+    // Make sure that the counter counts.
     let before = heap::total_blocks();
     std::hint::black_box(Box::new(1));
     assert_eq!(heap::total_blocks() - before, 1);
 
     let small_frames = blocks_for(LengthField::u32(), &frame(64));
-    // Thirty-two at once: one read, thirty-two messages, one write.
+    // 32 frames at once: one read, 32 messages, one write.
     let pipelined = blocks_for(LengthField::u32(), &frame(256).repeat(32));
-    // So large that it is kept, not copied.
+    // Large enough to be kept by reference instead of copied.
     let large_frames = blocks_for(LengthField::u32(), &frame(16 * 1024));
     let small_bytes = blocks_for(RawBytes, &[b'x'; 64]);
     let large_bytes = blocks_for(RawBytes, &[b'x'; 16 * 1024]);

@@ -1,4 +1,4 @@
-//! What connections took of the heap is given back when they are gone (14.5), to the byte but for places in the loop's lists.
+//! Closed connections release all their heap memory, except for slots in the loop's lists.
 
 use crate::support::{
     loops::{end, one_loop, some_turns, turn_until},
@@ -12,7 +12,7 @@ use std::{net::TcpStream, time::Duration};
 const PEERS: usize = 400;
 
 #[test]
-fn connections_that_are_gone_leave_nothing_on_the_heap() {
+fn closed_connections_leave_nothing_on_the_heap() {
     own_process!();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -35,8 +35,8 @@ fn connections_that_are_gone_leave_nothing_on_the_heap() {
     let (_, start) = come_and_go(4);
     for _ in 0..5 {
         let (full, left) = come_and_go(PEERS);
-        assert!(full > start + 200 * PEERS, "they do cost something");
-        // Lists double: at most twice 52 bytes for each, and a spare read buffer.
+        assert!(full > start + 200 * PEERS, "connections use heap memory");
+        // Lists grow by doubling: at most twice 52 bytes per connection, plus a spare read buffer.
         let kept = left.saturating_sub(start);
         assert!(kept <= 104 * PEERS + 64 * 1024, "{kept} bytes are kept, of {}", full - start);
     }

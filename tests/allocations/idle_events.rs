@@ -1,4 +1,4 @@
-//! Idle events, lazy re-arming and touches allocate nothing (user-asks 1.4, 1.6).
+//! Idle events, lazy re-arming and touches do not allocate.
 
 use crate::{heap, own_process};
 use bytes::Bytes;
@@ -45,7 +45,8 @@ fn idle_events_allocate_nothing() {
             channel.advance(second / 4);
         }
     };
-    // The wheel takes memory for an upper level, once, when the first deadline lies there: beyond 512 ticks, beyond 512².
+    // The wheel allocates an upper level once, when a deadline first lies beyond 512 and 512²
+    // ticks.
     until(5_000);
     let before = heap::total_blocks();
     until(5_000 + EVENTS);

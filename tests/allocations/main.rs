@@ -1,4 +1,4 @@
-//! Allocations, counted. The counters are process-wide, so each test runs in a process of its own.
+//! Allocation counts. The counters are process-wide, so each test runs in its own process.
 
 #[path = "../support/mod.rs"]
 mod support;

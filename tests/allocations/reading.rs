@@ -1,4 +1,5 @@
-//! What reading leaves in memory: D-13, and C-62 in the form in which the memory of reads is the loop's.
+//! Memory that remains in use after reads: D-13, and C-62 with read buffers that belong to the
+//! loop.
 
 use crate::support::{
     loops::{end, one_loop, some_turns},
@@ -15,13 +16,13 @@ use std::{
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Bytes that are allocated now; the loop has come to rest before.
+/// Returns the number of allocated bytes after the loop has become idle.
 fn in_use(group: &EventLoopGroup) -> usize {
     some_turns(group);
     heap::bytes_in_use()
 }
 
-/// Answers each message with its length, and keeps those that are short.
+/// Answers each message with its length, and keeps short messages.
 struct Keeper(Arc<Mutex<Vec<Bytes>>>);
 
 impl Handler for Keeper {
@@ -43,9 +44,9 @@ fn frame(len: usize) -> Vec<u8> {
     frame
 }
 
-/// Among others D-13, for a slow trickle.
+/// D-13, among others: a slow trickle of bytes.
 #[test]
-fn what_is_kept_holds_little_more_than_itself() {
+fn kept_messages_hold_little_more_than_their_own_memory() {
     own_process!();
     let group = one_loop();
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -65,7 +66,7 @@ fn what_is_kept_holds_little_more_than_itself() {
     send(&frame(1000), 1000);
     let begin = in_use(&group);
 
-    // A long message, and the beginning of the next one: nothing of the long one stays.
+    // A long message and the beginning of the next one: no memory of the long one remains in use.
     let mut long = frame(8 * MIB);
     long.extend_from_slice(&frame(5000)[..1000]);
     send(&long, 8 * MIB);
@@ -74,7 +75,7 @@ fn what_is_kept_holds_little_more_than_itself() {
     assert!(behind < begin + 200 * KIB, "{} bytes more than before a long message", behind - begin);
     send(&frame(5000)[1000..], 5000);
 
-    // D-13: byte by byte, over and over.
+    // D-13: byte by byte, repeatedly.
     for _ in 0..20 {
         let bytes = frame(200);
         for byte in &bytes[..203] {
@@ -86,7 +87,8 @@ fn what_is_kept_holds_little_more_than_itself() {
     let behind = in_use(&group);
     assert!(behind < begin + 200 * KIB, "{} bytes more than before a trickle", behind - begin);
 
-    // A thousand reads with a short message each, all of which are kept: not a buffer of 64 KiB with each.
+    // A thousand reads with one short message each, all of which are kept. None must hold a read
+    // buffer of 64 KiB.
     for _ in 0..1000 {
         stream.write_all(&frame(20)).unwrap();
         read_n(&mut stream, 8);

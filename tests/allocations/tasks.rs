@@ -1,4 +1,4 @@
-//! Giving a loop a task allocates nothing, as long as its closure is small and no flood of tasks waits.
+//! Submitting a task does not allocate if its closure is small and the queue is short.
 
 use crate::{heap, own_process};
 use netwheel::EventLoopGroup;
@@ -13,13 +13,13 @@ use std::{
 
 const TASKS: u64 = 10_000;
 
-/// Tasks that are given without waiting for them: as many as a loop's queue keeps memory for.
+/// Tasks submitted without waiting for them: as many as a loop's queue retains memory for.
 const WAVE: u64 = 1000;
 
-/// Entries in a chunk of the queue, each of which is one allocation, unless one that was used before is at hand.
+/// Entries in a chunk of the queue. A chunk is one allocation, unless a used one is available.
 const ENTRIES_PER_CHUNK: u64 = 128;
 
-/// Whom the last of so many tasks wakes.
+/// Counts down tasks and wakes a thread at the last one.
 struct Tally {
     left: AtomicU64,
     waiting: Thread,
@@ -33,12 +33,13 @@ impl Tally {
     }
 }
 
-/// Blocks allocated by so many submissions and runs, with closures that `submit` makes.
+/// Returns the blocks allocated by [`TASKS`] submissions and runs, with closures that `submit`
+/// makes.
 fn blocks_for(submit: impl Fn(Arc<Tally>)) -> u64 {
     blocks_for_waves(TASKS, submit)
 }
 
-/// Blocks allocated by [`TASKS`] submissions and runs, of which one `wave` after the other is given and run.
+/// Returns the blocks allocated by [`TASKS`] submissions and runs, in waves of `wave` tasks.
 fn blocks_for_waves(wave: u64, submit: impl Fn(Arc<Tally>)) -> u64 {
     let tally = Arc::new(Tally { left: AtomicU64::new(0), waiting: thread::current() });
     let before = heap::total_blocks();
@@ -84,7 +85,7 @@ fn a_small_task_allocates_nothing() {
     };
 
     let steady = |_| blocks_for_waves(WAVE, |tally| event_loop.execute(move || tally.count()).unwrap());
-    // Its chunks grow to their size when they are used the first time, which is when so many tasks wait.
+    // A chunk grows to its full size during its first use, that is when as many tasks wait.
     let steady = [(); 8].map(steady);
     assert!(steady.contains(&0), "blocks for {TASKS} small tasks, {WAVE} at a time: {steady:?}");
     let share = TASKS / ENTRIES_PER_CHUNK + 10;
@@ -93,7 +94,7 @@ fn a_small_task_allocates_nothing() {
         small.iter().all(|blocks| *blocks <= share),
         "{small:?} blocks for a flood of {TASKS} small tasks"
     );
-    // Somebody has to wake the loop for those that wake nobody.
+    // Lazy tasks do not wake the loop, so a timer must.
     let waker =
         event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_millis(1), || Ok(())).unwrap();
     lazily();
@@ -103,7 +104,7 @@ fn a_small_task_allocates_nothing() {
     let large = large();
     assert!(
         (TASKS..=TASKS + share).contains(&large),
-        "{large} blocks for {TASKS} large tasks: each has its box"
+        "{large} blocks for {TASKS} large tasks: one box per task"
     );
     group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(60)).wait().unwrap();
 }

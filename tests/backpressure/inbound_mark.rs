@@ -1,4 +1,4 @@
-//! What a program holds of a channel's input, and the pauses of reading that follow.
+//! Input held by a program, and the pauses of reading that follow.
 
 use crate::support::{
     channels::read,
@@ -23,7 +23,7 @@ use std::{
 
 type Queue = Arc<Mutex<VecDeque<(Bytes, InputGuard)>>>;
 
-/// Gives its messages to somebody slower.
+/// Hands its messages to a slower consumer.
 struct Slow {
     queue: Queue,
     read_completes: Arc<Mutex<usize>>,
@@ -45,7 +45,8 @@ impl Handler for Slow {
     }
 }
 
-/// A channel that pauses above four bytes and goes on below two, and what its program has.
+/// A channel that pauses reading above four bytes and resumes below two, and the queue of its
+/// consumer.
 fn embedded(options: ChannelOptions) -> (EmbeddedChannel<Bytes>, Queue) {
     let queue = Queue::default();
     let handler = Slow { queue: queue.clone(), read_completes: Arc::default() };
@@ -61,10 +62,14 @@ fn taken(queue: &Queue) -> Vec<Bytes> {
 }
 
 #[test]
-fn each_message_comes_exactly_as_released() {
+fn reading_pauses_and_resumes_at_the_marks() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\nf\ng\nh\ni\n").unwrap();
-    assert_eq!(taken(&queue), ["a", "b", "c", "d", "e"], "the first above four bytes pauses within the read");
+    assert_eq!(
+        taken(&queue),
+        ["a", "b", "c", "d", "e"],
+        "the first message above four bytes pauses the read"
+    );
     for held in [4, 3, 2] {
         queue.lock().unwrap().pop_front();
         channel.run_pending();
@@ -79,14 +84,14 @@ fn each_message_comes_exactly_as_released() {
 }
 
 #[test]
-fn what_the_program_said_about_reading_holds() {
+fn auto_read_of_the_program_is_respected() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            assert!(scope.auto_read());
-            scope.set_auto_read(false);
+        .execute(|ctx| {
+            assert!(ctx.auto_read());
+            ctx.set_auto_read(false);
             Ok(())
         })
         .unwrap();
@@ -99,7 +104,7 @@ fn what_the_program_said_about_reading_holds() {
 }
 
 #[test]
-fn a_read_that_is_asked_for_is_made_although_much_is_held() {
+fn a_requested_read_happens_above_the_high_mark() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
     assert_eq!(taken(&queue).len(), 5);
@@ -109,19 +114,19 @@ fn a_read_that_is_asked_for_is_made_although_much_is_held() {
 }
 
 #[test]
-fn a_peer_that_is_not_read_is_not_late() {
+fn read_limits_do_not_apply_while_reading_is_paused() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\n").unwrap();
     channel.advance(Duration::from_secs(60));
-    assert!(channel.is_open(), "nobody reads");
+    assert!(channel.is_open(), "reading is paused");
     queue.lock().unwrap().clear();
     channel.run_pending();
     channel.advance(Duration::from_secs(21));
-    assert!(!channel.is_open(), "now it is late");
+    assert!(!channel.is_open(), "the read limit applies again");
 }
 
 #[test]
-fn what_is_held_of_a_channel_that_is_gone_is_given_back_in_peace() {
+fn guards_of_a_closed_channel_can_be_dropped() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\n").unwrap();
     channel.close();
@@ -134,7 +139,7 @@ fn what_is_held_of_a_channel_that_is_gone_is_given_back_in_peace() {
 }
 
 #[test]
-fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop_spin() {
+fn a_socket_is_not_read_above_the_high_mark_and_the_loop_does_not_spin() {
     const MESSAGES: usize = 20_000;
     const HIGH: usize = 64 * 1024;
     let (group, event_loop) = single(EventLoopGroup::builder());
@@ -158,7 +163,7 @@ fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop
         }
         client
     });
-    // The program begins when it has as much as it may.
+    // The consumer starts when the limit is reached.
     while event_loop.metrics().reads_held == 0 {
         std::thread::yield_now();
     }
@@ -177,7 +182,7 @@ fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop
     }
     assert!(most <= HIGH + 200, "{most} bytes were held at once");
     drop(writer.join().unwrap());
-    // Pausing ends a turn; waiting for the program makes none.
+    // Pausing ends a turn, and waiting for the consumer causes no turns.
     settle(&event_loop);
     assert!(event_loop.metrics().turns < 20 * MESSAGES as u64);
     assert!(matches!(WaterMark::new(2, 1).unwrap_err(), Error::Setting(_)));

@@ -1,4 +1,4 @@
-//! What all channels of a loop, and of a group, may have waiting to be sent together.
+//! Limits on the pending output of all channels of a loop and of a group.
 
 use crate::support::{
     loops::{settle, single},
@@ -6,7 +6,7 @@ use crate::support::{
     wait::{self, PATIENCE},
 };
 use bytes::Bytes;
-use netwheel::{Error, EventLoopGroupBuilder, Scope, prelude::*};
+use netwheel::{ChannelContext, Error, EventLoopGroupBuilder, prelude::*};
 use netwheel::{ServerBootstrap, codec::RawBytes};
 use std::{
     net::TcpStream,
@@ -18,12 +18,12 @@ use std::{
 
 const LIMIT: usize = 1024 * 1024;
 const PIECE: usize = 16 * 1024;
-/// The low water mark of the defaults: so much a channel may always have.
+/// The default low water mark: pending bytes that a channel may always have.
 const LOW: usize = 32 * 1024;
-/// A loop tells its group of bytes no more exactly than this.
+/// The precision with which a loop reports its bytes to the group.
 const TOLD: usize = 64 * 1024;
 
-/// Sends everything back, and tells of itself.
+/// Echoes, and sends its channel to the test.
 struct Echo(Sender<Channel<Bytes>>);
 
 impl Handler for Echo {
@@ -60,32 +60,33 @@ impl Fixture {
     }
 }
 
-/// Writes pieces, within one callback, until one is refused: with what, how many were not, and what waits then.
+/// Writes pieces within one callback until one is refused. Returns the error, the number of
+/// accepted pieces, and the pending bytes.
 fn fill(channel: &Channel<Bytes>) -> (Error, usize, usize) {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let write = move |scope: &mut Scope<'_, Bytes>| {
+    let write = move |ctx: &mut ChannelContext<'_, Bytes>| {
         let piece = Bytes::from_static(&[7; PIECE]);
         let mut written = 0;
         let refused = loop {
-            match scope.write(piece.clone()) {
+            match ctx.write(piece.clone()) {
                 Ok(()) => written += 1,
                 Err(refused) => break refused,
             }
         };
-        sender.send((refused, written, scope.pending_bytes())).map_err(Error::other)
+        sender.send((refused, written, ctx.pending_bytes())).map_err(Error::other)
     };
     channel.execute(write).unwrap();
     receiver.recv_timeout(PATIENCE).unwrap()
 }
 
-/// Fills until the peer's kernel takes no more either: what waits is at the limit then.
+/// Writes until the peer's kernel accepts no more and the pending bytes are at the limit.
 fn fill_up(group: &EventLoopGroup, channel: &Channel<Bytes>) -> Error {
     loop {
         let (refused, written, _) = fill(channel);
         if written == 0 {
             return refused;
         }
-        // What was written is flushed by the end of the turn.
+        // Earlier writes are flushed by the end of the turn.
         group.event_loops().iter().for_each(settle);
     }
 }
@@ -95,7 +96,7 @@ fn is_of(error: &Error, of: &str, expected: usize) -> bool {
 }
 
 #[test]
-fn a_loop_that_has_as_much_refuses_the_slow_ones_and_nobody_else() {
+fn a_loop_at_its_limit_refuses_only_slow_channels() {
     let (group, event_loop) = single(EventLoopGroup::builder().max_outbound(LIMIT));
     let fixture = Fixture::new(&group);
     let (slow, channel) = fixture.connect();
@@ -105,7 +106,7 @@ fn a_loop_that_has_as_much_refuses_the_slow_ones_and_nobody_else() {
     let metrics = event_loop.metrics();
     assert!((LIMIT - PIECE..=LIMIT).contains(&(metrics.outbound_bytes as usize)), "{metrics:?}");
     assert!(metrics.messages_refused >= 1);
-    // A peer that keeps up is served as before, and bounded by its low mark in one go.
+    // A peer that keeps up is served as before. A single callback is limited to the low water mark.
     let (mut quick, other) = fixture.connect();
     assert_echoes(&mut quick);
     let (refused, _, pending) = fill(&other);
@@ -128,7 +129,7 @@ fn the_loops_of_a_group_share_its_limit() {
     let (mut quick, two) = fixture.connect();
     let refused = fill_up(&group, &one);
     assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
-    // Each tells, and hears, at the end of a turn.
+    // Each loop reports its bytes and reads the total at the end of a turn.
     group.event_loops().iter().for_each(settle);
     group.event_loops().iter().for_each(settle);
     let (refused, _, pending) = fill(&two);
@@ -136,14 +137,15 @@ fn the_loops_of_a_group_share_its_limit() {
     let mut taken = vec![0; pending];
     std::io::Read::read_exact(&mut quick, &mut taken).unwrap();
     assert_echoes(&mut quick);
-    // What waits now waits for the slow peer; its kernel may have taken some more meanwhile, which made room.
+    // The remaining bytes belong to the slow peer. Its kernel may have accepted more, which made
+    // room.
     group.event_loops().iter().for_each(settle);
     let slow: u64 = group.event_loops().iter().map(|event_loop| event_loop.metrics().outbound_bytes).sum();
-    assert!(slow as usize + pending <= LIMIT + TOLD, "{pending} beside {slow}");
+    assert!(slow as usize + pending <= LIMIT + TOLD, "{pending} of one channel, {slow} of the others");
 }
 
 #[test]
-fn a_limit_of_nothing_is_refused() {
+fn a_limit_of_zero_is_refused() {
     for (builder, setting) in [
         (EventLoopGroup::builder().max_outbound(0), "max_outbound"),
         (EventLoopGroup::builder().max_group_outbound(0), "max_group_outbound"),

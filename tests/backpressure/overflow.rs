@@ -1,4 +1,4 @@
-//! What becomes of messages to a peer that does not keep up: the policies at the outbound limit.
+//! Overflow policies: messages to a peer that does not keep up, at the outbound limit.
 
 use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Sixteen messages of eight bytes.
 const LIMIT: usize = 128;
 
-/// A channel whose peer takes nothing, and what its handler is told.
+/// A channel whose peer accepts nothing, and the log of its handler.
 fn blocked(policy: Overflow) -> (EmbeddedChannel<Bytes>, Log) {
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
@@ -27,12 +27,13 @@ fn blocked(policy: Overflow) -> (EmbeddedChannel<Bytes>, Log) {
     (channel, log)
 }
 
-/// What the handler was told but for changes of writability: the marks lie below a limit as small as this one.
+/// Returns the calls except for changes of writability, because the marks lie below such a small
+/// limit.
 fn told(log: &Log) -> Vec<String> {
     log.take().into_iter().filter(|call| !call.starts_with("writable")).collect()
 }
 
-/// Number `n`, seven bytes and the end of the line.
+/// Message number `n`: seven bytes, and eight with the end of the line.
 fn message(n: usize) -> Bytes {
     format!("{n:07}").into()
 }
@@ -44,7 +45,7 @@ fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) -> Result<(), netwheel:
     written
 }
 
-/// The numbers that the peer gets when it takes everything at last.
+/// Lets the peer accept everything, and returns the numbers of the messages sent.
 fn sent(channel: &mut EmbeddedChannel<Bytes>) -> Vec<usize> {
     channel.set_outbound_room(None);
     let bytes = channel.read_outbound();
@@ -52,7 +53,7 @@ fn sent(channel: &mut EmbeddedChannel<Bytes>) -> Vec<usize> {
 }
 
 #[test]
-fn refused_is_handed_back_and_nothing_else_is_lost() {
+fn a_refused_message_is_handed_back_and_no_other_is_lost() {
     let (mut channel, log) = blocked(Overflow::Refuse);
     for n in 0..16 {
         write(&mut channel, n).unwrap();
@@ -65,7 +66,7 @@ fn refused_is_handed_back_and_nothing_else_is_lost() {
     assert_eq!(sent(&mut channel), [17]);
 }
 
-/// Is told that its buffer is full, and says goodbye.
+/// Closes with a farewell when the outbound buffer is full.
 struct Goodbye;
 
 impl Handler for Goodbye {
@@ -85,7 +86,7 @@ impl Handler for Goodbye {
 }
 
 #[test]
-fn last_words_have_room_whatever_waits() {
+fn a_farewell_is_accepted_above_the_limit() {
     for policy in [Overflow::Refuse, Overflow::DropOldest] {
         let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
         let pipeline = Pipeline::codec(Line::new()).handler(Goodbye);
@@ -103,7 +104,7 @@ fn last_words_have_room_whatever_waits() {
 }
 
 #[test]
-fn the_newest_is_dropped_and_the_writer_is_not_troubled() {
+fn drop_newest_drops_the_message_without_an_error() {
     let (mut channel, log) = blocked(Overflow::DropNewest);
     for n in 0..40 {
         write(&mut channel, n).unwrap();
@@ -113,7 +114,7 @@ fn the_newest_is_dropped_and_the_writer_is_not_troubled() {
 }
 
 #[test]
-fn the_oldest_are_dropped_until_an_eighth_is_free() {
+fn drop_oldest_drops_until_an_eighth_is_free() {
     let (mut channel, log) = blocked(Overflow::DropOldest);
     for n in 0..16 {
         write(&mut channel, n).unwrap();
@@ -126,12 +127,12 @@ fn the_oldest_are_dropped_until_an_eighth_is_free() {
     assert!(channel.pending_bytes() <= LIMIT && told(&log).is_empty());
     let numbers = sent(&mut channel);
     assert_eq!(numbers.last(), Some(&39));
-    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no gap within: {numbers:?}");
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "gap in the sequence: {numbers:?}");
     assert!((14..=16).contains(&numbers.len()), "{numbers:?}");
 }
 
 #[test]
-fn a_message_that_has_begun_is_sent_whole() {
+fn drop_oldest_keeps_a_partly_sent_message() {
     for begun in 1..8 {
         let (mut channel, _log) = blocked(Overflow::DropOldest);
         write(&mut channel, 1_000).unwrap();
@@ -147,7 +148,7 @@ fn a_message_that_has_begun_is_sent_whole() {
 }
 
 #[test]
-fn large_messages_are_dropped_whole_as_well() {
+fn drop_oldest_drops_large_messages_whole() {
     const LARGE: usize = 10_000;
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(5 * LARGE).overflow(Overflow::DropOldest);
@@ -169,14 +170,14 @@ fn large_messages_are_dropped_whole_as_well() {
     let all: Vec<Bytes> = (0..60).map(line).collect();
     let mut rest = all.iter();
     for got in &lines {
-        assert!(rest.any(|line| line == got), "whole, and in order: {} bytes", got.len());
+        assert!(rest.any(|line| line == got), "not a whole message in order: {} bytes", got.len());
     }
     assert_eq!(lines.last(), Some(&&all[59][..]));
     assert!(lines.len() < 60 && log.all().iter().all(|call| !call.starts_with("error")));
 }
 
 #[test]
-fn a_message_beyond_the_limit_is_refused_and_drops_nothing() {
+fn a_message_larger_than_the_limit_is_refused_and_drops_nothing() {
     let (mut channel, log) = blocked(Overflow::DropOldest);
     for n in 0..16 {
         write(&mut channel, n).unwrap();
@@ -188,9 +189,9 @@ fn a_message_beyond_the_limit_is_refused_and_drops_nothing() {
     assert_eq!(channel.read_outbound(), "");
 }
 
-/// However long it is: a writer that goes by `is_writable` is refused nothing.
+/// A writer that obeys `is_writable` is never refused, however long its message is.
 #[test]
-fn one_message_is_accepted_while_the_channel_is_writable_whatever_its_size_and_the_policy() {
+fn a_writable_channel_accepts_one_message_of_any_size_under_each_policy() {
     for policy in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close] {
         let (mut channel, log) = blocked(policy);
         write(&mut channel, 1).unwrap();
@@ -206,7 +207,7 @@ fn one_message_is_accepted_while_the_channel_is_writable_whatever_its_size_and_t
 }
 
 #[test]
-fn the_channel_closes_with_a_reason() {
+fn overflow_close_closes_with_a_reason() {
     let (mut channel, log) = blocked(Overflow::Close);
     for n in 0..16 {
         write(&mut channel, n).unwrap();
@@ -223,7 +224,7 @@ fn the_channel_closes_with_a_reason() {
 }
 
 #[test]
-fn answers_say_what_was_dropped() {
+fn completions_report_dropped_messages() {
     for policy in [Overflow::DropNewest, Overflow::DropOldest] {
         let (mut channel, _log) = blocked(policy);
         let answers = Log::new();
@@ -235,7 +236,7 @@ fn answers_say_what_was_dropped() {
         }
         let numbers = sent(&mut channel);
         let answers = answers.all();
-        assert_eq!(answers.len(), 20, "one each: {answers:?}");
+        assert_eq!(answers.len(), 20, "one completion per message: {answers:?}");
         for n in 0..20 {
             assert!(
                 answers.contains(&format!("{n} {}", numbers.contains(&n))),
@@ -247,7 +248,7 @@ fn answers_say_what_was_dropped() {
 }
 
 #[test]
-fn a_message_that_was_dropped_is_not_the_next_ones_answer() {
+fn a_dropped_message_does_not_affect_the_next_completion() {
     let (mut channel, _log) = blocked(Overflow::DropNewest);
     for n in 0..20 {
         write(&mut channel, n).unwrap();
@@ -260,7 +261,7 @@ fn a_message_that_was_dropped_is_not_the_next_ones_answer() {
 }
 
 #[test]
-fn a_handler_writes_under_the_same_policy() {
+fn writes_of_a_handler_are_under_the_same_policy() {
     for (policy, accepted) in [
         (Overflow::Refuse, 16),
         (Overflow::DropNewest, 20),
@@ -269,8 +270,8 @@ fn a_handler_writes_under_the_same_policy() {
     ] {
         let (mut channel, _log) = blocked(policy);
         let (sender, counts) = std::sync::mpsc::channel();
-        let burst = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            sender.send((0..20).filter(|n| scope.write(message(*n)).is_ok()).count()).unwrap();
+        let burst = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            sender.send((0..20).filter(|n| ctx.write(message(*n)).is_ok()).count()).unwrap();
             Ok(())
         };
         channel.channel().execute(burst).unwrap();
@@ -281,7 +282,7 @@ fn a_handler_writes_under_the_same_policy() {
 }
 
 #[test]
-fn write_limits_hold_for_what_is_left_after_a_drop() {
+fn the_write_limit_applies_to_messages_left_after_a_drop() {
     let (mut channel, log) = blocked(Overflow::DropOldest);
     for n in 0..100 {
         write(&mut channel, n).unwrap();

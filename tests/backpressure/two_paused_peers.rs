@@ -1,4 +1,5 @@
-//! Two ends that stop reading while they cannot write: they go on, or they time out; they never wait for ever.
+//! Two peers that stop reading while they cannot write: they make progress or time out, but never
+//! hang.
 
 use crate::support::{
     loops::{self, advance},
@@ -16,7 +17,7 @@ use std::{
 
 const SAYS: usize = 8 * 1024 * 1024;
 
-/// Says much as soon as it is connected, and tells when it has heard as much.
+/// Writes many bytes when connected, and reports when it has received as many.
 struct Talker {
     heard: usize,
     events: Sender<Result<Channel<Bytes>>>,
@@ -47,14 +48,15 @@ impl Handler for Talker {
 struct Pair {
     event_loop: EventLoop,
     clock: ManualClock,
-    /// What either end has heard of, or failed with.
+    /// Reports of either end: all bytes received, or an error.
     events: Receiver<Result<Channel<Bytes>>>,
     client: Channel<Bytes>,
     _group: EventLoopGroup,
     _server: Server,
 }
 
-/// Two ends on one loop whose time stands still; `choking`: which of them read only while they can write.
+/// Creates two ends on one loop with a manual clock. `choking` selects which of them read only
+/// while they can write.
 fn pair(choking: [bool; 2]) -> Pair {
     let clock = ManualClock::new();
     let (group, event_loop) = loops::single(EventLoopGroup::builder().clock(clock.clone()));
@@ -84,24 +86,28 @@ fn pair(choking: [bool; 2]) -> Pair {
 }
 
 #[test]
-fn two_paused_peers_progress() {
-    // One of them reads whatever it has to write: both hear everything.
+fn one_reading_peer_is_enough_for_progress() {
+    // At least one end reads regardless of its pending output, so both receive everything.
     for choking in [[false, false], [true, false], [false, true]] {
         let pair = pair(choking);
         for _ in 0..2 {
-            pair.events.recv_timeout(PATIENCE).expect("all of it is heard").expect("no error");
+            pair.events.recv_timeout(PATIENCE).expect("all bytes are received").expect("no error");
         }
         assert!(pair.client.is_open());
     }
 }
 
 #[test]
-fn two_paused_peers_time_out_where_neither_can_go_on() {
+fn two_paused_peers_time_out() {
     let pair = pair([true, true]);
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(59));
-    assert!(pair.client.is_open() && pair.events.try_recv().is_err(), "the minute is not over");
+    assert!(pair.client.is_open() && pair.events.try_recv().is_err(), "the minute has not passed");
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(2));
-    let said = pair.events.recv_timeout(PATIENCE).expect("it ends").expect_err("not by going on");
+    let said = pair
+        .events
+        .recv_timeout(PATIENCE)
+        .expect("the channel fails")
+        .expect_err("an error instead of progress");
     assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
     done(pair.client.closed()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Values that are kept with a channel: who sees them, and how long they live.
+//! Attributes of a channel: visibility and lifetime.
 
 use bytes::Bytes;
 use netwheel::{
@@ -16,7 +16,7 @@ use std::{
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-/// Says when it is dropped.
+/// Logs its drop.
 struct Kept(&'static str, Log);
 
 impl Drop for Kept {
@@ -31,7 +31,7 @@ struct Lines(u32);
 #[derive(Debug, PartialEq)]
 struct Listener(&'static str);
 
-/// Counts lines for those behind it.
+/// Counts lines in an attribute.
 struct Count;
 
 impl Stage for Count {
@@ -81,7 +81,7 @@ impl Handler for Session {
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let there = ctx.attributes().get::<Kept>().map_or("nothing", |kept| kept.0);
         self.0.borrow_mut().push(format!("inactive with {there}"));
-        // Nobody will see this one, and it goes all the same.
+        // No callback sees this value, but it is dropped like the others.
         ctx.attributes_mut().insert(Kept("late", self.0.clone()));
         Ok(())
     }
@@ -104,13 +104,17 @@ fn open(listener: &'static str) -> (EmbeddedChannel<Bytes>, Log) {
 }
 
 #[test]
-fn what_the_pipeline_is_made_with_is_there_when_the_channel_is() {
+fn attributes_of_the_pipeline_are_present_in_active() {
     let (_channel, log) = open("public");
-    assert_eq!(*log.borrow(), ["Some(Listener(\"public\")) 1"], "the second of a type replaces the first");
+    assert_eq!(
+        *log.borrow(),
+        ["Some(Listener(\"public\")) 1"],
+        "the second value of a type replaces the first"
+    );
 }
 
 #[test]
-fn stages_handlers_and_tasks_of_a_handle_see_the_same_ones() {
+fn stages_handlers_and_handle_tasks_share_attributes() {
     let (mut channel, _) = open("public");
     channel.write_inbound(b"a\nb\n").unwrap();
     assert_eq!(channel.read_outbound(), "1 a\n2 b\n");
@@ -119,9 +123,9 @@ fn stages_handlers_and_tasks_of_a_handle_see_the_same_ones() {
     let (seen, sees) = channel_of::<Option<u32>>();
     let handle = channel.channel();
     handle
-        .execute(move |scope| {
-            seen.send(scope.attributes().get().map(|lines: &Lines| lines.0)).map_err(Error::other)?;
-            scope.attributes_mut().insert(Lines(70));
+        .execute(move |ctx| {
+            seen.send(ctx.attributes().get().map(|lines: &Lines| lines.0)).map_err(Error::other)?;
+            ctx.attributes_mut().insert(Lines(70));
             Ok(())
         })
         .unwrap();
@@ -136,7 +140,7 @@ fn channel_of<T>() -> (Sender<T>, std::sync::mpsc::Receiver<T>) {
 }
 
 #[test]
-fn channels_have_their_own() {
+fn each_channel_has_its_own_attributes() {
     let ((mut one, _), (mut other, _)) = (open("public"), open("internal"));
     one.write_inbound(b"a\na\n").unwrap();
     other.write_inbound(b"a\n").unwrap();
@@ -144,7 +148,7 @@ fn channels_have_their_own() {
 }
 
 #[test]
-fn they_can_be_read_in_inactive_and_are_dropped_after_it() {
+fn attributes_are_readable_in_inactive_and_dropped_afterwards() {
     let (mut channel, log) = open("public");
     channel.write_inbound(b"keep\n").unwrap();
     log.borrow_mut().clear();
@@ -155,16 +159,16 @@ fn they_can_be_read_in_inactive_and_are_dropped_after_it() {
 }
 
 #[test]
-fn they_stay_when_the_pipeline_is_replaced_and_those_of_the_new_one_are_added() {
+fn a_replacement_pipeline_keeps_the_attributes_and_adds_its_own() {
     let (mut channel, log) = open("public");
     channel.write_inbound(b"a\nreplace\nb\n").unwrap();
-    assert_eq!(channel.read_outbound(), "1 a\n3 b\n", "counted on");
+    assert_eq!(channel.read_outbound(), "1 a\n3 b\n", "the count continues");
     let there = log.borrow().iter().filter(|line| line.starts_with("Some")).cloned().collect::<Vec<_>>();
     assert_eq!(there, ["Some(Listener(\"public\")) 1", "Some(Listener(\"another\")) 2"]);
 }
 
 #[test]
-fn there_is_one_of_each_type() {
+fn one_attribute_of_each_type() {
     let mut attributes = Attributes::new();
     assert!(attributes.is_empty() && !attributes.contains::<u32>());
     assert_eq!(attributes.insert(1_u32), None);

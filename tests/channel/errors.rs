@@ -1,4 +1,4 @@
-//! An error or a panic, wherever it comes from, costs the channel that it happened in, and nothing else.
+//! An error or a panic in any callback closes only the channel in which it happened.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-/// Where something fails.
+/// The place of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Factory,
@@ -68,7 +68,7 @@ const PLACES: [Place; 16] = [
     Place::TaskDrop,
 ];
 
-/// One thing that goes wrong.
+/// A failure at one place.
 #[derive(Clone)]
 struct Fault {
     place: Place,
@@ -123,7 +123,7 @@ impl Stage for FaultyStage {
     }
 }
 
-/// Echoes until its fault.
+/// Echoes until its fault occurs.
 struct Faulty(Fault);
 
 impl Handler for Faulty {
@@ -182,7 +182,7 @@ impl Handler for Faulty {
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         self.0.log.push(format!("error {error}"));
         self.0.at(Place::Error)?;
-        // After a panic the channel is closed whatever is done here.
+        // After a panic the channel is closed regardless of this callback.
         if !matches!(error, Error::Panicked(_)) {
             ctx.close();
         }
@@ -199,12 +199,12 @@ impl Drop for Faulty {
     fn drop(&mut self) {
         self.0.log.push("drop");
         if let (Place::Drop, Err(_)) = (self.0.place, self.0.at(Place::Drop)) {
-            self.0.log.push("a drop cannot fail but by a panic");
+            self.0.log.push("only a panic can make drop fail");
         }
     }
 }
 
-/// Goes off when it is dropped.
+/// Triggers the fault when dropped.
 struct Bomb(Fault);
 
 impl Drop for Bomb {
@@ -224,21 +224,21 @@ fn faulty_options() -> ChannelOptions {
     ChannelOptions::new().water_mark(WaterMark::new(10, 50).unwrap())
 }
 
-/// What the log of a channel with this fault has to look like.
+/// Checks the log of a channel with this fault.
 fn check(fault: &Fault) {
     let log = fault.log.all();
     let count = |what: &str| log.iter().filter(|e| e.starts_with(what)).count();
     let place = fault.place;
     assert_eq!(count("fault"), 1, "{place:?}: {log:?}");
     if place == Place::Factory {
-        assert_eq!(log, ["fault"], "without a pipeline there is nobody to tell");
+        assert_eq!(log, ["fault"], "without a pipeline no callback is called");
         return;
     }
     assert_eq!(count("inactive"), 1, "{place:?}: {log:?}");
     assert_eq!(count("closed"), 1, "{place:?}: {log:?}");
     assert_eq!(count("drop"), 1, "{place:?}: {log:?}");
     let errors = usize::from(!matches!(place, Place::Inactive | Place::Drop | Place::TaskDrop));
-    assert_eq!(count("error"), errors, "told of at most once: {place:?}: {log:?}");
+    assert_eq!(count("error"), errors, "at most one error: {place:?}: {log:?}");
     if errors == 1 && place != Place::Error {
         let prefix = if fault.panics { "error panicked: " } else { "error " };
         assert!(log.contains(&format!("{prefix}{place:?} on purpose")), "{log:?}");
@@ -254,9 +254,9 @@ fn faults() -> impl Iterator<Item = Fault> {
     })
 }
 
-/// C-27 in our form: what a callback fails with goes to the `error` of that very handler, once, and to nobody else's; the
-/// default closes (Netty's leaves the channel open).
-fn every_failure_costs_its_own_connection_and_the_others_of_the_loop_live_on() {
+/// C-27 with a difference: the error of a callback goes to `error` of the same handler, once, and
+/// to no other handler. The default closes the channel, while Netty's leaves it open.
+fn a_failure_closes_its_own_connection_and_no_other_of_the_loop() {
     quiet_panics();
     let group = one_loop();
     let next = Arc::new(Mutex::new(Fault { place: Place::Nowhere, panics: false, log: Log::new() }));
@@ -274,25 +274,26 @@ fn every_failure_costs_its_own_connection_and_the_others_of_the_loop_live_on() {
     for fault in faults() {
         *next.lock().unwrap() = fault.clone();
         let mut victim = connect(&server);
-        // It may be closed before it has these bytes.
+        // The connection may be closed before these bytes arrive.
         let _ = victim.write_all(b"go\n");
         read_to_end(&mut victim);
         fault.log.wait_for(if fault.place == Place::Factory { "fault" } else { "drop" });
         ask(&mut healthy, "still here\n", "still here\n");
         check(&fault);
     }
-    assert_eq!(group.next().metrics().channels, 1, "the one that lives");
-    // And the loop takes new ones.
+    assert_eq!(group.next().metrics().channels, 1, "the healthy channel remains");
+    // The loop still accepts connections.
     *next.lock().unwrap() = Fault { place: Place::Nowhere, panics: false, log: Log::new() };
     ask(&mut connect(&server), "new\n", "new\n");
     end(&group);
 }
 
 #[test]
-fn every_failure_is_the_same_without_a_socket() {
+fn failures_of_embedded_channels_have_the_same_effect() {
     quiet_panics();
     for fault in faults() {
-        // A factory is for bootstraps; a handler of an embedded channel is dropped by the test itself.
+        // Only bootstraps have a factory, and the test itself drops the handler of an embedded
+        // channel.
         if matches!(fault.place, Place::Factory | Place::Drop) {
             continue;
         }
@@ -308,10 +309,10 @@ fn every_failure_is_the_same_without_a_socket() {
     }
 }
 
-// The default of Netty leaves the channel open; ours logs and closes. Staying open has to be said.
-/// C-29 in our form: an unhandled error is logged as a warning, once, and closes the channel.
+// Netty's default leaves the channel open. This crate's default logs the error and closes.
+/// C-29 with a difference: an unhandled error is logged once as a warning and closes the channel.
 #[test]
-fn the_default_for_an_error_is_to_close() {
+fn an_error_closes_the_channel_by_default() {
     logs::collect();
     struct Default;
     impl Handler for Default {
@@ -331,7 +332,7 @@ fn the_default_for_an_error_is_to_close() {
 }
 
 #[test]
-fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_from() {
+fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(
         Pipeline::codec(Fussy::new()).idle(IdleTimeouts::new().reader(Duration::from_secs(1))).handler(
@@ -381,9 +382,9 @@ fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_fro
     assert_eq!(channel.read_outbound(), "x\n");
 }
 
-/// C-28 in our form: an `error` that fails is logged, once, and closes.
+/// C-28 with a difference: a failing `error` callback is logged once and closes the channel.
 #[test]
-fn an_error_in_error_is_not_told_again_and_closes() {
+fn an_error_in_error_is_not_reported_again_and_closes() {
     quiet_panics();
     logs::collect();
     for (panics, text) in [(false, "the error callback fails"), (true, "the error callback panics")] {
@@ -403,7 +404,7 @@ fn an_error_in_error_is_not_told_again_and_closes() {
 }
 
 #[test]
-fn nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
+fn a_panic_in_the_middle_of_encoding_discards_the_output() {
     quiet_panics();
     let log = Log::new();
     let mut channel =
@@ -411,7 +412,7 @@ fn nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
             match call {
                 Event::Read(_) => ctx.write("panic".into()),
                 Event::Error(_) => {
-                    // Well meant: but in front of this stands half a message.
+                    // This message would follow half of another one, so it must not be sent.
                     ctx.write("sorry".into())?;
                     ctx.flush();
                     Ok(())
@@ -424,7 +425,7 @@ fn nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
     assert_eq!(channel.read_outbound(), "");
 }
 
-fn over_tcp_nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
+fn over_tcp_a_panic_in_the_middle_of_encoding_discards_the_output() {
     quiet_panics();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -448,7 +449,7 @@ fn over_tcp_nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_messag
 }
 
 #[test]
-fn a_panic_while_decoding_is_the_peers_channel_only() {
+fn a_panic_while_decoding_closes_the_channel() {
     quiet_panics();
     let log = Log::new();
     let handler = Recorder::exactly(&log, |_, _| Ok(()));
@@ -458,7 +459,7 @@ fn a_panic_while_decoding_is_the_peers_channel_only() {
 }
 
 #[test]
-fn an_error_says_whose_fault_it_was() {
+fn an_error_tells_peer_errors_from_others() {
     let log = Log::new();
     let blamed = log.clone();
     struct Blame(Log);
@@ -482,7 +483,7 @@ fn an_error_says_whose_fault_it_was() {
     );
 }
 
-fn a_callback_of_closed_that_panics_ends_neither_its_loop_nor_the_other_callbacks() {
+fn a_panicking_close_callback_stops_neither_the_loop_nor_other_callbacks() {
     quiet_panics();
     let group = one_loop();
     let log = Log::new();
@@ -514,14 +515,15 @@ fn a_callback_of_closed_that_panics_ends_neither_its_loop_nor_the_other_callback
 }
 
 #[test]
-fn a_callback_of_connect_that_panics_does_not_end_the_loop() {
+fn a_panicking_connect_callback_does_not_stop_the_loop() {
     quiet_panics();
     let group = one_loop();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let client = ClientBootstrap::new(&group)
         .pipeline(|_| Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new())));
-    // The loop is held until the callback is in place: a later one would be called on this thread.
+    // Block the loop until the callback is registered. Otherwise the callback might run on this
+    // thread.
     let gate = Arc::new(Barrier::new(2));
     let inside = gate.clone();
     let hold = move || {
@@ -535,7 +537,7 @@ fn a_callback_of_connect_that_panics_does_not_end_the_loop() {
 }
 
 #[test]
-fn a_failing_idle_callback_does_not_end_the_watch() {
+fn idle_detection_continues_after_a_failing_idle_callback() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(
         Pipeline::codec(Line::new()).idle(IdleTimeouts::new().writer(Duration::from_secs(1))).handler(
@@ -553,7 +555,7 @@ fn a_failing_idle_callback_does_not_end_the_watch() {
 }
 
 over_each_transport! {
-    every_failure_costs_its_own_connection_and_the_others_of_the_loop_live_on,
-    over_tcp_nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message,
-    a_callback_of_closed_that_panics_ends_neither_its_loop_nor_the_other_callbacks,
+    a_failure_closes_its_own_connection_and_no_other_of_the_loop,
+    over_tcp_a_panic_in_the_middle_of_encoding_discards_the_output,
+    a_panicking_close_callback_stops_neither_the_loop_nor_other_callbacks,
 }

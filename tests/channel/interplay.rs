@@ -1,4 +1,4 @@
-//! Where the features of a channel meet: each works alone, and has to beside the others.
+//! Combinations of channel features that work separately and must also work together.
 
 use crate::support::{
     channels::{embedded, embedded_with},
@@ -31,7 +31,7 @@ fn limited(options: &ChannelOptions, limits: TimeLimits, handler: Recorder) -> E
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), TICK).unwrap()
 }
 
-/// Writes a farewell when it is told of an error, and closes.
+/// Writes a farewell on an error, and closes.
 fn polite(log: &Log) -> Recorder {
     Recorder::with(
         log,
@@ -39,9 +39,9 @@ fn polite(log: &Log) -> Recorder {
     )
 }
 
-/// A writer that goes on when it may is watched as one that writes at any other time.
+/// A message written in `writability_changed` is subject to the write limit like any other.
 #[test]
-fn a_write_limit_holds_for_what_is_written_when_the_channel_is_writable_again() {
+fn the_write_limit_covers_writes_in_writability_changed() {
     let log = Log::new();
     let handler =
         Recorder::with(
@@ -55,7 +55,7 @@ fn a_write_limit_holds_for_what_is_written_when_the_channel_is_writable_again() 
     channel.set_outbound_room(Some(0));
     channel.channel().write("twelve bytes".into()).unwrap();
     channel.run_pending();
-    // The peer takes all of that, and nothing of what is written then.
+    // The peer takes these 13 bytes but not the message that is written afterwards.
     channel.set_outbound_room(Some(13));
     assert_eq!(channel.pending_bytes(), 5);
     log.take();
@@ -64,7 +64,7 @@ fn a_write_limit_holds_for_what_is_written_when_the_channel_is_writable_again() 
 }
 
 #[test]
-fn a_peer_that_is_late_is_told_so() {
+fn a_farewell_is_sent_after_a_timeout() {
     let log = Log::new();
     let mut channel = limited(&ChannelOptions::new(), TimeLimits::new().first_byte(SECOND), polite(&log));
     channel.advance(2 * SECOND);
@@ -73,7 +73,7 @@ fn a_peer_that_is_late_is_told_so() {
 }
 
 #[test]
-fn a_peer_that_sends_too_much_of_one_message_is_told_so() {
+fn a_farewell_is_sent_when_input_exceeds_its_limit() {
     let log = Log::new();
     let mut channel = embedded_with(&ChannelOptions::new().max_inbound(10), polite(&log));
     channel.write_inbound(b"eleven byte").unwrap();
@@ -81,9 +81,9 @@ fn a_peer_that_sends_too_much_of_one_message_is_told_so() {
     assert!(channel.is_closed());
 }
 
-/// As a message that is on its way to a channel which closes, it is nobody's error.
+/// Neither write is reported to `error`: a message in transit to a closing output is dropped.
 #[test]
-fn a_message_on_its_way_to_an_output_that_ends_is_dropped_and_the_input_lives_on() {
+fn messages_in_transit_to_a_closing_output_are_dropped_and_reading_continues() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     let handle = channel.channel();
@@ -98,7 +98,7 @@ fn a_message_on_its_way_to_an_output_that_ends_is_dropped_and_the_input_lives_on
 }
 
 #[test]
-fn a_handle_that_is_made_later_knows_what_the_channel_is_like() {
+fn a_handle_created_later_reflects_the_state_of_the_channel() {
     let log = Log::new();
     let (sender, handles) = mpsc::channel();
     let handler = Recorder::with(&log, move |ctx, call| {
@@ -121,10 +121,10 @@ fn a_handle_that_is_made_later_knows_what_the_channel_is_like() {
     }));
     channel.set_outbound_room(Some(0));
     channel.write_inbound(b"much\n").unwrap();
-    assert!(!channel.channel().is_writable(), "100 kB wait");
+    assert!(!channel.channel().is_writable(), "100 kB are pending");
 }
 
-/// Answers each line by itself, before the handler has it.
+/// Acknowledges each line before it reaches the handler.
 struct Acknowledges;
 
 impl Stage for Acknowledges {
@@ -143,9 +143,9 @@ impl Stage for Acknowledges {
     }
 }
 
-/// Whose message it is does not matter, half of one is never dropped.
+/// `DropOldest` never drops part of a message, including a message written by a stage.
 #[test]
-fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
+fn drop_oldest_never_truncates_a_message_written_by_a_stage() {
     for written_before in [false, true] {
         let options = ChannelOptions::new().max_outbound(100).overflow(Overflow::DropOldest);
         let pipeline = Pipeline::codec(Line::new()).stage(Acknowledges).handler(Recorder::new(&Log::new()));
@@ -156,7 +156,8 @@ fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
             channel.run_pending();
             channel.read_outbound();
         }
-        // Half of the stage's answer is on its way when so much is written that the oldest messages have to go.
+        // Half of the stage's reply is sent before the writes below make `DropOldest` discard
+        // messages.
         channel.set_outbound_room(Some(6));
         channel.write_inbound(b"hello\n").unwrap();
         assert_eq!(channel.pending_bytes(), 7);
@@ -172,19 +173,21 @@ fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
     }
 }
 
-/// A writer that makes room by dropping, and fills it up, whenever it is told of either, does not keep the loop for ever.
+/// A handler that toggles its own writability in each `writability_changed` must not occupy the
+/// loop forever.
 #[test]
-fn a_writer_that_flips_its_own_writability_again_and_again_is_told_so_often_and_no_more() {
+fn notifications_of_a_handler_that_toggles_its_own_writability_are_bounded() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| {
-        // One more than there is room for has the oldest dropped, down to 112 bytes; two more fill it up.
+        // A write above the limit drops the oldest messages, down to 112 bytes. Two more fill the
+        // buffer.
         if let Event::Writable(writable) = call {
             for _ in 0..if *writable { 2 } else { 1 } {
                 ctx.write("1234567".into())?;
             }
         }
-        // Not an endless test where it is an endless loop.
-        if log_is_short(ctx) { Ok(()) } else { Err(Error::other("told without an end")) }
+        // Fails instead of looping endlessly.
+        if log_is_short(ctx) { Ok(()) } else { Err(Error::other("endless notifications")) }
     });
     let options = ChannelOptions::new()
         .max_outbound(128)
@@ -202,9 +205,9 @@ fn a_writer_that_flips_its_own_writability_again_and_again_is_told_so_often_and_
     assert!(channel.is_open() && channel.pending_bytes() == 0, "{:?}", log.all());
 }
 
-/// One who asks again when it is told that it asked too often does not keep the loop for ever.
+/// A handler that retries in `error` after its tasks are refused must not occupy the loop forever.
 #[test]
-fn a_handler_that_schedules_one_more_whenever_one_is_refused_is_stopped() {
+fn a_handler_that_retries_a_refused_task_in_error_is_closed() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| {
         if matches!(call, Event::Active(_) | Event::Error(_)) {
@@ -212,8 +215,8 @@ fn a_handler_that_schedules_one_more_whenever_one_is_refused_is_stopped() {
                 ctx.schedule(SECOND, |_, _| Ok(()));
             }
         }
-        // Not an endless test where it is an endless loop.
-        if log_is_short(ctx) { Ok(()) } else { Err(Error::other("told without an end")) }
+        // Fails instead of looping endlessly.
+        if log_is_short(ctx) { Ok(()) } else { Err(Error::other("endless notifications")) }
     });
     let mut channel = embedded_with(&ChannelOptions::new().max_scheduled_tasks(1), handler);
     channel.run_pending();
@@ -230,12 +233,12 @@ fn log_is_short(ctx: &mut Context<'_, Recorder>) -> bool {
 }
 
 #[test]
-fn any_number_of_bytes_may_be_held() {
+fn held_bytes_do_not_overflow() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     let (sender, held) = mpsc::channel();
-    let hold = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        sender.send((scope.hold_input(usize::MAX), scope.hold_input(10))).unwrap();
+    let hold = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        sender.send((ctx.hold_input(usize::MAX), ctx.hold_input(10))).unwrap();
         Ok(())
     };
     channel.channel().execute(hold).unwrap();
@@ -249,9 +252,10 @@ fn any_number_of_bytes_may_be_held() {
     assert_eq!(log.take(), ["read read again", "read_complete"]);
 }
 
-/// A writer that fills up again whenever there is room, and flushes, has one flush's share, as everybody has.
+/// A handler that refills its buffer and flushes whenever the channel is writable gets one flush
+/// budget per flush, like any other.
 #[test]
-fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
+fn a_flush_in_writability_changed_does_not_delay_the_next_message() {
     let group = one_loop();
     let (sender, counts) = mpsc::channel();
     let server = ServerBootstrap::new(&group)
@@ -282,13 +286,14 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
     let mut stream = connect(server.local_address());
     stream.write_all(b"fill\nnext\n").unwrap();
     let refills = counts.recv_timeout(wait::PATIENCE).unwrap();
-    assert!(refills <= 4, "{refills} before the next message");
+    assert!(refills <= 4, "{refills} refills before the next message");
     drop(stream);
     end(&group);
 }
 
-/// Has a writer answer the first line with `first` bytes and fill up again whenever there is room; how often it did in one turn,
-/// which may write so often at the end.
+/// Runs a handler that answers the first line with `first` bytes and refills its buffer whenever
+/// the channel becomes writable. A flush may make `writes_per_turn` writes. Returns the largest
+/// number of refills in one turn.
 fn refills_in_a_turn(
     first: usize,
     writes_per_turn: usize,
@@ -329,35 +334,37 @@ fn refills_in_a_turn(
     turns.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap()
 }
 
-/// An answer that passes the high mark is flushed before the next message, with the share of a flush; then comes the one write
-/// that is tried when the channel has been read, and the flush at the end of the turn.
+/// A reply above the high water mark is flushed before the next message, with the budget of one
+/// flush. After the read, one more write is attempted. The flush at the end of the turn has its own
+/// budget.
 #[test]
-fn an_answer_that_fills_up_again_has_two_flushes_and_one_write_in_a_turn() {
+fn a_refilled_reply_gets_two_flushes_and_one_write_per_turn() {
     let most = refills_in_a_turn(4, 4, |_, _| {});
-    assert!(most <= 4 + 1 + 4, "{most} in one turn");
+    assert!(most <= 4 + 1 + 4, "{most} refills in one turn");
 }
 
-/// The same where the peer makes room, which an event tells.
+/// Here the peer makes room, which is reported by a writable event.
 #[test]
-fn a_writer_that_fills_up_again_when_its_peer_makes_room_has_no_flush_more() {
+fn a_writable_event_gets_one_write_and_one_flush_per_turn() {
     const MUCH: usize = 16 << 20;
     let most = refills_in_a_turn(MUCH, 4, |event_loop, peer| {
         let began = Instant::now();
         while event_loop.metrics().writes_blocked == 0 {
-            assert!(began.elapsed() < wait::PATIENCE, "the kernel takes all of it");
+            assert!(began.elapsed() < wait::PATIENCE, "the kernel accepts everything");
         }
         peer.read_exact(&mut vec![0; MUCH]).unwrap();
     });
-    assert!(most <= 1 + 4, "{most} in one turn");
+    assert!(most <= 1 + 4, "{most} refills in one turn");
 }
 
-/// More than a peer that begins to read late has taken when the kernel has them all.
+/// More bytes than a peer with a small receive buffer has accepted when the last write is handed to
+/// the kernel.
 const LAST_WORDS: usize = 256 * 1024;
 
-/// What a peer has sent that nobody wants must not become a reset, which drops what the kernel has still to send: also if
-/// it has ended its stream.
+/// Unread input must not turn the close into a reset, which would discard bytes in the kernel's
+/// send buffer. This also holds if the peer has ended its stream.
 #[test]
-fn last_words_to_a_peer_that_has_ended_its_stream_are_followed_by_an_end_and_not_by_a_reset() {
+fn a_close_after_the_peers_end_of_stream_sends_fin_and_not_rst() {
     let group = one_loop();
     let log = Log::new();
     let recorded = log.clone();
@@ -382,10 +389,10 @@ fn last_words_to_a_peer_that_has_ended_its_stream_are_followed_by_an_end_and_not
     let mut stream = connect(server.local_address());
     socket2::SockRef::from(&stream).set_recv_buffer_size(32 * 1024).unwrap();
     tcp::ask(&mut stream, "", "hello\n");
-    // The loop is busy until the peer has said and ended everything.
+    // Block the loop until the peer has sent everything and ended its stream.
     let (go, gone) = mpsc::channel::<()>();
     group.next().execute(move || assert!(gone.recv().is_err())).unwrap();
-    stream.write_all(b"quit\nand a lot more that nobody wants to read\n").unwrap();
+    stream.write_all(b"quit\nand a lot more that is never read\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     drop(go);
     log.wait_for("inactive");

@@ -1,4 +1,5 @@
-//! From connect to `inactive`: what is called, in which order, how often.
+//! The life of a channel from connect to `inactive`: which callbacks run, in which order, how
+//! often.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -31,7 +32,8 @@ fn c_01_connected_then_active_then_the_first_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let log = Log::new();
     let handler_log = log.clone();
-    // The loop is held until the callback is in place, or it could be too late to hear of it on the loop.
+    // Block the loop until the callback is registered. Otherwise the callback might run on this
+    // thread.
     let gate = Arc::new(Barrier::new(2));
     let inside = gate.clone();
     group
@@ -49,7 +51,7 @@ fn c_01_connected_then_active_then_the_first_read() {
         assert!(channel.unwrap().is_open());
         connected_log.push("connected");
     });
-    // The bytes are there before the loop looks for the first time.
+    // The bytes arrive before the loop polls for the first time.
     let (mut peer, _) = listener.accept().unwrap();
     peer.write_all(b"hello\n").unwrap();
     gate.wait();
@@ -62,7 +64,7 @@ fn c_01_connected_then_active_then_the_first_read() {
 }
 
 #[test]
-fn c_04_close_now_drops_what_waits_then_tells_closed_then_inactive() {
+fn c_04_close_now_drops_pending_bytes_and_then_runs_closed_before_inactive() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     channel.set_outbound_room(Some(3));
@@ -84,19 +86,19 @@ fn c_04_close_now_drops_what_waits_then_tells_closed_then_inactive() {
     channel.run_pending();
     drop(channel.read_outbound());
     channel.set_outbound_room(None);
-    assert_eq!(channel.read_outbound(), "", "what waited is dropped");
+    assert_eq!(channel.read_outbound(), "", "pending bytes are dropped");
     drop(channel);
     assert_eq!(log.take(), ["active", "closed", "inactive", "drop"]);
 }
 
 #[test]
-fn c_04_a_graceful_close_sends_first_what_was_written_before() {
+fn c_04_a_graceful_close_flushes_earlier_writes_first() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| match call {
         Event::Read(_) => {
             ctx.write("one".into())?;
             ctx.close();
-            // Our close is graceful, so there is no promise of a write to fail: what comes too late is told here.
+            // After a graceful close, a late write returns an error.
             assert!(matches!(ctx.write("late".into()), Err(Error::Closed)));
             Ok(())
         }
@@ -116,7 +118,7 @@ fn c_04_a_graceful_close_sends_first_what_was_written_before() {
 }
 
 #[test]
-fn c_04_a_peer_that_takes_nothing_holds_a_close_up_no_longer_than_its_timeout() {
+fn c_04_the_close_timeout_limits_the_wait_for_a_peer_that_does_not_read() {
     let log = Log::new();
     let options = ChannelOptions::new().close_timeout(Duration::from_secs(3));
     let mut channel = embedded_with(&options, Recorder::new(&log));
@@ -133,7 +135,7 @@ fn c_04_a_peer_that_takes_nothing_holds_a_close_up_no_longer_than_its_timeout() 
 }
 
 #[test]
-fn c_04_a_close_that_was_sent_in_time_leaves_no_timer() {
+fn c_04_a_completed_close_leaves_no_timer() {
     let mut channel = embedded(Recorder::new(&Log::new()));
     channel.set_outbound_room(Some(0));
     channel.channel().write("taken soon".into()).unwrap();
@@ -145,8 +147,8 @@ fn c_04_a_close_that_was_sent_in_time_leaves_no_timer() {
     assert_eq!(channel.timers(), 0);
 }
 
-/// C-06: the handler is dropped behind its last call.
-fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
+/// C-06: the handler is dropped after its last call.
+fn c_04_over_tcp_closed_precedes_inactive_and_the_peer_receives_every_byte() {
     let group = one_loop();
     let log = Log::new();
     let handler_log = log.clone();
@@ -168,7 +170,7 @@ fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
         .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
-    peer.write_all(b"go\nand bytes that nobody reads").unwrap();
+    peer.write_all(b"go\nand bytes that are never read").unwrap();
     let got = read_to_end(&mut peer);
     assert_eq!(got.len(), big.len() + 1);
     log.wait_for("drop");
@@ -250,7 +252,7 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
 }
 
 #[test]
-fn c_08_closing_twice_and_from_the_closed_callback_tells_once() {
+fn c_08_closing_repeatedly_runs_each_callback_once() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     let handle = channel.channel();
@@ -271,7 +273,7 @@ fn c_08_closing_twice_and_from_the_closed_callback_tells_once() {
     handle.close();
     channel.run_pending();
     assert_eq!(log.take(), ["active", "closed 0", "closed 1", "inactive"]);
-    assert!(handle.closed().is_done(), "one that is asked for later is done at once");
+    assert!(handle.closed().is_done(), "a completion requested later is done at once");
     done(handle.closed()).unwrap();
     assert!(!handle.is_open() && !handle.is_writable());
 }
@@ -290,16 +292,16 @@ fn c_08_a_close_during_a_close_completes_with_it() {
     channel.run_pending();
     let second = handle.closed();
     assert!(!first.is_done() && !second.is_done());
-    assert!(!handle.is_open(), "a handle sees that the channel is closing, though it is not closed yet");
+    assert!(!handle.is_open(), "is_open is false as soon as the channel is closing");
     channel.set_outbound_room(None);
     assert!(first.is_done() && second.is_done());
     assert_eq!(log.take(), ["active", "inactive"]);
 }
 
-/// One thread adds the callbacks and asks for the close, the thread of the loop closes. The third
-/// callback adds a fourth while it runs.
+/// One thread registers the callbacks and requests the close, the thread of the loop closes. The
+/// third callback registers a fourth while it runs.
 #[test]
-fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_added() {
+fn c_33_close_callbacks_run_on_the_loop_in_order_of_registration() {
     const BATCHES: usize = 100;
     const BATCH: usize = 1000;
 
@@ -308,7 +310,7 @@ fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_add
         type Read = Bytes;
         type Write = Bytes;
         fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-            self.0.send(ctx.channel()).map_err(|_| "the test is over".into())
+            self.0.send(ctx.channel()).map_err(|_| "the test has ended".into())
         }
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Ok(())
@@ -356,7 +358,7 @@ fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_add
     });
 }
 
-fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
+fn c_08_over_tcp_closing_repeatedly_runs_each_callback_once() {
     let group = one_loop();
     let log = Log::new();
     let handler_log = log.clone();
@@ -379,7 +381,7 @@ fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
     assert_eq!(log.take(), ["active", "inactive", "drop"]);
 }
 
-fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
+fn c_24_a_failing_factory_affects_only_its_own_connection() {
     logs::quiet_panics();
     let group = one_loop();
     let log = Log::new();
@@ -415,9 +417,9 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
     end(&group);
 }
 
-/// C-71: and closes the socket that was made.
+/// C-71: the socket is closed as well.
 #[test]
-fn c_24_a_clients_factory_that_fails_fails_the_connect() {
+fn c_24_a_failing_client_factory_fails_the_connect() {
     logs::quiet_panics();
     let group = one_loop();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -435,9 +437,9 @@ fn c_24_a_clients_factory_that_fails_fails_the_connect() {
     end(&group);
 }
 
-// There is no handler before the connection, so the earliest read is asked for in `active`.
+// There is no handler before the connection, so the earliest possible read request is in `active`.
 #[test]
-fn c_65_a_read_asked_for_before_there_is_data_waits_for_it() {
+fn c_65_a_read_requested_before_data_arrives_waits_for_it() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = embedded_with(&options, Recorder::with(&log, read_once));
@@ -446,12 +448,12 @@ fn c_65_a_read_asked_for_before_there_is_data_waits_for_it() {
     channel.write_inbound(b"one\n").unwrap();
     assert_eq!(log.take(), ["read one", "read_complete"]);
     channel.write_inbound(b"two\n").unwrap();
-    assert_eq!(log.take(), [""; 0], "one request is one read");
+    assert_eq!(log.take(), [""; 0], "one request allows one read");
     assert!(channel.is_open());
 }
 
 #[test]
-fn c_65_over_tcp_a_read_asked_for_before_there_is_data_waits_for_it() {
+fn c_65_over_tcp_a_read_requested_before_data_arrives_waits_for_it() {
     let group = one_loop();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let log = Log::new();
@@ -469,7 +471,7 @@ fn c_65_over_tcp_a_read_asked_for_before_there_is_data_waits_for_it() {
     let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
     log.wait_for("active");
-    // A task of the loop that runs after the loop has polled the new socket: nothing was read by then.
+    // This task runs after the loop has polled the new socket, and nothing has been read by then.
     done(group.next().schedule(Duration::from_millis(1), || ()).unwrap().completion()).unwrap();
     assert_eq!(log.all(), ["active"]);
     assert!(channel.is_open());
@@ -479,8 +481,8 @@ fn c_65_over_tcp_a_read_asked_for_before_there_is_data_waits_for_it() {
 }
 
 over_each_transport! {
-    c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte,
+    c_04_over_tcp_closed_precedes_inactive_and_the_peer_receives_every_byte,
     c_07_over_tcp_inactive_is_never_called_within_a_read,
-    c_08_over_tcp_closing_twice_from_anywhere_tells_once,
-    c_24_a_factory_that_fails_costs_its_own_connection_only,
+    c_08_over_tcp_closing_repeatedly_runs_each_callback_once,
+    c_24_a_failing_factory_affects_only_its_own_connection,
 }

@@ -1,4 +1,4 @@
-//! What a channel says that it has moved, and what it is called.
+//! Statistics and ids of a channel.
 
 use crate::support::{
     loops::single,
@@ -18,7 +18,7 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
-/// Echoes, and says what the channel has moved at the moment of each call.
+/// Echoes, and sends the statistics of the channel in each call.
 struct Echo(Sender<ChannelStats>);
 
 impl Handler for Echo {
@@ -39,7 +39,7 @@ impl Handler for Echo {
 }
 
 #[test]
-fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
+fn bytes_and_messages_are_counted_and_times_come_from_the_clock_of_the_loop() {
     let clock = ManualClock::new();
     let (told, tells) = channel();
     let begin = netwheel::Clock::now(&clock);
@@ -58,10 +58,10 @@ fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
 
     peer.advance(ms(10));
     peer.set_outbound_room(Some(3));
-    // A whole frame, and the beginning of another one.
+    // A complete frame and the first byte of another.
     peer.write_inbound(b"\0\x02hi\0").unwrap();
     let within = tells.recv().unwrap();
-    assert_eq!((within.messages_read, within.messages_written), (1, 1), "the one it has is counted");
+    assert_eq!((within.messages_read, within.messages_written), (1, 1), "the current message is counted");
     assert_eq!((within.bytes_read, within.bytes_written, within.pending_bytes), (5, 0, 4));
     let then = ask(&mut peer);
     assert_eq!((then.bytes_read, then.bytes_written, then.pending_bytes), (5, 3, 1));
@@ -76,7 +76,7 @@ fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
 }
 
 #[test]
-fn dropped_messages_are_counted_whatever_the_policy() {
+fn dropped_messages_are_counted_for_each_overflow_policy() {
     for (overflow, dropped, written) in [(Overflow::DropNewest, 1, 2), (Overflow::DropOldest, 2, 3)] {
         let options = ChannelOptions::new().max_outbound(10).overflow(overflow);
         let (told, tells) = channel();
@@ -90,7 +90,7 @@ fn dropped_messages_are_counted_whatever_the_policy() {
 }
 
 #[test]
-fn a_channel_over_tcp_counts_what_crosses_its_socket() {
+fn a_channel_over_tcp_counts_the_bytes_of_its_socket() {
     const SIZE: usize = 3 * 1024 * 1024;
     let (group, _) = single(EventLoopGroup::builder());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -100,7 +100,7 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
     let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let mut peer = listener.accept().unwrap().0;
     let message = vec![7; SIZE];
-    // A frame that is read in many pieces, and kept in between.
+    // A frame that is read in many pieces and buffered in between.
     peer.write_all(&(SIZE as u32).to_be_bytes()).unwrap();
     peer.write_all(&message).unwrap();
     let mut back = vec![0; SIZE + 4];
@@ -117,7 +117,7 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
 }
 
 #[test]
-fn who_asks_a_channel_that_closes_first_hears_that_it_is_closed() {
+fn stats_requested_during_a_close_fail_with_closed() {
     let (told, _tells) = channel();
     let mut peer = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Echo(told)));
     let handle = peer.channel();
@@ -145,7 +145,7 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
                 ids.push((channel.id(), channel.id().to_string()));
                 channel.close_now();
             }
-            // The next ones are in the same slots.
+            // The next channels use the same slots.
             for channel in open {
                 done(channel.closed()).unwrap();
             }
@@ -153,7 +153,7 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
     }
     assert_eq!(ids.iter().map(|(_, text)| text).collect::<HashSet<_>>().len(), ids.len(), "{ids:?}");
     for (id, text) in &ids {
-        assert_eq!(id.to_string(), *text, "after the channel is gone as well");
+        assert_eq!(id.to_string(), *text, "also after the channel has closed");
         let parts: Vec<u32> = text.split(['-', '.']).map(|part| part.parse().unwrap()).collect();
         assert_eq!(format!("{}-{}.{}", parts[0], parts[1], parts[2]), *text);
     }

@@ -1,12 +1,13 @@
-//! Which types may cross threads: what crosses is a handle, what belongs to a channel stays on its loop.
+//! Thread safety of the public types: handles may cross threads, while everything inside a channel
+//! stays on its loop.
 //!
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Completion,
-    Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent,
-    IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result, ScheduledTask, Scope,
-    Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    Attributes, Channel, ChannelContext, ChannelGroup, ChannelId, ChannelOptions, ChannelStats,
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
+    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result,
+    ScheduledTask, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
@@ -15,7 +16,7 @@ use netwheel::{
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::{cell::Cell, hash::Hash, rc::Rc};
 
-/// A message and a handler that must not leave their thread.
+/// A message type that cannot leave its thread.
 type Local = Rc<Cell<u32>>;
 
 struct Pinned(#[allow(dead_code, reason = "makes the handler stay on its thread")] Local);
@@ -36,7 +37,8 @@ assert_impl_all!(EventLoopGroupBuilder: Send, Sync, Clone);
 assert_impl_all!(WorkerPool: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Server: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Channel<String>: Send, Sync, Clone, Eq, Hash, std::fmt::Debug);
-// Even where the messages do not: such a handle can do everything but `write`.
+// A handle is `Send` even if its messages are not. Such a handle supports everything except
+// `write`.
 assert_impl_all!(Channel<Local>: Send, Sync, Clone, Eq, Hash);
 assert_impl_all!(ChannelGroup<String>: Send, Sync, Clone, Default, std::fmt::Debug);
 assert_impl_all!(ChannelGroup<Local>: Send, Sync, Clone);
@@ -47,18 +49,18 @@ assert_impl_all!(ChannelId: Send, Sync, Copy, Ord, Hash);
 assert_impl_all!(TaskKey: Send, Sync, Copy, Eq, Hash);
 assert_impl_all!(ManualClock: Send, Sync, Clone);
 
-// A completion carries its value across; it can be waited for, and be polled.
+// A completion carries its value to another thread. It can be waited for and polled.
 assert_impl_all!(Completion<()>: Send, Sync, Unpin, std::future::Future);
 assert_impl_all!(Completion<Channel<Local>>: Send, Sync);
 assert_not_impl_any!(Completion<Local>: Send, Sync);
 assert_not_impl_any!(Completion<()>: Clone);
 
-// Errors can go anywhere, and be boxed with all others.
+// Errors can cross threads and be boxed.
 assert_impl_all!(Error: Send, Sync, std::error::Error);
 assert_impl_all!(Refused<String>: Send, Sync, std::error::Error);
 assert_not_impl_any!(Refused<Local>: Send, Sync);
 
-// Values of a channel that may be asked for elsewhere.
+// Snapshots that other threads can request.
 assert_impl_all!(ChannelStats: Send, Sync, Copy, Eq);
 assert_impl_all!(WorkerMetrics: Send, Sync, Copy, Eq);
 
@@ -78,20 +80,20 @@ assert_impl_all!(OutboundBuffer: Send, Sync);
 assert_impl_all!(Wheel<u64>: Send, Sync);
 assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 
-// What belongs to a channel stays on its loop, whatever its messages are.
+// Everything inside a channel stays on its loop, even if its messages are `Send`.
 assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
-assert_not_impl_any!(Scope<'static, String>: Send, Sync);
+assert_not_impl_any!(ChannelContext<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
 assert_not_impl_any!(Attributes: Send, Sync);
 
-// E-32: a loop that is driven by hand stays with its owner's thread; its handles do not have to.
+// E-32: a manually driven loop stays on its owner's thread. Its handles need not.
 assert_not_impl_any!(ManualEventLoop: Send, Sync, Clone);
 
-/// A pipeline factory crosses threads, the handler that it makes does not: this must compile.
+/// A pipeline factory crosses threads while its handler does not. This must compile.
 #[test]
-fn a_factory_may_make_what_cannot_be_sent() {
+fn a_factory_may_create_a_handler_that_is_not_send() {
     struct Same;
     impl netwheel::pipeline::Codec for Same {
         type Read = Local;

@@ -1,4 +1,4 @@
-//! A channel in the log: what is said of it, when, and what it costs where nobody listens.
+//! The wire log of a channel: records, order, and cost if the level is disabled.
 
 use crate::support::{
     logs,
@@ -20,11 +20,11 @@ use std::{
     net::TcpListener,
 };
 
-/// What was logged to this target, without the channel's name in front. Every test has a target of
-/// its own, so that they can run side by side.
+/// Returns the records of a target without the channel's id in front. Every test uses its own
+/// target, so that tests can run in parallel.
 fn said(target: &str) -> Vec<String> {
     let text = logs::records_of(target).into_iter().map(|record| record.text);
-    text.map(|text| text.split_once(": ").expect("a channel's name").1.to_owned()).collect()
+    text.map(|text| text.split_once(": ").expect("a channel's id").1.to_owned()).collect()
 }
 
 struct Echo;
@@ -44,7 +44,7 @@ impl Handler for Echo {
         }
     }
 
-    /// Stays open; by default it would close.
+    /// Keeps the channel open, unlike the default.
     fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         Ok(())
     }
@@ -77,7 +77,7 @@ fn open(wire: WireLog) -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap()
 }
 
-/// H-16: every event once, with its bytes, and everything passes on.
+/// H-16: every event is logged once with its bytes, and no event is withheld.
 #[test]
 fn h_16_every_event_is_logged_once_and_passed_on() {
     let mut channel = open(WireLog::new().target("every event"));
@@ -105,28 +105,31 @@ fn h_16_every_event_is_logged_once_and_passed_on() {
         "writable",
     ];
     assert_eq!(heads, expected);
-    assert!(said_then[5].ends_with("61 6e 79                                             any"), "the rest");
+    assert!(
+        said_then[5].ends_with("61 6e 79                                             any"),
+        "the remaining bytes"
+    );
     channel.end_inbound();
     assert_eq!(said("every event")[12..], ["read complete", "closing", "inactive"]);
 }
 
-/// H-16: messages of no bytes.
+/// H-16: messages without bytes.
 #[test]
-fn h_16_what_is_empty_is_logged_as_what_it_is() {
+fn h_16_empty_reads_and_messages_are_logged_correctly() {
     let mut channel = open(WireLog::new().target("empty"));
     channel.write_inbound(b"").unwrap();
     channel.write_inbound(b"\0").unwrap();
     assert_eq!(channel.read_outbound(), "\0");
     let said = said("empty");
-    assert_eq!(said[..2], ["active", "read complete"], "a wake-up for nothing brings no bytes");
+    assert_eq!(said[..2], ["active", "read complete"], "an empty read is not logged as bytes");
     assert!(said[2].starts_with("read 1 bytes\n0000:   00 ") && said[2].ends_with(" ."), "{said:?}");
     assert!(said[4].starts_with("written 1 bytes\n0000:   00 "), "{said:?}");
     assert_eq!(said.len(), 5);
 }
 
-/// H-16: where the level is off nothing is formatted, and nothing is different.
+/// H-16: if the level is disabled nothing is formatted, and the behaviour is unchanged.
 #[test]
-fn h_16_where_the_level_is_off_nothing_is_formatted() {
+fn h_16_nothing_is_formatted_if_the_level_is_disabled() {
     let cases = [
         (WireLog::new().target("level").level(log::Level::Trace), 0),
         (WireLog::new().target(logs::OFF), 0),
@@ -144,7 +147,7 @@ fn h_16_where_the_level_is_off_nothing_is_formatted() {
 }
 
 #[test]
-fn only_so_many_bytes_of_a_record_are_shown() {
+fn records_are_truncated_to_the_byte_limit() {
     for (most, expected) in [
         (0, "read 40 bytes"),
         (
@@ -169,15 +172,15 @@ fn only_so_many_bytes_of_a_record_are_shown() {
 }
 
 #[test]
-fn a_handler_may_switch_it_off_and_on() {
+fn a_handler_can_switch_the_wire_log_off_and_on() {
     let mut channel = open(WireLog::new().target("switched"));
     channel.write_inbound(b"\x04hush").unwrap();
     channel.write_inbound(b"\x02no").unwrap();
-    assert_eq!(said("switched").len(), 2, "active, and the read that it was told in");
+    assert_eq!(said("switched").len(), 2, "active, and the read that switched it off");
     channel
         .channel()
-        .execute(|scope| {
-            scope.set_wire_log(WireLog::new().target("switched"));
+        .execute(|ctx| {
+            ctx.set_wire_log(WireLog::new().target("switched"));
             Ok(())
         })
         .unwrap();
@@ -187,7 +190,7 @@ fn a_handler_may_switch_it_off_and_on() {
 }
 
 #[test]
-fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
+fn over_tcp_the_log_contains_each_byte_of_the_socket_once() {
     const SIZE: usize = 200_000;
     logs::collect();
     let (group, event_loop) = single(EventLoopGroup::builder());
@@ -205,7 +208,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     peer.read_exact(&mut back).unwrap();
     channel.close();
     done(channel.closed()).unwrap();
-    // Its handler hears of it later in the turn.
+    // The handler is notified later in the turn.
     settle(&event_loop);
     let said = said("tcp");
     let addresses = (channel.local_address().unwrap(), channel.peer_address().unwrap());
@@ -218,7 +221,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
 }
 
-/// The bytes of a hex dump.
+/// Returns the bytes of a hex dump.
 fn undump(dump: &str) -> Vec<u8> {
     let hex = |line: &str| {
         let columns = &line.split_once(":   ").unwrap().1[..50];

@@ -1,4 +1,5 @@
-//! Bootstraps: settings that are copied and checked, who runs what on which loop, listening and its end.
+//! Bootstraps: settings that are copied and validated, the loops that run factories, listening and
+//! closing.
 
 use crate::support::{
     journal::Log,
@@ -37,10 +38,10 @@ fn lines(_: &Peer) -> Pipeline<Bytes> {
     Pipeline::codec(Line::new()).handler(echo(&Log::new()))
 }
 
-/// The refusal of a setting must name the setting, the value, and what is allowed.
+/// Asserts that the error names the setting, the value, and the allowed range.
 #[track_caller]
 fn assert_refused<T>(result: Result<T>, setting: &str, value: &str, allowed: &str) {
-    let Err(error) = result else { panic!("{setting} = {value} was taken") };
+    let Err(error) = result else { panic!("{setting} = {value} was accepted") };
     let Error::Setting(SettingError { setting: s, value: v, allowed: a }) = &error else { panic!("{error}") };
     assert_eq!((*s, v.as_str(), *a), (setting, value, allowed));
     assert_eq!(error.to_string(), format!("{setting} = {value} is refused: allowed is {allowed}"));
@@ -118,11 +119,11 @@ fn c_67_loop_settings_out_of_range_are_refused_when_built() {
     assert_refused(delay, "delay", "0", "more than zero");
     let shutdown = done(group.shutdown_gracefully(2 * SECOND, SECOND));
     assert_refused(shutdown, "timeout", "1s", "at least the quiet period");
-    assert!(!event_loop.is_shutting_down(), "it goes on");
+    assert!(!event_loop.is_shutting_down(), "the loop keeps running");
     end(&group);
 }
 
-/// Of 6 bytes that come at once: how many reads they make with a server's settings.
+/// Sends 6 bytes at once, and returns the number of reads that the server makes of them.
 fn reads_of(server: &Server, log: &Log) -> usize {
     let mut peer = connect(server.local_address());
     peer.write_all(b"abcdef").unwrap();
@@ -135,7 +136,7 @@ fn reads_of(server: &Server, log: &Log) -> usize {
 }
 
 #[test]
-fn c_67_settings_are_copied_and_later_changes_do_not_reach_what_was_built() {
+fn c_67_settings_are_copied_so_later_changes_have_no_effect() {
     let group = one_loop();
     let log = Log::new();
     let handler_log = log.clone();
@@ -146,9 +147,9 @@ fn c_67_settings_are_copied_and_later_changes_do_not_reach_what_was_built() {
     let three = six.clone().channel_options(ChannelOptions::new().read_size(2));
     let second = three.bind("127.0.0.1:0").unwrap();
     let third = six.bind("127.0.0.1:0").unwrap();
-    assert_eq!(reads_of(&first, &log), 6, "of the same setting twice the later one holds");
-    assert_eq!(reads_of(&second, &log), 3, "a changed copy");
-    assert_eq!(reads_of(&third, &log), 6, "the original is as it was");
+    assert_eq!(reads_of(&first, &log), 6, "the later of two values applies");
+    assert_eq!(reads_of(&second, &log), 3, "the changed copy");
+    assert_eq!(reads_of(&third, &log), 6, "the original is unchanged");
     assert_eq!(reads_of(&first, &log), 6);
     end(&group);
 }
@@ -156,7 +157,7 @@ fn c_67_settings_are_copied_and_later_changes_do_not_reach_what_was_built() {
 #[test]
 fn c_67_socket_options_are_copied_and_applied_before_the_pipeline_is_made() {
     let group = one_loop();
-    // Zero linger can be seen from outside: a close is a reset.
+    // A linger time of zero is visible to the peer: a close is a reset.
     let reset = ServerBootstrap::new(&group)
         .tcp_options(TcpOptions::new().linger(Duration::ZERO))
         .pipeline(|peer: &Peer| -> Result<Pipeline<Bytes>> { Err(format!("{peer:?}").into()) });
@@ -200,7 +201,7 @@ fn c_67_a_client_bootstrap_makes_any_number_of_connections_with_its_own_settings
 }
 
 #[test]
-fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
+fn c_67_the_factory_runs_on_the_childs_loop_and_connections_are_distributed_in_turn() {
     let group = EventLoopGroup::builder().threads(2).name("child").build().unwrap();
     let log = Log::new();
     let handler_log = log.clone();
@@ -227,7 +228,7 @@ fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
         peers.push(peer);
     }
     let mut names = log.take();
-    assert_eq!(names[..2], names[2..], "round and round");
+    assert_eq!(names[..2], names[2..], "round robin");
     names.sort();
     assert_eq!(names, ["child-0 child-0", "child-0 child-0", "child-1 child-1", "child-1 child-1"]);
     assert_eq!(group.metrics().iter().map(|m| m.channels).collect::<Vec<_>>(), [2, 2]);
@@ -235,7 +236,7 @@ fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
 }
 
 #[test]
-fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
+fn c_68_an_acceptor_group_accepts_and_another_group_serves_the_connections() {
     let acceptors = EventLoopGroup::builder().threads(1).name("acceptor").build().unwrap();
     let children = EventLoopGroup::builder().threads(1).name("child").build().unwrap();
     let log = Log::new();
@@ -256,7 +257,7 @@ fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
     let (acceptor, child) = (acceptors.next().metrics(), children.next().metrics());
     assert_eq!((acceptor.accepted, acceptor.channels, acceptor.reads), (3, 0, 0));
     assert_eq!((child.accepted, child.channels), (0, 3));
-    // The end of the acceptors is the end of listening, not of the connections.
+    // Shutting the acceptors down stops listening but does not close the connections.
     end(&acceptors);
     done(server.closed()).unwrap();
     ask(&mut peers[0], "still\n", "still\n");
@@ -264,7 +265,7 @@ fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
 }
 
 #[test]
-fn c_68_the_factory_is_told_who_is_at_the_other_end() {
+fn c_68_the_factory_receives_the_addresses_of_the_peer() {
     let group = one_loop();
     let seen: Arc<Mutex<Vec<Peer>>> = Arc::default();
     let told = seen.clone();
@@ -285,7 +286,7 @@ fn c_68_the_factory_is_told_who_is_at_the_other_end() {
 }
 
 #[test]
-fn c_69_a_bind_that_fails_says_so_at_once() {
+fn c_69_a_failed_bind_returns_an_error() {
     let group = one_loop();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let failed = ServerBootstrap::new(&group).pipeline(lines).bind(taken.local_addr().unwrap()).unwrap_err();
@@ -304,7 +305,7 @@ fn c_69_a_bind_that_fails_says_so_at_once() {
 }
 
 #[test]
-fn c_69_of_several_addresses_the_first_that_can_be_bound_is_taken() {
+fn c_69_the_first_address_that_can_be_bound_is_used() {
     let group = one_loop();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addresses = [taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap()];
@@ -315,7 +316,7 @@ fn c_69_of_several_addresses_the_first_that_can_be_bound_is_taken() {
 }
 
 #[test]
-fn a_server_that_is_closed_takes_no_more_and_keeps_what_it_has() {
+fn a_closed_server_refuses_connections_and_keeps_existing_ones() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group).pipeline(lines).bind("127.0.0.1:0").unwrap();
     let mut peer = connect(server.local_address());
@@ -334,7 +335,7 @@ fn a_server_that_is_closed_takes_no_more_and_keeps_what_it_has() {
 }
 
 #[test]
-fn dropping_the_handle_of_a_server_lets_it_run() {
+fn a_server_keeps_running_when_its_handle_is_dropped() {
     let group = one_loop();
     let options = ListenerOptions::new().backlog(5);
     let server =
@@ -346,11 +347,11 @@ fn dropping_the_handle_of_a_server_lets_it_run() {
     end(&group);
 }
 
-/// C-70: loops that bind and connect through each other's bootstraps at the same time wait for nobody.
+/// C-70: loops that bind and connect through each other's bootstraps do not block each other.
 #[test]
 fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
     const ROUNDS: usize = 1024;
-    /// Rounds of a loop that are in progress at the same time. Bounds the number of descriptors.
+    /// Concurrent rounds per loop. Bounds the number of descriptors.
     const CHAINS: usize = 8;
 
     /// Runs on `here`: binds and connects on `there`, then starts the next round.
@@ -380,19 +381,19 @@ fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
         }
     }
     for _ in 0..2 * ROUNDS {
-        rounds.recv_timeout(wait::PATIENCE).expect("neither loop waits for the other");
+        rounds.recv_timeout(wait::PATIENCE).expect("neither loop blocks the other");
     }
     end(&one);
     end(&other);
     end(&servers);
 }
 
-/// C-71: an address that cannot be resolved fails the connect, and no pipeline is made.
+/// C-71: an address that cannot be resolved fails the connect without building a pipeline.
 #[test]
-fn c_71_a_connect_to_nowhere_fails_and_makes_nothing() {
+fn c_71_a_connect_without_addresses_fails_without_a_pipeline() {
     let group = one_loop();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> Pipeline<Bytes> { panic!("there is nobody to make it for") });
+        .pipeline(|_| -> Pipeline<Bytes> { panic!("the factory must not be called") });
     let nowhere: &[std::net::SocketAddr] = &[];
     let failed = done(client.connect(nowhere)).unwrap_err();
     assert_eq!(failed.io_kind(), Some(std::io::ErrorKind::NotFound), "{failed}");

@@ -1,4 +1,4 @@
-//! A client that stays connected: what users ask for in 10.4 (a herd of clients after a restart), and how it ends.
+//! Reconnecting clients: backoff, many clients after a server restart, giving up, and stopping.
 
 #[cfg(target_os = "linux")]
 use crate::support::nobody::BlackHole;
@@ -27,23 +27,23 @@ use std::{
 const NANO: Duration = Duration::from_nanos(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A loop whose time stands still.
+/// Returns a loop with a manual clock.
 fn manual() -> (EventLoopGroup, ManualClock) {
     let clock = ManualClock::new();
     (EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// Waits for a loop whose queue is full, so that nothing can be given to it.
+/// Waits without submitting tasks, for a loop whose queue is full.
 #[track_caller]
 fn wait_until(is_met: impl Fn() -> bool) {
     let end = std::time::Instant::now() + PATIENCE;
     while !is_met() {
-        assert!(std::time::Instant::now() < end, "waited in vain");
+        assert!(std::time::Instant::now() < end, "timed out");
         std::thread::yield_now();
     }
 }
 
-/// What the hook was told.
+/// Events passed to the hook.
 #[derive(Debug, PartialEq)]
 enum Told {
     Connecting(u32, SocketAddr),
@@ -64,18 +64,18 @@ fn told<M>(event: &ReconnectEvent<'_, M>) -> Told {
     }
 }
 
-/// A client on trial.
+/// A reconnecting client under test.
 struct Trial {
     client: ReconnectingChannel<Bytes>,
     told: Receiver<Told>,
-    /// What its handlers are told.
+    /// The events of its handlers.
     events: Events,
-    /// Alive as long as anything of the client is.
+    /// Upgradeable while any part of the client is alive.
     alive: Weak<()>,
 }
 
 impl Trial {
-    /// A client that does what `hook` says.
+    /// Creates a client with a hook.
     fn with(
         group: &EventLoopGroup,
         to: SocketAddr,
@@ -106,7 +106,8 @@ impl Trial {
         receive(&self.told)
     }
 
-    /// The delay that the next failure or loss is told with; the loop waits for it when this returns.
+    /// Returns the delay reported by the next failure or loss. The loop has armed the timer when
+    /// this returns.
     #[track_caller]
     fn delay(&self, group: &EventLoopGroup) -> Duration {
         let next = loop {
@@ -116,31 +117,31 @@ impl Trial {
             }
         };
         some_turns(group);
-        next.expect("it goes on")
+        next.expect("another attempt follows")
     }
 
-    /// Nothing of it is left: no timer, no attempt, no channel, no memory.
+    /// Asserts that the client has left no timer, attempt, channel or memory.
     #[track_caller]
     fn assert_gone(self, group: &EventLoopGroup) {
         if !the_loop(group).is_terminated() {
             some_turns(group);
-            // Its socket may linger until the server has closed the other end.
+            // The socket may linger until the server has closed the other end.
             while the_loop(group).connections() > 0 {
                 some_turns(group);
             }
             assert_eq!(metrics(group).timers_pending, 0);
         }
         assert_eq!(the_loop(group).connections(), 0);
-        assert!(self.told.try_iter().next().is_none(), "it says nothing more");
+        assert!(self.told.try_iter().next().is_none(), "no further events");
         drop(self.client);
-        assert!(self.alive.upgrade().is_none(), "somebody keeps it");
+        assert!(self.alive.upgrade().is_none(), "the client is still referenced");
     }
 }
 
-// ---- delays ----------------------------------------------------------------------------------------------
+// ---- delays ------------------------------------------------------------------------------------
 
 #[test]
-fn attempts_come_after_the_delay_that_was_told_and_it_is_within_its_bounds() {
+fn attempts_follow_the_reported_delay_which_is_within_bounds() {
     let (group, clock) = manual();
     let nobody = Nobody::new();
     let backoff = Backoff::new().initial(ms(100)).factor(2.0).cap(ms(1000));
@@ -155,10 +156,10 @@ fn attempts_come_after_the_delay_that_was_told_and_it_is_within_its_bounds() {
         assert!(delay <= longest, "attempt {attempt}: {delay:?} of {longest:?}");
         some_turns(&group);
         if !delay.is_zero() {
-            assert_eq!(metrics(&group).timers_pending, 1, "one timer, whatever happens");
+            assert_eq!(metrics(&group).timers_pending, 1, "exactly one timer");
             clock.advance(delay - NANO);
             some_turns(&group);
-            assert!(trial.told.try_recv().is_err(), "attempt {attempt}: early");
+            assert!(trial.told.try_recv().is_err(), "attempt {attempt}: too early");
             clock.advance(NANO);
         }
     }
@@ -168,7 +169,7 @@ fn attempts_come_after_the_delay_that_was_told_and_it_is_within_its_bounds() {
 }
 
 #[test]
-fn a_herd_is_spread() {
+fn jitter_spreads_the_attempts_of_many_clients() {
     let (group, _clock) = manual();
     let nobody = Nobody::new();
     let herd: Vec<_> =
@@ -180,7 +181,7 @@ fn a_herd_is_spread() {
 }
 
 #[test]
-fn a_connection_that_held_begins_anew_and_one_that_did_not_counts_as_a_failure() {
+fn a_stable_connection_resets_the_backoff_and_an_unstable_one_does_not() {
     let (group, clock) = manual();
     let (server, at_server) = serve(&group, Settings::new(), silent);
     let backoff = Backoff::new().initial(ms(100)).jitter(false).reset_after(ms(5000));
@@ -205,10 +206,10 @@ fn a_connection_that_held_begins_anew_and_one_that_did_not_counts_as_a_failure()
     end(&group);
 }
 
-// ---- coming back -----------------------------------------------------------------------------------------
+// ---- reconnecting ------------------------------------------------------------------------------
 
 #[test]
-fn the_server_restarts_and_the_client_is_back() {
+fn the_client_reconnects_after_a_server_restart() {
     let (group, clock) = manual();
     let servers = one_loop();
     let (server, _at_server) = serve(&servers, Settings::new(), echo);
@@ -222,7 +223,7 @@ fn the_server_restarts_and_the_client_is_back() {
     let connected = trial.client.connected();
 
     clock.advance(ms(100));
-    assert_eq!(trial.delay(&group), ms(200), "the server is not back yet");
+    assert_eq!(trial.delay(&group), ms(200), "the server has not restarted yet");
     assert!(!connected.is_done());
 
     let servers = one_loop();
@@ -235,7 +236,7 @@ fn the_server_restarts_and_the_client_is_back() {
     assert_ne!(after, before);
     assert_eq!(trial.client.channel(), Some(after));
     let inactive = trial.events.until_inactive();
-    assert_eq!(inactive.last(), Some(&Event::Inactive), "the old handler was told");
+    assert_eq!(inactive.last(), Some(&Event::Inactive), "the old handler was notified");
     trial.events.channel();
     assert_eq!(trial.events.bytes(7), b"welcome");
     drop(server);
@@ -259,7 +260,7 @@ impl Handler for Greeter {
 }
 
 #[test]
-fn it_stays_connected_without_its_handle() {
+fn the_client_keeps_reconnecting_without_its_handle() {
     let (group, clock) = manual();
     let (server, at_server) = serve(&group, Settings::new(), silent);
     let trial = Trial::new(&group, server.local_address(), Backoff::new().jitter(false));
@@ -279,7 +280,7 @@ fn it_stays_connected_without_its_handle() {
 }
 
 #[test]
-fn a_full_queue_does_not_keep_it_away() {
+fn a_full_queue_does_not_prevent_reconnecting() {
     let clock = ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).max_scheduled_tasks(16);
     let group = group.clock(clock.clone()).build().unwrap();
@@ -295,7 +296,7 @@ fn a_full_queue_does_not_keep_it_away() {
         assert_eq!(trial.next(), Told::Connecting(attempt, nobody.address));
         match trial.next() {
             Told::Failed(_, Some(ErrorKind::ConnectionRefused), Some(delay)) => {
-                // As many as there may be, and its own.
+                // The maximum number of scheduled tasks plus the client's own timer.
                 wait_until(|| metrics(&group).timers_pending == 17 && metrics(&group).tasks_pending == 0);
                 clock.advance(delay);
             }
@@ -306,7 +307,7 @@ fn a_full_queue_does_not_keep_it_away() {
 }
 
 #[test]
-fn a_loop_with_as_many_connections_as_it_may_have_is_tried_again() {
+fn a_loop_at_its_connection_limit_is_retried() {
     let clock = ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).max_connections(1).clock(clock.clone()).build().unwrap();
     let servers = one_loop();
@@ -316,7 +317,7 @@ fn a_loop_with_as_many_connections_as_it_may_have_is_tried_again() {
     let delay = trial.delay(&group);
     channel.close();
     done(channel.closed()).unwrap();
-    // Its socket counts until the server has closed the other end.
+    // The socket is counted until the server has closed the other end.
     while the_loop(&group).connections() > 0 {
         some_turns(&group);
     }
@@ -326,10 +327,10 @@ fn a_loop_with_as_many_connections_as_it_may_have_is_tried_again() {
     end(&servers);
 }
 
-// ---- giving up -------------------------------------------------------------------------------------------
+// ---- giving up ---------------------------------------------------------------------------------
 
 #[test]
-fn it_gives_up_with_the_last_error() {
+fn giving_up_reports_the_last_error() {
     let (group, clock) = manual();
     let nobody = Nobody::new();
     let trial = Trial::new(&group, nobody.address, Backoff::new().max_attempts(3));
@@ -348,13 +349,13 @@ fn it_gives_up_with_the_last_error() {
     }
     clock.advance(DAY);
     trial.client.stop();
-    assert!(done(trial.client.ended()).is_err(), "too late to stop");
+    assert!(done(trial.client.ended()).is_err(), "stopping later has no effect");
     trial.assert_gone(&group);
     end(&group);
 }
 
 #[test]
-fn connections_that_do_not_hold_count_as_attempts() {
+fn unstable_connections_count_as_attempts() {
     let (group, clock) = manual();
     let (server, _events) = serve(&group, Settings::new(), |ctx, event| {
         if matches!(event, Event::Active(_)) {
@@ -368,10 +369,10 @@ fn connections_that_do_not_hold_count_as_attempts() {
     end(&group);
 }
 
-// ---- stopping --------------------------------------------------------------------------------------------
+// ---- stopping ----------------------------------------------------------------------------------
 
 #[test]
-fn stopped_while_it_waits() {
+fn stopping_during_the_delay() {
     let (group, clock) = manual();
     let nobody = Nobody::new();
     let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
@@ -384,7 +385,7 @@ fn stopped_while_it_waits() {
     assert!(matches!(done(waiting), Err(Error::Cancelled)));
     assert!(matches!(done(trial.client.connected()), Err(Error::Cancelled)));
     some_turns(&group);
-    assert_eq!(metrics(&group).timers_pending, 0, "the timer is gone before its time");
+    assert_eq!(metrics(&group).timers_pending, 0, "the timer is cancelled");
     clock.advance(2 * DAY);
     trial.assert_gone(&group);
     end(&group);
@@ -392,7 +393,7 @@ fn stopped_while_it_waits() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn stopped_while_it_connects() {
+fn stopping_while_connecting() {
     let (group, clock) = manual();
     let hole = BlackHole::open();
     let trial = Trial::new(&group, hole.address, Backoff::new());
@@ -407,7 +408,7 @@ fn stopped_while_it_connects() {
 }
 
 #[test]
-fn stopped_before_the_loop_has_heard_of_it() {
+fn stopping_before_the_loop_has_started_the_client() {
     let (group, _clock) = manual();
     let (server, _at_server) = serve(&group, Settings::new(), silent);
     let release = block(&group);
@@ -420,7 +421,7 @@ fn stopped_before_the_loop_has_heard_of_it() {
 }
 
 #[test]
-fn stopped_while_it_is_connected() {
+fn stopping_while_connected() {
     let (group, clock) = manual();
     let (server, at_server) = serve(&group, Settings::new(), silent);
     let trial = Trial::new(&group, server.local_address(), Backoff::new());
@@ -433,13 +434,17 @@ fn stopped_while_it_is_connected() {
     turn_until(&group, |metrics| metrics.channels == 0);
     clock.advance(DAY);
     let all: Vec<_> = trial.told.try_iter().collect();
-    assert_eq!(all, [Told::Connecting(1, server.local_address()), Told::Connected(1)], "a stop is no loss");
+    assert_eq!(
+        all,
+        [Told::Connecting(1, server.local_address()), Told::Connected(1)],
+        "a stop is not reported as a loss"
+    );
     trial.assert_gone(&group);
     end(&group);
 }
 
 #[test]
-fn the_hook_stops_it() {
+fn the_hook_can_stop_the_client() {
     type Which = fn(&Told) -> bool;
     let cases: [(Which, bool); 4] = [
         (|told| matches!(told, Told::Connecting(..)), false),
@@ -462,7 +467,7 @@ fn the_hook_stops_it() {
         done(trial.client.ended()).unwrap_or_else(|e| panic!("case {n}: {e}"));
         clock.advance(DAY);
         let last = trial.told.try_iter().last().unwrap();
-        assert!(which(&last), "case {n}: {last:?} after it was stopped");
+        assert!(which(&last), "case {n}: {last:?} after the client was stopped");
         turn_until(&group, |metrics| metrics.channels == 0);
         trial.assert_gone(&group);
         end(&group);
@@ -470,7 +475,7 @@ fn the_hook_stops_it() {
 }
 
 #[test]
-fn a_hook_that_panics_does_not_stop_it() {
+fn a_panicking_hook_does_not_stop_the_client() {
     quiet_panics();
     let (group, clock) = manual();
     let nobody = Nobody::new();
@@ -497,10 +502,10 @@ fn a_hook_that_panics_does_not_stop_it() {
     end(&group);
 }
 
-// ---- the loop's end --------------------------------------------------------------------------------------
+// ---- shutdown of the loop ----------------------------------------------------------------------
 
 #[test]
-fn its_loop_is_shut_down_while_it_waits() {
+fn loop_shutdown_during_the_delay() {
     let (group, _clock) = manual();
     let nobody = Nobody::new();
     let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
@@ -514,7 +519,7 @@ fn its_loop_is_shut_down_while_it_waits() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn its_loop_is_shut_down_while_it_connects() {
+fn loop_shutdown_while_connecting() {
     let (group, _clock) = manual();
     let hole = BlackHole::open();
     let trial = Trial::new(&group, hole.address, Backoff::new());
@@ -527,7 +532,7 @@ fn its_loop_is_shut_down_while_it_connects() {
 }
 
 #[test]
-fn its_loop_is_shut_down_while_it_is_connected() {
+fn loop_shutdown_while_connected() {
     let (group, _clock) = manual();
     let servers = one_loop();
     let (server, _at_server) = serve(&servers, Settings::new(), silent);
@@ -541,7 +546,7 @@ fn its_loop_is_shut_down_while_it_is_connected() {
 }
 
 #[test]
-fn a_loop_that_has_ended_takes_no_client() {
+fn a_terminated_loop_refuses_clients() {
     let group = one_loop();
     end(&group);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
@@ -549,10 +554,10 @@ fn a_loop_that_has_ended_takes_no_client() {
     assert!(matches!(refused, Err(Error::ShutDown)));
 }
 
-// ---- settings --------------------------------------------------------------------------------------------
+// ---- settings ----------------------------------------------------------------------------------
 
 #[test]
-fn settings_are_refused_when_it_begins() {
+fn invalid_settings_are_refused_by_connect() {
     let group = one_loop();
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     let setting = |client: Result<ReconnectingChannel<Bytes>>| match client {

@@ -1,6 +1,6 @@
 //! `Delimiter` and `FixedLength` through the public API.
 //!
-//! Every stream is fed whole, in two at every place, and byte by byte.
+//! Every stream is fed in one piece, in two pieces at each position, and byte by byte.
 
 use crate::support::codecs::{Events, encoded, expect, message};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use netwheel::{
     testing::EmbeddedChannel,
 };
 
-/// However `stream` is split, `expected` comes out of it and `left` is left.
+/// Asserts that `stream` decodes to `expected` and leaves `left`, however it is split.
 #[track_caller]
 fn expect_texts<C: Codec<Read = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &[&str], left: &str) {
     let events: Events = expected.iter().map(message).collect();
@@ -27,7 +27,7 @@ fn delimited<const N: usize>(delimiters: [&str; N]) -> Delimiter {
     Delimiter::new(delimiters).unwrap()
 }
 
-// ---- delimiters -------------------------------------------------------------------------------------------
+// ---- delimiters --------------------------------------------------------------------------------
 
 #[test]
 fn a_message_ends_at_its_delimiter_of_one_byte_or_several() {
@@ -40,17 +40,17 @@ fn a_message_ends_at_its_delimiter_of_one_byte_or_several() {
 
 /// D-26: the shortest message wins.
 #[test]
-fn of_several_delimiters_the_one_that_is_complete_first_counts() {
+fn the_delimiter_that_is_complete_first_ends_the_message() {
     expect_texts(&delimited([";", "\n"]), b"one;two\nthree", &["one", "two"], "three");
     expect_texts(&delimited(["ab", "bc"]), b"1abc2bc", &["1", "c2"], "");
-    // If two delimiters end at the same byte, the longest one counts, whatever their order.
+    // If two delimiters end at the same byte, the longest one counts, in either order of the list.
     for delimiters in [["\n", "\r\n"], ["\r\n", "\n"]] {
         expect_texts(&delimited(delimiters), b"one\r\ntwo\n\r\n\rx", &["one", "two", ""], "\rx");
     }
 }
 
 #[test]
-fn more_than_three_delimiters_are_found_too() {
+fn more_than_three_delimiters_are_supported() {
     let codec = delimited(["a", "bb", "c", "d", "ee"]);
     expect_texts(&codec, b"1a2b3bb4c5d6e7ee8", &["1", "2b3", "4", "5", "6e7"], "8");
     let all: Vec<[u8; 1]> = (0..16).map(|byte| [byte]).collect();
@@ -60,7 +60,7 @@ fn more_than_three_delimiters_are_found_too() {
 
 /// D-26, without strip.
 #[test]
-fn a_delimiter_may_be_kept() {
+fn the_delimiter_can_be_kept() {
     let codec = delimited(["--", ";"]).keep_delimiter();
     expect_texts(&codec, b"one--two;--x", &["one--", "two;", "--"], "x");
     assert_eq!(encoded(&codec, "one;").unwrap(), "one;");
@@ -72,7 +72,7 @@ fn a_delimiter_may_be_kept() {
 
 /// D-26: an empty delimiter is refused.
 #[test]
-fn delimiters_that_make_no_sense_are_refused_with_the_reason() {
+fn invalid_delimiters_are_refused_with_the_reason() {
     let refusal = |delimiters: &[&[u8]]| match Delimiter::new(delimiters) {
         Err(error @ Error::Setting(_)) => error.to_string(),
         other => panic!("{other:?}"),
@@ -84,7 +84,7 @@ fn delimiters_that_make_no_sense_are_refused_with_the_reason() {
     let never = "is refused: allowed is a delimiter that does not contain another one before its end";
     assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter = \n\r {never}"));
     assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter = abcd {never}"));
-    // At its end it may.
+    // A delimiter may contain another one at its end.
     assert!(Delimiter::new([&b"\r\n"[..], b"\n"]).is_ok());
     let longest = [b'x'; 256];
     expect_texts(&Delimiter::new([&longest]).unwrap(), &[&b"a"[..], &longest, b"b"].concat(), &["a"], "b");
@@ -92,18 +92,18 @@ fn delimiters_that_make_no_sense_are_refused_with_the_reason() {
 
 /// D-26, fail-slow.
 #[test]
-fn a_message_that_is_too_long_is_one_error_at_its_end_and_the_next_one_decodes() {
+fn fail_slow_reports_a_too_long_message_once_at_its_end() {
     let codec = delimited(["||"]).max_len(3);
     let stream = b"abc||abcd||||abcdefgh||xyz||abcdefghi|";
     let expected = vec![message("abc"), too_long(4, 3), message(""), too_long(8, 3), message("xyz")];
-    // Of the unfinished one only the byte is left that may begin a delimiter.
+    // Of the unfinished message only the byte that may start a delimiter remains.
     expect(&codec, stream, &expected, b"|");
     expect(&Delimiter::byte(0).max_len(0), b"\0a\0\0", &vec![message(""), too_long(1, 0), message("")], b"");
 }
 
 /// D-26, fail-fast, twice in a row.
 #[test]
-fn a_message_that_is_too_long_is_reported_at_once_if_told_so() {
+fn fail_fast_reports_a_too_long_message_immediately() {
     let mut codec = delimited(["||"]).max_len(3).fail_fast();
     let mut input = Bytes::from_static(b"abc|");
     assert!(codec.decode(&mut input).unwrap().is_none(), "this may still be a message of 3 bytes");
@@ -134,21 +134,21 @@ fn the_end_of_the_stream_drops_an_unfinished_message_and_reports_a_long_one() {
 }
 
 #[test]
-fn what_the_peer_would_read_differently_is_not_written() {
+fn messages_that_would_be_decoded_differently_are_refused() {
     let codec = delimited(["aa", "\n", "x\n"]);
     assert_eq!(encoded(&codec, "hi").unwrap(), "hiaa");
     assert_eq!(encoded(&codec, "").unwrap(), "aa");
     for wrong in ["a\nb", "aa", "baab", "hia"] {
         assert!(matches!(encoded(&codec, wrong), Err(Error::Encode(EncodeError::Unencodable(_)))), "{wrong}");
     }
-    // The byte before the delimiter would become a part of it.
+    // The byte before the delimiter would become part of it.
     assert!(encoded(&delimited(["\n", "x\n"]), "hix").is_err());
     let error = encoded(&delimited(["aa"]).max_len(1), "hi").unwrap_err();
     assert!(matches!(error, Error::Encode(EncodeError::TooLong { what: "message", length: 2, limit: 1 })));
 }
 
 #[test]
-fn messages_are_cut_from_the_input_without_a_copy() {
+fn messages_are_slices_of_the_input() {
     let mut input = Bytes::from(b"one;two;".to_vec());
     let start = input.as_ptr();
     let mut codec = Delimiter::byte(b';');
@@ -157,7 +157,7 @@ fn messages_are_cut_from_the_input_without_a_copy() {
 }
 
 #[test]
-fn the_encoding_is_shared_by_codecs_with_the_same_settings_only() {
+fn only_codecs_with_equal_settings_share_an_encoding() {
     let codecs = [
         delimited(["a", "b"]),
         delimited(["b", "a"]),
@@ -166,17 +166,17 @@ fn the_encoding_is_shared_by_codecs_with_the_same_settings_only() {
         delimited(["a", "b"]).keep_delimiter(),
     ];
     let mut keys: Vec<_> = codecs.iter().map(|codec| codec.encoding_key().unwrap()).collect();
-    assert_eq!(delimited(["a", "b"]).fail_fast().encoding_key(), Some(keys[0]), "only reading differs");
+    assert_eq!(delimited(["a", "b"]).fail_fast().encoding_key(), Some(keys[0]), "only decoding differs");
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), codecs.len());
 }
 
-// ---- fixed lengths ----------------------------------------------------------------------------------------
+// ---- fixed lengths -----------------------------------------------------------------------------
 
 /// D-27: an incomplete frame is kept, and dropped at the end of the stream.
 #[test]
-fn frames_of_a_fixed_length_are_cut_wherever_the_stream_is_split() {
+fn frames_of_a_fixed_length_are_decoded_at_every_split() {
     expect_texts(&FixedLength::new(3).unwrap(), b"abcdefgh", &["abc", "def"], "gh");
     expect_texts(&FixedLength::new(1).unwrap(), b"ab", &["a", "b"], "");
     expect_texts(&FixedLength::new(usize::MAX).unwrap(), b"ab", &[], "ab");
@@ -188,7 +188,7 @@ fn frames_of_a_fixed_length_are_cut_wherever_the_stream_is_split() {
 
 /// D-27: a length of zero is refused.
 #[test]
-fn a_frame_of_another_length_is_not_written_and_a_length_of_zero_is_refused() {
+fn messages_of_another_length_and_a_length_of_zero_are_refused() {
     let codec = FixedLength::new(3).unwrap();
     assert_eq!(encoded(&codec, "abc").unwrap(), "abc");
     for wrong in ["", "ab", "abcd"] {
@@ -200,7 +200,7 @@ fn a_frame_of_another_length_is_not_written_and_a_length_of_zero_is_refused() {
     assert_eq!(refused, "length = 0 is refused: allowed is at least 1 byte");
 }
 
-// ---- in a channel -----------------------------------------------------------------------------------------
+// ---- in a channel ------------------------------------------------------------------------------
 
 struct Echo;
 
@@ -214,7 +214,7 @@ impl Handler for Echo {
 }
 
 #[test]
-fn both_serve_a_channel() {
+fn both_codecs_work_in_a_channel() {
     let pipeline = Pipeline::codec(delimited(["||", ";"])).handler(Echo);
     let mut channel = EmbeddedChannel::new(pipeline);
     for piece in ["one|", "|two;th", "ree||"] {

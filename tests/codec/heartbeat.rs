@@ -1,4 +1,4 @@
-//! The heartbeat stage: who is asked, when, and who is dead (user-asks 1.12 to 1.16).
+//! The heartbeat stage: when it sends pings, what counts as an answer, and when a peer is dead.
 
 use crate::support::{
     journal::Log,
@@ -25,7 +25,7 @@ fn heartbeat() -> Asks {
     Heartbeat::new(INTERVAL, || Bytes::from_static(b"PING"))
 }
 
-/// An embedded channel that lives behind a heartbeat; what its handler is told, with times.
+/// An embedded channel with a heartbeat, and the calls of its handler with their times.
 struct Peer {
     channel: EmbeddedChannel<Bytes>,
     log: Log,
@@ -50,7 +50,7 @@ impl Peer {
         Peer { channel, log }
     }
 
-    /// What was sent and what was told when some time has passed.
+    /// Advances the clock. Returns the bytes sent and the calls of the handler.
     fn after(&mut self, time: Duration) -> (String, Vec<String>) {
         self.channel.advance(time);
         let sent = self.channel.read_outbound();
@@ -72,7 +72,7 @@ fn told(lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_silent_peer_is_asked_three_times_and_is_dead_an_interval_later() {
+fn a_silent_peer_gets_three_pings_and_is_dead_an_interval_later() {
     let mut peer = Peer::new(heartbeat());
     assert_eq!(peer.after(INTERVAL - TICK), nothing());
     for _ in 0..3 {
@@ -86,7 +86,7 @@ fn a_silent_peer_is_asked_three_times_and_is_dead_an_interval_later() {
 }
 
 #[test]
-fn no_miss_is_allowed_if_so_wished() {
+fn with_zero_misses_one_unanswered_ping_is_fatal() {
     let mut peer = Peer::new(heartbeat().misses(0));
     assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
     assert_eq!(peer.after(INTERVAL - TICK), nothing());
@@ -94,11 +94,11 @@ fn no_miss_is_allowed_if_so_wished() {
 }
 
 #[test]
-fn every_byte_is_an_answer_and_the_handler_gets_what_comes() {
+fn every_byte_counts_as_an_answer_and_messages_reach_the_handler() {
     let mut peer = Peer::new(heartbeat());
     for n in 1..20 {
         assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]), "{n}");
-        // Not even a whole line.
+        // Not even a complete line.
         peer.channel.write_inbound(b"x").unwrap();
     }
     peer.channel.write_inbound(b"y\n").unwrap();
@@ -106,14 +106,14 @@ fn every_byte_is_an_answer_and_the_handler_gets_what_comes() {
 }
 
 #[test]
-fn what_counts_as_an_answer_can_be_said_and_stays_in_the_stage() {
+fn a_predicate_selects_answers_which_do_not_reach_the_handler() {
     let mut peer = Peer::new(heartbeat().misses(1).answer(|line: &Bytes| line == "PONG"));
     for _ in 0..5 {
         assert_eq!(peer.after(INTERVAL), ("PING ".into(), vec![]));
         peer.channel.write_inbound(b"PONG\n").unwrap();
     }
     assert_eq!(peer.log.take(), Vec::<String>::new());
-    // Other messages are the handler's, and no answer.
+    // Other messages reach the handler and do not count as an answer.
     assert_eq!(peer.after(INTERVAL).0, "PING ");
     peer.channel.write_inbound(b"hello\n").unwrap();
     assert_eq!(peer.after(INTERVAL), ("PING ".into(), told(&["60s read hello"])));
@@ -124,7 +124,7 @@ fn what_counts_as_an_answer_can_be_said_and_stays_in_the_stage() {
 }
 
 #[test]
-fn nothing_is_asked_while_something_else_is_sent() {
+fn no_ping_is_sent_while_other_messages_are_sent() {
     let mut peer = Peer::new(heartbeat());
     for _ in 0..50 {
         peer.after(INTERVAL / 2);
@@ -136,19 +136,19 @@ fn nothing_is_asked_while_something_else_is_sent() {
 }
 
 #[test]
-fn heartbeat_under_backpressure_asks_nothing_and_does_not_kill_who_takes_bytes() {
+fn under_backpressure_no_ping_is_sent_and_a_slow_peer_stays_connected() {
     let mut peer = Peer::new(heartbeat());
     peer.channel.set_outbound_room(Some(0));
     for _ in 0..100 {
         peer.write();
     }
-    // A byte now and then: the peer is slow, not dead.
+    // The peer accepts a byte now and then: it is slow, not dead.
     for _ in 0..60 {
         assert_eq!(peer.after(2 * SECOND).1, Vec::<String>::new());
         peer.channel.set_outbound_room(Some(1));
     }
     assert!(peer.channel.is_open() && peer.channel.pending_bytes() > 0);
-    // What is written is gone, the peer reads again: it is asked as before.
+    // All output has been sent and the peer reads again, so pings resume.
     peer.channel.set_outbound_room(None);
     let (sent, _) = peer.after(Duration::ZERO);
     assert!(sent.ends_with("x ") && !sent.contains("PING"), "{sent}");
@@ -157,7 +157,7 @@ fn heartbeat_under_backpressure_asks_nothing_and_does_not_kill_who_takes_bytes()
 }
 
 #[test]
-fn heartbeat_under_backpressure_does_not_wait_for_ever() {
+fn under_backpressure_a_stalled_peer_times_out() {
     let mut peer = Peer::new(heartbeat());
     peer.channel.set_outbound_room(Some(0));
     peer.write();
@@ -168,7 +168,7 @@ fn heartbeat_under_backpressure_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_peer_that_sends_is_alive_although_it_reads_nothing() {
+fn a_peer_that_sends_is_alive_even_if_it_does_not_read() {
     let mut peer = Peer::new(heartbeat());
     peer.channel.set_outbound_room(Some(0));
     peer.write();
@@ -180,11 +180,11 @@ fn a_peer_that_sends_is_alive_although_it_reads_nothing() {
 }
 
 #[test]
-fn a_dead_peer_is_only_reported_if_so_wished_and_may_come_back() {
+fn a_dead_peer_can_be_reported_only_and_may_recover() {
     let mut peer = Peer::new(heartbeat().misses(0).on_dead(OnDead::Report));
     let dies = |peer: &mut Peer| {
         let (sent, log) = peer.after(10 * INTERVAL);
-        assert_eq!((sent.as_str(), log.len()), ("PING ", 1), "asked once, reported once: {log:?}");
+        assert_eq!((sent.as_str(), log.len()), ("PING ", 1), "one ping and one report: {log:?}");
         assert!(peer.channel.is_open());
     };
     dies(&mut peer);
@@ -202,7 +202,7 @@ fn pings_are_spread_over_the_jitter_and_never_early() {
         let mut waited = Duration::ZERO;
         while peer.after(SECOND / 10).0.is_empty() {
             waited += SECOND / 10;
-            assert!(waited <= WINDOW, "beyond the window");
+            assert!(waited <= WINDOW, "later than the window");
         }
         at.push(waited);
     }
@@ -211,7 +211,7 @@ fn pings_are_spread_over_the_jitter_and_never_early() {
 }
 
 #[test]
-fn it_is_late_by_a_tick_of_the_wheel_at_most() {
+fn a_ping_is_late_by_at_most_one_tick() {
     let mut peer = Peer::with(heartbeat(), Duration::from_millis(700));
     assert_eq!(peer.after(INTERVAL - TICK), nothing());
     assert_eq!(peer.after(Duration::from_millis(700)).0, "PING ");
@@ -226,7 +226,7 @@ fn a_heartbeat_and_idle_timeouts_share_one_entry_on_the_wheel() {
 }
 
 #[test]
-fn two_heartbeats_in_one_pipeline_keep_their_own_times() {
+fn two_heartbeats_in_one_pipeline_are_independent() {
     let log = Log::new();
     let slow: Asks = Heartbeat::new(3 * INTERVAL, || Bytes::from_static(b"slow"));
     let pipeline = Pipeline::codec(Line::new()).stage(slow.misses(9)).stage(heartbeat().misses(1));
@@ -237,10 +237,10 @@ fn two_heartbeats_in_one_pipeline_keep_their_own_times() {
     channel.advance(INTERVAL);
     assert!(channel.read_outbound().starts_with(b"PING"));
     channel.advance(2 * INTERVAL);
-    assert!(channel.is_closed(), "the fast one has found it dead");
+    assert!(channel.is_closed(), "the fast heartbeat has closed the channel");
 }
 
 #[test]
-fn the_interval_fits_the_peers_idle_time() {
+fn the_interval_is_derived_from_the_peers_idle_timeout() {
     assert_eq!(Asks::interval_for(Duration::from_secs(90)), Duration::from_secs(30));
 }

@@ -1,6 +1,6 @@
-//! `LengthField` through the public API: D-01, D-02, D-16 to D-22, trap 14.
+//! `LengthField` through the public API: D-01, D-02, D-16 to D-22.
 //!
-//! Every stream is fed whole, in two at every place, and byte by byte.
+//! Every stream is fed in one piece, in two pieces at each position, and byte by byte.
 
 use crate::support::codecs::{drive, encoded, expect, message};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ fn builder(width: usize) -> LengthFieldBuilder {
     LengthField::builder().width(width)
 }
 
-/// The settings that are refused, by name.
+/// Returns the name and value of the setting that `build` refuses.
 #[track_caller]
 fn refused(builder: LengthFieldBuilder) -> (&'static str, String) {
     match builder.build() {
@@ -37,7 +37,7 @@ fn refused(builder: LengthFieldBuilder) -> (&'static str, String) {
 }
 
 #[test]
-fn d_01_a_partial_frame_takes_nothing_and_is_kept() {
+fn d_01_a_partial_frame_is_not_consumed() {
     for partial in [&b""[..], b"\0", b"\0\0\0", b"\0\0\0\x05", b"\0\0\0\x05hell"] {
         let mut codec = LengthField::u32();
         for _ in 0..3 {
@@ -57,12 +57,12 @@ fn d_01_the_end_of_the_stream_drops_a_partial_frame() {
 }
 
 #[test]
-fn d_02_every_message_takes_bytes_even_an_empty_one() {
+fn d_02_every_message_consumes_bytes_even_if_empty() {
     expect(&LengthField::u8(), &[0; 5], &vec![message(b""); 5], b"");
 }
 
 #[test]
-fn d_16_the_shortcuts_read_and_write_each_width() {
+fn d_16_the_shortcuts_decode_and_encode_each_width() {
     let cases: [(LengthField, &[u8]); 9] = [
         (LengthField::u8(), b"\x02hi"),
         (LengthField::u16(), b"\0\x02hi"),
@@ -81,8 +81,8 @@ fn d_16_the_shortcuts_read_and_write_each_width() {
     }
 }
 
-/// The table in the documentation of `LengthField`: configuration, wire, message; whether writing the message
-/// that was read gives the same wire again.
+/// The table in the documentation of `LengthField`: configuration, bytes, message. The flag says
+/// whether encoding the decoded message yields the same bytes.
 #[test]
 fn d_16_offset_width_adjustment_strip_and_byte_order() {
     let cases: [(LengthFieldBuilder, &[u8], &[u8], bool); 12] = [
@@ -110,7 +110,7 @@ fn d_16_offset_width_adjustment_strip_and_byte_order() {
 }
 
 #[test]
-fn d_16_settings_that_contradict_each_other_are_refused_by_name() {
+fn d_16_contradictory_settings_are_refused_by_name() {
     for width in [0, 5, 6, 7, 9, usize::MAX] {
         assert_eq!(refused(builder(width)), ("width", width.to_string()));
     }
@@ -146,7 +146,7 @@ fn d_16_settings_that_contradict_each_other_are_refused_by_name() {
 }
 
 #[test]
-fn d_16_the_limit_counts_the_whole_frame_reading_and_writing() {
+fn d_16_the_limit_applies_to_whole_frames_in_both_directions() {
     let codec = LengthField::u32().max_len(9);
     let wire = b"\0\0\0\x05hello";
     expect(&codec, wire, &vec![message(b"hello")], b"");
@@ -161,7 +161,7 @@ fn d_16_the_limit_counts_the_whole_frame_reading_and_writing() {
 }
 
 #[test]
-fn d_16_a_limit_below_the_header_lets_nothing_through() {
+fn d_16_a_limit_below_the_header_refuses_every_frame() {
     for codec in [LengthField::u32(), LengthField::u64(), LengthField::u16().little_endian()] {
         for limit in 0..2 {
             let codec = codec.clone().max_len(limit);
@@ -174,7 +174,7 @@ fn d_16_a_limit_below_the_header_lets_nothing_through() {
 }
 
 #[test]
-fn d_16_frames_are_cut_from_the_input_without_a_copy() {
+fn d_16_frames_are_slices_of_the_input() {
     let mut input = Bytes::from(vec![0, 0, 0, 2, b'h', b'i', 0, 0, 0, 1, b'!']);
     let start = input.as_ptr() as usize;
     let mut codec = LengthField::u32();
@@ -185,7 +185,7 @@ fn d_16_frames_are_cut_from_the_input_without_a_copy() {
 }
 
 #[test]
-fn d_17_fail_fast_reports_when_the_length_is_known_and_keeps_none_of_the_frame() {
+fn d_17_fail_fast_reports_when_the_length_is_known_and_buffers_nothing() {
     let mut codec = LengthField::u32().max_len(8);
     let mut input = Bytes::from_static(b"\0\0\0\x06");
     assert!(matches!(
@@ -211,7 +211,7 @@ fn d_17_fail_fast_the_frame_after_a_too_long_one_decodes_twice_in_a_row() {
 }
 
 #[test]
-fn d_18_fail_slow_reports_when_the_whole_frame_was_dropped() {
+fn d_18_fail_slow_reports_after_the_whole_frame_was_dropped() {
     let mut codec = LengthField::u32().max_len(8).fail_slow();
     for chunk in [&b"\0\0\0\x06"[..], b"abc", b"de"] {
         let mut input = Bytes::from_static(chunk);
@@ -226,9 +226,10 @@ fn d_18_fail_slow_reports_when_the_whole_frame_was_dropped() {
     assert_eq!(codec.decode(&mut input).unwrap().unwrap(), "X");
 }
 
-/// D-16, D-17: a header longer than any that is usual, and its limit, hold for the frames after one that is too long as well.
+/// D-16, D-17: an unusually long header and its limit also apply to the frames after one that is
+/// too long.
 #[test]
-fn d_16_a_long_header_is_read_and_written_before_and_behind_a_frame_that_is_too_long() {
+fn d_16_a_long_header_works_before_and_after_a_too_long_frame() {
     let codec = builder(2).offset(300).strip(302).adjustment(-302).max_len(310).build().unwrap();
     let frame = |payload: &[u8]| {
         let length = (302 + payload.len()) as u16;
@@ -244,7 +245,7 @@ fn d_16_a_long_header_is_read_and_written_before_and_behind_a_frame_that_is_too_
     expect_whole(&behind, &stream, &stream[1..]);
 }
 
-/// One frame, fed whole and in two.
+/// Asserts that a single frame is decoded, fed in one piece and in two.
 #[track_caller]
 fn expect_whole(codec: &LengthField, stream: &[u8], payload: &[u8]) {
     for chunks in [&[stream][..], &[&stream[..9], &stream[9..]]] {
@@ -307,7 +308,7 @@ fn d_20_a_frame_shorter_than_the_strip_is_one_error_and_is_skipped() {
     let fault = events[0].clone();
     expect(&codec, stream, &vec![fault.clone(), message(b""), fault, message(b"f")], b"");
 
-    // Header and body in separate reads: Netty errs for ever.
+    // Header and body arrive in separate reads. In this case Netty repeats the error endlessly.
     let mut codec = codec.clone();
     let (events, left) = drive(&mut codec, [&b"\x01"[..]]);
     assert_eq!((events.len(), left.len()), (0, 1));
@@ -347,7 +348,7 @@ fn d_21_lengths_and_adjustments_at_the_end_of_the_range_are_clean_errors() {
     }
     let unlimited = builder(8).adjustment(i64::MAX).max_len(usize::MAX).build().unwrap();
     let (events, left) = drive(&mut unlimited.clone(), [&field(i64::MAX as u64)[..]]);
-    assert_eq!((events.len(), left.len()), (0, 8), "no limit: it waits");
+    assert_eq!((events.len(), left.len()), (0, 8), "without a limit the codec waits for the frame");
 }
 
 #[test]
@@ -392,7 +393,7 @@ fn d_22_a_length_that_does_not_fit_is_an_encode_error() {
 }
 
 #[test]
-fn d_22_a_message_brings_the_header_bytes_that_nobody_else_knows() {
+fn d_22_a_message_contains_the_header_bytes_that_the_codec_cannot_know() {
     let strips_all = builder(2).offset(1).strip(3).build().unwrap();
     assert_eq!(encoded(&strips_all, b"\xCAhi").unwrap(), &b"\xCA\0\x02hi"[..]);
     assert!(matches!(encoded(&strips_all, b""), Err(Error::Encode(EncodeError::Unencodable(_)))));
@@ -409,7 +410,7 @@ fn d_22_a_message_brings_the_header_bytes_that_nobody_else_knows() {
 }
 
 #[test]
-fn d_22_large_messages_are_written_whole() {
+fn d_22_large_messages_are_encoded_completely() {
     let large = vec![7; 100_000];
     let codec = LengthField::u32();
     let wire = encoded(&codec, &large).unwrap();

@@ -1,6 +1,6 @@
-//! `Line` and `RawBytes` through the public API: D-01, D-02, D-23 to D-25, trap 19.
+//! `Line` and `RawBytes` through the public API: D-01, D-02, D-23 to D-25.
 //!
-//! Every stream is fed whole, in two at every place, and byte by byte.
+//! Every stream is fed in one piece, in two pieces at each position, and byte by byte.
 
 use crate::support::codecs::{Events, drive, encoded, expect, expect_of, message, without_length};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use netwheel::{
     pipeline::Codec,
 };
 
-/// As `expect`, for fail-fast: how long a line was when it was found too long depends on the split.
+/// Like `expect`, for fail-fast, where the reported length of a line depends on the split.
 #[track_caller]
 fn expect_fast(codec: &Line, stream: &[u8], expected: &Events, left: &[u8]) {
     expect_of(codec, stream, expected, left, without_length);
@@ -22,7 +22,7 @@ fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
 }
 
 #[test]
-fn d_01_an_unfinished_line_takes_nothing_and_is_kept() {
+fn d_01_an_unfinished_line_is_not_consumed() {
     for partial in ["", "a", "abc\r"] {
         let mut codec = Line::new();
         for _ in 0..3 {
@@ -44,7 +44,7 @@ fn d_01_the_end_of_the_stream_drops_an_unfinished_line() {
 }
 
 #[test]
-fn d_02_every_message_takes_bytes_even_an_empty_one() {
+fn d_02_every_message_consumes_bytes_even_if_empty() {
     expect(&Line::new(), b"\n\n\r\n", &vec![message(""); 3], b"");
     expect(&Line::new().max_len(0), b"\n\n\r\n", &vec![message(""); 3], b"");
 }
@@ -70,7 +70,7 @@ fn d_23_only_the_cr_before_lf_belongs_to_the_terminator() {
 }
 
 #[test]
-fn d_23_lines_are_cut_from_the_input_without_a_copy() {
+fn d_23_lines_are_slices_of_the_input() {
     let mut input = Bytes::from(b"hi\r\nyou\n".to_vec());
     let start = input.as_ptr() as usize;
     let mut codec = Line::new();
@@ -89,7 +89,7 @@ fn d_23_writing_appends_the_terminator() {
 }
 
 #[test]
-fn d_23_a_line_that_was_read_can_be_written_again() {
+fn d_23_a_decoded_line_can_be_encoded_again() {
     let kept = Line::new().keep_terminator().max_len(2);
     for (message, wire) in [("hi\r\n", "hi\r\n"), ("hi\n", "hi\n"), ("\n", "\n"), ("hi", "hi\n"), ("", "\n")]
     {
@@ -102,7 +102,7 @@ fn d_23_a_line_that_was_read_can_be_written_again() {
 }
 
 #[test]
-fn d_23_what_would_be_read_differently_is_an_encode_error() {
+fn d_23_messages_that_would_be_decoded_differently_are_refused() {
     for message in ["a\nb", "a\n", "\n", "a\r\n"] {
         for codec in [Line::new(), Line::new().crlf()] {
             assert!(matches!(encoded(&codec, message), Err(Error::Encode(EncodeError::Unencodable(_)))));
@@ -118,7 +118,7 @@ fn d_24_cr_and_lf_in_different_reads_are_one_terminator() {
 }
 
 #[test]
-fn d_24_a_line_of_just_the_limit_may_end_in_either_terminator() {
+fn d_24_a_line_of_exactly_the_limit_can_end_in_either_terminator() {
     expect(&Line::new().max_len(3), b"abc\r\nabc\n\r\n", &["abc", "abc", ""].map(message).into(), b"");
     expect(
         &Line::new().max_len(3).fail_fast(),
@@ -129,7 +129,7 @@ fn d_24_a_line_of_just_the_limit_may_end_in_either_terminator() {
 }
 
 #[test]
-fn d_25_fail_slow_reports_once_when_the_end_has_come_and_the_next_line_decodes() {
+fn d_25_fail_slow_reports_once_at_the_end_and_the_next_line_decodes() {
     let stream = b"12345\nA\n12345\r\n123456\n\rabcd\r\nB\r\n1234\r\r\nC";
     let expected = vec![
         too_long(5, 4),
@@ -165,7 +165,7 @@ fn d_25_fail_fast_reports_once_as_soon_as_it_is_known() {
 }
 
 #[test]
-fn d_25_a_line_that_is_too_long_is_dropped_as_it_comes() {
+fn d_25_a_too_long_line_is_dropped_as_it_arrives() {
     for codec in [Line::new(), Line::new().fail_fast()] {
         let mut codec = codec.max_len(8);
         let mut reported = 0;
@@ -180,7 +180,7 @@ fn d_25_a_line_that_is_too_long_is_dropped_as_it_comes() {
     }
 }
 
-/// Trap 19: the CR may be the last byte that was dropped; it is no part of the line's length.
+/// The CR may be the last dropped byte. It does not count towards the length of the line.
 #[test]
 fn d_25_cr_and_lf_in_different_reads_while_dropping() {
     for chunks in [["12345", "\r", "\nA\n"], ["1234", "5\r", "\nA\n"], ["12345\r", "", "\nA\n"]] {
@@ -204,7 +204,7 @@ fn d_25_a_too_long_line_that_never_ends_is_reported_once_at_the_end_of_the_strea
 }
 
 #[test]
-fn d_25_the_same_limit_holds_for_writing() {
+fn d_25_the_same_limit_applies_to_encoding() {
     for (codec, wire) in [(Line::new(), "1234\n"), (Line::new().crlf(), "1234\r\n")] {
         let codec = codec.max_len(4);
         assert_eq!(encoded(&codec, "1234").unwrap(), wire);
@@ -218,7 +218,7 @@ fn d_25_the_same_limit_holds_for_writing() {
 }
 
 #[test]
-fn raw_bytes_are_whatever_a_read_brought() {
+fn raw_bytes_passes_on_the_bytes_of_each_read() {
     let (events, left) = drive(&mut RawBytes, ["one", "", "two\n"].map(str::as_bytes));
     assert_eq!((events, left.len()), (vec![message("one"), message("two\n")], 0));
     assert!(RawBytes.decode_last(&mut Bytes::new()).unwrap().is_none());

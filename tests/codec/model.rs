@@ -1,6 +1,7 @@
-//! The codecs against models: random configurations, random streams, random splits (D-16 to D-25).
+//! Compares the codecs with models: random configurations, random streams, random splits (D-16 to
+//! D-25).
 //!
-//! The models see the whole stream at once, know nothing of reads, and count in `i128`.
+//! The models see the whole stream at once, without reads, and compute in `i128`.
 
 use crate::support::codecs::{Events, drive, without_length};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use netwheel::{
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// `stream` in pieces, cut where `cuts` say (in thousandths of its length).
+/// Splits `stream` at the positions in `cuts`, in thousandths of its length.
 fn split<'a>(stream: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     let mut at: Vec<usize> = cuts.iter().map(|cut| cut * stream.len() / 1000).collect();
     at.extend([0, stream.len()]);
@@ -24,9 +25,9 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
     vec(0..=1000usize, 0..12)
 }
 
-// ---- length field -----------------------------------------------------------------------------------------
+// ---- length field ------------------------------------------------------------------------------
 
-/// A configuration; `build` may refuse it.
+/// A configuration that `build` may refuse.
 #[derive(Debug, Clone)]
 struct Header {
     width: usize,
@@ -75,7 +76,7 @@ impl Header {
         bytes
     }
 
-    /// What comes out of a whole stream, and what is left of it.
+    /// Returns the events of a whole stream, and the undecoded rest.
     fn model(&self, mut stream: &[u8]) -> (Events, Bytes) {
         let mut events = Events::new();
         while stream.len() >= self.end() {
@@ -117,12 +118,12 @@ fn header() -> impl Strategy<Value = Header> {
     })
 }
 
-/// What the shortcuts give: the usual header, for which there is a short way through the code.
+/// The usual header of the shortcuts, which the codec decodes on a fast path.
 fn plain_header() -> impl Strategy<Value = Header> {
     header().prop_map(|header| Header { offset: 0, adjustment: 0, strip: header.width, ..header })
 }
 
-/// A frame to send: its header bytes, what its length says beyond the truth, its payload.
+/// Frames to send: how far the length field exceeds the true length, and the payload.
 fn frames() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {
     let lie = prop_oneof![
         12 => Just(0u64),
@@ -134,7 +135,7 @@ fn frames() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {
 
 proptest! {
     #[test]
-    fn d_16_to_d_21_frames_right_and_wrong_are_read_as_the_model_reads_them(
+    fn d_16_to_d_21_frames_are_decoded_as_in_the_model(
         header in prop_oneof![header(), plain_header()], frames in frames(), cuts in cuts(),
     ) {
         let Some(codec) = header.build() else { return Ok(()) };
@@ -150,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn d_21_whatever_the_peer_sends_nothing_panics_or_wraps(
+    fn d_21_no_input_panics_or_overflows(
         header in header(), adjustment in any::<i64>(), cuts in cuts(),
         stream in vec(select(vec![0, 1, 2, 9, 0x7F, 0x80, 0xFF]), 0..300),
     ) {
@@ -161,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn d_22_what_is_written_is_read_again(
+    fn d_22_encoded_frames_decode_to_the_same_messages(
         header in prop_oneof![header(), plain_header()], messages in vec(vec(any::<u8>(), 0..300), 0..12),
         cuts in cuts(),
     ) {
@@ -170,7 +171,7 @@ proptest! {
         let mut expected = Events::new();
         let own = header.offset + header.end().saturating_sub(header.strip.max(header.offset));
         for mut message in messages {
-            // Whatever of the length field is in the message has to be right.
+            // The part of the length field that is in the message must be correct.
             if let Some(rest) = message.len().checked_sub(own)
                 && let Ok(value) = u64::try_from(rest as i128 - i128::from(header.adjustment))
             {
@@ -196,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn d_22_what_is_read_can_be_written_as_it_was(
+    fn d_22_decoded_frames_encode_to_the_same_bytes(
         header in header(), stream in vec(select(vec![0, 1, 2, 3, 9]), 0..300),
     ) {
         let header = Header { offset: if header.strip > 0 { 0 } else { header.offset }, ..header };
@@ -218,9 +219,10 @@ proptest! {
     }
 }
 
-// ---- lines ------------------------------------------------------------------------------------------------
+// ---- lines -------------------------------------------------------------------------------------
 
-/// What comes out of a whole stream, and what is left of it; for fail-fast without the length of long lines.
+/// Returns the events of a whole stream, and the undecoded rest. With fail-fast, lengths are left
+/// out.
 fn lines(stream: &[u8], max_len: usize, keep_terminator: bool, fail_fast: bool) -> (Events, Bytes) {
     let mut events = Events::new();
     let mut left = Bytes::new();
@@ -243,7 +245,7 @@ fn lines(stream: &[u8], max_len: usize, keep_terminator: bool, fail_fast: bool) 
 
 proptest! {
     #[test]
-    fn d_23_to_d_25_lines_are_read_as_the_model_reads_them(
+    fn d_23_to_d_25_lines_are_decoded_as_in_the_model(
         stream in vec(select(b"aaaab\r\n\n".to_vec()), 0..200), max_len in 0..8usize,
         keep_terminator in any::<bool>(), fail_fast in any::<bool>(), cuts in cuts(),
     ) {
@@ -265,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn d_23_lines_that_are_written_are_read_again(
+    fn d_23_encoded_lines_decode_to_the_same_messages(
         messages in vec(vec(select(b"aab\r\n".to_vec()), 0..8), 0..20), max_len in 0..8usize,
         keep_terminator in any::<bool>(), crlf in any::<bool>(), cuts in cuts(),
     ) {
@@ -296,9 +298,9 @@ proptest! {
     }
 }
 
-// ---- delimiters -------------------------------------------------------------------------------------------
+// ---- delimiters --------------------------------------------------------------------------------
 
-/// The first delimiter in `stream`, byte by byte: its start and its end.
+/// Returns the start and end of the first delimiter in `stream`, found byte by byte.
 fn first_delimiter(stream: &[u8], delimiters: &[Vec<u8>]) -> Option<(usize, usize)> {
     (0..=stream.len()).find_map(|end| {
         let ending = delimiters.iter().filter(|delimiter| stream[..end].ends_with(delimiter));
@@ -306,7 +308,8 @@ fn first_delimiter(stream: &[u8], delimiters: &[Vec<u8>]) -> Option<(usize, usiz
     })
 }
 
-/// The events of a whole stream, and the undecoded rest. With fail-fast, lengths are left out.
+/// Returns the events of a whole stream, and the undecoded rest. With fail-fast, lengths are left
+/// out.
 fn delimited(
     mut stream: &[u8],
     delimiters: &[Vec<u8>],
@@ -344,7 +347,7 @@ fn delimiters() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    fn delimited_messages_are_read_as_the_model_reads_them(
+    fn delimited_messages_are_decoded_as_in_the_model(
         stream in vec(select(b"aabcdexx".to_vec()), 0..200), delimiters in delimiters(), max_len in 0..8usize,
         keep_delimiter in any::<bool>(), fail_fast in any::<bool>(), cuts in cuts(),
     ) {
@@ -367,7 +370,7 @@ proptest! {
     }
 
     #[test]
-    fn delimited_messages_that_are_written_are_read_again(
+    fn encoded_delimited_messages_decode_to_the_same_messages(
         messages in vec(vec(select(b"aabcdexx".to_vec()), 0..8), 0..20), delimiters in delimiters(),
         max_len in 0..8usize, keep_delimiter in any::<bool>(), cuts in cuts(),
     ) {
@@ -390,7 +393,7 @@ proptest! {
                 Ok(()) => expected.push(Ok(text)),
                 Err(Error::Encode(_)) => {
                     prop_assert_eq!(output.len(), before);
-                    // Refused for a reason: the peer would not read it as it was written.
+                    // The refusal is justified: the peer would decode something else.
                     let wire = [&message[..], &delimiters[0]].concat();
                     let first = first_delimiter(&wire, &delimiters);
                     let whole = first == Some((message.len(), wire.len()));

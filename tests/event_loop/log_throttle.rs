@@ -22,7 +22,7 @@ use std::{
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 
-/// A handler that ignores messages and has the default `error`.
+/// A handler that ignores messages and has the default `error` callback.
 struct Sink;
 
 impl Handler for Sink {
@@ -34,7 +34,7 @@ impl Handler for Sink {
     }
 }
 
-/// A loop of this name on a clock that stands still.
+/// Creates a loop with this name and a clock that stands still.
 fn named(name: &str) -> (EventLoopGroup, EventLoop, ManualClock) {
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().name(name).clock(clock.clone()));
@@ -45,12 +45,13 @@ fn end(event_loop: &EventLoop) {
     done(event_loop.shutdown_gracefully(Duration::ZERO, TEN_SECONDS)).unwrap();
 }
 
-/// Peers that send a length beyond the limit, one after the other, each until it is closed.
+/// Connects `times` peers, one after the other. Each sends a length beyond the limit and waits
+/// until its connection is closed.
 fn send_nonsense(server: &Server, times: usize) {
     for _ in 0..times {
         let mut stream = connect(server.local_address());
         stream.write_all(&[0xFF; 8]).unwrap();
-        // A reset, if not all of it was read.
+        // Ends with a reset if the server did not read all bytes.
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
@@ -71,7 +72,7 @@ fn closed(event_loop: &EventLoop, channels: u64) {
 }
 
 #[test]
-fn what_peers_send_wrong_is_a_few_lines_and_a_count() {
+fn errors_caused_by_peers_are_a_few_lines_and_a_count() {
     logs::collect();
     let (group, event_loop, clock) = named("nonsense");
     let server = strict(&group);
@@ -88,11 +89,11 @@ fn what_peers_send_wrong_is_a_few_lines_and_a_count() {
 
     // Without any other event, the loop wakes up to report the suppressed lines.
     let report = "nonsense-0: errors of peers: 190 more lines were suppressed in the last 10.0s";
-    assert_eq!(logs::lines_with(report).len(), 0, "not early");
+    assert_eq!(logs::lines_with(report).len(), 0, "the report must not be early");
     advance(&event_loop, &clock, TEN_SECONDS);
     let reports = logs::lines_with(report);
     assert_eq!(reports.len(), 1);
-    assert!(reports[0].starts_with("INFO"), "at the level of the lines: {reports:?}");
+    assert!(reports[0].starts_with("INFO"), "the report has the level of the lines: {reports:?}");
 
     // The limit starts anew after ten seconds. A loop that ends reports the remaining count.
     send_nonsense(&server, 15);
@@ -120,7 +121,7 @@ impl Handler for Talkative {
 }
 
 #[test]
-fn a_programs_own_lines_have_the_same_limit() {
+fn log_lines_of_handlers_have_the_same_limit() {
     logs::collect();
     let (admitted, answers) = mpsc::channel();
     let clock = ManualClock::new();

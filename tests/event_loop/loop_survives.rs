@@ -1,9 +1,11 @@
-//! A panic that gets past the boundaries of channels and tasks costs what was being handled, not the loop (E-28);
-//! and what does end a loop is told to who waits for its end (E-27).
+//! A panic outside the boundaries of channels and tasks affects only the work in progress, not the
+//! loop (E-28). An error that does end the loop is reported to the callers that wait for its end
+//! (E-27).
 //!
-//! Such panics come from what a program gives and the loop uses beside its callbacks: a `log::Log`, the `Display` of
-//! an error, the `Drop` of a value or of what a panic threw, the `Wake` of a task. The logger of the kit panics at
-//! every record that contains [`TRAP`]; so each test makes the loop log something that contains it.
+//! Such panics come from user code that the loop runs besides callbacks. Examples are a `log::Log`,
+//! the `Display` of an error, the `Drop` of a value or of a panic's payload, and the `Wake` of a
+//! task. The logger of the test kit panics at every record that contains [`TRAP`]. So each test
+//! makes the loop log a text that contains it.
 
 use crate::support::{
     logs::{self, TRAP},
@@ -29,29 +31,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Panics when it is dropped, unless that is while another panic is on its way.
-struct Mine;
+/// Panics when it is dropped, unless the thread is already panicking.
+struct PanicsOnDrop;
 
-impl Drop for Mine {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         assert!(std::thread::panicking(), "a drop panics");
     }
 }
 
-/// An error whose text cannot be had.
+/// An error whose `Display` panics.
 #[derive(Debug)]
-struct Unspeakable;
+struct PanicsOnDisplay;
 
-impl fmt::Display for Unspeakable {
+impl fmt::Display for PanicsOnDisplay {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         panic!("no text for this")
     }
 }
 
-impl std::error::Error for Unspeakable {}
+impl std::error::Error for PanicsOnDisplay {}
 
-fn unspeakable() -> Error {
-    Error::Other(Box::new(Unspeakable))
+fn error_without_text() -> Error {
+    Error::Other(Box::new(PanicsOnDisplay))
 }
 
 struct Fixture {
@@ -68,7 +70,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// As many panics as these have got to the loop, and it goes on as before.
+    /// Checks that `panics` panics have reached the loop and that it still works.
     #[track_caller]
     fn assert_alive(&self, panics: u64) {
         settle(&self.event_loop);
@@ -88,23 +90,23 @@ impl Fixture {
         }
     }
 
-    /// It ends in order, and at once: nothing is left that it would wait for.
+    /// Shuts the loop down. It must end normally and at once, because there is nothing to wait for.
     #[track_caller]
     fn end(self) {
         done(self.group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
     }
 }
 
-// ---- a server that does as it is told --------------------------------------------------------------------
+// ---- a server that obeys commands --------------------------------------------------------------
 
-/// Sends everything back, but for the words that make it fail.
+/// Echoes everything except the commands that make it fail.
 #[derive(Default)]
 struct Obedient {
-    unsaid: bool,
+    fails_without_text: bool,
     fails_at_the_start: bool,
     fails_at_the_end: bool,
     traps_at_shutdown: bool,
-    _mine: Option<Mine>,
+    _panics_on_drop: Option<PanicsOnDrop>,
 }
 
 impl Handler for Obedient {
@@ -112,16 +114,16 @@ impl Handler for Obedient {
     type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
-        if self.fails_at_the_start { Err(unspeakable()) } else { Ok(()) }
+        if self.fails_at_the_start { Err(error_without_text()) } else { Ok(()) }
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match &message[..] {
-            b"fail" => Err("it was asked to".into()),
-            // What is logged of a panic in a callback is logged beyond the channel's boundary.
+            b"fail" => Err("as requested".into()),
+            // A panic in a callback is logged outside the channel's boundary.
             b"trap" => panic!("{TRAP}"),
             b"task" => {
-                ctx.schedule(ms(5), |_, _| Err("it was asked to".into()));
+                ctx.schedule(ms(5), |_, _| Err("as requested".into()));
                 Ok(())
             }
             b"idle" => {
@@ -134,23 +136,23 @@ impl Handler for Obedient {
                 Ok(())
             }
             b"drop" => {
-                self._mine = Some(Mine);
-                panic_any(Mine)
+                self._panics_on_drop = Some(PanicsOnDrop);
+                panic_any(PanicsOnDrop)
             }
             b"last words" => {
                 self.traps_at_shutdown = true;
                 ctx.write(message)
             }
-            b"unsaid" => {
-                self.unsaid = true;
-                Err("it was asked to".into())
+            b"fails_without_text" => {
+                self.fails_without_text = true;
+                Err("as requested".into())
             }
             _ => ctx.write(message),
         }
     }
 
     fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
-        Err("it was quiet".into())
+        Err("the connection is idle".into())
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
@@ -161,58 +163,58 @@ impl Handler for Obedient {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
-        if self.fails_at_the_end { Err(unspeakable()) } else { Ok(()) }
+        if self.fails_at_the_end { Err(error_without_text()) } else { Ok(()) }
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, _: Error) -> Result {
-        Err(if self.unsaid { TRAP.into() } else { unspeakable() })
+        Err(if self.fails_without_text { TRAP.into() } else { error_without_text() })
     }
 }
 
-/// After which a loop tells the log again of connections that become no channel, where it cannot be told.
-const SEEN_AGAIN: Duration = ms(10_000);
+/// Interval after which a loop logs again that connections are closed before they become channels.
+const LOG_INTERVAL: Duration = ms(10_000);
 
-/// Answers `true` for the first `times` calls.
+/// Returns `true` for the first `times` calls.
 fn takes(times: usize) -> impl Fn() -> bool + Send + Sync {
     let left = AtomicUsize::new(times);
     move || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The factory fails for so many connections.
+/// Starts a server whose factory fails for the first `failures` connections.
 fn serve(fixture: &Fixture, failures: usize) -> Server {
     let take = takes(failures);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         if take() {
-            return Err(unspeakable());
+            return Err(error_without_text());
         }
         Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     server.bind("127.0.0.1:0").unwrap()
 }
 
-/// The factory panics when it is dropped.
-fn serve_from_a_factory_that_is_mine(fixture: &Fixture) -> Server {
-    let mine = Mine;
+/// Starts a server whose factory panics when it is dropped.
+fn serve_with_a_factory_that_panics_on_drop(fixture: &Fixture) -> Server {
+    let panics_on_drop = PanicsOnDrop;
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
-        let _mine = &mine;
+        let _panics_on_drop = &panics_on_drop;
         Pipeline::codec(RawBytes).handler(Obedient::default())
     });
     server.bind("127.0.0.1:0").unwrap()
 }
 
 fn is_closed(mut stream: TcpStream) -> bool {
-    // An end or a reset.
+    // The end of the stream, or a reset.
     !matches!(stream.read(&mut [0]), Ok(1..))
 }
 
-// ---- sockets ---------------------------------------------------------------------------------------------
+// ---- sockets -----------------------------------------------------------------------------------
 
 #[test]
-fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
+fn e_28_a_listener_whose_accept_panics_continues_after_a_rest() {
     let fixture = fixture();
     let server = serve(&fixture, 2);
     let mut old = {
-        // The first two are refused, with an error that cannot be logged.
+        // The first two connections are refused, with an error that cannot be logged.
         let refused = connect(server.local_address());
         assert!(is_closed(refused));
         fixture.assert_alive(1);
@@ -220,11 +222,11 @@ fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
         for _ in 0..5 {
             settle(&fixture.event_loop);
         }
-        assert_eq!(fixture.event_loop.metrics().accepted, 1, "it rests");
-        advance(&fixture.event_loop, &fixture.clock, SEEN_AGAIN);
+        assert_eq!(fixture.event_loop.metrics().accepted, 1, "the listener rests");
+        advance(&fixture.event_loop, &fixture.clock, LOG_INTERVAL);
         assert!(is_closed(waiting.try_clone().unwrap()));
         fixture.assert_alive(2);
-        // And the third.
+        // The third connection is refused as well.
         waiting = connect(server.local_address());
         advance(&fixture.event_loop, &fixture.clock, ms(1000));
         waiting
@@ -236,20 +238,20 @@ fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
 }
 
 #[test]
-fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_are_handled() {
+fn e_28_a_channel_whose_handling_panics_is_closed_and_the_rest_of_the_batch_is_handled() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
     let mut peers: Vec<_> = (0..9).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(assert_echoes);
     let words: [&[u8]; 9] =
-        [b"one", b"fail", b"two", b"trap", b"three", b"drop", b"four", b"unsaid", b"five"];
+        [b"one", b"fail", b"two", b"trap", b"three", b"drop", b"four", b"fails_without_text", b"five"];
     let gate = Gate::shut(&fixture.event_loop);
     for (peer, word) in peers.iter_mut().zip(words) {
         peer.write_all(word).unwrap();
     }
     drop(gate);
     for (mut peer, word) in peers.into_iter().zip(words) {
-        if matches!(word, b"fail" | b"trap" | b"drop" | b"unsaid") {
+        if matches!(word, b"fail" | b"trap" | b"drop" | b"fails_without_text") {
             assert!(is_closed(peer), "{}", word.escape_ascii());
         } else {
             let mut back = vec![0; word.len()];
@@ -267,7 +269,7 @@ fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_ar
 }
 
 #[test]
-fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
+fn e_28_a_panic_while_a_connection_starts_costs_only_that_connection() {
     let fixture = fixture();
     let take = takes(2);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
@@ -275,7 +277,8 @@ fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
         Pipeline::codec(RawBytes).handler(handler)
     });
     let server = server.bind("127.0.0.1:0").unwrap();
-    // All in one batch, and time stands still: none has to wait for the others.
+    // All connections arrive in one batch, and the clock stands still: none has to wait for a rest
+    // to end.
     let gate = Gate::shut(&fixture.event_loop);
     let [first, second, mut third] = [(); 3].map(|()| connect(server.local_address()));
     drop(gate);
@@ -286,10 +289,10 @@ fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
     fixture.end();
 }
 
-// ---- tasks and timers ------------------------------------------------------------------------------------
+// ---- tasks and timers --------------------------------------------------------------------------
 
 #[test]
-fn e_28_a_panic_while_a_timer_of_a_channel_runs_costs_the_channel() {
+fn e_28_a_panic_in_a_timer_of_a_channel_costs_the_channel() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
     for (word, after) in [(&b"task"[..], ms(5)), (b"idle", ms(400))] {
@@ -314,7 +317,7 @@ fn e_28_a_panic_while_a_timer_of_a_channel_runs_costs_the_channel() {
 }
 
 #[test]
-fn e_28_a_panic_in_what_is_said_of_the_last_callback_leaves_nothing_behind() {
+fn e_28_a_panic_while_the_last_callback_is_logged_leaves_nothing_behind() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
     let mut peers: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
@@ -331,9 +334,9 @@ fn e_28_a_panic_in_what_is_said_of_the_last_callback_leaves_nothing_behind() {
     fixture.end();
 }
 
-/// A panic in each of these got past the loop's own boundaries once.
+/// Regression test: a panic in each of these places once escaped the loop's own boundaries.
 #[test]
-fn e_28_what_tasks_leave_behind_may_panic() {
+fn e_28_leftovers_of_tasks_may_panic() {
     let fixture = fixture();
     let event_loop = &fixture.event_loop;
     let mut panics = 0;
@@ -346,23 +349,23 @@ fn e_28_what_tasks_leave_behind_may_panic() {
     assert_alive(1);
     drop(event_loop.schedule(Duration::ZERO, || panic!("{TRAP}")).unwrap());
     assert_alive(1);
-    // What was thrown.
-    event_loop.execute(|| panic_any(Mine)).unwrap();
-    drop(event_loop.schedule(Duration::ZERO, || panic_any(Mine)).unwrap());
-    drop(event_loop.schedule_at_turn_end(|| panic_any(Mine)).unwrap());
+    // The payload of a panic.
+    event_loop.execute(|| panic_any(PanicsOnDrop)).unwrap();
+    drop(event_loop.schedule(Duration::ZERO, || panic_any(PanicsOnDrop)).unwrap());
+    drop(event_loop.schedule_at_turn_end(|| panic_any(PanicsOnDrop)).unwrap());
     assert_alive(0);
-    // A value that nobody waits for any more.
+    // A result that is no longer awaited.
     let gate = Gate::shut(event_loop);
-    drop(event_loop.schedule(Duration::ZERO, || Mine).unwrap());
+    drop(event_loop.schedule(Duration::ZERO, || PanicsOnDrop).unwrap());
     drop(gate);
     assert_alive(1);
     let gate = Gate::shut(event_loop);
-    drop(event_loop.schedule_at_turn_end(|| Mine).unwrap());
+    drop(event_loop.schedule_at_turn_end(|| PanicsOnDrop).unwrap());
     let after = event_loop.schedule_at_turn_end(|| "the next one").unwrap();
     drop(gate);
     assert_alive(1);
     assert_eq!(done(after.completion()).unwrap(), "the next one");
-    // A callback, and the report of it.
+    // A completion callback, and the report of its panic.
     let timer = event_loop.schedule(ms(1), || ()).unwrap();
     timer.completion().on_complete(|_| panic!("{TRAP}"));
     advance(event_loop, &fixture.clock, ms(1));
@@ -393,7 +396,7 @@ fn e_28_a_waker_that_panics_does_not_end_the_loop() {
 #[test]
 fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
     let fixture = fixture();
-    let server = serve_from_a_factory_that_is_mine(&fixture);
+    let server = serve_with_a_factory_that_panics_on_drop(&fixture);
     assert_echoes(&mut connect(server.local_address()));
     fixture.until_channels(0);
     done(server.close()).unwrap();
@@ -401,34 +404,34 @@ fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
     fixture.end();
 }
 
-/// A connection that another loop accepted comes through the queue.
+/// A connection that another loop accepted arrives through the queue.
 #[test]
-fn e_28_a_factory_on_another_loop_may_fail_without_words() {
+fn e_28_a_factory_on_another_loop_may_fail_with_an_error_that_panics() {
     let fixture = fixture();
     let (acceptors, _acceptor) = single(EventLoopGroup::builder());
     let take = takes(3);
     let server = ServerBootstrap::new(&fixture.group).acceptor_group(&acceptors).pipeline(move |_| {
         if take() {
-            return Err(unspeakable());
+            return Err(error_without_text());
         }
         Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     for _ in 0..3 {
         assert!(is_closed(connect(server.local_address())));
-        advance(&fixture.event_loop, &fixture.clock, SEEN_AGAIN);
+        advance(&fixture.event_loop, &fixture.clock, LOG_INTERVAL);
     }
     assert_echoes(&mut connect(server.local_address()));
     fixture.assert_alive(3);
     fixture.end();
 }
 
-// ---- shutdown --------------------------------------------------------------------------------------------
+// ---- shutdown ----------------------------------------------------------------------------------
 
 #[test]
-fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
+fn e_28_a_shutdown_starts_even_if_dropping_a_listeners_factory_panics() {
     let fixture = fixture();
-    let server = serve_from_a_factory_that_is_mine(&fixture);
+    let server = serve_with_a_factory_that_panics_on_drop(&fixture);
     let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     let event_loop = fixture.event_loop.clone();
@@ -440,7 +443,7 @@ fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
 }
 
 #[test]
-fn e_28_a_panic_while_a_channel_is_told_of_a_shutdown_costs_that_channel() {
+fn e_28_a_panic_while_a_channel_is_notified_of_a_shutdown_costs_that_channel() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
     let mut peers =
@@ -463,12 +466,12 @@ fn e_28_a_panic_while_a_channel_is_told_of_a_shutdown_costs_that_channel() {
 }
 
 #[test]
-fn e_28_what_waits_at_the_end_runs_although_a_part_of_it_panics() {
+fn e_28_remaining_tasks_run_at_the_end_although_some_panic() {
     let fixture = fixture();
     let gate = Gate::shut(&fixture.event_loop);
     let ended = fixture.group.shutdown_gracefully(ms(0), ms(0));
     let ran = Arc::new(AtomicUsize::new(0));
-    // More than the tasks of one turn, so that some are left when the time is up.
+    // More than the tasks of one turn, so that some are left at the deadline.
     for n in 0..200 {
         let ran = ran.clone();
         let task = move || {
@@ -482,11 +485,11 @@ fn e_28_what_waits_at_the_end_runs_although_a_part_of_it_panics() {
     assert_eq!((ran.load(SeqCst), fixture.event_loop.metrics().io_panics), (199, 1));
 }
 
-// ---- the loop's own records ------------------------------------------------------------------------------
+// ---- the loop's own records --------------------------------------------------------------------
 
-/// Whatever a loop of this name logs panics, its poll's troubles included.
+/// Every log call of a loop with this name panics, including its reports of poll failures.
 #[test]
-fn e_28_a_loop_that_cannot_log_anything_lives_on() {
+fn e_28_a_loop_whose_every_log_call_panics_survives() {
     logs::collect();
     let clock = PanicsWhenTold::default();
     let (group, event_loop) =
@@ -495,7 +498,8 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
     let server = serve(&fixture, 0);
     let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
-    // Premature returns: time stands still, though the clock says that it does not. Three rebuilds, then rests.
+    // Premature returns: time stands still although the clock claims to run in real time. The loop
+    // rebuilds the poll three times, then rests.
     let never = fixture.event_loop.schedule(ms(1), || ()).unwrap();
     let begun = Instant::now();
     while fixture.event_loop.metrics().rests < 5 {
@@ -505,20 +509,21 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
     assert_echoes(&mut peer);
     never.cancel();
     let rebuilt = done(fixture.event_loop.rebuild_poll().unwrap());
-    assert!(rebuilt.is_err(), "the report was lost");
+    assert!(rebuilt.is_err(), "the rebuild's result was lost");
     assert_eq!(fixture.event_loop.metrics().rebuilds, 4);
     fixture.event_loop.execute(|| panic!("a task panics")).unwrap();
     assert_echoes(&mut peer);
     assert_echoes(&mut connect(server.local_address()));
-    // Three rebuilds, the first rest, one that was asked for, a task.
+    // Three rebuilds, the first rest, one requested rebuild, one task.
     settle(&fixture.event_loop);
     assert_eq!(fixture.event_loop.metrics().io_panics, 6);
     fixture.end();
 }
 
-/// What a loop cannot do without; but those who wait for its end are told, if nothing can be logged, too.
+/// A loop cannot run without its clock. Callers that wait for its end get the error even if nothing
+/// can be logged.
 #[test]
-fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
+fn e_27_a_clock_that_panics_ends_the_loop_with_an_error() {
     logs::collect();
     let clock = PanicsWhenTold::default();
     let (_group, event_loop) = single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()));
@@ -531,7 +536,7 @@ fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
     assert!(event_loop.execute(|| ()).is_err());
 }
 
-/// Stands still, says that it does not, and panics when it is told to.
+/// A clock that stands still, claims to run in real time, and panics on command.
 #[derive(Clone, Debug)]
 struct PanicsWhenTold {
     time: ManualClock,

@@ -1,5 +1,5 @@
-//! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `channel/types.rs`: it does not
-//! compile.
+//! A loop that its owner drives by hand (E-32). `channel/types.rs` tests that it does not compile
+//! to run one on another thread.
 
 use crate::support::{
     journal::Journal,
@@ -27,7 +27,7 @@ fn by_hand() -> (ManualEventLoop, ManualClock) {
     (EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap(), clock)
 }
 
-/// Runs it until nothing is left to do; how many things that were.
+/// Runs the loop until it has nothing left to do. Returns the number of things it did.
 fn run_all(by_hand: &mut ManualEventLoop) -> usize {
     let mut all = 0;
     loop {
@@ -39,8 +39,9 @@ fn run_all(by_hand: &mut ManualEventLoop) -> usize {
     }
 }
 
-/// Runs it until all of this was told. What goes through the kernel may take a moment, so it sleeps between turns.
-fn run_until_told(by_hand: &mut ManualEventLoop, journal: &Journal<String>, entries: &[&str]) {
+/// Runs the loop until the journal has all `entries`. Bytes may take a moment to pass through the
+/// kernel, so it sleeps between turns.
+fn run_until_recorded(by_hand: &mut ManualEventLoop, journal: &Journal<String>, entries: &[&str]) {
     let began = Instant::now();
     while !entries.iter().all(|entry| journal.all().iter().any(|told| told == entry)) {
         by_hand.run_once(ms(100));
@@ -48,7 +49,7 @@ fn run_until_told(by_hand: &mut ManualEventLoop, journal: &Journal<String>, entr
     }
 }
 
-/// Says what is called, and sends back what it reads unless it is the client.
+/// Records its callbacks. Echoes its input unless it is the client.
 struct Member {
     name: &'static str,
     journal: Journal<String>,
@@ -117,10 +118,10 @@ fn dial(by_hand: &ManualEventLoop, to: &Server, journal: &Journal<String>) -> Co
     bootstrap.connect(to.local_address())
 }
 
-// ---- E-32: what a turn reports ---------------------------------------------------------------------------
+// ---- E-32: the number that a turn reports ------------------------------------------------------
 
 #[test]
-fn e_32_run_once_reports_how_many_things_it_ran() {
+fn e_32_run_once_reports_how_many_items_it_ran() {
     let (mut by_hand, clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
@@ -131,14 +132,14 @@ fn e_32_run_once_reports_how_many_things_it_ran() {
     assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
 
     let timer = event_loop.schedule(ms(5), || ()).unwrap();
-    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer's way into the heap");
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer is added to the heap");
     clock.advance(ms(4));
     assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
     clock.advance(ms(1));
-    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer");
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer fires");
     assert!(timer.is_done());
 
-    // More than a turn may run is left for the next one, and none is reported twice.
+    // Work beyond a turn's limit stays for the next turn and is reported only once.
     for _ in 0..100 {
         event_loop.execute(|| ()).unwrap();
     }
@@ -149,10 +150,10 @@ fn e_32_run_once_reports_how_many_things_it_ran() {
 fn e_32_io_is_reported_too() {
     let (mut by_hand, _clock) = by_hand();
     let (server, _errors) = echo_server(by_hand.group());
-    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the listener's way to the loop");
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the listener is registered");
     let mut stream = connect(server.local_address());
     assert_eq!(by_hand.run_once(PATIENCE), 1, "the accept");
-    // The new socket can be written to.
+    // The new socket is writable.
     run_all(&mut by_hand);
     stream.write_all(b"hello").unwrap();
     assert_eq!(by_hand.run_once(PATIENCE), 1, "the read");
@@ -162,7 +163,7 @@ fn e_32_io_is_reported_too() {
 }
 
 #[test]
-fn e_32_before_it_is_run_nothing_happens_and_callbacks_are_in_the_loop() {
+fn e_32_nothing_runs_before_run_once_and_callbacks_run_in_the_loop() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let inside = Journal::new();
@@ -176,8 +177,8 @@ fn e_32_before_it_is_run_nothing_happens_and_callbacks_are_in_the_loop() {
 }
 
 #[test]
-fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
-    // A write that takes more than the kernel takes at once, and more than one turn of writes.
+fn e_32_work_left_by_a_turn_is_reported_by_the_next() {
+    // A message too large for the kernel's buffer and for the writes of one turn.
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock).build_manual().unwrap();
     let options = netwheel::ChannelOptions::new().writes_per_turn(1).max_outbound(usize::MAX);
@@ -199,11 +200,11 @@ fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
             Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
         }
         left += run_all(&mut by_hand);
-        // It said that nothing is left to do: so now it may sleep.
+        // The loop reported that nothing is left to do, so now it may sleep.
         let before = by_hand.event_loop().metrics().polls_without_sleep;
         by_hand.run_once(Duration::from_nanos(1));
-        assert_eq!(by_hand.event_loop().metrics().polls_without_sleep, before, "something was left");
-        assert!(began.elapsed() < PATIENCE, "{read} bytes came");
+        assert_eq!(by_hand.event_loop().metrics().polls_without_sleep, before, "there was more to do");
+        assert!(began.elapsed() < PATIENCE, "received only {read} bytes");
     }
     assert!(left > 0);
 }
@@ -211,7 +212,7 @@ fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
 struct Flood;
 
 impl Flood {
-    /// The kernel takes several writes of these one after the other, without an event in between.
+    /// The kernel takes several of these writes in a row, without an event in between.
     const CHUNK: usize = 4 * 1024;
     const CHUNKS: usize = 3200;
     const BYTES: usize = Self::CHUNKS * Self::CHUNK;
@@ -230,13 +231,13 @@ impl Handler for Flood {
     }
 }
 
-// ---- sleeping --------------------------------------------------------------------------------------------
+// ---- sleeping ----------------------------------------------------------------------------------
 
 #[test]
-fn run_once_sleeps_no_longer_than_it_may() {
+fn run_once_sleeps_no_longer_than_its_limit() {
     for by_hand in [EventLoopGroup::builder().build_manual().unwrap(), by_hand().0] {
         let mut by_hand = by_hand;
-        // Once with nothing to wait for, once with a deadline that is far away.
+        // Once with nothing to wait for, once with a deadline far in the future.
         for pending in [false, true] {
             let timer = pending.then(|| by_hand.event_loop().schedule(HOUR, || ()).unwrap());
             run_all(&mut by_hand);
@@ -244,10 +245,10 @@ fn run_once_sleeps_no_longer_than_it_may() {
             for _ in 0..5 {
                 assert_eq!(by_hand.run_once(ms(2)), 0);
             }
-            assert!(before.0.elapsed() >= ms(10), "it does sleep");
+            assert!(before.0.elapsed() >= ms(10), "it must sleep");
             let metrics = by_hand.event_loop().metrics();
             assert_eq!(metrics.wakes_deadline - before.1.wakes_deadline, 5);
-            assert_eq!(metrics.wakes_premature, 0, "a turn that may be short is not premature");
+            assert_eq!(metrics.wakes_premature, 0, "the end of the limit is not a premature wakeup");
             assert!(timer.is_none_or(|timer| !timer.is_done()));
         }
     }
@@ -266,12 +267,12 @@ fn run_once_sleeps_until_a_timer_is_due() {
 }
 
 #[test]
-fn a_foreign_thread_wakes_it() {
+fn another_thread_wakes_it() {
     for _ in 0..50 {
         let mut by_hand = by_hand().0;
         let event_loop = by_hand.event_loop().clone();
         let submitter = thread::spawn(move || on(&event_loop, || thread::current().id()));
-        // Before it sleeps or while it does: it is not slept on.
+        // The task arrives before the loop sleeps or while it sleeps. It must not be missed.
         while by_hand.run_once(None) == 0 {}
         assert_eq!(submitter.join().unwrap(), thread::current().id());
     }
@@ -287,7 +288,7 @@ fn the_clock_wakes_it_from_another_thread() {
     advance.join().unwrap();
 }
 
-// ---- embedding -------------------------------------------------------------------------------------------
+// ---- embedding ---------------------------------------------------------------------------------
 
 #[test]
 fn e_32_a_server_and_its_client_run_on_one_thread() {
@@ -296,21 +297,22 @@ fn e_32_a_server_and_its_client_run_on_one_thread() {
     let server = serve(&by_hand, &journal);
     let client = dial(&by_hand, &server, &journal);
     let client = by_hand.run_until(client).unwrap();
-    run_until_told(&mut by_hand, &journal, &["client: active", "server: active"]);
+    run_until_recorded(&mut by_hand, &journal, &["client: active", "server: active"]);
     client.write(Bytes::from_static(b"one")).unwrap();
-    run_until_told(&mut by_hand, &journal, &["client: reads one"]);
+    run_until_recorded(&mut by_hand, &journal, &["client: reads one"]);
     let mut first = journal.all();
     first[..2].sort();
     assert_eq!(first, ["client: active", "server: active", "server: reads one", "client: reads one"]);
 
-    // Time passes when the test says so: the server closes whom it has not heard of for a minute.
+    // The test advances the clock. The server closes a connection that has been silent for a
+    // minute.
     clock.advance(Duration::from_secs(59));
     run_all(&mut by_hand);
     assert_eq!(journal.len(), 4);
     clock.advance(Duration::from_secs(2));
     run_all(&mut by_hand);
     by_hand.run_until(client.closed()).unwrap();
-    run_until_told(&mut by_hand, &journal, &["server: gone", "client: gone"]);
+    run_until_recorded(&mut by_hand, &journal, &["server: gone", "client: gone"]);
     let rest = journal.all().split_off(4);
     assert_eq!(rest[0], "server: idle");
     for last in ["server: inactive", "server: gone", "client: inactive", "client: gone"] {
@@ -324,7 +326,7 @@ fn e_32_a_server_and_its_client_run_on_one_thread() {
 }
 
 #[test]
-fn two_loops_of_one_thread_do_not_take_each_other_for_themselves() {
+fn two_loops_on_one_thread_are_told_apart() {
     let (mut a, mut b) = (by_hand().0, by_hand().0);
     let (of_a, of_b) = (a.event_loop().clone(), b.event_loop().clone());
     let seen = Journal::new();
@@ -339,7 +341,7 @@ fn two_loops_of_one_thread_do_not_take_each_other_for_themselves() {
 }
 
 #[test]
-fn it_may_be_driven_from_within_another_loop() {
+fn it_can_be_driven_from_within_another_loop() {
     let (group, outer) = single(EventLoopGroup::builder());
     let me = outer.clone();
     let seen = on(&outer, move || {
@@ -348,19 +350,19 @@ fn it_may_be_driven_from_within_another_loop() {
         let three = inner.run_until(task.completion()).unwrap();
         (three, me.in_event_loop())
     });
-    assert_eq!(seen, (3, true), "the outer one is the loop again afterwards");
+    assert_eq!(seen, (3, true), "afterwards the outer loop is the current loop again");
     done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
 }
 
 #[test]
-fn a_completion_of_another_loop_is_waited_for_too() {
+fn it_can_wait_for_a_completion_of_another_loop() {
     let (group, other) = single(EventLoopGroup::builder());
     let mut by_hand = by_hand().0;
     for n in 0..50 {
         let task = other.schedule(NOT_AT_ALL, move || n).unwrap();
         assert_eq!(by_hand.run_until(task.completion()).unwrap(), n);
     }
-    // Also when the loop itself has ended meanwhile.
+    // Also if the driven loop has ended by then.
     let gate = Gate::shut(&other);
     let task = other.schedule(NOT_AT_ALL, || "later").unwrap();
     let end = by_hand.event_loop().shutdown_gracefully(NOT_AT_ALL, HOUR);
@@ -371,7 +373,7 @@ fn a_completion_of_another_loop_is_waited_for_too() {
 }
 
 #[test]
-fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
+fn waiting_for_it_on_its_own_thread_is_an_error_instead_of_a_deadlock() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let task = event_loop.schedule(NOT_AT_ALL, || ()).unwrap();
@@ -380,11 +382,11 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     assert!(matches!(task.completion().wait_timeout(HOUR), Ok(Err(Error::WouldDeadlock))));
     assert!(matches!(by_hand.group().terminated().wait(), Err(Error::WouldDeadlock)));
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
-    // To wait for room in its queue is the same: nobody else would make any.
+    // Waiting for room in its queue is the same error, because no other thread would make room.
     let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
     assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
 
-    // What is done is had at once; and another thread may well wait.
+    // A result that is ready is returned at once. Another thread may wait.
     let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();
     run_all(&mut by_hand);
     assert_eq!(done.wait().unwrap(), 5);
@@ -393,17 +395,18 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     run_all(&mut by_hand);
     assert_eq!(waiter.join().unwrap(), 6);
 
-    // Other loops can be waited for, and once this one is gone the thread is like any other.
+    // Its thread may wait for other loops. Once this loop is dropped, the thread is not special any
+    // more.
     drop(by_hand);
     let (group, other) = single(EventLoopGroup::builder());
     assert_eq!(other.schedule(NOT_AT_ALL, || 7).unwrap().completion().wait().unwrap(), 7);
     group.shutdown_gracefully(NOT_AT_ALL, HOUR).wait().unwrap();
 }
 
-// ---- settings --------------------------------------------------------------------------------------------
+// ---- settings ----------------------------------------------------------------------------------
 
 #[test]
-fn there_is_one_and_it_has_no_thread() {
+fn it_is_the_only_loop_and_has_no_thread() {
     let built = EventLoopGroup::builder().threads(1).name("hand").build_manual().unwrap();
     assert_eq!((built.event_loop().name(), built.group().event_loops().len()), ("hand-0", 1));
     assert_eq!(built.group().next().name(), "hand-0");
@@ -416,50 +419,50 @@ fn there_is_one_and_it_has_no_thread() {
     assert_eq!(refused(EventLoopGroup::builder().io_ratio(0).build_manual()), ("io_ratio", "0".to_owned()));
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------
+// ---- the end -----------------------------------------------------------------------------------
 
 fn assert_ended(event_loop: &EventLoop) {
     assert!(event_loop.is_shutting_down() && event_loop.is_shut_down() && event_loop.is_terminated());
     event_loop.terminated().wait().unwrap();
-    assert!(matches!(event_loop.execute(|| unreachable!("it has ended")), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.execute(|| unreachable!("the loop has ended")), Err(Error::ShutDown)));
     assert!(matches!(event_loop.schedule(NOT_AT_ALL, || ()), Err(Error::ShutDown)));
 }
 
 #[test]
-fn it_shuts_down_as_every_loop_does() {
+fn it_shuts_down_like_every_loop() {
     let (mut by_hand, clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let journal = Journal::new();
     let server = serve(&by_hand, &journal);
     let client = dial(&by_hand, &server, &journal);
     by_hand.run_until(client).unwrap();
-    run_until_told(&mut by_hand, &journal, &["server: active"]);
+    run_until_recorded(&mut by_hand, &journal, &["server: active"]);
     let timer = event_loop.schedule(HOUR, || ()).unwrap();
     run_all(&mut by_hand);
 
     let ended = event_loop.shutdown_gracefully(ms(100), HOUR);
     assert!(event_loop.is_shutting_down() && !event_loop.is_shut_down());
     run_all(&mut by_hand);
-    assert!(timer.is_done() && !ended.is_done() && !by_hand.is_terminated(), "it waits for quiet");
+    assert!(timer.is_done() && !ended.is_done() && !by_hand.is_terminated(), "it waits for the quiet period");
     let journal = journal.all();
     for told in ["server: shutdown", "client: shutdown", "server: inactive", "client: inactive"] {
         assert_eq!(journal.iter().filter(|entry| *entry == told).count(), 1, "{told} in {journal:?}");
     }
     event_loop.execute(|| ()).unwrap();
     clock.advance(ms(100));
-    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "a task that came in the quiet time");
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "a task submitted in the quiet period");
     assert!(!by_hand.is_terminated());
     clock.advance(ms(100));
     by_hand.run().unwrap();
     assert!(by_hand.is_terminated());
     ended.wait().unwrap();
     assert_ended(&event_loop);
-    assert_eq!(by_hand.run_once(None), 0, "there is nothing to wait for any more");
+    assert_eq!(by_hand.run_once(None), 0, "a terminated loop has nothing to wait for");
     by_hand.run().unwrap();
 }
 
 #[test]
-fn run_goes_on_until_somebody_shuts_it_down() {
+fn run_returns_after_a_shutdown() {
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let event_loop = by_hand.event_loop().clone();
     let stop = thread::spawn(move || {
@@ -472,14 +475,14 @@ fn run_goes_on_until_somebody_shuts_it_down() {
 }
 
 #[test]
-fn dropped_it_ends_properly() {
+fn dropping_it_shuts_it_down() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let (ran, journal) = (Journal::new(), Journal::new());
     let server = serve(&by_hand, &journal);
     run_all(&mut by_hand);
     let mut stream = connect(server.local_address());
-    run_until_told(&mut by_hand, &journal, &["server: active"]);
+    run_until_recorded(&mut by_hand, &journal, &["server: active"]);
     let closed = server.closed();
     let timer = event_loop.schedule(HOUR, || ()).unwrap();
     run_all(&mut by_hand);
@@ -503,11 +506,11 @@ fn dropped_it_ends_properly() {
     assert!(closed.is_done() && event_loop.connections() == 0);
     ended.wait().unwrap();
     assert_ended(&event_loop);
-    assert!(std::net::TcpStream::connect(server.local_address()).is_err(), "nobody listens");
+    assert!(std::net::TcpStream::connect(server.local_address()).is_err(), "the listener is closed");
 }
 
 #[test]
-fn dropped_in_the_middle_of_its_shutdown_it_ends_at_once() {
+fn dropping_it_during_its_shutdown_ends_it_at_once() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let ended = event_loop.shutdown_gracefully(HOUR, HOUR);
@@ -516,7 +519,7 @@ fn dropped_in_the_middle_of_its_shutdown_it_ends_at_once() {
     drop(by_hand);
     ended.wait().unwrap();
     assert_ended(&event_loop);
-    // And if it never ran at all.
+    // Also if it never ran.
     let by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let event_loop = by_hand.event_loop().clone();
     drop(by_hand);
@@ -524,12 +527,12 @@ fn dropped_in_the_middle_of_its_shutdown_it_ends_at_once() {
 }
 
 #[test]
-fn dropped_at_the_end_of_its_thread_it_ends_properly() {
+fn dropping_it_when_its_thread_ends_shuts_it_down() {
     thread_local! {
         static KEPT: RefCell<Option<ManualEventLoop>> = const { RefCell::new(None) };
     }
     let event_loop = thread::spawn(|| {
-        // Both orders: the crate's own thread-local list is made after this one, or before.
+        // Both orders: the crate's own thread-local list is created after this one, or before it.
         let first = EventLoopGroup::builder().build_manual().unwrap();
         let event_loop = first.event_loop().clone();
         KEPT.with_borrow_mut(|kept| *kept = Some(first));
@@ -572,9 +575,9 @@ fn a_callback_that_panics_leaves_the_loop_alive() {
     assert_eq!(by_hand.run_once(NOT_AT_ALL), 1);
 }
 
-/// A program's own state, which is not shared with any thread, beside the loop.
+/// State of the program that is not shared between threads, beside the loop.
 #[test]
-fn it_fits_into_a_main_loop() -> Result<(), BoxError> {
+fn it_can_be_driven_by_a_main_loop() -> Result<(), BoxError> {
     let (mut by_hand, clock) = by_hand();
     let frames = Rc::new(RefCell::new(0));
     let (sender, ticks) = std::sync::mpsc::channel();

@@ -1,4 +1,5 @@
-//! What a loop counts: each number moves by exactly what was done, and any thread reads them at any time.
+//! The metrics of a loop: each counter increases by the exact number of operations, and any thread
+//! can read it at any time.
 
 use crate::support::{
     loops::{
@@ -23,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Waits until the loop has come so far, without giving it anything to do.
+/// Waits until the loop's metrics satisfy `is_met`, without submitting work to it.
 #[track_caller]
 fn watch(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) -> LoopMetrics {
     let end = Instant::now() + PATIENCE;
@@ -32,20 +33,20 @@ fn watch(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) -> LoopM
         if is_met(&metrics) {
             return metrics;
         }
-        assert!(Instant::now() < end, "waited in vain: {metrics:#?}");
+        assert!(Instant::now() < end, "condition not met: {metrics:#?}");
         thread::yield_now();
     }
 }
 
-/// A frame with its length in front.
+/// Returns a frame with a length prefix.
 fn frame(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], body].concat()
 }
 
-// ---- channels --------------------------------------------------------------------------------------------
+// ---- channels ----------------------------------------------------------------------------------
 
 #[test]
-fn messages_and_bytes_are_counted_as_they_pass() {
+fn messages_and_bytes_are_counted() {
     let group = one_loop();
     let (server, _events) = serve_with(&group, Settings::new(), LengthField::u32(), echo);
     let mut stream = connect(server.local_address());
@@ -68,7 +69,7 @@ fn messages_and_bytes_are_counted_as_they_pass() {
 }
 
 #[test]
-fn messages_of_handles_are_counted_and_refused_ones_are_not() {
+fn messages_written_by_handles_are_counted_unless_refused() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let mut stream = connect(server.local_address());
@@ -76,11 +77,11 @@ fn messages_of_handles_are_counted_and_refused_ones_are_not() {
     for _ in 0..5 {
         channel.write("x".into()).unwrap();
     }
-    channel.execute(|scope| scope.write("yy".into())).unwrap();
+    channel.execute(|ctx| ctx.write("yy".into())).unwrap();
     let (told, refused) = mpsc::channel();
-    let last = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.close();
-        told.send(scope.write("too late".into()).is_err()).unwrap();
+    let last = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.close();
+        told.send(ctx.write("too late".into()).is_err()).unwrap();
         Ok(())
     };
     channel.execute(last).unwrap();
@@ -94,7 +95,7 @@ fn messages_of_handles_are_counted_and_refused_ones_are_not() {
 }
 
 #[test]
-fn connections_are_counted_when_they_come_and_when_they_go() {
+fn connections_are_counted_when_they_open_and_when_they_close() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let streams: Vec<_> = (0..3).map(|_| connect(server.local_address())).collect();
@@ -108,22 +109,23 @@ fn connections_are_counted_when_they_come_and_when_they_go() {
     turn_until(&group, |metrics| metrics.channels_closed == 3);
     let closed = metrics(&group);
     assert_eq!((closed.channels, closed.accepted, closed.accept_errors), (0, 3, 0));
-    assert_eq!(closed.channel_errors, 0, "the end of a stream is no error");
+    assert_eq!(closed.channel_errors, 0, "the end of a stream is not an error");
     end(&group);
 }
 
 #[test]
-fn connections_of_our_own_are_counted_where_they_are_made() {
+fn outbound_connections_are_counted_on_their_loop() {
     let (servers, clients) = (one_loop(), one_loop());
     let (server, _events) = serve(&servers, Settings::new(), echo);
     let (channel, _events) = dial(&clients, server.local_address(), Settings::new(), silent);
     some_turns(&clients);
     let made = metrics(&clients);
     assert_eq!((made.connected, made.connect_errors, made.channels, made.accepted), (1, 0, 1, 0));
-    assert_eq!(made.timers_cancelled, 1, "the time limit of connecting");
+    assert_eq!(made.timers_cancelled, 1, "the connect timeout");
     assert_eq!(metrics(&servers).connected, 0);
 
-    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
+    // A socket that is bound but does not listen: a connect to its port is refused, and no other
+    // process can take the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let nobody = socket.local_addr().unwrap().as_socket().unwrap();
@@ -135,12 +137,13 @@ fn connections_of_our_own_are_counted_where_they_are_made() {
     let closed = metrics(&clients);
     assert_eq!((closed.connected, closed.connect_errors), (1, 1));
     assert_eq!((closed.channels, closed.channels_closed), (0, 1));
-    assert_eq!(closed.channel_errors, 0, "it never was a channel");
+    assert_eq!(closed.channel_errors, 0, "it never became a channel");
     end(&clients);
     end(&servers);
 }
 
-/// Errors counted for one connection that does what `hook` does and is sent `bytes`.
+/// Returns the errors counted for one connection whose handler runs `hook` and which receives
+/// `bytes`.
 #[track_caller]
 fn errors_of<F>(bytes: &[u8], hook: F) -> u64
 where
@@ -167,7 +170,7 @@ fn errors_and_panics_of_channels_are_counted() {
     };
     assert_eq!(errors_of(&frame(b"x"), read_fails), 1);
     let too_long = errors_of(&frame(&[0; 101]), silent);
-    assert_eq!(too_long, 1, "what a peer sends wrong");
+    assert_eq!(too_long, 1, "a frame beyond the limit");
     let read_panics = |_: &mut Context<'_, recorder::Recorder>, event: &Event| match event {
         Event::Read(_) => panic!("on purpose"),
         _ => Ok(()),
@@ -194,7 +197,7 @@ fn a_broken_connection_is_one_error() {
     end(&group);
 }
 
-/// Stays when the loop shuts down, and fails when it is closed.
+/// Keeps its channel open when the loop shuts down, and fails when the channel closes.
 struct Stubborn;
 
 impl Handler for Stubborn {
@@ -219,7 +222,7 @@ impl Handler for Stubborn {
 }
 
 #[test]
-fn what_happens_in_the_last_turn_is_counted() {
+fn the_last_turn_is_counted() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| Pipeline::codec(LengthField::u32()).handler(Stubborn))
@@ -232,7 +235,7 @@ fn what_happens_in_the_last_turn_is_counted() {
     assert_eq!((last.channel_errors, last.channels, last.channels_closed), (1, 0, 1));
 }
 
-// ---- tasks -----------------------------------------------------------------------------------------------
+// ---- tasks -------------------------------------------------------------------------------------
 
 #[test]
 fn tasks_are_counted_when_they_are_run() {
@@ -246,7 +249,7 @@ fn tasks_are_counted_when_they_are_run() {
 }
 
 #[test]
-fn tasks_that_wait_or_are_refused_are_counted() {
+fn waiting_and_refused_tasks_are_counted() {
     let (_group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
     let gate = Gate::shut(&event_loop);
     let taken = (0..20).filter(|_| event_loop.execute(|| ()).is_ok()).count();
@@ -262,7 +265,8 @@ fn task_phases_that_leave_tasks_are_counted() {
     let (event_loop, clock) = manual();
     let gate = Gate::shut(&event_loop);
     let before = event_loop.metrics();
-    // No budget is so long: the first of them runs in the turn of the gate's own task, each other one in a turn of its own.
+    // No budget is as long as an hour. The first task runs in the turn of the gate's own task, each
+    // of the others in a turn of its own.
     for _ in 0..64 {
         let clock = clock.clone();
         event_loop.execute(move || clock.advance(HOUR)).unwrap();
@@ -273,7 +277,7 @@ fn task_phases_that_leave_tasks_are_counted() {
 }
 
 #[test]
-fn tasks_that_panic_are_counted_scheduled_ones_too() {
+fn panics_of_tasks_and_scheduled_tasks_are_counted() {
     let (event_loop, clock) = manual();
     event_loop.execute(|| panic!("on purpose")).unwrap();
     settle(&event_loop);
@@ -287,10 +291,10 @@ fn tasks_that_panic_are_counted_scheduled_ones_too() {
     assert_eq!(event_loop.metrics().tasks_panicked, 3);
 }
 
-// ---- time ------------------------------------------------------------------------------------------------
+// ---- time --------------------------------------------------------------------------------------
 
 #[test]
-fn scheduled_tasks_are_counted_and_so_is_how_late_they_run() {
+fn scheduled_tasks_and_their_lag_are_counted() {
     let (event_loop, clock) = manual();
     let _two = [(); 2].map(|()| event_loop.schedule(ms(5), || ()).unwrap());
     let cancelled = event_loop.schedule(ms(5), || ()).unwrap();
@@ -298,7 +302,7 @@ fn scheduled_tasks_are_counted_and_so_is_how_late_they_run() {
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 4);
     assert!(cancelled.cancel());
-    assert!(!cancelled.cancel(), "counted once");
+    assert!(!cancelled.cancel(), "a second cancel must not be counted");
     settle(&event_loop);
     let before = event_loop.metrics();
     assert_eq!((before.timers_pending, before.timers_fired, before.timers_cancelled), (3, 0, 1));
@@ -307,7 +311,7 @@ fn scheduled_tasks_are_counted_and_so_is_how_late_they_run() {
     let after = event_loop.metrics();
     assert_eq!((after.timers_pending, after.timers_fired, after.timers_cancelled), (1, 2, 1));
     let lag = after.lag.since(&before.lag);
-    assert_eq!((lag.count(), lag.sum(), lag.mean()), (2, ms(20), ms(10)), "10 ms late, both");
+    assert_eq!((lag.count(), lag.sum(), lag.mean()), (2, ms(20), ms(10)), "both are 10 ms late");
     assert!(lag.quantile(0.5) >= ms(10) && lag.quantile(0.5) < ms(10) * 5 / 4);
     assert_eq!(after.lag.max(), ms(10));
 }
@@ -327,7 +331,7 @@ fn a_periodic_task_fires_once_a_period_and_is_cancelled_once() {
 }
 
 #[test]
-fn tasks_of_a_channel_are_counted_cancelled_or_ended_with_it() {
+fn tasks_of_a_channel_are_counted_as_cancelled_when_it_closes() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), |ctx, event| {
         if let Event::Read(_) = event {
@@ -351,7 +355,7 @@ fn tasks_of_a_channel_are_counted_cancelled_or_ended_with_it() {
 }
 
 #[test]
-fn tasks_that_shutdown_ends_are_counted_as_cancelled() {
+fn tasks_cancelled_by_a_shutdown_are_counted() {
     let (event_loop, _clock) = manual();
     let tasks = [(); 3].map(|()| event_loop.schedule(HOUR, || ()).unwrap());
     settle(&event_loop);
@@ -362,7 +366,7 @@ fn tasks_that_shutdown_ends_are_counted_as_cancelled() {
 }
 
 #[test]
-fn idle_entries_are_counted_when_due_and_when_taken_off() {
+fn idle_entries_are_counted_when_they_fire_and_when_removed() {
     let clock = ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
@@ -378,7 +382,11 @@ fn idle_entries_are_counted_when_due_and_when_taken_off() {
 
     advance(the_loop(&group), &clock, Duration::from_secs(61));
     let fired = metrics(&group);
-    assert_eq!((fired.wheel_pending, fired.wheel_fired, fired.wheel_cancelled), (1, 1, 0), "armed again");
+    assert_eq!(
+        (fired.wheel_pending, fired.wheel_fired, fired.wheel_cancelled),
+        (1, 1, 0),
+        "the entry is re-armed"
+    );
 
     drop(stream);
     turn_until(&group, |metrics| metrics.channels_closed == 1);
@@ -387,10 +395,10 @@ fn idle_entries_are_counted_when_due_and_when_taken_off() {
     assert_eq!((ended.wheel_pending, ended.wheel_fired, ended.wheel_cancelled), (0, 1, 1));
 }
 
-// ---- the poll --------------------------------------------------------------------------------------------
+// ---- the poll ----------------------------------------------------------------------------------
 
 #[test]
-fn a_rebuild_counts_what_it_moved() {
+fn a_rebuild_counts_the_sources_it_moved() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), echo);
     let mut streams = [(); 2].map(|()| connect(server.local_address()));
@@ -405,17 +413,17 @@ fn a_rebuild_counts_what_it_moved() {
     end(&group);
 }
 
-// ---- readers ---------------------------------------------------------------------------------------------
+// ---- readers -----------------------------------------------------------------------------------
 
 #[test]
-fn stats_any_thread() {
+fn metrics_can_be_read_on_any_thread() {
     let (event_loop, _clock) = manual();
     settle(&event_loop);
     let gate = Gate::shut(&event_loop);
     let released = Arc::new(AtomicBool::new(false));
     let behind = released.clone();
     event_loop.execute(move || behind.store(true, SeqCst)).unwrap();
-    // Were a reader to wait for the loop, it would wait for the gate, which opens after this.
+    // If a reader had to wait for the loop, it would wait for the gate, which opens after this.
     let seen = thread::scope(|scope| {
         let readers = [(); 4].map(|()| {
             scope.spawn(|| {
@@ -425,7 +433,7 @@ fn stats_any_thread() {
         });
         readers.map(|reader| reader.join().unwrap())
     });
-    assert!(!released.load(SeqCst), "the loop has stood all the time");
+    assert!(!released.load(SeqCst), "the loop was blocked all the time");
     for metrics in seen {
         assert_eq!((metrics.turns, metrics.tasks_pending), (event_loop.metrics().turns, 1));
     }
@@ -434,7 +442,7 @@ fn stats_any_thread() {
     assert!(released.load(SeqCst));
 }
 
-/// Counters that move in the test below.
+/// Returns the counters that increase in the test below.
 fn moving(metrics: &LoopMetrics) -> [u64; 9] {
     let lag = &metrics.lag;
     assert_eq!(lag.buckets().map(|(_, n)| n).sum::<u64>(), lag.count());
@@ -452,7 +460,7 @@ fn moving(metrics: &LoopMetrics) -> [u64; 9] {
 }
 
 #[test]
-fn counters_never_go_back_for_any_reader() {
+fn counters_never_decrease_for_any_reader() {
     const ROUNDS: u64 = 500;
     let group = one_loop();
     let (server, _events) = serve_with(&group, Settings::new(), LengthField::u32(), echo);
@@ -487,15 +495,15 @@ fn counters_never_go_back_for_any_reader() {
     end(&group);
 }
 
-/// docs/observability.md is what people look things up in: it has a row for each number, and for no other.
+/// docs/observability.md has exactly one row for each number.
 #[test]
-fn every_number_is_described() {
+fn every_number_is_documented() {
     let numbers = format!("{:#?}", LoopMetrics::default());
     let numbers =
         numbers.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with(' '));
     let mut numbers: Vec<_> =
         numbers.filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
-    // The rows of the tables before the one of the names in Prometheus.
+    // The rows of the tables before the section on Prometheus names.
     let page = include_str!("../../docs/observability.md");
     let (page, _) = page.split_once("## Prometheus").unwrap();
     let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));

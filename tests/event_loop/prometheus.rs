@@ -1,4 +1,4 @@
-//! The text for Prometheus: well formed, and with the numbers of loops that work.
+//! The Prometheus text: its format, and the metrics of working loops.
 
 #![cfg(feature = "prometheus")]
 
@@ -15,16 +15,16 @@ use std::{
     time::Duration,
 };
 
-/// What a text declares and says.
+/// The families that a text declares, and its samples.
 #[derive(Debug, Default)]
 struct Scrape {
-    /// Type and unit.
+    /// Type and unit of each family.
     families: BTreeMap<String, (String, Option<String>)>,
-    /// By name and labels, as written.
+    /// Values by name and labels, as written.
     samples: BTreeMap<String, f64>,
 }
 
-/// Names and values of `{a="b",c="d"}`; the values here need no escapes.
+/// Returns the names and values of `{a="b",c="d"}`. The values in these tests need no escapes.
 fn labels(text: &str) -> BTreeMap<&str, &str> {
     let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).expect("labels in braces");
     inside
@@ -32,7 +32,7 @@ fn labels(text: &str) -> BTreeMap<&str, &str> {
         .map(|label| {
             let (name, value) = label.split_once('=').expect("a label has a value");
             let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
-            (name, value.expect("the value stands in quotes"))
+            (name, value.expect("the value is in quotes"))
         })
         .collect()
 }
@@ -42,16 +42,16 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Reads a text strictly.
+/// Parses a text strictly.
 #[track_caller]
 fn parse(text: &str) -> Scrape {
-    let body = text.strip_suffix("# EOF\n").expect("the end is marked");
+    let body = text.strip_suffix("# EOF\n").expect("the text ends with # EOF");
     let mut scrape = Scrape::default();
     let (mut current, mut helped) = (String::new(), BTreeSet::new());
     for line in body.lines() {
         if let Some(comment) = line.strip_prefix("# ") {
             let mut words = comment.splitn(3, ' ');
-            let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is cut off"));
+            let mut word = || words.next().unwrap_or_else(|| panic!("{line:?} is incomplete"));
             let (keyword, name, rest) = (word(), word().to_owned(), word().to_owned());
             assert!(name.starts_with("netwheel_") && is_name(&name), "{line:?}");
             match keyword {
@@ -64,7 +64,7 @@ fn parse(text: &str) -> Scrape {
                 }
                 "UNIT" => {
                     assert!(name == current && name.ends_with(&format!("_{rest}")), "{line:?}");
-                    scrape.families.get_mut(&name).expect("its type stands before").1 = Some(rest);
+                    scrape.families.get_mut(&name).expect("the type precedes the unit").1 = Some(rest);
                 }
                 _ => panic!("{line:?}"),
             }
@@ -101,7 +101,7 @@ impl Scrape {
         ["_total", "_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix))
     }
 
-    /// Buckets are in order, cumulative, and the last one holds all.
+    /// Checks that buckets are in order and cumulative, and that the last one counts all values.
     #[track_caller]
     fn check_histograms(&self, body: &str) {
         let mut last: BTreeMap<String, (f64, f64)> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_numbers_of_a_working_loop_are_there() {
+fn the_metrics_of_a_working_loop_are_exported() {
     let group = EventLoopGroup::builder().threads(1).name("scraped").build().unwrap();
     let (server, events) = serve_with(&group, Settings::new(), LengthField::u32(), echo);
     let (client, _events) = dial(&group, server.local_address(), Settings::new(), silent);
@@ -186,7 +186,7 @@ fn the_numbers_of_a_working_loop_are_there() {
     let second = parse(&prometheus::encode(&group).unwrap());
     assert!(first.samples.keys().eq(second.samples.keys()), "the same series in every scrape");
     for (series, value) in first.samples.iter().filter(|(series, _)| first.is_monotone(series)) {
-        assert!(second.samples[series] >= *value, "{series} went back");
+        assert!(second.samples[series] >= *value, "{series} decreased");
     }
     assert_eq!(counts(&second, "messages_read_total"), 15.0);
     assert_eq!((counts(&second, "channels"), counts(&second, "channels_closed_total")), (1.0, 2.0));
@@ -210,14 +210,14 @@ fn one_collector_declares_the_metrics_of_several_groups_once() {
     let scrape = parse(&text);
     let turns = |name| scrape.value(&format!("netwheel_turns_total{{event_loop=\"{name}\"}}"));
     assert_eq!(["acceptor-0", "acceptor-1", "worker-0"].map(turns), [0.0; 3]);
-    assert!(turns("worker-1") > 0.0, "also after its end");
+    assert!(turns("worker-1") > 0.0, "a terminated loop keeps its metrics");
 }
 
 #[test]
-fn loops_that_cannot_be_told_apart_are_refused() {
+fn loops_with_the_same_name_are_refused() {
     let (one, other) = (EventLoopGroup::new().unwrap(), EventLoopGroup::new().unwrap());
     let Err(Error::Setting(refused)) = prometheus::Collector::new(&one).and(&other) else {
-        panic!("two groups of the same name are taken")
+        panic!("two groups with the same name were accepted")
     };
     assert_eq!((refused.setting, refused.value.as_str()), ("name", "netwheel-0"));
 }

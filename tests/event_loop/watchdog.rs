@@ -1,7 +1,7 @@
-//! The watchdog says which loop is stuck, where and in what, once; and nothing of loops that sleep or turn (user-asks
-//! 7.1, 7.7). A process that is stopped as a whole is in `system/sigstop.rs`.
+//! The watchdog reports once which loop is stuck and in which callback, and does not report loops
+//! that sleep or turn. `system/sigstop.rs` tests a process that is stopped as a whole.
 //!
-//! A stuck loop here is one that a test holds in a callback until it has heard what it waits for.
+//! A stuck loop is a loop that a test blocks in a callback until the expected report has arrived.
 
 use crate::support::{
     logs,
@@ -25,29 +25,29 @@ use std::{
     time::Duration,
 };
 
-/// Long enough for a loop that a busy machine keeps from running not to look like one that is stuck.
+/// Long enough that a loop that does not get the CPU of a busy machine does not look stuck.
 const LIMIT: Duration = ms(200);
 
-/// What the watchdog tells, in order.
+/// Calls of the watchdog's callbacks, in order.
 #[derive(Debug)]
-enum Told {
+enum Report {
     Stuck(Stall),
     Over(Stall),
 }
 
-/// What there is to hear from a watchdog.
-struct Ear(Receiver<Told>);
+/// The receiving end of the watchdog's callbacks.
+struct Reports(Receiver<Report>);
 
-impl Ear {
+impl Reports {
     #[track_caller]
-    fn next(&self) -> Told {
-        self.0.recv_timeout(PATIENCE).expect("the watchdog tells something")
+    fn next(&self) -> Report {
+        self.0.recv_timeout(PATIENCE).expect("the watchdog reported nothing")
     }
 
     #[track_caller]
     fn stuck(&self) -> Stall {
         match self.next() {
-            Told::Stuck(stall) => stall,
+            Report::Stuck(stall) => stall,
             other => panic!("{other:?}"),
         }
     }
@@ -55,14 +55,15 @@ impl Ear {
     #[track_caller]
     fn over(&self) -> Stall {
         match self.next() {
-            Told::Over(stall) => stall,
+            Report::Over(stall) => stall,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Waits until the callbacks are dropped, and with them the watchdog's thread is gone; nothing is told before.
+    /// Checks that no further report arrives until the callbacks are dropped. The watchdog's thread
+    /// has ended by then.
     #[track_caller]
-    fn quiet_to_the_end(self) {
+    fn assert_no_more(self) {
         match self.0.recv_timeout(PATIENCE) {
             Err(mpsc::RecvTimeoutError::Disconnected) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("the watchdog does not end"),
@@ -71,70 +72,70 @@ impl Ear {
     }
 }
 
-/// A watchdog that tells the test.
-fn watchdog(limit: Duration) -> (Watchdog, Ear) {
+/// Returns a watchdog that sends its reports to the test.
+fn watchdog(limit: Duration) -> (Watchdog, Reports) {
     let (tell, told) = mpsc::channel();
     let tell_over = tell.clone();
     let watchdog = Watchdog::new(limit)
-        .on_stall(move |stall| drop(tell.send(Told::Stuck(stall.clone()))))
-        .on_recovery(move |stall| drop(tell_over.send(Told::Over(stall.clone()))));
-    (watchdog, Ear(told))
+        .on_stall(move |stall| drop(tell.send(Report::Stuck(stall.clone()))))
+        .on_recovery(move |stall| drop(tell_over.send(Report::Over(stall.clone()))));
+    (watchdog, Reports(told))
 }
 
-/// A group of so many loops whose time stands still: the watchdog has a time of its own.
-fn watched(threads: usize, limit: Duration) -> (EventLoopGroup, Ear) {
-    let (watchdog, ear) = watchdog(limit);
+/// Returns a group of `threads` loops whose clock stands still. The watchdog has its own clock.
+fn watched(threads: usize, limit: Duration) -> (EventLoopGroup, Reports) {
+    let (watchdog, reports) = watchdog(limit);
     let builder = EventLoopGroup::builder().threads(threads).name("watched").clock(ManualClock::new());
-    (builder.watchdog(watchdog).build().unwrap(), ear)
+    (builder.watchdog(watchdog).build().unwrap(), reports)
 }
 
-// ---- what it says ----------------------------------------------------------------------------------------
+// ---- reports -----------------------------------------------------------------------------------
 
-/// What a client can have a [`Sleepyhead`] do: block in this place until the other end of the queue is dropped.
+/// Blocks a callback of [`Blocks`] until the other end of the queue is dropped.
 #[derive(Clone)]
-struct Bed {
+struct Blocker {
     ids: Sender<ChannelId>,
     hold: Arc<Mutex<Receiver<()>>>,
 }
 
-impl Bed {
-    fn made() -> (Self, Receiver<ChannelId>, Sender<()>) {
+impl Blocker {
+    fn new() -> (Self, Receiver<ChannelId>, Sender<()>) {
         let (ids, told) = mpsc::channel();
         let (wake, hold) = mpsc::channel();
-        (Bed { ids, hold: Arc::new(Mutex::new(hold)) }, told, wake)
+        (Blocker { ids, hold: Arc::new(Mutex::new(hold)) }, told, wake)
     }
 
-    fn lie_down(&self, id: ChannelId) {
+    fn block(&self, id: ChannelId) {
         self.ids.send(id).unwrap();
         let _ = self.hold.lock().unwrap().recv_timeout(PATIENCE);
     }
 }
 
-/// More bytes than the buffers of a connection hold, and fewer than a channel may have waiting.
+/// More bytes than the buffers of a connection hold, and fewer than a channel may queue.
 const TOO_MUCH: usize = 15 * 1024 * 1024;
 
-/// Blocks where the first byte of a message says.
-struct Sleepyhead(Bed);
+/// A handler that blocks in the callback that the first byte of a message selects.
+struct Blocks(Blocker);
 
-impl Handler for Sleepyhead {
+impl Handler for Blocks {
     type Read = Bytes;
     type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match message[0] {
-            b'r' => self.0.lie_down(ctx.id()),
+            b'r' => self.0.block(ctx.id()),
             b't' => {
                 ctx.schedule(Duration::ZERO, |me, ctx| {
-                    me.0.lie_down(ctx.id());
+                    me.0.block(ctx.id());
                     Ok(())
                 });
             }
             b'e' => ctx.close(),
             b'c' => {
-                // What a handle brings runs among the tasks.
-                let (channel, bed) = (ctx.channel(), self.0.clone());
-                channel.execute(move |scope| {
-                    bed.lie_down(scope.id());
+                // Closures from a handle run in the task phase.
+                let (channel, blocker) = (ctx.channel(), self.0.clone());
+                channel.execute(move |ctx| {
+                    blocker.block(ctx.id());
                     Ok(())
                 })?;
             }
@@ -145,35 +146,35 @@ impl Handler for Sleepyhead {
     }
 
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.0.lie_down(ctx.id());
+        self.0.block(ctx.id());
         Ok(())
     }
 }
 
-fn sleepy_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Sender<()>) {
-    let (bed, ids, wake) = Bed::made();
+fn blocking_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Sender<()>) {
+    let (blocker, ids, wake) = Blocker::new();
     let server = ServerBootstrap::new(group)
-        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Sleepyhead(bed.clone())))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Blocks(blocker.clone())))
         .bind("127.0.0.1:0")
         .unwrap();
     (server, ids, wake)
 }
 
-fn a_stalled_callback_is_told_with_its_phase(order: u8, phase: Phase) {
-    let (group, ear) = watched(1, LIMIT);
-    let (server, ids, wake) = sleepy_server(&group);
+fn assert_stall_names_channel_and_phase(order: u8, phase: Phase) {
+    let (group, reports) = watched(1, LIMIT);
+    let (server, ids, wake) = blocking_server(&group);
     let mut client = connect(server.local_address());
     client.write_all(&[order]).unwrap();
     let id = ids.recv_timeout(PATIENCE).unwrap();
 
-    let stall = ear.stuck();
+    let stall = reports.stuck();
     assert_eq!((stall.phase, stall.channel), (phase, Some(id)), "{stall:?}");
-    assert!(stall.handler.is_some_and(|name| name.ends_with("::Sleepyhead")), "{stall:?}");
+    assert!(stall.handler.is_some_and(|name| name.ends_with("::Blocks")), "{stall:?}");
     assert_eq!(stall.task, None);
     assert_eq!(stall.event_loop, "watched-0");
     assert!(stall.elapsed > LIMIT, "{stall:?}");
     assert!(stall.in_call <= stall.elapsed, "{stall:?}");
-    assert_eq!(stall.turn, group.next().metrics().turns, "it is in this turn still");
+    assert_eq!(stall.turn, group.next().metrics().turns, "the turn is still running");
     let line = stall.to_string();
     assert!(
         line.starts_with("watched-0 has been stuck for ") && line.contains(stall.handler.unwrap()),
@@ -182,104 +183,106 @@ fn a_stalled_callback_is_told_with_its_phase(order: u8, phase: Phase) {
     assert!(line.contains(&format!("in {phase}: channel {id}, ")), "{line}");
 
     wake.send(()).unwrap();
-    let over = ear.over();
+    let over = reports.over();
     assert!(over.elapsed >= stall.elapsed);
     let mut again = over;
     again.elapsed = stall.elapsed;
-    assert_eq!(again, stall, "the rest is what was told before");
-    // Nobody is to lie down when the channel closes.
+    assert_eq!(again, stall, "only the duration differs from the first report");
+    // The handler must not block when the channel closes.
     drop(wake);
     end(&group);
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
 #[test]
-fn watchdog_a_handler_that_blocks_in_read() {
-    a_stalled_callback_is_told_with_its_phase(b'r', Phase::Io);
+fn watchdog_reports_a_handler_that_blocks_in_read() {
+    assert_stall_names_channel_and_phase(b'r', Phase::Io);
 }
 
 #[test]
-fn watchdog_a_handler_that_blocks_in_a_timer() {
-    a_stalled_callback_is_told_with_its_phase(b't', Phase::Timers);
+fn watchdog_reports_a_handler_that_blocks_in_a_timer() {
+    assert_stall_names_channel_and_phase(b't', Phase::Timers);
 }
 
 #[test]
-fn watchdog_a_channel_that_blocks_in_a_task() {
-    a_stalled_callback_is_told_with_its_phase(b'c', Phase::Tasks);
+fn watchdog_reports_a_channel_that_blocks_in_a_task() {
+    assert_stall_names_channel_and_phase(b'c', Phase::Tasks);
 }
 
 #[test]
-fn watchdog_a_handler_that_blocks_at_the_end_of_the_turn() {
-    a_stalled_callback_is_told_with_its_phase(b'e', Phase::Flush);
+fn watchdog_reports_a_handler_that_blocks_at_the_end_of_the_turn() {
+    assert_stall_names_channel_and_phase(b'e', Phase::Flush);
 }
 
-/// Blocks in a task that `submit` gives to the loop; it answers in which line of this file.
+/// Blocks in a task that `submit` submits to the loop. `submit` returns its line in this file.
 #[track_caller]
-fn a_stalled_task_is_told_with_its_origin(
+fn assert_stall_names_the_origin_of_the_task(
     phase: Phase,
     submit: impl FnOnce(&EventLoop, Box<dyn FnOnce() + Send>) -> u32,
 ) {
-    let (group, ear) = watched(1, LIMIT);
+    let (group, reports) = watched(1, LIMIT);
     let (go_on, hold) = mpsc::channel::<()>();
     let line = submit(group.next(), Box::new(move || _ = hold.recv_timeout(PATIENCE)));
 
-    let stall = ear.stuck();
+    let stall = reports.stuck();
     let origin = stall.task.expect("a task");
     assert_eq!((stall.phase, origin.file(), origin.line()), (phase, file!(), line));
     assert_eq!((stall.channel, stall.handler), (None, None));
-    assert!(stall.to_string().contains(&format!("in {phase}: the task given at {origin}")), "{stall}");
+    assert!(stall.to_string().contains(&format!("in {phase}: the task submitted at {origin}")), "{stall}");
     drop(go_on);
-    assert_eq!(ear.over().task, Some(origin));
+    assert_eq!(reports.over().task, Some(origin));
     end(&group);
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
 #[test]
-fn watchdog_a_task_that_blocks() {
-    a_stalled_task_is_told_with_its_origin(Phase::Tasks, |event_loop, task| {
+fn watchdog_reports_a_task_that_blocks() {
+    assert_stall_names_the_origin_of_the_task(Phase::Tasks, |event_loop, task| {
         event_loop.execute(task).unwrap();
         line!() - 1
     });
 }
 
 #[test]
-fn watchdog_a_scheduled_task_that_blocks() {
-    a_stalled_task_is_told_with_its_origin(Phase::Timers, |event_loop, task| {
+fn watchdog_reports_a_scheduled_task_that_blocks() {
+    assert_stall_names_the_origin_of_the_task(Phase::Timers, |event_loop, task| {
         drop(event_loop.schedule(Duration::ZERO, task).unwrap());
         line!() - 1
     });
 }
 
 #[test]
-fn watchdog_a_handler_that_blocks_in_the_last_turn() {
-    let (group, ear) = watched(1, LIMIT);
-    let (server, ids, wake) = sleepy_server(&group);
+fn watchdog_reports_a_handler_that_blocks_in_the_last_turn() {
+    let (group, reports) = watched(1, LIMIT);
+    let (server, ids, wake) = blocking_server(&group);
     let mut client = connect(server.local_address());
-    // So much is written to a client that does not read that the channel cannot close before the loop ends.
+    // The server writes more than the client reads, so the channel cannot close before the loop
+    // ends.
     client.write_all(b"w").unwrap();
     client.read_exact(&mut [0]).unwrap();
     let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
     let id = ids.recv_timeout(PATIENCE).unwrap();
 
-    let stall = ear.stuck();
+    let stall = reports.stuck();
     assert_eq!((stall.phase, stall.channel), (Phase::Shutdown, Some(id)), "{stall:?}");
     drop(wake);
-    ear.over();
+    reports.over();
     done(ended).unwrap();
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
 #[test]
-fn watchdog_does_not_blame_who_is_done() {
-    let (group, ear) = watched(1, LIMIT);
-    let (bed, ids, _wake) = Bed::made();
+fn watchdog_does_not_blame_a_callback_that_has_returned() {
+    let (group, reports) = watched(1, LIMIT);
+    let (blocker, ids, _wake) = Blocker::new();
     let (go_on, hold) = mpsc::channel::<()>();
     let hold = Mutex::new(hold);
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
-            // The second connection's factory blocks, after the first one's handler was called.
+            // The second connection's factory blocks, after the first connection's handler was
+            // called.
             let _ = (peer, hold.lock().unwrap().recv_timeout(PATIENCE));
-            Pipeline::codec(RawBytes).handler(Sleepyhead(bed.clone()))
+            Pipeline::codec(RawBytes).handler(Blocks(blocker.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -288,76 +291,78 @@ fn watchdog_does_not_blame_who_is_done() {
     assert_echoes(&mut first);
     let _second = connect(server.local_address());
 
-    let stall = ear.stuck();
+    let stall = reports.stuck();
     assert_eq!((stall.phase, stall.channel, stall.handler, stall.task), (Phase::Io, None, None, None));
     drop((go_on, ids));
-    ear.over();
+    reports.over();
     end(&group);
 }
 
-// ---- when, and how often ---------------------------------------------------------------------------------
+// ---- times of reports --------------------------------------------------------------------------
 
 #[test]
-fn watchdog_two_stalls_are_told_one_by_one() {
-    let (group, ear) = watched(1, LIMIT);
+fn watchdog_reports_two_stalls_separately() {
+    let (group, reports) = watched(1, LIMIT);
     let mut turn = 0;
     for _ in 0..2 {
         let gate = Gate::shut(group.next());
-        let stall = ear.stuck();
+        let stall = reports.stuck();
         assert!(stall.turn > turn);
         turn = stall.turn;
         drop(gate);
-        assert_eq!(ear.over().turn, turn);
+        assert_eq!(reports.over().turn, turn);
     }
     end(&group);
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
 #[test]
-fn watchdog_a_long_stall_is_told_once() {
-    let (group, ear) = watched(2, LIMIT);
+fn watchdog_reports_a_long_stall_once() {
+    let (group, reports) = watched(2, LIMIT);
     let [long, short] = group.event_loops() else { panic!("two loops") };
     let long_gate = Gate::shut(long);
-    assert_eq!(ear.stuck().event_loop, "watched-0");
+    assert_eq!(reports.stuck().event_loop, "watched-0");
     for _ in 0..2 {
-        // The first loop is seen to be stuck all the while.
+        // The first loop is stuck all the time.
         let gate = Gate::shut(short);
-        assert_eq!(ear.stuck().event_loop, "watched-1");
+        assert_eq!(reports.stuck().event_loop, "watched-1");
         drop(gate);
-        assert_eq!(ear.over().event_loop, "watched-1");
+        assert_eq!(reports.over().event_loop, "watched-1");
     }
     drop(long_gate);
-    assert_eq!(ear.over().event_loop, "watched-0");
+    assert_eq!(reports.over().event_loop, "watched-0");
     end(&group);
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
-/// Two stalls of the first loop, while `meanwhile` has the second one do something that is no stall; whether nothing is told of that.
-fn is_quiet(meanwhile: impl FnOnce(&EventLoop) -> Arc<()>) -> bool {
-    // A loop that is busy all the time is kept from running in the middle of a turn sooner or later.
-    let (group, ear) = watched(2, 5 * LIMIT);
+/// Stalls the first loop twice while `load` keeps the second loop in a state that is not a stall.
+/// Returns whether the watchdog reported nothing about the second loop.
+fn is_quiet(load: impl FnOnce(&EventLoop) -> Arc<()>) -> bool {
+    // Sooner or later a busy loop loses the CPU in the middle of a turn. So the limit is longer
+    // here.
+    let (group, reports) = watched(2, 5 * LIMIT);
     let [stuck, other] = group.event_loops() else { panic!("two loops") };
     on(other, || ());
-    let at_it = meanwhile(other);
+    let busy = load(other);
     let mut is_quiet = true;
-    let mut next_of_the_first = || loop {
-        match ear.next() {
-            Told::Stuck(stall) | Told::Over(stall) if stall.event_loop == "watched-1" => is_quiet = false,
+    let mut next_of_first = || loop {
+        match reports.next() {
+            Report::Stuck(stall) | Report::Over(stall) if stall.event_loop == "watched-1" => is_quiet = false,
             told => return told,
         }
     };
     for _ in 0..2 {
-        // Longer than the limit, and looked at just as often.
+        // Longer than the limit, so the watchdog has checked both loops several times.
         let gate = Gate::shut(stuck);
-        assert!(matches!(next_of_the_first(), Told::Stuck(_)));
+        assert!(matches!(next_of_first(), Report::Stuck(_)));
         drop(gate);
-        assert!(matches!(next_of_the_first(), Told::Over(_)));
+        assert!(matches!(next_of_first(), Report::Over(_)));
     }
-    drop(at_it);
+    drop(busy);
     end(&group);
     loop {
-        match ear.0.recv_timeout(PATIENCE) {
-            Ok(Told::Stuck(stall) | Told::Over(stall)) => {
+        match reports.0.recv_timeout(PATIENCE) {
+            Ok(Report::Stuck(stall) | Report::Over(stall)) => {
                 assert_eq!(stall.event_loop, "watched-1", "{stall:?}");
                 is_quiet = false;
             }
@@ -367,35 +372,36 @@ fn is_quiet(meanwhile: impl FnOnce(&EventLoop) -> Arc<()>) -> bool {
     }
 }
 
-/// Where others use the cpu, a loop may be kept from running for longer than the limit, which is a stall, and told rightly: then
-/// it is tried again. What is told because a loop sleeps, or is busy, would be told each time.
-fn the_other_loop_is_quiet(meanwhile: impl Fn(&EventLoop) -> Arc<()>) {
-    assert!((0..10).any(|_| is_quiet(&meanwhile)), "it is told of a loop that is not stuck");
+/// On a busy machine a loop may not get the CPU for longer than the limit. That is a stall, and it
+/// is reported correctly, so the test tries again. A false report because a loop sleeps or is busy
+/// would occur in every attempt.
+fn the_other_loop_is_quiet(load: impl Fn(&EventLoop) -> Arc<()>) {
+    assert!((0..10).any(|_| is_quiet(&load)), "a loop that is not stuck is reported in every attempt");
 }
 
 #[test]
-fn watchdog_quiet_in_poll() {
+fn watchdog_does_not_report_a_sleeping_loop() {
     the_other_loop_is_quiet(|_| Arc::default());
 }
 
 #[test]
-fn watchdog_quiet_while_a_loop_is_busy_and_turns() {
+fn watchdog_does_not_report_a_busy_loop_that_turns() {
     the_other_loop_is_quiet(flood);
 }
 
 #[test]
-fn watchdog_a_stall_that_ends_with_the_loop_is_over() {
-    let (group, ear) = watched(1, LIMIT);
+fn watchdog_reports_the_end_of_a_stall_when_the_loop_ends() {
+    let (group, reports) = watched(1, LIMIT);
     let gate = Gate::shut(group.next());
     let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
-    ear.stuck();
+    reports.stuck();
     drop(gate);
     done(ended).unwrap();
-    ear.over();
-    ear.quiet_to_the_end();
+    reports.over();
+    reports.assert_no_more();
 }
 
-// ---- its thread ------------------------------------------------------------------------------------------
+// ---- the watchdog's thread ---------------------------------------------------------------------
 
 #[test]
 fn watchdog_callbacks_run_on_its_thread_and_may_panic() {
@@ -419,7 +425,7 @@ fn watchdog_callbacks_run_on_its_thread_and_may_panic() {
 }
 
 #[test]
-fn watchdog_a_callback_holds_up_no_loop() {
+fn watchdog_a_slow_callback_does_not_delay_a_loop() {
     let (in_callback, entered) = mpsc::channel();
     let (go_on, hold) = mpsc::channel::<()>();
     let hold = Mutex::new(hold);
@@ -431,7 +437,7 @@ fn watchdog_a_callback_holds_up_no_loop() {
     let [first, second] = group.event_loops() else { panic!("two loops") };
     let gate = Gate::shut(first);
     entered.recv_timeout(PATIENCE).unwrap();
-    // One begins, both end.
+    // One stall is reported, and the ends of both.
     on(second, || ());
     drop(gate);
     end(&group);
@@ -441,18 +447,18 @@ fn watchdog_a_callback_holds_up_no_loop() {
 
 #[test]
 fn watchdog_ends_with_the_last_loop() {
-    let (group, ear) = watched(2, Duration::from_secs(3600));
+    let (group, reports) = watched(2, Duration::from_secs(3600));
     let [first, second] = group.event_loops() else { panic!("two loops") };
     on(first, || ());
     on(second, || ());
     done(first.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
-    assert!(matches!(ear.0.try_recv(), Err(mpsc::TryRecvError::Empty)), "there is a loop to be watched");
+    assert!(matches!(reports.0.try_recv(), Err(mpsc::TryRecvError::Empty)), "a loop still runs");
     done(second.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
 #[test]
-fn watchdog_one_thread_looks_at_all_loops() {
+fn watchdog_watches_all_loops_with_one_thread() {
     let (ids, told) = mpsc::channel();
     let watchdog = Watchdog::new(LIMIT).on_stall(move |stall| {
         ids.send((thread::current().id(), stall.event_loop.clone())).unwrap();
@@ -473,8 +479,8 @@ fn watchdog_one_thread_looks_at_all_loops() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn watchdog_a_group_that_never_starts_has_none() {
-    // The kernel keeps fifteen bytes of a name.
+fn watchdog_has_no_thread_if_the_group_never_starts() {
+    // The kernel truncates thread names to 15 bytes.
     let is_there = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -482,19 +488,19 @@ fn watchdog_a_group_that_never_starts_has_none() {
         };
         tasks.filter_map(name).any(|name| name.trim() == "lazy-watchdog")
     };
-    let (watchdog, ear) = watchdog(LIMIT);
+    let (watchdog, reports) = watchdog(LIMIT);
     let group = EventLoopGroup::builder().threads(3).name("lazy").watchdog(watchdog).build().unwrap();
     assert!(!is_there());
     on(&group.event_loops()[1], || ());
-    // The thread gives itself its name.
+    // The thread sets its own name.
     while !is_there() {
         thread::yield_now();
     }
     end(&group);
-    ear.quiet_to_the_end();
+    reports.assert_no_more();
 }
 
-// ---- settings --------------------------------------------------------------------------------------------
+// ---- settings ----------------------------------------------------------------------------------
 
 #[test]
 fn watchdog_a_limit_below_10_ms_is_refused() {
@@ -515,7 +521,7 @@ fn watchdog_a_limit_below_10_ms_is_refused() {
 }
 
 #[test]
-fn watchdog_writes_to_the_log_if_nobody_else_is_told() {
+fn watchdog_logs_stalls_without_callbacks() {
     logs::collect();
     let builder = EventLoopGroup::builder().threads(1).name("logged").watchdog(Watchdog::new(LIMIT));
     let group = builder.build().unwrap();
@@ -524,19 +530,19 @@ fn watchdog_writes_to_the_log_if_nobody_else_is_told() {
         lines.into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>()
     };
     let gate = Gate::shut(group.next());
-    // The log tells nobody that a line was written.
+    // The test cannot be notified of a log line.
     while lines("has been stuck for").is_empty() {
         thread::yield_now();
     }
     drop(gate);
-    while lines("goes on; it was stuck for").is_empty() {
+    while lines("continues after being stuck for").is_empty() {
         thread::yield_now();
     }
     end(&group);
-    for line in [lines("has been stuck for"), lines("goes on; it was stuck for")].concat() {
+    for line in [lines("has been stuck for"), lines("continues after being stuck for")].concat() {
         assert!(
             line.starts_with("WARN ")
-                && line.contains(concat!(" in tasks: the task given at ", file!(), ":")),
+                && line.contains(concat!(" in tasks: the task submitted at ", file!(), ":")),
             "{line}"
         );
     }

@@ -1,8 +1,8 @@
-//! The chat server's own sessions without sockets, on one manual clock.
+//! The sessions of the chat server, run without sockets on one manual clock.
 //!
-//! The server's files name each other by the root of the crate: a test says `use im::*;` there.
+//! The server's files refer to each other by the crate root. A test uses `use im::*;` for that.
 
-#![allow(dead_code, reason = "the server's files have more than its sessions need")]
+#![allow(dead_code, reason = "the sessions use only a part of the server's files")]
 
 #[path = "../../examples/im_server/byte_budget.rs"]
 pub(crate) mod byte_budget;
@@ -74,10 +74,10 @@ pub(crate) struct World {
     announced: Cell<Instant>,
 }
 
-/// A connection, seen from its client.
+/// A connection from the client's point of view.
 pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
-/// What the server has for each connection.
+/// Builds the pipeline of a connection on the server.
 pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> Pipeline<Reply> {
     session_with(hub, idle, SETTINGS, TimeLimits::new())
 }
@@ -119,14 +119,14 @@ impl World {
         World { limits, ..self }
     }
 
-    /// Announces joins and leaves like the server's periodic task; each call is an hour after the
-    /// one before.
+    /// Announces joins and leaves like the server's periodic task. Each call is one hour after the
+    /// previous one.
     pub(crate) fn announce(&self) {
         self.announced.set(self.announced.get() + Duration::from_secs(3600));
         self.hub.announcer.announce(self.announced.get());
     }
 
-    /// One that allows so many bytes to wait for a client.
+    /// Creates a server that allows `max_outbound` pending bytes per client.
     pub(crate) fn with(policy: SlowConsumer, max_outbound: usize) -> Self {
         World { options: policy.channel_options(max_outbound).unwrap(), ..World::new() }
     }
@@ -162,7 +162,7 @@ impl Client {
         self.say(json!({"type": "join", "room": room}));
     }
 
-    /// Says something to somebody.
+    /// Sends a direct message.
     #[track_caller]
     pub(crate) fn direct(&mut self, to: &str, id: impl Into<Value>) {
         self.say(json!({"type": "direct", "to": to, "text": "psst", "id": id.into()}));
@@ -172,14 +172,14 @@ impl Client {
         self.say(json!({"type": "ack", "id": id}));
     }
 
-    /// All lines since the last call, but for their times of day.
+    /// Returns all lines since the last call, without their times of day.
     #[track_caller]
     pub(crate) fn hear(&mut self) -> Vec<Value> {
         self.0.run_pending();
         self.hear_so_far()
     }
 
-    /// Likewise, while the threads that work for the loop have not begun.
+    /// Like [`hear`](Self::hear), but without running pending work, such as offloaded tasks.
     #[track_caller]
     pub(crate) fn hear_so_far(&mut self) -> Vec<Value> {
         let lines = self.0.read_outbound();
@@ -207,7 +207,7 @@ impl Client {
         assert_eq!(self.hear(), [] as [Value; 0]);
     }
 
-    /// The code and the id of the only thing that is heard.
+    /// Returns the code and the id of the only reply, which is an error.
     #[track_caller]
     pub(crate) fn hear_error(&mut self) -> (String, Value) {
         error_of(&self.hear_one())
@@ -218,20 +218,21 @@ impl Client {
         assert!(self.0.is_closed());
     }
 
-    /// Timeouts of acknowledgements; idle timeouts there are none here.
+    /// Returns the number of timers. They are ack timeouts, because there are no idle timeouts
+    /// here.
     pub(crate) fn armed(&self) -> usize {
         self.0.timers()
     }
 }
 
-/// The code and the id of an error.
+/// Returns the code and the id of an error.
 #[track_caller]
 pub(crate) fn error_of(reply: &Value) -> (String, Value) {
     assert_eq!(reply["type"], "error", "{reply}");
     (reply["code"].as_str().unwrap().to_owned(), reply["id"].clone())
 }
 
-/// An error's code, and the id of the request that it is about.
+/// Returns the code of an error and the id of the refused request.
 pub(crate) fn refused(code: &str, id: impl Into<Value>) -> (String, Value) {
     (code.to_owned(), id.into())
 }

@@ -1,4 +1,4 @@
-//! The chat server and clients that abuse it: rate limits, deadlines, budgets, names, malformed
+//! The chat server with abusive clients: rate limits, deadlines, budgets, names, malformed
 //! requests.
 
 use crate::im::{pace::Rates, *};
@@ -28,35 +28,35 @@ fn say_in(client: &mut Client, room: &str, text: &str) {
     client.say(json!({"type": "say", "room": room, "text": text}));
 }
 
-// ---- rates -----------------------------------------------------------------------------------------------
+// ---- rates -------------------------------------------------------------------------------------
 
 #[test]
-fn a_client_that_is_too_fast_is_read_from_later_and_loses_nothing() {
+fn a_client_above_its_rate_is_throttled_without_losing_requests() {
     let world = limited(10, 0);
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     let requests: String = "{\"type\":\"ping\"}\n".repeat(100);
     ann.0.write_inbound(requests.as_bytes()).unwrap();
     let mut pongs = count(&ann.hear(), "pong");
-    // The burst is two seconds' worth, the login was one of them, and the request that exceeds it
-    // is answered, too.
+    // The burst covers two seconds, including the login. The request that exceeds it is answered as
+    // well.
     assert_eq!(pongs, 20);
     bob.say(json!({"type": "ping"}));
-    assert_eq!(bob.hear_one(), json!({"type": "pong"}), "others are not concerned");
+    assert_eq!(bob.hear_one(), json!({"type": "pong"}), "others are not affected");
     let mut seconds = 0;
     while pongs < 100 {
         ann.0.advance(SECOND);
         let more = count(&ann.hear(), "pong");
-        assert!((9..=11).contains(&more) || pongs + more == 100, "{more} in a second");
+        assert!((9..=11).contains(&more) || pongs + more == 100, "{more} replies in a second");
         pongs += more;
         seconds += 1;
         assert!(seconds < 20);
     }
-    assert_eq!(pongs, 100, "each request is answered once");
+    assert_eq!(pongs, 100, "each request has one reply");
     assert!(ann.0.is_open());
 }
 
 #[test]
-fn a_message_to_many_costs_more_than_one_to_few() {
+fn a_message_is_charged_per_delivery() {
     let world = limited(0, 100);
     let mut talker = world.login("talker");
     talker.join("few");
@@ -78,7 +78,7 @@ fn a_message_to_many_costs_more_than_one_to_few() {
 }
 
 #[test]
-fn requests_before_the_end_of_the_stream_are_answered_in_time() {
+fn requests_before_the_end_of_the_stream_are_all_answered() {
     let rates = Rates { requests: 1000, deliveries: 0, congestion: Duration::ZERO };
     let settings = session::Settings { rates, ..SETTINGS };
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
@@ -86,8 +86,8 @@ fn requests_before_the_end_of_the_stream_are_answered_in_time() {
     let pipeline = move |_peer: &Peer| session_with(&hub, IdleTimeouts::new(), settings, TimeLimits::new());
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
     let mut ann = connect(server.local_address());
-    // More than the burst, and then the end of the stream: the server must not drop undecoded
-    // requests.
+    // More requests than the burst, followed by the end of the stream: the server must not drop
+    // undecoded requests.
     ann.write_all("{\"type\":\"ping\"}\n".repeat(2500).as_bytes()).unwrap();
     ann.shutdown(Shutdown::Write).unwrap();
     let mut answers = String::new();
@@ -98,7 +98,7 @@ fn requests_before_the_end_of_the_stream_are_answered_in_time() {
 }
 
 #[test]
-fn a_talker_waits_while_a_member_does_not_keep_up() {
+fn a_sender_is_throttled_while_a_member_does_not_keep_up() {
     let rates = Rates { requests: 0, deliveries: 0, congestion: Duration::from_millis(100) };
     let world = World::with_settings(session::Settings { rates, ..SETTINGS });
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
@@ -109,7 +109,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     bob.0.set_outbound_room(Some(0));
     let text = "x".repeat(900);
     let mut said = 0;
-    // Until more than the high water mark waits for bob, talkers are not delayed.
+    // Senders are not throttled until more than the high water mark is pending for bob.
     while bob.0.pending_bytes() < 64 * 1024 {
         say_in(&mut ann, "lobby", &text);
         said += count(&ann.hear(), "message");
@@ -120,7 +120,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     for _ in 0..50 {
         say_in(&mut ann, "lobby", &text);
     }
-    assert_eq!(count(&ann.hear(), "message"), 1, "the others wait in her socket");
+    assert_eq!(count(&ann.hear(), "message"), 1, "the other requests wait in the socket");
     bob.0.run_pending();
     ann.0.advance(SECOND);
     assert_eq!(count(&ann.hear(), "message"), 10, "ten a second");
@@ -128,9 +128,9 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     bob.0.set_outbound_room(None);
     bob.hear();
     ann.0.advance(SECOND);
-    assert_eq!(count(&ann.hear(), "message"), 39, "he has caught up");
+    assert_eq!(count(&ann.hear(), "message"), 39, "bob has caught up");
     assert!(bob.0.is_open());
-    // A slow member that has left delays no talker.
+    // A slow member that has left does not throttle senders.
     bob.0.set_outbound_room(Some(0));
     while bob.0.pending_bytes() < 64 * 1024 {
         say_in(&mut ann, "lobby", &text);
@@ -146,7 +146,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     assert_eq!(count(&ann.hear(), "message"), 50);
 }
 
-// ---- joins and leaves ------------------------------------------------------------------------------------
+// ---- joins and leaves --------------------------------------------------------------------------
 
 #[test]
 fn a_flood_of_joins_and_leaves_is_announced_once_with_the_last_state() {
@@ -160,7 +160,7 @@ fn a_flood_of_joins_and_leaves_is_announced_once_with_the_last_state() {
         bob.say(json!({"type": "leave", "room": "lobby"}));
     }
     bob.join("lobby");
-    assert_eq!(bob.hear().len(), 2001, "each has its answer");
+    assert_eq!(bob.hear().len(), 2001, "each request has a reply");
     ann.hear_nothing();
     world.announce();
     assert_eq!(ann.hear_one(), json!({"type": "presence", "room": "lobby", "joined": ["bob"]}));
@@ -174,7 +174,7 @@ fn a_flood_of_joins_and_leaves_is_announced_once_with_the_last_state() {
 }
 
 #[test]
-fn a_list_of_members_is_right_after_all_announcements() {
+fn announcements_add_up_to_the_list_of_members() {
     let world = World::new();
     let mut watcher = world.login("watcher");
     watcher.join("lobby");
@@ -182,7 +182,7 @@ fn a_list_of_members_is_right_after_all_announcements() {
     others.iter_mut().for_each(|other| other.join("lobby"));
     others.drain(..100).for_each(|mut other| other.leave());
     let mut known = std::collections::BTreeSet::new();
-    // Each announcement has a bounded number of names.
+    // Each announcement contains a bounded number of names.
     for _ in 0..10 {
         world.announce();
         for reply in watcher.hear().iter().filter(|reply| reply["type"] == "presence") {
@@ -201,7 +201,7 @@ fn a_list_of_members_is_right_after_all_announcements() {
 }
 
 #[test]
-fn an_announcement_that_is_refused_is_made_again() {
+fn a_refused_announcement_is_repeated() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.join("lobby");
@@ -209,7 +209,7 @@ fn an_announcement_that_is_refused_is_made_again() {
     world.announce();
     ann.hear();
     bob.hear();
-    // The room's limit of waiting broadcasts is reached, so the next one is refused.
+    // The room's limit of pending broadcasts is reached, so the next one is refused.
     let waiting = 16_384;
     for _ in 0..waiting {
         say_in(&mut bob, "lobby", "x");
@@ -220,17 +220,17 @@ fn an_announcement_that_is_refused_is_made_again() {
     cy.join("lobby");
     world.announce();
     bob.hear_nothing();
-    assert_eq!(ann.hear().len(), waiting, "what was said, and no announcement");
+    assert_eq!(ann.hear().len(), waiting, "all messages, and no announcement");
     bob.leave();
     world.announce();
     let presence = json!({"type": "presence", "room": "lobby", "joined": ["cy"], "left": ["bob"]});
-    assert_eq!(ann.hear_one(), presence, "later, with what happened since");
+    assert_eq!(ann.hear_one(), presence, "the later announcement includes all changes");
 }
 
-// ---- deadlines -------------------------------------------------------------------------------------------
+// ---- deadlines ---------------------------------------------------------------------------------
 
 #[test]
-fn who_does_not_log_in_is_closed_and_told_why() {
+fn a_client_that_does_not_log_in_is_closed_with_the_reason() {
     let world = World::with_settings(session::Settings { login_timeout: 10 * SECOND, ..SETTINGS });
     let (mut ann, mut bob) = (world.login("ann"), world.connect());
     let bye = json!({"type": "bye", "reason": "too_slow"});
@@ -244,11 +244,11 @@ fn who_does_not_log_in_is_closed_and_told_why() {
     assert!(bob.0.is_closed());
     ann.0.advance(100 * SECOND);
     ann.hear_nothing();
-    assert!(ann.0.is_open(), "who has logged in may stay");
+    assert!(ann.0.is_open(), "a logged-in client stays");
 }
 
 #[test]
-fn who_sends_a_byte_now_and_then_is_closed_and_told_why() {
+fn a_client_that_sends_too_slowly_is_closed_with_the_reason() {
     let limits = TimeLimits::new().first_message(10 * SECOND).progress(64, 10 * SECOND);
     let world = World::new().time_limits(limits);
     let bye = json!({"type": "bye", "reason": "too_slow"});
@@ -265,17 +265,17 @@ fn who_sends_a_byte_now_and_then_is_closed_and_told_why() {
     }
     let mut quiet = world.login("bob");
     quiet.0.advance(100 * SECOND);
-    assert!(quiet.0.is_open(), "a client that has not begun a line may take its time");
+    assert!(quiet.0.is_open(), "a client that has not started a line has no deadline");
 }
 
-// ---- direct messages -------------------------------------------------------------------------------------
+// ---- direct messages ---------------------------------------------------------------------------
 
 fn direct(client: &mut Client, to: &str, length: usize, id: u64) {
     client.say(json!({"type": "direct", "to": to, "text": "x".repeat(length), "id": id}));
 }
 
 #[test]
-fn unacknowledged_bytes_of_one_client_are_bounded_and_come_back() {
+fn unacknowledged_bytes_of_a_client_are_limited_and_released() {
     let settings = session::Settings { max_unacked: 100, max_unacked_bytes: 4000, ..SETTINGS };
     let world = World::with_settings(settings);
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
@@ -283,12 +283,12 @@ fn unacknowledged_bytes_of_one_client_are_bounded_and_come_back() {
         direct(&mut ann, "bob", 700, id);
     }
     assert_eq!(ann.hear_error(), refused("too_many_unacked", 4));
-    assert_eq!(bob.hear().len(), 3, "what was accepted is there");
+    assert_eq!(bob.hear().len(), 3, "accepted messages are delivered");
     direct(&mut cy, "bob", 800, 1);
     bob.hear_nothing();
     assert_eq!(cy.hear_error(), refused("too_many_unacked", 1), "the receiver's bytes count as well");
     direct(&mut cy, "ann", 800, 2);
-    assert_eq!(ann.hear().len(), 1, "other receivers are not concerned");
+    assert_eq!(ann.hear().len(), 1, "other receivers are not affected");
     bob.ack(1);
     assert_eq!(ann.hear_one()["type"], "delivered");
     direct(&mut ann, "bob", 700, 5);
@@ -298,11 +298,11 @@ fn unacknowledged_bytes_of_one_client_are_bounded_and_come_back() {
     for id in 6..=8 {
         direct(&mut ann, "cy", 700, id);
     }
-    assert_eq!(cy.hear().len(), 3, "all bytes are there again");
+    assert_eq!(cy.hear().len(), 3, "the whole budget is available again");
 }
 
 #[test]
-fn unacknowledged_bytes_of_all_clients_are_bounded() {
+fn unacknowledged_bytes_of_all_clients_are_limited() {
     let world = World::with_hub(hub::Hub::new(3000));
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     direct(&mut ann, "bob", 800, 1);
@@ -320,10 +320,10 @@ fn unacknowledged_bytes_of_all_clients_are_bounded() {
     assert_eq!(world.hub.unacked_bytes.used(), 0, "nothing leaks");
 }
 
-// ---- names -----------------------------------------------------------------------------------------------
+// ---- names -------------------------------------------------------------------------------------
 
 #[test]
-fn names_with_characters_that_deceive_are_refused() {
+fn names_with_deceptive_characters_are_refused() {
     let world = World::new();
     let mut ann = world.login("ann");
     let names = [
@@ -360,7 +360,7 @@ fn names_with_characters_that_deceive_are_refused() {
 }
 
 #[test]
-fn a_name_has_one_spelling() {
+fn names_are_normalized() {
     let world = World::new();
     let mut zoe = world.connect();
     zoe.say(json!({"type": "login", "user": "zoe\u{308}"}));
@@ -375,7 +375,7 @@ fn a_name_has_one_spelling() {
 }
 
 #[test]
-fn a_name_that_looks_like_one_in_use_is_taken() {
+fn a_name_that_looks_like_one_in_use_is_refused() {
     let world = World::new();
     let ann = world.login("paypal");
     for name in ["paypa1", "\u{440}\u{430}\u{443}\u{440}\u{430}\u{4CF}"] {
@@ -387,10 +387,10 @@ fn a_name_that_looks_like_one_in_use_is_taken() {
     world.login("paypa1");
 }
 
-// ---- requests --------------------------------------------------------------------------------------------
+// ---- requests ----------------------------------------------------------------------------------
 
 #[test]
-fn an_id_comes_back_as_it_was_written() {
+fn an_id_is_returned_unchanged() {
     let mut ann = World::new().login("ann");
     ann.join("lobby");
     ann.hear();
@@ -404,7 +404,7 @@ fn an_id_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn what_is_not_a_request_is_refused_with_its_position() {
+fn malformed_requests_are_refused_with_their_position() {
     let mut ann = World::new().login("ann");
     let mut complaint = |line: &str| {
         ann.0.write_inbound(format!("{line}\n").as_bytes()).unwrap();
@@ -428,5 +428,5 @@ fn what_is_not_a_request_is_refused_with_its_position() {
         assert!(message.contains(place), "{line}: {message}");
     }
     ann.say(json!({"room": "lobby", "type": "join", "unknown": {"field": [1, 2]}}));
-    assert_eq!(ann.hear_one()["type"], "joined", "in any order, with fields that nobody knows");
+    assert_eq!(ann.hear_one()["type"], "joined", "fields in any order, with unknown ones");
 }

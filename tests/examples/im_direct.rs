@@ -1,4 +1,4 @@
-//! Direct messages of the chat server: its own session, two or three of them on one manual clock.
+//! Direct messages of the chat server: two or three sessions on one manual clock.
 
 use crate::im::*;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const MAX_UNACKED: usize = SETTINGS.max_unacked;
 const TIMEOUT: Duration = SETTINGS.ack_timeout;
-/// Just too early.
+/// The smallest step of the clock.
 const INSTANT: Duration = Duration::from_nanos(1);
 
 fn psst(from: &str, id: u64) -> Value {
@@ -18,7 +18,7 @@ fn delivered(to: &str, id: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn the_sender_is_told_when_it_is_acknowledged() {
+fn the_sender_is_notified_of_the_acknowledgement() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", "mine");
@@ -35,7 +35,7 @@ fn the_sender_is_told_when_it_is_acknowledged() {
 }
 
 #[test]
-fn an_id_is_the_senders_own_and_may_be_left_out() {
+fn an_id_belongs_to_its_sender_and_is_optional() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.direct("cy", 7);
@@ -50,7 +50,7 @@ fn an_id_is_the_senders_own_and_may_be_left_out() {
 }
 
 #[test]
-fn one_may_write_to_oneself() {
+fn a_user_can_send_a_message_to_itself() {
     let mut ann = World::new().login("ann");
     ann.direct("ann", 1);
     assert_eq!(ann.hear_one(), psst("ann", 1));
@@ -59,7 +59,7 @@ fn one_may_write_to_oneself() {
 }
 
 #[test]
-fn it_is_sent_again_three_times_and_then_given_up() {
+fn an_unacknowledged_message_is_sent_again_three_times() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", 1);
@@ -84,7 +84,7 @@ fn it_is_sent_again_three_times_and_then_given_up() {
 }
 
 #[test]
-fn an_acknowledgement_of_the_second_copy_counts() {
+fn a_retransmitted_message_can_be_acknowledged() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", 1);
@@ -101,7 +101,7 @@ fn an_acknowledgement_of_the_second_copy_counts() {
 }
 
 #[test]
-fn each_message_has_a_time_of_its_own() {
+fn each_message_has_its_own_timeout() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", 1);
@@ -117,7 +117,7 @@ fn each_message_has_a_time_of_its_own() {
 }
 
 #[test]
-fn acknowledgements_that_nobody_waits_for_are_ignored() {
+fn unexpected_acknowledgements_are_ignored() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.direct("bob", 1);
@@ -136,7 +136,7 @@ fn acknowledgements_that_nobody_waits_for_are_ignored() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn a_message_to_an_absent_user_fails_immediately() {
     let world = World::new();
     let mut ann = world.login("ann");
     ann.direct("bob", "x");
@@ -144,20 +144,20 @@ fn nobody_there_is_told_at_once() {
     let mut bob = world.login("bob");
     bob.leave();
     ann.direct("bob", "y");
-    assert_eq!(ann.hear_error(), refused("undelivered", "y"), "closed, if not yet gone");
+    assert_eq!(ann.hear_error(), refused("undelivered", "y"), "closed, but not dropped yet");
     drop(bob);
     ann.direct("bob", "z");
     assert_eq!(ann.hear_error(), refused("undelivered", "z"));
 }
 
 #[test]
-fn a_receiver_that_leaves_fails_what_waits_for_it() {
+fn messages_fail_when_their_receiver_leaves() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.direct("bob", 1);
     cy.direct("bob", 2);
     assert_eq!(bob.hear(), [psst("ann", 1), psst("cy", 2)]);
-    // The third is still on its way to bob's loop.
+    // The third message is still in transit to bob's loop.
     ann.direct("bob", 3);
     bob.0.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     assert!(bob.0.is_closed());
@@ -173,18 +173,18 @@ fn a_receiver_that_leaves_fails_what_waits_for_it() {
 }
 
 #[test]
-fn the_receivers_loop_may_end_with_it() {
+fn messages_fail_when_the_receivers_loop_ends() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", 1);
     bob.hear();
     ann.direct("bob", 2);
     drop(bob);
-    assert_eq!(ann.hear().len(), 2, "one that waits, one in the queue");
+    assert_eq!(ann.hear().len(), 2, "one unacknowledged, one queued");
 }
 
 #[test]
-fn a_sender_that_leaves_changes_nothing_for_the_receiver() {
+fn a_sender_that_leaves_does_not_affect_the_receiver() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.direct("bob", 1);
@@ -202,7 +202,7 @@ fn a_sender_that_leaves_changes_nothing_for_the_receiver() {
 }
 
 #[test]
-fn a_sender_has_so_many_unacknowledged() {
+fn unacknowledged_messages_of_a_sender_are_limited() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     for id in 1..=MAX_UNACKED {
@@ -222,7 +222,7 @@ fn a_sender_has_so_many_unacknowledged() {
 }
 
 #[test]
-fn a_receiver_has_so_many_unacknowledged() {
+fn unacknowledged_messages_of_a_receiver_are_limited() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.direct("cy", "a1");
@@ -243,7 +243,7 @@ fn a_receiver_has_so_many_unacknowledged() {
 }
 
 #[test]
-fn what_failed_no_longer_counts() {
+fn failed_messages_no_longer_count() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     for round in 0..3 {
@@ -259,7 +259,7 @@ fn what_failed_no_longer_counts() {
 }
 
 #[test]
-fn one_has_to_be_logged_in() {
+fn direct_messages_require_a_login() {
     let world = World::new();
     let (mut ann, mut bob) = (world.connect(), world.login("bob"));
     ann.direct("bob", 1);
@@ -274,7 +274,7 @@ fn one_has_to_be_logged_in() {
 }
 
 #[test]
-fn a_receiver_that_does_not_read_costs_its_sender_nothing() {
+fn a_receiver_that_does_not_read_does_not_close_its_sender() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     bob.0.set_outbound_room(Some(0));

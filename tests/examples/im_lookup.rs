@@ -1,4 +1,5 @@
-//! Lookups of the chat server: they run on the worker pool, so nobody waits for them but who has asked.
+//! Lookups of the chat server. They run on the worker pool, so only the requesting client waits for
+//! them.
 
 use crate::im::*;
 use crate::support::{
@@ -26,7 +27,7 @@ fn offline(user: &str, id: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn a_profile_says_who_is_there_and_where() {
+fn a_profile_shows_presence_and_rooms() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.say(lookup("bob", 1));
@@ -40,29 +41,29 @@ fn a_profile_says_who_is_there_and_where() {
     bob.say(json!({"type": "leave", "room": "lobby"}));
     bob.hear();
     bob.say(lookup("bob", "me"));
-    assert_eq!(bob.hear_one(), online("bob", &["attic"], "me"), "also of oneself");
+    assert_eq!(bob.hear_one(), online("bob", &["attic"], "me"), "a user's own profile");
     bob.leave();
     drop(bob);
     ann.say(lookup("bob", 2));
     assert_eq!(ann.hear_one(), offline("bob", 2));
     let _bob = world.login("bob");
     ann.say(lookup("bob", 3));
-    assert_eq!(ann.hear_one(), online("bob", &[], 3), "somebody new");
+    assert_eq!(ann.hear_one(), online("bob", &[], 3), "a new session");
 }
 
 #[test]
-fn the_session_goes_on_meanwhile() {
+fn the_session_handles_other_requests_during_a_lookup() {
     let mut ann = World::new().login("ann");
     ann.say(lookup("ann", 1));
     ann.say(json!({"type": "ping"}));
     ann.join("lobby");
     let joined = json!({"type": "joined", "room": "lobby", "user": "ann"});
-    assert_eq!(ann.hear_so_far(), [json!({"type": "pong"}), joined], "asked later, answered earlier");
-    assert_eq!(ann.hear_one(), online("ann", &["lobby"], 1), "as it is when it is answered");
+    assert_eq!(ann.hear_so_far(), [json!({"type": "pong"}), joined], "later requests are answered first");
+    assert_eq!(ann.hear_one(), online("ann", &["lobby"], 1), "the state at the time of the reply");
 }
 
 #[test]
-fn a_client_has_so_many_under_way() {
+fn lookups_in_flight_are_limited_per_client() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     for id in 1..=3 {
@@ -74,11 +75,11 @@ fn a_client_has_so_many_under_way() {
     assert_eq!(ann.hear(), [offline("cy", 1), offline("cy", 2)]);
     assert_eq!(bob.hear(), [offline("cy", "others may")]);
     ann.say(lookup("cy", 4));
-    assert_eq!(ann.hear(), [offline("cy", 4)], "those that are answered no longer count");
+    assert_eq!(ann.hear(), [offline("cy", 4)], "answered lookups no longer count");
 }
 
 #[test]
-fn what_cannot_be_looked_up_is_refused_with_its_id() {
+fn an_invalid_lookup_is_refused_with_its_id() {
     let world = World::new();
     let (mut ann, mut bob) = (world.connect(), world.login("bob"));
     ann.say(lookup("bob", 1));
@@ -88,7 +89,7 @@ fn what_cannot_be_looked_up_is_refused_with_its_id() {
 }
 
 #[test]
-fn who_leaves_gets_no_answer_and_costs_nobody_anything() {
+fn a_client_that_leaves_during_a_lookup_gets_no_reply() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.say(lookup("bob", 1));
@@ -101,7 +102,7 @@ fn who_leaves_gets_no_answer_and_costs_nobody_anything() {
 }
 
 #[test]
-fn a_lookup_is_refused_when_the_pool_is_full_and_others_go_on() {
+fn a_lookup_is_refused_when_the_pool_is_full() {
     let pool = WorkerPool::builder().threads(1).max_pending(1).build().unwrap();
     let (release, released) = channel::<()>();
     let (begun, begins) = channel();
@@ -110,7 +111,7 @@ fn a_lookup_is_refused_when_the_pool_is_full_and_others_go_on() {
         let _ = released.recv_timeout(PATIENCE);
     };
     pool.execute(hold).unwrap();
-    begins.recv_timeout(PATIENCE).expect("the only thread stands");
+    begins.recv_timeout(PATIENCE).expect("the only thread is blocked");
 
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
     let hub = Arc::default();
@@ -132,9 +133,9 @@ fn a_lookup_is_refused_when_the_pool_is_full_and_others_go_on() {
     }
     say(json!({"type": "ping"}));
     for id in 2..=4 {
-        assert_eq!(error_of(&hear()), refused("busy", id), "one that is refused does not count as under way");
+        assert_eq!(error_of(&hear()), refused("busy", id), "a refused lookup is not in flight");
     }
-    assert_eq!(hear(), json!({"type": "pong"}), "while the first one waits");
+    assert_eq!(hear(), json!({"type": "pong"}), "other requests are answered during the first lookup");
     drop(release);
     assert_eq!(hear(), online("ann", &[], 1));
     say(lookup("ann", 5));

@@ -1,4 +1,4 @@
-//! Rooms of the chat server: who is told what, and who is in them.
+//! Rooms of the chat server: membership and broadcasts.
 
 use crate::im::*;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn who(client: &mut Client) -> Value {
 }
 
 #[test]
-fn members_hear_who_comes_what_is_said_and_who_goes() {
+fn members_receive_joins_messages_and_leaves() {
     let world = World::new();
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.join("lobby");
@@ -49,11 +49,11 @@ fn members_hear_who_comes_what_is_said_and_who_goes() {
     assert_eq!(bob.hear(), [joined("bob"), presence(&["ann", "bob"], &[])]);
     bob.join("lobby");
     world.announce();
-    assert_eq!(bob.hear(), [joined("bob")], "once more, and nobody else is told");
+    assert_eq!(bob.hear(), [joined("bob")], "a repeated join is not announced");
     say(&mut ann, "one");
     say(&mut ann, "two");
     assert_eq!(ann.hear(), [message("ann", "one"), message("ann", "two")]);
-    assert_eq!(bob.hear(), [message("ann", "one"), message("ann", "two")], "each once, in order");
+    assert_eq!(bob.hear(), [message("ann", "one"), message("ann", "two")], "each message once, in order");
     assert_eq!(who(&mut cy), json!(["ann", "bob"]));
     cy.hear_nothing();
 
@@ -85,7 +85,7 @@ fn a_connection_that_ends_leaves_its_rooms() {
     assert_eq!(ann.hear(), [message("ann", "alone")]);
     ann.leave();
     let mut cy = world.login("cy");
-    assert_eq!(who(&mut cy), json!([]), "nobody is left");
+    assert_eq!(who(&mut cy), json!([]), "the room is empty");
     cy.join("lobby");
-    assert_eq!(cy.hear(), [joined("cy")], "and one may come again");
+    assert_eq!(cy.hear(), [joined("cy")], "the room can be joined again");
 }

@@ -1,15 +1,15 @@
-//! Clients of the chat server that do not read: they are closed and told why, or learn how much they have missed; nobody else
-//! notices.
+//! Clients of the chat server that do not read. They are closed with the reason or learn how many
+//! messages they missed, and others are not affected.
 
 use crate::im::{slow_consumer::SlowConsumer, *};
 use serde_json::{Value, json};
 
-/// Bytes that may wait for a client.
+/// The limit of pending bytes per client.
 const MAX_OUTBOUND: usize = 8000;
-/// What is said has so many bytes.
+/// The length of each message in bytes.
 const SIZE: usize = 100;
 
-/// Three in a room: ann talks, bob is slow, cy listens.
+/// A room with three members: ann sends, bob is slow, cy reads.
 struct Room {
     world: World,
     ann: Client,
@@ -32,7 +32,7 @@ impl Room {
         Room { world, ann, bob, cy, said: 0 }
     }
 
-    /// Ann says so much; she and cy hear it.
+    /// Lets ann send messages. She and cy receive each of them.
     #[track_caller]
     fn talk(&mut self, messages: usize) {
         for _ in 0..messages {
@@ -48,7 +48,7 @@ impl Room {
     }
 }
 
-/// The number of a message, if it is one.
+/// Returns the number of a message, or `None` for other replies.
 fn number(reply: &Value) -> Option<usize> {
     (reply["type"] == "message").then(|| reply["text"].as_str().unwrap().parse().unwrap())
 }
@@ -58,7 +58,7 @@ fn missed(count: usize, total: usize) -> Value {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_told_why() {
+fn a_client_that_does_not_read_is_closed_with_the_reason() {
     let mut room = Room::new(SlowConsumer::Close);
     room.bob.0.set_outbound_room(Some(0));
     room.talk(200);
@@ -68,7 +68,7 @@ fn who_does_not_read_is_closed_and_told_why() {
     let (bye, messages) = heard.split_last().unwrap();
     assert_eq!(*bye, json!({"type": "bye", "reason": "slow_consumer"}));
     let numbers: Vec<_> = messages.iter().map(|reply| number(reply).unwrap()).collect();
-    assert!(numbers.iter().copied().eq(1..=numbers.len()), "what waited, without a gap: {numbers:?}");
+    assert!(numbers.iter().copied().eq(1..=numbers.len()), "gap in the pending messages: {numbers:?}");
     assert!(numbers.len() * SIZE <= MAX_OUTBOUND && numbers.len() > 10, "{}", numbers.len());
     assert!(room.bob.0.is_closed());
     room.world.announce();
@@ -79,10 +79,10 @@ fn who_does_not_read_is_closed_and_told_why() {
 }
 
 #[test]
-fn who_misses_messages_learns_how_many() {
+fn a_client_learns_how_many_messages_it_missed() {
     let mut room = Room::new(SlowConsumer::Drop);
     room.talk(1);
-    assert_eq!(room.bob.hear().len(), 1, "who keeps up is told nothing");
+    assert_eq!(room.bob.hear().len(), 1, "a client that keeps up gets no report");
     let mut total = 0;
     for episode in 0..3 {
         let before = room.said;
@@ -95,24 +95,24 @@ fn who_misses_messages_learns_how_many() {
         total += lost;
         assert_eq!(*news, missed(lost, total), "episode {episode}");
         let numbers = messages.iter().map(|reply| number(reply).unwrap());
-        assert!(numbers.eq(before + lost + 1..=room.said), "the newest are there: {messages:?}");
+        assert!(numbers.eq(before + lost + 1..=room.said), "the newest messages are delivered: {messages:?}");
         assert!(lost > 100 && room.bob.0.is_open());
         room.talk(1);
-        assert_eq!(room.bob.hear().len(), 1, "told once");
+        assert_eq!(room.bob.hear().len(), 1, "reported once");
     }
 }
 
 #[test]
-fn a_total_tells_also_what_a_lost_line_would_have_told() {
+fn the_total_includes_a_lost_report() {
     let mut room = Room::new(SlowConsumer::Drop);
     room.bob.0.set_outbound_room(Some(0));
     room.talk(200);
-    // So much is read that the rest is below the low water mark: he is told, and what he is told waits behind that.
+    // Bob reads until the rest is below the low water mark, so a report is queued after the rest.
     let waits = room.bob.0.pending_bytes();
     room.bob.0.set_outbound_room(Some(waits - MAX_OUTBOUND / 8));
     room.bob.0.run_pending();
     let first = room.bob.0.read_outbound();
-    assert!(room.bob.0.pending_bytes() > MAX_OUTBOUND / 8, "it waits, too");
+    assert!(room.bob.0.pending_bytes() > MAX_OUTBOUND / 8, "the report is pending as well");
     room.bob.0.set_outbound_room(Some(0));
     room.talk(200);
     room.bob.0.set_outbound_room(None);
@@ -121,16 +121,17 @@ fn a_total_tells_also_what_a_lost_line_would_have_told() {
     let lines: Vec<Value> =
         lines.split_inclusive(|&b| b == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect();
     let (news, messages) = lines.split_last().unwrap();
-    assert!(messages.iter().all(|reply| number(reply).is_some()), "the first line about it is lost itself");
-    // Beside the messages that line was missed.
+    assert!(messages.iter().all(|reply| number(reply).is_some()), "the first report is dropped as well");
+    // The lost report counts as missed in addition to the messages.
     assert_eq!(news["total"], room.said - messages.len() + 1);
     assert!(news["count"].as_u64() < news["total"].as_u64());
 }
 
-/// Where all channels of a loop share too little room, one drops messages although it is writable: nothing changes then.
+/// If the channels of a loop share too little memory, a channel drops messages while it is
+/// writable. No change of writability triggers a report then.
 #[cfg(unix)]
 #[test]
-fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
+fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
     use crate::support::{
         loops::{advance, single},
         wait::{PATIENCE, done},
@@ -147,7 +148,7 @@ fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).max_outbound(1));
     let hub = Arc::default();
-    // A socket without a name in the file system, but for a moment.
+    // A Unix socket whose file is removed immediately.
     let path = std::env::temp_dir().join(format!("netwheel-im-slow-{}", std::process::id()));
     let listener = UnixListener::bind(&path).unwrap();
     let mut ann = UnixStream::connect(&path).unwrap();
@@ -169,7 +170,7 @@ fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
     }
     let until = Instant::now() + PATIENCE;
     while event_loop.metrics().messages_dropped == 0 {
-        assert!(Instant::now() < until, "too little is said");
+        assert!(Instant::now() < until, "no message was dropped");
         std::thread::yield_now();
     }
     let mut heard = 0;

@@ -1,4 +1,4 @@
-//! The chat server without sockets, and code that the examples share.
+//! The chat server without sockets, and code shared by the examples.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ mod im_rooms;
 #[cfg(feature = "json")]
 mod im_slow;
 mod shared;
-// At the root, where the server's files expect it.
+// At the crate root, where the server's files expect it.
 #[path = "../../examples/support/token_bucket.rs"]
 #[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;

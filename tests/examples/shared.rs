@@ -1,10 +1,10 @@
-//! What the examples share: output that never blocks, rate limits, the limit of descriptors.
+//! Code shared by the examples: output that never blocks, rate limits, the descriptor limit.
 
 #[path = "../../examples/im/descriptors.rs"]
-#[allow(dead_code, reason = "the limit of this process is not changed here")]
+#[allow(dead_code, reason = "the tests do not change the limit of this process")]
 mod descriptors;
 #[path = "../../examples/support/output.rs"]
-#[allow(dead_code, reason = "this process keeps its own standard output")]
+#[allow(dead_code, reason = "the tests do not redirect standard output")]
 mod output;
 
 use crate::{support::wait::PATIENCE, token_bucket::TokenBucket};
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A stream whose every write waits until the test allows it, and passes the text on.
+/// A stream that passes text on. Each write blocks until the test allows it.
 struct Gate {
     allowed: Receiver<io::Result<()>>,
     texts: Sender<String>,
@@ -42,10 +42,10 @@ fn gate() -> (Sender<io::Result<()>>, Receiver<String>, std::sync::Arc<Queue>) {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_blocks_nobody_and_memory_is_bounded() {
+fn a_blocked_stream_does_not_block_writers_and_memory_is_bounded() {
     let (allow, written, queue) = gate();
     let line = vec![b'x'; 1024];
-    // Many times what fits; the only write has not returned.
+    // Many times the capacity of the queue, while the only write is blocked.
     for _ in 0..10 * MAX_QUEUED / line.len() {
         queue.push(line.clone());
     }
@@ -69,7 +69,7 @@ fn a_stream_that_nobody_reads_blocks_nobody_and_memory_is_bounded() {
 }
 
 #[test]
-fn a_stream_that_fails_loses_its_lines_and_nothing_else() {
+fn a_failing_stream_loses_only_its_own_lines() {
     let (allow, written, queue) = gate();
     for text in ["one", "two", "three"] {
         queue.push(text.into());
@@ -89,10 +89,10 @@ fn a_stream_that_fails_loses_its_lines_and_nothing_else() {
 fn a_token_bucket_allows_a_burst_and_then_its_rate() {
     let start = Instant::now();
     let mut bucket = TokenBucket::new(10, 20);
-    assert_eq!(bucket.charge(20, start), Duration::ZERO, "full at the beginning");
+    assert_eq!(bucket.charge(20, start), Duration::ZERO, "initially full");
     assert_eq!(bucket.charge(1, start), Duration::from_millis(100));
-    assert_eq!(bucket.charge(9, start), Duration::from_secs(1), "a debt grows");
-    assert!(!bucket.take(start + Duration::from_secs(1)), "the debt is paid, and there is nothing yet");
+    assert_eq!(bucket.charge(9, start), Duration::from_secs(1), "the debt accumulates");
+    assert!(!bucket.take(start + Duration::from_secs(1)), "the debt is paid, but there is no token yet");
     assert!(bucket.take(start + Duration::from_millis(1100)), "a refused token was not charged");
     let later = start + Duration::from_secs(1000);
     assert_eq!(bucket.charge(20, later), Duration::ZERO, "never more than the burst");
@@ -102,7 +102,7 @@ fn a_token_bucket_allows_a_burst_and_then_its_rate() {
 }
 
 #[test]
-fn the_descriptor_limit_is_printed_as_it_is() {
+fn the_descriptor_limit_is_printed() {
     let text = |limit| DescriptorLimit(limit).to_string();
     assert_eq!(text(None), "open files: no limit");
     assert_eq!(text(Some(1024)), "open files: at most 1024, which allows about 960 connections");

@@ -1,5 +1,6 @@
-//! How many connections a server, a loop and an address may have at once (H-08): what is beyond is closed at once, is
-//! counted and told, and a place is free again when its connection is closed.
+//! Limits on simultaneous connections per server, per loop and per address (H-08). A connection
+//! beyond a limit is closed at once, counted and reported. Its permit is released when a connection
+//! closes.
 
 use crate::support::{
     journal::Log,
@@ -41,9 +42,9 @@ fn echoes(peer: &mut TcpStream) {
     ask(peer, "x\n", "x\n");
 }
 
-/// Whether the server sends something back, or closes.
+/// Returns whether the server echoes, or closes instead.
 fn is_served(peer: &mut TcpStream) -> bool {
-    // One that is closed already may answer a write with a reset.
+    // A write to a connection that is closed already may be answered with a reset.
     let _ = peer.write_all(b"x\n");
     let mut back = [0; 2];
     match peer.read_exact(&mut back) {
@@ -65,17 +66,17 @@ fn sum(metrics: &[LoopMetrics], of: impl Fn(&LoopMetrics) -> u64) -> u64 {
     metrics.iter().map(of).sum()
 }
 
-/// What a server tells of those that it rejects.
-fn told(admission: Admission) -> (Admission, Arc<Mutex<Vec<Rejection>>>) {
+/// Returns `admission` with a hook that records the rejections.
+fn recording(admission: Admission) -> (Admission, Arc<Mutex<Vec<Rejection>>>) {
     let all: Arc<Mutex<Vec<Rejection>>> = Arc::default();
     let inner = all.clone();
     (admission.on_rejected(move |rejection| inner.lock().unwrap().push(*rejection)), all)
 }
 
 #[test]
-fn what_is_beyond_the_servers_limit_is_closed_at_once_and_has_no_pipeline() {
+fn connections_beyond_the_servers_limit_are_closed_at_once_without_a_pipeline() {
     let group = one_loop();
-    let (admission, rejected) = told(Admission::new().max_connections(2));
+    let (admission, rejected) = recording(Admission::new().max_connections(2));
     let made = Arc::new(AtomicUsize::new(0));
     let count = made.clone();
     let server = ServerBootstrap::new(&group)
@@ -93,25 +94,26 @@ fn what_is_beyond_the_servers_limit_is_closed_at_once_and_has_no_pipeline() {
         let mut beyond = connect(server.local_address());
         let address = beyond.local_addr().unwrap();
         assert!(read_to_end(&mut beyond).is_empty());
-        wait_until(&group, "it is counted", |metrics| metrics[0].rejected_limit == n);
-        // The program is told before the next one is accepted, if not before the close is seen.
-        wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() as u64 == n);
+        wait_until(&group, "the rejection is counted", |metrics| metrics[0].rejected_limit == n);
+        // The hook runs before the next connection is accepted, but may run after the peer sees the
+        // close.
+        wait_until(&group, "the rejection is reported", |_| rejected.lock().unwrap().len() as u64 == n);
         let last = *rejected.lock().unwrap().last().unwrap();
         assert_eq!((last.address, last.reason), (Some(address), RejectReason::ServerFull { limit: 2 }));
     }
     assert_eq!(made.load(SeqCst), 2);
     let metrics = group.next().metrics();
     assert_eq!((metrics.accepted, metrics.channels, metrics.rejected_filter), (2, 2, 0));
-    assert_eq!(group.next().connections(), 2, "they count on no loop");
+    assert_eq!(group.next().connections(), 2, "rejected connections count on no loop");
 
     drop(one);
-    wait_until(&group, "a place is free", |metrics| metrics[0].channels_closed == 1);
+    wait_until(&group, "a permit is released", |metrics| metrics[0].channels_closed == 1);
     echoes(&mut connect(server.local_address()));
     end(&group);
 }
 
 #[test]
-fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
+fn a_permit_is_released_whichever_side_closes_and_if_the_pipeline_fails() {
     let group = one_loop();
     let (fails, server_log) = (Arc::new(AtomicUsize::new(2)), Log::new());
     let log = server_log.clone();
@@ -135,9 +137,9 @@ fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
         .unwrap();
     logs::quiet_panics();
     for _ in 0..2 {
-        assert!(read_to_end(&mut connect(server.local_address())).is_empty(), "the factory has failed");
+        assert!(read_to_end(&mut connect(server.local_address())).is_empty(), "the factory fails");
     }
-    // The server closes, the handler panics, the peer resets or goes.
+    // The server closes, the handler panics, or the peer resets or closes.
     for (n, text) in ["bye\n", "panic\n", ""].into_iter().cycle().take(12).enumerate() {
         let mut peer = connect(server.local_address());
         server_log.wait_until("active", |log| log.iter().filter(|e| *e == "active").count() == n + 1);
@@ -146,13 +148,13 @@ fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
             read_to_end(&mut peer);
         }
         drop(peer);
-        wait_until(&group, "it is closed", |metrics| metrics[0].channels_closed == n as u64 + 1);
+        wait_until(&group, "the channel is closed", |metrics| metrics[0].channels_closed == n as u64 + 1);
     }
     assert_eq!(group.next().metrics().rejected_limit, 0);
     end(&group);
 }
 
-/// Connects from an address of its own; all of 127.0.0.0/8 is this machine on Linux.
+/// Connects from a given local address. On Linux, all of 127.0.0.0/8 belongs to this machine.
 #[cfg(target_os = "linux")]
 fn dial(group: &EventLoopGroup, from: &str, server: &Server) -> (netwheel::Channel<Bytes>, Log) {
     let log = Log::new();
@@ -165,9 +167,9 @@ fn dial(group: &EventLoopGroup, from: &str, server: &Server) -> (netwheel::Chann
 
 #[test]
 #[cfg(target_os = "linux")]
-fn h_08_each_address_has_a_limit_of_its_own() {
+fn h_08_each_address_has_its_own_limit() {
     let (group, clients) = (one_loop(), one_loop());
-    let (admission, rejected) = told(Admission::new().max_connections_per_ip(1));
+    let (admission, rejected) = recording(Admission::new().max_connections_per_ip(1));
     let server = serve(&group, admission);
     let (one, log_of_one) = dial(&clients, "127.0.0.1", &server);
     one.write("hello".into()).unwrap();
@@ -177,12 +179,12 @@ fn h_08_each_address_has_a_limit_of_its_own() {
     let (other, log) = dial(&clients, "127.0.0.2", &server);
     other.write("hello".into()).unwrap();
     log.wait_for("read hello");
-    wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() == 1);
+    wait_until(&group, "the rejection is reported", |_| rejected.lock().unwrap().len() == 1);
     assert_eq!(rejected.lock().unwrap()[0].reason, RejectReason::IpFull { limit: 1 });
 
     one.close();
     done(one.closed()).unwrap();
-    wait_until(&group, "its place is free", |metrics| metrics[0].channels_closed == 1);
+    wait_until(&group, "the permit is released", |metrics| metrics[0].channels_closed == 1);
     let (again, log) = dial(&clients, "127.0.0.1", &server);
     again.write("hello".into()).unwrap();
     log.wait_for("read hello");
@@ -190,7 +192,7 @@ fn h_08_each_address_has_a_limit_of_its_own() {
     end(&group);
 }
 
-/// Clients that all connect at once, again and again; never more are served than the limit says, and never fewer.
+/// Clients repeatedly connect at the same time. Exactly as many are served as the limit allows.
 #[cfg(target_os = "linux")]
 fn race(group: &EventLoopGroup, server: &Server, limit: usize) {
     const CLIENTS: usize = 8;
@@ -211,7 +213,7 @@ fn race(group: &EventLoopGroup, server: &Server, limit: usize) {
                         served.store(0, SeqCst);
                     }
                     let (closed, rejected) = (round * limit as u64, round * (CLIENTS - limit) as u64);
-                    wait_until(group, &format!("client {client}: places are free"), |metrics| {
+                    wait_until(group, &format!("client {client}: permits are released"), |metrics| {
                         sum(metrics, |m| m.channels_closed) == closed
                             && sum(metrics, |m| m.rejected_limit) == rejected
                     });
@@ -223,7 +225,7 @@ fn race(group: &EventLoopGroup, server: &Server, limit: usize) {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn h_08_listeners_that_race_never_pass_a_limit() {
+fn h_08_racing_listeners_never_exceed_a_limit() {
     for admission in [Admission::new().max_connections(3), Admission::new().max_connections_per_ip(3)] {
         let group = EventLoopGroup::builder().threads(4).build().unwrap();
         let bootstrap = ServerBootstrap::new(&group).listener_per_loop(true).admission(admission);
@@ -234,7 +236,7 @@ fn h_08_listeners_that_race_never_pass_a_limit() {
 }
 
 #[test]
-fn h_08_connections_that_end_on_other_loops_never_pass_a_limit() {
+fn h_08_connections_that_end_on_other_loops_never_exceed_a_limit() {
     let acceptors = one_loop();
     let group = EventLoopGroup::builder().threads(3).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).acceptor_group(&acceptors);
@@ -252,7 +254,7 @@ fn h_08_connections_that_end_on_other_loops_never_pass_a_limit() {
     assert_eq!(
         (rejected, sum(&group.metrics(), |m| m.rejected_limit)),
         (2, 0),
-        "counted where it is accepted"
+        "counted on the accepting loop"
     );
     end(&acceptors);
     end(&group);
@@ -263,28 +265,28 @@ fn limited_loops(threads: usize, connections: usize) -> EventLoopGroupBuilder {
 }
 
 #[test]
-fn a_loop_takes_as_many_as_it_may_and_the_next_loop_the_rest() {
-    // The chooser would have all of them on the first loop.
+fn connections_beyond_a_loops_limit_go_to_the_next_loop() {
+    // This chooser selects the first loop every time.
     let group = limited_loops(2, 2).chooser(First).build().unwrap();
-    let (admission, rejected) = told(Admission::new());
+    let (admission, rejected) = recording(Admission::new());
     let server = serve(&group, admission);
     let mut peers: Vec<_> = (0..4).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(echoes);
     assert_eq!(group.metrics().iter().map(|m| m.channels).collect::<Vec<_>>(), [2, 2]);
     assert!(read_to_end(&mut connect(server.local_address())).is_empty());
-    wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() == 1);
+    wait_until(&group, "the rejection is reported", |_| rejected.lock().unwrap().len() == 1);
     assert_eq!(rejected.lock().unwrap()[0].reason, RejectReason::LoopFull { limit: 2 });
     assert_eq!(sum(&group.metrics(), |m| m.rejected_limit), 1);
 
-    // Connections of the program's own count like others.
+    // Outbound connections count like inbound ones.
     let client = ClientBootstrap::new(&group).pipeline(lines);
     let refused = done(client.connect(server.local_address())).unwrap_err();
     assert!(matches!(refused, netwheel::Error::Full { limit: 2, .. }), "{refused}");
     assert_eq!(refused.to_string(), "full: at most 2 connections of each event loop");
     drop(peers.pop());
     let connections = || group.event_loops().iter().map(EventLoop::connections).sum::<usize>();
-    wait_until(&group, "a place is free", |_| connections() == 3);
-    // It takes the place that is free, so that there is none for the server's end of it.
+    wait_until(&group, "a permit is released", |_| connections() == 3);
+    // The client's end takes the last permit, so there is none for the server's end.
     let channel = done(client.connect(server.local_address())).unwrap();
     done(channel.closed()).unwrap();
     end(&group);
@@ -299,7 +301,7 @@ impl netwheel::Chooser for First {
 }
 
 #[test]
-fn a_connection_that_cannot_be_made_gives_its_place_back() {
+fn a_connection_that_fails_releases_its_permit() {
     let group = limited_loops(1, 1).build().unwrap();
     let nobody = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
     let client = ClientBootstrap::new(&group).pipeline(lines);
@@ -313,7 +315,7 @@ fn a_connection_that_cannot_be_made_gives_its_place_back() {
     end(&group);
 }
 
-/// H-07: who is rejected may be told why before the connection is closed.
+/// H-07: a rejected connection can receive a message before it is closed.
 #[test]
 fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
     let group = one_loop();
@@ -321,23 +323,24 @@ fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
         RejectReason::ServerFull { limit } => Some(format!("all {limit} taken\n").into()),
         _ => None,
     });
-    let (admission, rejected) = told(admission);
+    let (admission, rejected) = recording(admission);
     let server = serve(&group, admission);
     let mut there = connect(server.local_address());
     echoes(&mut there);
     for n in 1..=20 {
         let mut peer = connect(server.local_address());
-        // What it says itself does not cost it the answer, whether it comes before or behind the close.
+        // Bytes that the client sends do not cost it the farewell, whether they arrive before or
+        // after the close.
         let _ = peer.write_all(b"hello\n");
         assert_eq!(String::from_utf8_lossy(&read_to_end(&mut peer)), "all 1 taken\n");
-        wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() == n);
+        wait_until(&group, "the rejection is reported", |_| rejected.lock().unwrap().len() == n);
     }
     assert_eq!(group.next().metrics().rejected_limit, 20);
     echoes(&mut there);
     end(&group);
 }
 
-/// H-07: one that is too long, and one that is not made, cost nobody anything.
+/// H-07: a farewell that is too long, or whose hook panics, affects nothing else.
 #[test]
 fn h_07_a_farewell_is_bounded_and_may_fail() {
     logs::collect();
@@ -345,21 +348,21 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     let group = one_loop();
     let lengths = Mutex::new([1024, 1025, 0].into_iter());
     let admission = Admission::new().max_connections(1).farewell(move |_| {
-        let length = lengths.lock().unwrap().next().expect("no more words, on purpose");
+        let length = lengths.lock().unwrap().next().expect("no more lengths, on purpose");
         Some(vec![b'x'; length].into())
     });
-    let (admission, rejected) = told(admission);
+    let (admission, rejected) = recording(admission);
     let server = serve(&group, admission);
     let mut there = connect(server.local_address());
     echoes(&mut there);
     let got: Vec<_> = (0..4).map(|_| read_to_end(&mut connect(server.local_address())).len()).collect();
     assert_eq!(got, [1024, 0, 0, 0]);
-    wait_until(&group, "all are told", |_| rejected.lock().unwrap().len() == 4);
+    wait_until(&group, "all rejections are reported", |_| rejected.lock().unwrap().len() == 4);
     assert_eq!(group.next().metrics().io_panics, 0);
     echoes(&mut there);
     end(&group);
 
-    // The log has it where it has the rejection: the first time, then now and then.
+    // The log reports it with the rejection: the first time, and then at intervals.
     let group = one_loop();
     let admission = Admission::new().max_connections(1).farewell(|_| Some(vec![b'x'; 1025].into()));
     let server = serve(&group, admission);
@@ -368,14 +371,15 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     for _ in 0..3 {
         assert!(read_to_end(&mut connect(server.local_address())).is_empty());
     }
-    wait_until(&group, "all are counted", |metrics| metrics[0].rejected_limit == 3);
+    wait_until(&group, "all rejections are counted", |metrics| metrics[0].rejected_limit == 3);
     end(&group);
-    let line = format!("on {}: a farewell of more than 1024 bytes is not sent", server.local_address());
+    let line =
+        format!("on {}: the farewell is longer than 1024 bytes and was not sent", server.local_address());
     assert_eq!(logs::lines_with(&line).len(), 1);
 }
 
 #[test]
-fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_nothing() {
+fn a_thousand_rejections_are_rate_limited_log_lines_and_a_hook_may_panic() {
     logs::collect();
     logs::quiet_panics();
     let clock = ManualClock::new();
@@ -400,7 +404,8 @@ fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_no
     let lines = || logs::lines_with(&part);
     assert_eq!(lines().len(), 1, "{:#?}", lines());
     assert!(
-        lines()[0].starts_with("WARN") && lines()[0].ends_with("the server has 1 connections"),
+        lines()[0].starts_with("WARN")
+            && lines()[0].ends_with("the server has reached its limit of 1 connections"),
         "{:?}",
         lines()
     );
@@ -409,7 +414,7 @@ fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_no
     assert_eq!(lines().len(), 2, "{:#?}", lines());
     let suppressed = "connections beyond a limit: 499 more lines were suppressed in the last 10.0s";
     assert_eq!(logs::lines_with(suppressed).len(), 1);
-    let part = format!("on {}: being told of that panicked", server.local_address());
+    let part = format!("on {}: the farewell or the rejection callback panicked", server.local_address());
     assert_eq!(logs::lines_with(&part).len(), 2);
     assert_eq!(event_loop.metrics().io_panics, 0);
     echoes(&mut there);
@@ -428,7 +433,7 @@ fn limits_out_of_range_are_refused_when_built() {
         (new().ipv6_prefix(129), "ipv6_prefix", "129", "1 to 128 bits"),
     ] {
         let refused = ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind(ANY_PORT);
-        let refused = refused.expect_err("it is refused");
+        let refused = refused.expect_err("the setting is refused");
         let netwheel::Error::Setting(SettingError { setting: s, value: v, allowed: a }) = &refused else {
             panic!("{refused}")
         };
@@ -441,7 +446,7 @@ fn limits_out_of_range_are_refused_when_built() {
 }
 
 #[test]
-fn servers_from_one_bootstrap_count_for_themselves() {
+fn servers_of_one_bootstrap_have_separate_counts() {
     let group = one_loop();
     let bootstrap =
         ServerBootstrap::new(&group).admission(Admission::new().max_connections(1)).pipeline(lines);

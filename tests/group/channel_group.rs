@@ -1,4 +1,4 @@
-//! Who is in a channel group, and how members leave it.
+//! Membership of a channel group, and the ways in which members leave it.
 
 use crate::support::{
     loops::{end, one_loop},
@@ -28,7 +28,7 @@ fn embedded() -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Quiet))
 }
 
-/// What a broadcast from here has come to; the members are run first.
+/// Broadcasts `text`, runs the members, and returns the report.
 fn report(room: &ChannelGroup<Bytes>, text: &'static str, members: &mut [EmbeddedChannel<Bytes>]) -> Report {
     let broadcast = room.broadcast(Bytes::from_static(text.as_bytes())).unwrap();
     members.iter_mut().for_each(|member| {
@@ -47,26 +47,27 @@ fn members_join_once_and_leave_once() {
     assert!(room.is_empty() && !room.contains(id) && !room.leave(id));
 
     assert!(room.join(one.channel()));
-    assert!(!room.join(one.channel()), "a member already");
+    assert!(!room.join(one.channel()), "it is a member already");
     assert!(room.join(other.channel()));
     assert_eq!(room.len(), 2);
     assert!(room.contains(id) && room.contains(other_id));
     assert!(room.clone().contains(id), "a clone is the same group");
 
     assert!(room.leave(id));
-    assert!(!room.leave(id), "gone already");
+    assert!(!room.leave(id), "it has left already");
     assert_eq!((room.len(), room.contains(id), room.contains(other_id)), (1, false, true));
-    assert!(one.is_open(), "leaving closes nothing");
-    assert!(room.join(one.channel()), "it may come back");
+    assert!(one.is_open(), "leaving does not close the channel");
+    assert!(room.join(one.channel()), "it may join again");
 }
 
-/// H-17: a channel that closes leaves by itself, all its groups, before anybody hears that it is closed.
+/// H-17: a channel that closes leaves all its groups before its `closed` completes.
 #[test]
-fn h_17_a_channel_leaves_at_close_before_its_closed_completes() {
+fn h_17_a_channel_leaves_its_groups_before_its_closed_completes() {
     let rooms: [ChannelGroup<Bytes>; 3] = std::array::from_fn(|_| ChannelGroup::new());
     let (mut goes, mut stays) = (embedded(), embedded());
     let told = Arc::new(Mutex::new(None));
-    // Asked before it joins, and between: the order in which things were asked for does not matter.
+    // The callbacks are added before the channel joins, and between joins: their order does not
+    // matter.
     for room in &rooms {
         let (rooms, told, id) = (rooms.clone(), told.clone(), goes.channel().id());
         goes.channel().closed().on_complete(move |_| {
@@ -77,15 +78,15 @@ fn h_17_a_channel_leaves_at_close_before_its_closed_completes() {
     }
     goes.close();
     assert!(goes.is_closed());
-    assert_eq!(*told.lock().unwrap(), Some(0), "it had left all of them");
+    assert_eq!(*told.lock().unwrap(), Some(0), "it had left all groups");
     assert!(rooms.iter().all(|room| room.len() == 1 && room.contains(stays.channel().id())));
-    assert!(!rooms[0].join(goes.channel()), "a closed channel is not taken");
+    assert!(!rooms[0].join(goes.channel()), "a closed channel cannot join");
     assert_eq!(rooms[0].len(), 1);
 }
 
-/// H-17, with sockets: whoever closes.
+/// H-17 with sockets, whichever side closes.
 #[test]
-fn h_17_a_connection_that_ends_has_left() {
+fn h_17_a_connection_that_has_ended_is_no_member() {
     let group = one_loop();
     let room = ChannelGroup::new();
     let joining = room.clone();
@@ -115,9 +116,9 @@ fn h_17_a_connection_that_ends_has_left() {
     end(&group);
 }
 
-/// H-17: a matcher selects, and each member has a view of the message of its own.
+/// H-17: a filter selects the members, and each member has its own view of the message.
 #[test]
-fn h_17_those_whom_the_filter_selects_get_it_each_for_itself() {
+fn h_17_selected_members_each_get_their_own_view_of_the_message() {
     let room = ChannelGroup::new();
     let mut members: Vec<_> = (0..5).map(|_| embedded()).collect();
     let ids: Vec<_> = members.iter_mut().map(|member| member.channel().id()).collect();
@@ -126,11 +127,11 @@ fn h_17_those_whom_the_filter_selects_get_it_each_for_itself() {
     let broadcast = room.broadcast_where(|channel| ids[1..3].contains(&channel.id()), "some".into()).unwrap();
     assert_eq!((broadcast.members(), broadcast.loops(), broadcast.unreached()), (2, 2, 0));
     let except = room.broadcast_except(ids[4], "not the last".into()).unwrap();
-    assert_eq!((except.members(), except.loops()), (4, 5), "its loop is asked, and finds nobody");
+    assert_eq!((except.members(), except.loops()), (4, 5), "its loop is asked, and finds no other member");
     let nobody = room.broadcast_where(|_| false, "none".into()).unwrap();
     assert_eq!((nobody.members(), nobody.loops()), (0, 0));
     assert_eq!(done(nobody.report()).unwrap(), Report::default());
-    // What one of them does with its bytes is nobody else's business.
+    // A member that sends its bytes in pieces does not affect the others.
     members[1].set_outbound_room(Some(3));
     let got: Vec<_> = members
         .iter_mut()
@@ -146,7 +147,8 @@ fn h_17_those_whom_the_filter_selects_get_it_each_for_itself() {
     assert_eq!((report.members, report.written), (4, 4));
 }
 
-/// H-18: close ends all members; who waits for it on one of their loops is told so instead of waiting for ever.
+/// H-18: `close` closes all members. Waiting for it on one of their loops is an error instead of a
+/// deadlock.
 #[test]
 fn h_18_close_completes_when_the_last_socket_is_closed() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
@@ -169,7 +171,7 @@ fn h_18_close_completes_when_the_last_socket_is_closed() {
         events.channel();
     }
     assert_eq!(room.len(), 6);
-    // From a callback; what was written before is sent.
+    // Called from a callback. Messages written before are flushed.
     room.broadcast("last words".into()).unwrap();
     std::io::Write::write_all(&mut peers[0], b"close all\n").unwrap();
     for peer in &mut peers {
@@ -178,7 +180,7 @@ fn h_18_close_completes_when_the_last_socket_is_closed() {
     done(room.close()).unwrap();
     assert!(room.is_empty());
 
-    // It may be used again, since nobody said that it stays closed.
+    // The group can be used again, because `stay_closed` is not set.
     let peer = connect(server.local_address());
     let channel = loop {
         if let Event::Active(channel) = events.next() {
@@ -189,13 +191,13 @@ fn h_18_close_completes_when_the_last_socket_is_closed() {
     done(room.close()).unwrap();
     assert!(!channel.is_open() && room.is_empty());
     drop(peer);
-    done(room.close()).expect("there is nobody to wait for");
+    done(room.close()).expect("there is no member to wait for");
     end(&group);
 }
 
-/// H-18: with stay-closed, a channel that comes later is closed at once.
+/// H-18: with `stay_closed`, a channel that joins later is closed at once.
 #[test]
-fn h_18_a_group_that_stays_closed_closes_those_who_come_later() {
+fn h_18_a_group_that_stays_closed_closes_channels_that_join_later() {
     let room = ChannelGroup::<Bytes>::builder().stay_closed(true).build().unwrap();
     let (mut early, mut late) = (embedded(), embedded());
     assert!(room.join(early.channel()), "not closed yet");
@@ -210,17 +212,17 @@ fn h_18_a_group_that_stays_closed_closes_those_who_come_later() {
 }
 
 #[test]
-fn a_channel_that_is_closing_is_not_taken() {
+fn a_channel_that_is_closing_cannot_join() {
     let room = ChannelGroup::new();
     let mut closing = embedded();
     closing.set_outbound_room(Some(0));
-    closing.channel().write("it has something to send".into()).unwrap();
+    closing.channel().write("it has bytes to send".into()).unwrap();
     closing.run_pending();
     closing.close();
     assert!(!closing.is_open() && !closing.is_closed());
     assert!(!room.join(closing.channel()));
 
-    // One that begins to close as a member is a member until it has.
+    // A member that starts to close remains a member until it is closed.
     let mut member = embedded();
     member.set_outbound_room(Some(0));
     assert!(room.join(member.channel()));
@@ -236,7 +238,7 @@ fn a_channel_that_is_closing_is_not_taken() {
 }
 
 #[test]
-fn the_members_can_be_looked_at_while_they_come_and_go() {
+fn members_can_be_listed_while_they_join_and_leave() {
     let room = ChannelGroup::new();
     let mut members: Vec<_> = (0..10).map(|_| embedded()).collect();
     members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
@@ -244,8 +246,8 @@ fn the_members_can_be_looked_at_while_they_come_and_go() {
 
     let snapshot = room.channels();
     assert_eq!(snapshot.len(), 10);
-    assert!(Arc::ptr_eq(&snapshot, &room.channels()), "nothing has changed, so nothing is copied");
-    // No lock is held: whoever looks may do anything.
+    assert!(Arc::ptr_eq(&snapshot, &room.channels()), "without a change, nothing is copied");
+    // No lock is held, so the closure may call any method.
     let mut seen = 0;
     room.for_each(|channel| {
         seen += 1;
@@ -256,7 +258,7 @@ fn the_members_can_be_looked_at_while_they_come_and_go() {
         assert!(room.contains(channel.id()));
         ids.iter().position(|id| *id == channel.id()).unwrap() % 2 == 0
     });
-    assert_eq!((room.len(), snapshot.len()), (5, 10), "the copy of before stays as it was");
+    assert_eq!((room.len(), snapshot.len()), (5, 10), "the earlier snapshot is unchanged");
     assert!(ids.iter().enumerate().all(|(n, id)| room.contains(*id) == (n % 2 == 0)));
     let report = report(&room, "even", &mut members);
     assert_eq!((report.members, report.written), (5, 5));
@@ -271,7 +273,7 @@ fn settings_out_of_range_are_refused() {
     assert_eq!(refused.to_string(), "max_waiting = 0 is refused: allowed is 1 broadcast or more");
 }
 
-/// A group that is dropped leaves nothing behind, and its channels do not mind.
+/// A dropped group leaves nothing behind, and does not affect its channels.
 #[test]
 fn a_group_may_be_dropped_before_its_channels_and_after() {
     let mut member = embedded();
@@ -286,7 +288,8 @@ fn a_group_may_be_dropped_before_its_channels_and_after() {
     assert!(survivor.is_empty());
 }
 
-/// Joins, leaves and closes at the same time, from several threads and the loops: whoever is closed is no member.
+/// Joins, leaves and closes race on several threads and on the loops. A closed channel is never a
+/// member.
 #[test]
 fn joining_races_with_closing() {
     const ROUNDS: usize = 300;
@@ -319,19 +322,22 @@ fn joining_races_with_closing() {
             to_leave.send(channel.clone()).unwrap();
             channel.close_now();
             done(channel.closed()).unwrap();
-            // From here on nobody lets it in.
+            // After its close, the channel cannot join any more.
             let id = channel.id();
             assert!(rooms.iter().all(|room| !room.contains(id)));
         }
         drop((to_join, to_leave));
     });
-    assert!(rooms.iter().all(ChannelGroup::is_empty), "nobody was forgotten; {taken:?} were taken");
+    assert!(
+        rooms.iter().all(ChannelGroup::is_empty),
+        "closed channels remain in a group; {taken:?} had joined"
+    );
     end(&group);
 }
 
-/// A channel that leaves at its close does so also where its loop ends under it.
+/// A channel also leaves its groups if its loop ends.
 #[test]
-fn members_of_a_loop_that_ends_have_left() {
+fn members_of_a_loop_that_ends_leave_their_groups() {
     let group = one_loop();
     let room = ChannelGroup::new();
     let (joined, joins) = mpsc::channel();
@@ -346,13 +352,14 @@ fn members_of_a_loop_that_ends_have_left() {
     assert!(receive(&joins));
     end(&group);
     assert!(room.is_empty());
-    let broadcast = room.broadcast("nobody there".into()).unwrap();
+    let broadcast = room.broadcast("no members".into()).unwrap();
     assert_eq!(broadcast.members(), 0);
 }
 
-/// Joins while the pipeline is replaced by one with other messages: whoever comes first, it is no member afterwards.
+/// A join races with a replacement of the pipeline by one with another message type. Whichever
+/// comes first, the channel is not a member afterwards.
 #[test]
-fn nobody_joins_past_a_replacement_of_its_pipeline() {
+fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
     struct First;
     impl Handler for First {
         type Read = Bytes;
@@ -390,7 +397,7 @@ fn nobody_joins_past_a_replacement_of_its_pipeline() {
     let other = thread::spawn(move || {
         for channel in to_join {
             let round = at_line.fetch_add(1, SeqCst);
-            // Sooner than the other thread, or later.
+            // Vary the delay, so that either thread may be first.
             (0..round * 37 % 2048).for_each(|_| std::hint::spin_loop());
             joining.join(channel);
             joined.send(()).unwrap();

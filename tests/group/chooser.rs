@@ -1,4 +1,4 @@
-//! Which loop gets the next connection, and what loops tell of their load (E-62, E-63; user-asks 11.1, 11.8).
+//! The choice of a loop for the next connection, and the load that loops report (E-62, E-63).
 
 use crate::support::{
     logs,
@@ -22,10 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Says which loop it lives on, and when it begins and ends.
-struct Tell(Sender<(String, bool)>);
+/// Reports the name of its loop when its channel opens and when it closes.
+struct ReportsLoop(Sender<(String, bool)>);
 
-impl Tell {
+impl ReportsLoop {
     fn say(&self, begins: bool) -> Result {
         let name = std::thread::current().name().unwrap_or("").to_owned();
         let _ = self.0.send((name, begins));
@@ -33,7 +33,7 @@ impl Tell {
     }
 }
 
-impl Handler for Tell {
+impl Handler for ReportsLoop {
     type Read = Bytes;
     type Write = Bytes;
 
@@ -50,25 +50,25 @@ impl Handler for Tell {
     }
 }
 
-fn telling(bootstrap: ServerBootstrap) -> (Server, Receiver<(String, bool)>) {
+fn reporting_server(bootstrap: ServerBootstrap) -> (Server, Receiver<(String, bool)>) {
     let (sender, told) = channel();
     let sender = Mutex::new(sender);
-    let bootstrap =
-        bootstrap.pipeline(move |_| Pipeline::codec(RawBytes).handler(Tell(sender.lock().unwrap().clone())));
+    let bootstrap = bootstrap
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(ReportsLoop(sender.lock().unwrap().clone())));
     (bootstrap.bind("127.0.0.1:0").unwrap(), told)
 }
 
 fn silent_client(
     group: &EventLoopGroup,
 ) -> ClientBootstrap<Arc<impl Fn(&netwheel::Peer) -> netwheel::Pipeline<Bytes> + Send + Sync + 'static>> {
-    ClientBootstrap::new(group).pipeline(|_| Pipeline::codec(RawBytes).handler(Tell(channel().0)))
+    ClientBootstrap::new(group).pipeline(|_| Pipeline::codec(RawBytes).handler(ReportsLoop(channel().0)))
 }
 
 fn connections(group: &EventLoopGroup) -> Vec<usize> {
     group.event_loops().iter().map(EventLoop::connections).collect()
 }
 
-/// Turns until the loop's counters are as they should be.
+/// Waits until the loop's counters satisfy `is_met`.
 #[track_caller]
 fn turn_until(event_loop: &EventLoop, is_met: impl Fn(&EventLoop) -> bool) {
     while !is_met(event_loop) {
@@ -76,7 +76,7 @@ fn turn_until(event_loop: &EventLoop, is_met: impl Fn(&EventLoop) -> bool) {
     }
 }
 
-/// A few numbers that are the same every time (splitmix64).
+/// A reproducible pseudorandom sequence (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -88,17 +88,17 @@ impl Random {
         n ^ (n >> 31)
     }
 
-    /// Exponentially distributed, in milliseconds.
-    fn about(&mut self, mean: f64) -> u64 {
+    /// Returns an exponentially distributed number of milliseconds.
+    fn exponential(&mut self, mean: f64) -> u64 {
         let uniform = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
         (-(1.0 - uniform).ln() * mean) as u64
     }
 }
 
-// ---- who is chosen ---------------------------------------------------------------------------------------
+// ---- choice ------------------------------------------------------------------------------------
 
 #[test]
-fn e_62_round_robin_is_the_default_and_may_be_asked_for() {
+fn e_62_round_robin_is_the_default_and_can_be_selected() {
     for size in [1, 2, 3, 5, 8, 13] {
         let builder = EventLoopGroup::builder().threads(size);
         for group in [builder.clone().build().unwrap(), builder.chooser(RoundRobin::new()).build().unwrap()] {
@@ -110,7 +110,7 @@ fn e_62_round_robin_is_the_default_and_may_be_asked_for() {
 }
 
 #[test]
-fn a_chooser_of_the_programs_own_is_asked_each_time() {
+fn a_custom_chooser_is_called_each_time() {
     struct Last(Arc<AtomicUsize>);
     impl Chooser for Last {
         fn choose(&self, event_loops: &[EventLoop]) -> usize {
@@ -127,7 +127,7 @@ fn a_chooser_of_the_programs_own_is_asked_each_time() {
 }
 
 #[test]
-fn a_bad_chooser_costs_nothing_but_its_order() {
+fn a_chooser_that_fails_is_replaced_by_round_robin() {
     struct Bad(AtomicUsize);
     impl Chooser for Bad {
         fn choose(&self, event_loops: &[EventLoop]) -> usize {
@@ -144,8 +144,8 @@ fn a_bad_chooser_costs_nothing_but_its_order() {
     for n in 0..12 {
         assert_eq!(group.next().name(), format!("bad-chooser-{}", n % 2));
     }
-    // Also where a loop itself asks.
-    let (server, told) = telling(ServerBootstrap::new(&group));
+    // Also if a loop itself calls the chooser.
+    let (server, told) = reporting_server(ServerBootstrap::new(&group));
     let clients: Vec<_> = (0..6).map(|_| connect(server.local_address())).collect();
     for _ in 0..6 {
         assert!(told.recv_timeout(PATIENCE).unwrap().1);
@@ -159,14 +159,14 @@ fn a_bad_chooser_costs_nothing_but_its_order() {
 }
 
 #[test]
-fn least_connections_takes_equals_in_turn() {
+fn least_connections_picks_equally_loaded_loops_in_turn() {
     let group = EventLoopGroup::builder().threads(3).chooser(LeastConnections::new()).build().unwrap();
     let names: Vec<_> = (0..7).map(|_| group.next().name().rsplit('-').next().unwrap()).collect();
-    assert_eq!(names, ["0", "1", "2", "0", "1", "2", "0"], "tasks alone make no connection");
+    assert_eq!(names, ["0", "1", "2", "0", "1", "2", "0"], "tasks do not count as connections");
 }
 
 #[test]
-fn a_burst_is_spread_before_any_loop_has_heard_of_it() {
+fn a_burst_is_spread_before_any_loop_has_registered_its_connections() {
     const CLIENTS: usize = 64;
     for round_robin in [false, true] {
         let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
@@ -174,12 +174,15 @@ fn a_burst_is_spread_before_any_loop_has_heard_of_it() {
         let builder = if round_robin { builder } else { builder.chooser(LeastConnections::new()) };
         let children = builder.build().unwrap();
         let gates: Vec<_> = children.event_loops().iter().map(Gate::shut).collect();
-        let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+        let (server, told) = reporting_server(ServerBootstrap::new(&children).acceptor_group(&acceptors));
         let clients: Vec<_> = (0..CLIENTS).map(|_| connect(server.local_address())).collect();
         turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == CLIENTS as u64);
         settle(acceptors.next());
         assert_eq!(connections(&children), [CLIENTS / 4; 4]);
-        assert!(children.metrics().iter().all(|metrics| metrics.channels == 0), "none has come yet");
+        assert!(
+            children.metrics().iter().all(|metrics| metrics.channels == 0),
+            "no connection is registered yet"
+        );
         assert_eq!(acceptors.next().connections(), 0, "listeners are not counted");
 
         drop(gates);
@@ -188,7 +191,7 @@ fn a_burst_is_spread_before_any_loop_has_heard_of_it() {
             *places.entry(told.recv_timeout(PATIENCE).unwrap().0).or_insert(0) += 1;
         }
         assert_eq!(places.into_values().collect::<Vec<_>>(), [CLIENTS / 4; 4]);
-        assert_eq!(connections(&children), [CLIENTS / 4; 4], "none is counted twice");
+        assert_eq!(connections(&children), [CLIENTS / 4; 4], "each is counted once");
         drop(clients);
         for _ in 0..CLIENTS {
             assert!(!told.recv_timeout(PATIENCE).unwrap().1);
@@ -204,7 +207,7 @@ fn connections_are_spread_by_their_weight() {
     let group = EventLoopGroup::builder().threads(2).chooser(LeastConnections::new()).build().unwrap();
     let server_of = |weight| {
         let options = ChannelOptions::new().weight(weight);
-        telling(ServerBootstrap::new(&group).channel_options(options))
+        reporting_server(ServerBootstrap::new(&group).channel_options(options))
     };
     let ((heavy, of_heavy), (light, of_light)) = (server_of(10), server_of(1));
     let mut clients = vec![connect(heavy.local_address())];
@@ -221,7 +224,7 @@ fn connections_are_spread_by_their_weight() {
     let channel = done(client.connect(light.local_address())).unwrap();
     of_light.recv_timeout(PATIENCE).unwrap();
     let after = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
-    assert_eq!(after - before, 101, "the client's end, and the server's");
+    assert_eq!(after - before, 101, "the client's end (100) and the server's (1)");
     drop(channel);
     for wrong in [0, 65_537] {
         let options = ChannelOptions::new().weight(wrong);
@@ -252,10 +255,11 @@ fn a_loop_that_shuts_down_is_not_the_least_loaded() {
     }
 }
 
-/// An hour of connections that come and go, at their virtual times; each is a real one, made and closed one by one.
+/// Simulates an hour of connections that open and close at virtual times. Each connection is real.
+/// They are opened and closed one by one.
 #[test]
-fn chooser_churn_balance() {
-    // In these hours round robin drifts apart; most of them are so.
+fn least_connections_stays_balanced_under_churn() {
+    // With these seeds, as with most, round robin becomes unbalanced.
     for seed in [4, 10, 28] {
         an_hour_of_churn(seed);
     }
@@ -269,23 +273,24 @@ fn ratio(counts: &[usize]) -> f64 {
 }
 
 fn an_hour_of_churn(seed: u64) {
-    // One comes every two seconds on the average: four of five live for a second, the others for twenty minutes.
+    // A connection opens every two seconds on average. Four of five live for a second, the others
+    // for twenty minutes.
     let mut random = Random(seed);
     let mut arrivals = Vec::new();
-    let mut now = random.about(2_000.0);
+    let mut now = random.exponential(2_000.0);
     while now < HOUR_MS {
         let short = !random.number().is_multiple_of(5);
-        arrivals.push((now, now + random.about(if short { 1_000.0 } else { 1_200_000.0 })));
-        now += random.about(2_000.0);
+        arrivals.push((now, now + random.exponential(if short { 1_000.0 } else { 1_200_000.0 })));
+        now += random.exponential(2_000.0);
     }
     let mut in_order = [0usize; LOOPS];
     let alive = arrivals.iter().enumerate().filter(|(_, (_, gone))| *gone >= HOUR_MS);
     alive.for_each(|(n, _)| in_order[n % LOOPS] += 1);
-    assert!(ratio(&in_order) > 1.5, "the hour is no test: {in_order:?}");
+    assert!(ratio(&in_order) > 1.5, "round robin stays balanced with this seed: {in_order:?}");
 
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let children = EventLoopGroup::builder().threads(LOOPS).chooser(LeastConnections::new()).build().unwrap();
-    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let (server, told) = reporting_server(ServerBootstrap::new(&children).acceptor_group(&acceptors));
     let mut open: BTreeMap<(u64, usize), TcpStream> = BTreeMap::new();
     let close_until = |open: &mut BTreeMap<(u64, usize), TcpStream>, now: u64| {
         while let Some(first) = open.first_entry().filter(|first| first.key().0 < now) {
@@ -311,17 +316,21 @@ fn an_hour_of_churn(seed: u64) {
     close_until(&mut open, HOUR_MS);
     await_connections(open.len());
     let counts = connections(&children);
-    assert_eq!(counts.iter().sum::<usize>(), in_order.iter().sum::<usize>(), "they are those alive");
+    assert_eq!(
+        counts.iter().sum::<usize>(),
+        in_order.iter().sum::<usize>(),
+        "the counts include all open connections"
+    );
     assert!(ratio(&counts) <= 1.2, "{counts:?}; in order: {in_order:?}");
     drop(open);
     end(&children);
     end(&acceptors);
 }
 
-// ---- lag -------------------------------------------------------------------------------------------------
+// ---- lag ---------------------------------------------------------------------------------------
 
 #[test]
-fn a_loop_that_is_held_up_shows_its_lag_and_gets_nothing_new() {
+fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().threads(3).clock(clock.clone());
     let group = builder.chooser(LeastLag::new()).build().unwrap();
@@ -329,22 +338,23 @@ fn a_loop_that_is_held_up_shows_its_lag_and_gets_nothing_new() {
     assert!([a, b, c].iter().all(|event_loop| event_loop.lag().is_zero()), "none has started");
     let gate = Gate::shut(b);
     clock.advance(Duration::from_secs(2));
-    assert_eq!(b.lag(), Duration::from_secs(2), "it is in one turn for so long");
+    assert_eq!(b.lag(), Duration::from_secs(2), "the turn has taken two seconds so far");
     for _ in 0..6 {
         assert_ne!(group.next().name(), b.name());
     }
     for _ in 0..64 {
         b.execute(|| ()).unwrap();
     }
-    assert_eq!(b.lag(), Duration::from_secs(4), "a turn more until the queue is through");
+    assert_eq!(b.lag(), Duration::from_secs(4), "one more turn until the queue is empty");
 
     drop(gate);
     settle(b);
-    assert!(b.lag() > Duration::from_millis(1900), "not forgotten at once: {:?}", b.lag());
+    assert!(b.lag() > Duration::from_millis(1900), "the lag decreases slowly: {:?}", b.lag());
     for _ in 0..6 {
         assert_ne!(group.next().name(), b.name());
     }
-    // Where time jumps in a turn, that was a long one; sooner or later it jumps while the loop sleeps.
+    // If the clock jumps during a turn, the turn appears to be long. Sooner or later it jumps while
+    // the loop sleeps.
     while b.lag() >= ms(1) {
         std::thread::yield_now();
         clock.advance(Duration::from_secs(2));
@@ -356,7 +366,7 @@ fn a_loop_that_is_held_up_shows_its_lag_and_gets_nothing_new() {
 }
 
 #[test]
-fn a_loop_that_sleeps_forgets_its_lag() {
+fn the_lag_of_a_sleeping_loop_decreases() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let until = |is_met: &dyn Fn(Duration) -> bool| {
         let began = Instant::now();
@@ -368,17 +378,17 @@ fn a_loop_that_sleeps_forgets_its_lag() {
     let gate = Gate::shut(&event_loop);
     until(&|lag| lag > ms(5));
     drop(gate);
-    // It has nothing to do any more; a sleep is no turn that takes long.
+    // The loop has nothing left to do, and a sleep does not count as a long turn.
     until(&|lag| lag < ms(1));
     end(&group);
 }
 
-// ---- what is counted -------------------------------------------------------------------------------------
+// ---- counting connections ----------------------------------------------------------------------
 
 #[test]
-fn e_63_of_two_connections_one_is_left_when_one_ends() {
+fn e_63_one_of_two_connections_is_counted_when_the_other_has_ended() {
     let (group, event_loop) = single(EventLoopGroup::builder());
-    let (server, told) = telling(ServerBootstrap::new(&group));
+    let (server, told) = reporting_server(ServerBootstrap::new(&group));
     let (first, second) = (connect(server.local_address()), connect(server.local_address()));
     for _ in 0..2 {
         told.recv_timeout(PATIENCE).unwrap();
@@ -394,10 +404,10 @@ fn e_63_of_two_connections_one_is_left_when_one_ends() {
 }
 
 #[test]
-fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
+fn e_63_a_connection_that_has_ended_or_failed_is_not_counted() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _told) =
-        telling(ServerBootstrap::new(&EventLoopGroup::builder().threads(1).build().unwrap()));
+        reporting_server(ServerBootstrap::new(&EventLoopGroup::builder().threads(1).build().unwrap()));
     let client = silent_client(&group);
     let to = server.local_address();
     for n in 0..20 {
@@ -415,11 +425,16 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
 
     let gate = Gate::shut(&event_loop);
     let connecting = client.connect(to);
-    assert_eq!((event_loop.connections(), event_loop.metrics().channels), (1, 0), "on its way");
+    assert_eq!(
+        (event_loop.connections(), event_loop.metrics().channels),
+        (1, 0),
+        "the connection is being established"
+    );
     drop(gate);
     done(connecting).unwrap().close();
 
-    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
+    // A socket that is bound but does not listen: a connect to its port is refused, and no other
+    // process can take the port.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let nobody = socket.local_addr().unwrap().as_socket().unwrap();
@@ -432,7 +447,7 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
             not_ours.connect(to)
         }];
     for (n, attempt) in attempts.iter().enumerate() {
-        // Heard on the loop, before it goes on.
+        // The callback runs on the loop.
         let (sender, heard) = channel();
         let gate = Gate::shut(&event_loop);
         let me = event_loop.clone();
@@ -444,16 +459,16 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
 }
 
 #[test]
-fn e_63_what_a_full_loop_refuses_is_not_counted() {
+fn e_63_a_connection_that_a_full_loop_refuses_is_not_counted() {
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let (children, child) = single(EventLoopGroup::builder().max_pending_tasks(16));
-    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let (server, told) = reporting_server(ServerBootstrap::new(&children).acceptor_group(&acceptors));
     let gate = Gate::shut(&child);
     let clients: Vec<_> = (0..30).map(|_| connect(server.local_address())).collect();
     turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 30);
     settle(acceptors.next());
     assert_eq!(child.connections(), 16);
-    // To somebody else: this server would accept it before it is refused.
+    // Connect to another listener: this server would accept the connection before it is refused.
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = silent_client(&children).connect(elsewhere.local_addr().unwrap());
     assert!(matches!(done(refused).unwrap_err(), Error::Full { .. }));
@@ -490,7 +505,7 @@ fn e_63_a_pipeline_that_fails_is_not_counted() {
 fn e_63_a_loop_that_has_ended_has_no_connections() {
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let (children, child) = single(EventLoopGroup::builder());
-    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let (server, told) = reporting_server(ServerBootstrap::new(&children).acceptor_group(&acceptors));
     let _open = connect(server.local_address());
     told.recv_timeout(PATIENCE).unwrap();
     let gate = Gate::shut(&child);
@@ -508,9 +523,9 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     drop(gate);
     done(ended).unwrap();
     let (failed, others) = heard.recv_timeout(PATIENCE).unwrap();
-    assert!(failed && others <= 6, "it counts itself: {others}");
+    assert!(failed && others <= 6, "the failed connection counts itself: {others}");
     assert_eq!((child.connections(), child.load()), (0, 0));
-    // Too late.
+    // The loop has ended.
     assert!(matches!(done(silent_client(&children).connect(elsewhere)), Err(Error::ShutDown)));
     assert_eq!(child.connections(), 0);
     end(&acceptors);

@@ -1,5 +1,5 @@
-//! A group of loops: whose turn it is, how many there are, when it has ended (E-62; a group that cannot be built is
-//! in `system/descriptors.rs`).
+//! A group of loops: round robin, size, end (E-62). `system/descriptors.rs` tests groups that
+//! cannot be built.
 
 use crate::support::{
     loops::{on, settle},
@@ -9,8 +9,8 @@ use netwheel::{EventLoopGroup, testing::ManualClock};
 use std::{collections::HashSet, time::Duration};
 
 #[test]
-fn e_62_next_goes_round_in_order_for_any_size() {
-    // Ours counts modulo the size, so there is no counter that could wrap.
+fn e_62_next_is_round_robin_for_any_size() {
+    // `next` counts modulo the size, so the counter never overflows.
     for size in [1, 2, 3, 5, 8, 13] {
         let group = EventLoopGroup::builder().threads(size).build().unwrap();
         assert_eq!(group.event_loops().len(), size);
@@ -43,14 +43,14 @@ fn e_62_next_is_fair_to_many_threads() {
 }
 
 #[test]
-fn e_62_no_size_means_two_loops_for_each_processor() {
+fn e_62_the_default_size_is_two_loops_for_each_processor() {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     assert_eq!(EventLoopGroup::new().unwrap().event_loops().len(), 2 * processors);
     assert_eq!(EventLoopGroup::builder().threads(0).build().unwrap().event_loops().len(), 2 * processors);
 }
 
 #[test]
-fn e_62_each_loop_has_a_thread_of_its_own() {
+fn e_62_each_loop_has_its_own_thread() {
     let group = EventLoopGroup::builder().threads(4).build().unwrap();
     let id = |event_loop| on(event_loop, || std::thread::current().id());
     let threads: HashSet<_> = group.event_loops().iter().map(id).collect();
@@ -68,7 +68,7 @@ fn e_62_a_group_has_ended_when_all_of_its_loops_have() {
     for event_loop in [a, c] {
         done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
     }
-    // The group heard of both before the test did.
+    // The group is notified of both ends before the test is.
     assert!(!end.is_done() && !group.terminated().is_done());
     assert_eq!(on(b, || "alive"), "alive");
     done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();

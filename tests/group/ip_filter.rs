@@ -1,4 +1,4 @@
-//! Which addresses may connect (H-07, H-09): rules in CIDR notation, in order, before a pipeline is made.
+//! IP filters (H-07, H-09): rules in CIDR notation, applied in order before a pipeline is created.
 
 use crate::support::{
     journal::Log,
@@ -34,7 +34,7 @@ fn deny(network: &str) -> IpRule {
 }
 
 #[test]
-fn h_09_what_is_not_a_network_is_refused_with_its_text() {
+fn h_09_an_invalid_network_is_refused_with_its_text() {
     let wrong = [
         "10.0.0.0/33",
         "10.0.0.0/256",
@@ -57,7 +57,7 @@ fn h_09_what_is_not_a_network_is_refused_with_its_text() {
     for text in wrong {
         for refused in [IpRule::allow(text), IpRule::deny(text)] {
             let Err(Error::Setting(SettingError { setting, value, .. })) = &refused else {
-                panic!("{text:?} was taken: {refused:?}")
+                panic!("{text:?} was accepted: {refused:?}")
             };
             assert_eq!((*setting, value.as_str()), ("network", text));
         }
@@ -68,7 +68,7 @@ fn h_09_what_is_not_a_network_is_refused_with_its_text() {
 }
 
 #[test]
-fn h_09_every_prefix_matches_what_has_the_same_leading_bits() {
+fn h_09_every_prefix_matches_addresses_with_the_same_leading_bits() {
     let v4 = u32::from(Ipv4Addr::new(198, 51, 100, 7));
     for bits in 0..=32 {
         let rule = deny(&format!("{}/{bits}", Ipv4Addr::from(v4)));
@@ -91,7 +91,7 @@ fn h_09_every_prefix_matches_what_has_the_same_leading_bits() {
 }
 
 #[test]
-fn an_ipv4_address_is_the_same_when_it_comes_mapped_into_ipv6() {
+fn an_ipv4_address_mapped_into_ipv6_matches_ipv4_rules() {
     for network in ["10.0.0.0/8", "::ffff:10.0.0.0/104", "::ffff:a00:0/104"] {
         let rule = deny(network);
         assert!(rule.matches(ip("10.1.2.3")) && rule.matches(ip("::ffff:10.1.2.3")), "{network}");
@@ -105,7 +105,7 @@ fn an_ipv4_address_is_the_same_when_it_comes_mapped_into_ipv6() {
 }
 
 #[test]
-fn h_07_the_first_rule_that_matches_decides_and_none_lets_in() {
+fn h_07_the_first_matching_rule_decides_and_the_default_is_to_allow() {
     let filter = IpFilter::new([
         allow("10.1.0.0/16"),
         deny("10.0.0.0/8"),
@@ -166,7 +166,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
     assert_eq!((made.load(SeqCst), group.next().metrics().accepted), (0, 0));
     let said = logs::lines_with(&format!("on {}: a connection from", server.local_address()));
     assert_eq!(said.len(), 1, "{said:#?}");
-    assert!(said[0].starts_with("INFO") && said[0].ends_with("the filter says deny 127.0.0.0/8"), "{said:?}");
+    assert!(said[0].starts_with("INFO") && said[0].ends_with("filter rule: deny 127.0.0.0/8"), "{said:?}");
 
     let server = bootstrap(deny("127.0.0.2/31")).bind("127.0.0.1:0").unwrap();
     ask(&mut connect(server.local_address()), "x\n", "x\n");
@@ -182,7 +182,7 @@ fn a_socket_that_serves_both_families_filters_both() {
         ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind("[::]:0")
     };
     let (Ok(no_v4), Ok(no_v6)) = (serve(deny("127.0.0.0/8")), serve(deny("::1/128"))) else {
-        eprintln!("SKIPPED: no IPv6 here");
+        eprintln!("SKIPPED: no IPv6 on this machine");
         return;
     };
     let to = |server: &Server, ip: &str| {
@@ -193,7 +193,7 @@ fn a_socket_that_serves_both_families_filters_both() {
     let (Ok(mut denied), Ok(mut v6), Ok(mut v4), Ok(mut denied_v6)) =
         (to(&no_v4, "127.0.0.1"), to(&no_v4, "::1"), to(&no_v6, "127.0.0.1"), to(&no_v6, "::1"))
     else {
-        eprintln!("SKIPPED: one socket does not serve both families here");
+        eprintln!("SKIPPED: this system has no dual-stack sockets");
         return;
     };
     assert!(read_to_end(&mut denied).is_empty());

@@ -1,5 +1,5 @@
-//! The end of a loop: states, quiet period, what still runs and what is refused (E-51 to E-57, E-59 to E-61). What
-//! becomes of its channels is in `shutdown_paced.rs`.
+//! Shutdown of a loop: states, quiet period, tasks that still run and tasks that are refused (E-51
+//! to E-57, E-59 to E-61). `shutdown_paced.rs` tests the shutdown of its channels.
 
 use crate::support::{
     journal::Journal,
@@ -25,12 +25,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than any test waits: what ends after this has not ended by itself.
+/// Longer than any test waits. A test that needs this much time has failed.
 fn count(ran: &AtomicUsize) {
     ran.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Lets time pass bit by bit, for as long as it takes.
+/// Advances the clock in steps of `step` until all `ends` are done.
 #[track_caller]
 fn pass_until_done<const N: usize>(clock: &ManualClock, step: Duration, ends: [&Completion; N]) {
     let begun = Instant::now();
@@ -54,7 +54,7 @@ fn assert_refuses(event_loop: &EventLoop) {
 }
 
 #[test]
-fn e_51_each_state_means_at_least_this_far() {
+fn e_51_states_follow_each_other() {
     let (event_loop, _clock) = manual();
     assert_eq!(states(&event_loop), [false; 3]);
     settle(&event_loop);
@@ -78,7 +78,8 @@ fn e_51_states_only_move_forward() {
         let mut before = [false; 3];
         while !before[2] {
             assert!(begun.elapsed() < PATIENCE);
-            // Read from the last to the first, so that a step in between makes the earlier ones no smaller.
+            // Read from the last to the first, so that a transition in between does not make the
+            // states inconsistent.
             let terminated = event_loop.is_terminated();
             let shut_down = event_loop.is_shut_down();
             let now = [event_loop.is_shutting_down(), shut_down, terminated];
@@ -97,7 +98,7 @@ fn e_51_a_second_request_changes_nothing() {
     let first = event_loop.shutdown_gracefully(ms(1000), HOUR);
     let second = event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
     settle(&event_loop);
-    assert_eq!(states(&event_loop), [true, false, false], "the first one's quiet period is not over");
+    assert_eq!(states(&event_loop), [true, false, false], "the quiet period of the first request continues");
     pass_until_done(&clock, ms(10), [&first, &second]);
     assert!(clock.elapsed() >= ms(1000));
     done(first).unwrap();
@@ -111,7 +112,7 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
     settle(&event_loop);
     let cancelled = event_loop.schedule(HOUR, || ()).unwrap();
     let end = event_loop.shut_down(ShutdownOptions::new());
-    // It has begun; from here on no task makes the quiet begin anew.
+    // The shutdown has started. From here on no task restarts the quiet period.
     assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
     clock.advance(ms(1999));
     assert_eq!(states(&event_loop), [true, false, false]);
@@ -153,7 +154,7 @@ fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
 fn e_53_a_loop_that_never_started_ends_at_once() {
     let (event_loop, _clock) = manual();
     let end = event_loop.shutdown_gracefully(HOUR, HOUR);
-    assert!(end.is_done(), "there is nothing to wait for, not even for quiet");
+    assert!(end.is_done(), "a loop without a thread has no quiet period");
     done(end).unwrap();
     assert_eq!(states(&event_loop), [true; 3]);
     assert_refuses(&event_loop);
@@ -178,7 +179,7 @@ fn e_53_the_first_task_and_the_shutdown_may_race() {
 }
 
 #[test]
-fn e_54_what_was_queued_runs_before_the_end() {
+fn e_54_queued_tasks_run_before_the_end() {
     let (event_loop, _clock) = manual();
     let gate = Gate::shut(&event_loop);
     let ran = Journal::new();
@@ -187,7 +188,8 @@ fn e_54_what_was_queued_runs_before_the_end() {
         event_loop.execute(move || ran.push(n)).unwrap();
     }
     let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
-    // Until the quiet period is over, tasks are taken: handlers that say goodbye need them.
+    // Tasks are accepted until the quiet period has passed, because handlers need them to say
+    // goodbye.
     let last = ran.clone();
     event_loop.execute(move || last.push(3)).unwrap();
     assert_eq!(ran.len(), 0);
@@ -225,7 +227,7 @@ fn e_55_a_loop_ends_a_quiet_period_after_its_last_task() {
     assert_eq!(clock.elapsed(), ms(2000));
     clock.advance(ms(999));
     assert_eq!(states(&event_loop), [true, false, false]);
-    // The quiet begins when the turn of the last task ends, which may have been after the 999 ms.
+    // The quiet period starts when the turn of the last task ends, which may be after the 999 ms.
     pass_until_done(&clock, ms(1), [&end]);
     assert!(clock.elapsed() >= ms(3000));
     done(end).unwrap();
@@ -243,7 +245,7 @@ fn e_55_the_quiet_period_is_kept_in_real_time() {
 }
 
 #[test]
-fn e_55_tasks_that_never_stop_do_not_hold_up_the_end_beyond_the_timeout() {
+fn e_55_endless_tasks_do_not_delay_the_end_beyond_the_timeout() {
     let (event_loop, clock) = manual();
     let flood = flood(&event_loop);
     let end = event_loop.shutdown_gracefully(ms(2000), ms(2000));
@@ -258,7 +260,7 @@ fn e_55_tasks_that_never_stop_do_not_hold_up_the_end_beyond_the_timeout() {
 }
 
 #[test]
-fn e_56_open_channels_are_closed_and_do_not_hold_up_the_end() {
+fn e_56_open_channels_are_closed_and_do_not_delay_the_end() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, failed) = echo_server(&group);
     let mut peers: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
@@ -270,16 +272,16 @@ fn e_56_open_channels_are_closed_and_do_not_hold_up_the_end() {
         assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     }
     done(server.closed()).unwrap();
-    assert!(TcpStream::connect(server.local_address()).is_err(), "nobody listens");
+    assert!(TcpStream::connect(server.local_address()).is_err(), "the listener is closed");
     assert!(failed.try_recv().is_err());
 }
 
-/// Schedules something for an hour later, and says what becomes of it.
+/// Schedules timers for an hour later, and reports whether they run or are dropped.
 struct Patient(std::sync::mpsc::Sender<&'static str>);
 
-struct Told(std::sync::mpsc::Sender<&'static str>);
+struct ReportsDrop(std::sync::mpsc::Sender<&'static str>);
 
-impl Drop for Told {
+impl Drop for ReportsDrop {
     fn drop(&mut self) {
         let _ = self.0.send("dropped");
     }
@@ -290,7 +292,7 @@ impl Handler for Patient {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let told = Told(self.0.clone());
+        let told = ReportsDrop(self.0.clone());
         ctx.schedule(HOUR, move |_, _| {
             let _ = told.0.send("ran");
             Ok(())
@@ -322,11 +324,11 @@ fn e_57_pending_timers_are_cancelled_and_not_run() {
     settle(&event_loop);
     let end = event_loop.shutdown_gracefully(ms(1000), HOUR);
     settle(&event_loop);
-    assert_eq!(Arc::strong_count(&witness), 1, "cancelled when shutdown begins");
+    assert_eq!(Arc::strong_count(&witness), 1, "tasks are cancelled when the shutdown starts");
     assert_eq!(event_loop.metrics().timers_pending, 0);
     assert!(matches!(event_loop.schedule(ms(1), || ()), Err(Error::ShutDown)));
     advance(&event_loop, &clock, ms(500));
-    assert!(!once.cancel() && !periodic.cancel(), "they have ended already");
+    assert!(!once.cancel() && !periodic.cancel(), "both have ended already");
     assert!(matches!(done(once.completion()), Err(Error::ShutDown)));
     assert!(matches!(done(periodic.completion()), Err(Error::ShutDown)));
     pass_until_done(&clock, ms(10), [&end]);
@@ -335,7 +337,7 @@ fn e_57_pending_timers_are_cancelled_and_not_run() {
 }
 
 #[test]
-fn e_57_a_timer_that_is_due_when_shutdown_begins_does_not_run() {
+fn e_57_a_timer_that_is_due_when_the_shutdown_starts_does_not_run() {
     let (event_loop, clock) = manual();
     let once = event_loop.schedule(ms(10), || ()).unwrap();
     settle(&event_loop);
@@ -384,7 +386,8 @@ fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
         };
         let (submitted, refused) = std::thread::scope(|scope| {
             let submitters = [scope.spawn(submit), scope.spawn(submit)];
-            // Those who submit without a pause never let it be quiet: the timeout has to end it.
+            // Threads that submit without a pause never allow a quiet period, so the timeout has to
+            // end it.
             done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
             submitters.map(|s| s.join().unwrap()).iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1))
         });
@@ -393,7 +396,7 @@ fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
 }
 
 #[test]
-fn e_60_hooks_run_once_on_the_loop_after_the_tasks_in_order() {
+fn e_60_hooks_run_once_on_the_loop_in_order_after_the_tasks() {
     let (event_loop, _clock) = manual();
     let ran = Journal::new();
     let note = |what: &'static str| {
@@ -442,7 +445,7 @@ fn e_60_a_hook_that_panics_is_logged_and_the_others_run() {
 }
 
 #[test]
-fn e_60_hooks_that_add_hooks_for_ever_come_to_an_end() {
+fn e_60_hooks_that_add_hooks_endlessly_are_stopped() {
     fn again(event_loop: EventLoop, ran: Arc<AtomicUsize>, refused: std::sync::mpsc::Sender<Error>) {
         let me = event_loop.clone();
         let next = refused.clone();
@@ -464,7 +467,7 @@ fn e_60_hooks_that_add_hooks_for_ever_come_to_an_end() {
 }
 
 #[test]
-fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_its_maker_told() {
+fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_owner() {
     logs::collect();
     let (children, _child) = single(EventLoopGroup::builder().name("e-61-children"));
     let (acceptors, _acceptor) = single(EventLoopGroup::builder().name("e-61-acceptors"));
@@ -486,7 +489,7 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_its_maker_told()
 }
 
 #[test]
-fn shutdown_idle_fast() {
+fn an_idle_group_shuts_down_fast() {
     const MAX_TURNS: u64 = 4;
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));

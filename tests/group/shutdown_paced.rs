@@ -1,5 +1,5 @@
-//! What becomes of a loop's channels when it shuts down: told one after the other over a window, sent what they wrote,
-//! closed at the deadline, and counted (E-57, E-58).
+//! Channels at the shutdown of their loop: they are notified one after the other over a window,
+//! flushed, closed at the deadline, and counted (E-57, E-58).
 
 use crate::support::{
     journal::Journal,
@@ -22,11 +22,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than any test lets pass.
-/// More channels than a turn tells.
+/// More channels than the loop notifies in one turn.
 const CROWD: usize = 1100;
 
-/// Room for a crowd, whose both ends are here: of as many descriptors as a program may have, which is one crowd's at a time.
+/// Serializes the tests that need a crowd. Both ends are in this process, and its descriptors
+/// suffice for one crowd at a time.
 fn alone_with_a_crowd() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,27 +39,27 @@ const BIG: usize = 12 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Happened {
-    /// Told of the shutdown, in this turn.
-    Told(u64),
+    /// `shutdown` was called, in this turn.
+    Notified(u64),
     Idle,
     Ran,
     Inactive,
 }
 
-/// Sends back what comes, and says goodbye. `big` is answered with [`BIG`] bytes; after `stay` it does not close when
-/// it is told.
+/// Echoes its input, and says goodbye. Replies to `big` with [`BIG`] bytes. After `stay`, it does
+/// not close at the shutdown.
 struct Guest {
     house: House,
     stay: bool,
 }
 
-/// A loop whose time stands still, with a server.
+/// A loop whose clock stands still, with a server.
 #[derive(Clone)]
 struct House {
     clock: ManualClock,
     group: EventLoopGroup,
     event_loop: EventLoop,
-    /// What happened when.
+    /// The callbacks and their times.
     journal: Journal<(Duration, Happened)>,
     channels: Journal<Channel<Bytes>>,
 }
@@ -100,7 +100,7 @@ impl Handler for Guest {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.note(Happened::Told(self.house.event_loop.metrics().turns));
+        self.note(Happened::Notified(self.house.event_loop.metrics().turns));
         ctx.write("bye".into())?;
         if !self.stay {
             ctx.close();
@@ -141,17 +141,17 @@ impl House {
         advance(&self.event_loop, &self.clock, by);
     }
 
-    /// When channels were told.
-    fn told(&self) -> Vec<Duration> {
+    /// Returns the times at which channels were notified of the shutdown.
+    fn notified(&self) -> Vec<Duration> {
         let all = self.journal.all();
-        all.iter().filter(|(_, what)| matches!(what, Happened::Told(_))).map(|(at, _)| *at).collect()
+        all.iter().filter(|(_, what)| matches!(what, Happened::Notified(_))).map(|(at, _)| *at).collect()
     }
 
     fn count(&self, what: Happened) -> usize {
         self.journal.all().iter().filter(|(_, happened)| *happened == what).count()
     }
 
-    /// Connections that have become channels, in the order in which they will be told.
+    /// Connects peers and returns them in the order in which their channels will be notified.
     fn guests(&self, server: &Server, n: usize) -> Vec<TcpStream> {
         let greet = |_| {
             let mut guest = connect(server.local_address());
@@ -162,7 +162,8 @@ impl House {
     }
 }
 
-/// The end takes no time of its own, and is not reached by quiet.
+/// Returns options for a shutdown over `window`, without a quiet period and with a timeout that is
+/// not reached.
 fn over(window: Duration) -> ShutdownOptions {
     ShutdownOptions::new().quiet(Duration::ZERO).window(window).timeout(HOUR)
 }
@@ -182,7 +183,8 @@ fn assert_says_bye(guest: &mut TcpStream) {
     assert_eq!(last, "bye");
 }
 
-/// Asks for more than the sockets hold, and does not read it; returns when the kernel takes no more.
+/// Requests more bytes than the sockets hold without reading them. Returns when the kernel accepts
+/// no more.
 #[track_caller]
 fn ask_for_much(house: &House, guest: &mut TcpStream) {
     let blocked = house.event_loop.metrics().writes_blocked;
@@ -190,13 +192,13 @@ fn ask_for_much(house: &House, guest: &mut TcpStream) {
     let begun = Instant::now();
     settle(&house.event_loop);
     while house.event_loop.metrics().writes_blocked == blocked {
-        assert!(begun.elapsed() < PATIENCE, "the kernel takes all");
+        assert!(begun.elapsed() < PATIENCE, "the kernel accepts everything");
         settle(&house.event_loop);
     }
 }
 
 #[test]
-fn drain_spread_window() {
+fn channels_are_notified_over_the_window() {
     const GUESTS: usize = 10;
     let house = House::new("spread");
     let server = house.serve();
@@ -205,11 +207,11 @@ fn drain_spread_window() {
     settle(&house.event_loop);
     for elapsed in (0..=880).step_by(20) {
         let expected: Vec<_> = (0..=elapsed / 100).map(|i| ms(i * 100)).collect();
-        assert_eq!(house.told(), expected);
+        assert_eq!(house.notified(), expected);
         if elapsed % 100 == 0 {
             let now = elapsed as usize / 100;
             assert_says_bye(&mut guests[now]);
-            // Those after it are served as before.
+            // The channels after it are served as before.
             guests[now + 1..].iter_mut().for_each(assert_echoes);
         }
         if elapsed < 880 {
@@ -220,24 +222,24 @@ fn drain_spread_window() {
     assert_says_bye(&mut guests[GUESTS - 1]);
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.took), (10, 10, ms(900)), "{report}");
-    assert_eq!(house.told().len(), GUESTS, "once each");
+    assert_eq!(house.notified().len(), GUESTS, "each is notified once");
 }
 
 #[test]
-fn e_57_a_channels_own_tasks_and_idle_watch_live_until_it_is_told() {
+fn e_57_timers_and_idle_timeouts_of_a_channel_run_until_it_is_notified() {
     let house = House::new("alive");
     let server = house.serve();
     let _guests = house.guests(&server, 10);
     let end = house.event_loop.shut_down(over(ms(1000)));
     settle(&house.event_loop);
-    // Each advance but the last leaves somebody to serve.
+    // At each advance but the last, some channels are still served.
     for _ in 0..89 {
         house.advance(ms(10));
     }
     assert_eq!(
         (house.count(Happened::Ran), house.count(Happened::Idle)),
         (5, 5),
-        "of those not told at 450 ms"
+        "among the channels not notified at 450 ms"
     );
     house.clock.advance(ms(10));
     let report = done(end).unwrap();
@@ -246,7 +248,7 @@ fn e_57_a_channels_own_tasks_and_idle_watch_live_until_it_is_told() {
 }
 
 #[test]
-fn drain_spread_window_skips_who_is_gone_and_keeps_the_others_times() {
+fn closed_channels_are_skipped_without_changing_the_times_of_the_others() {
     let house = House::new("skips");
     let server = house.serve();
     let mut guests = house.guests(&server, 5);
@@ -261,16 +263,16 @@ fn drain_spread_window_skips_who_is_gone_and_keeps_the_others_times() {
     for _ in 0..7 {
         house.advance(ms(10));
     }
-    assert_eq!(house.told(), [ms(0), ms(20), ms(60)]);
+    assert_eq!(house.notified(), [ms(0), ms(20), ms(60)]);
     house.clock.advance(ms(10));
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful), (5, 5), "{report}");
-    assert_eq!(house.told(), [ms(0), ms(20), ms(60), ms(80)]);
+    assert_eq!(house.notified(), [ms(0), ms(20), ms(60), ms(80)]);
     guests.iter_mut().for_each(assert_says_bye);
 }
 
 #[test]
-fn a_loop_that_was_held_up_tells_who_is_overdue_and_keeps_the_times_of_the_others() {
+fn a_loop_that_was_held_up_notifies_overdue_channels_and_keeps_the_times_of_the_others() {
     let house = House::new("held up");
     let server = house.serve();
     let _guests = house.guests(&server, 10);
@@ -280,17 +282,17 @@ fn a_loop_that_was_held_up_tells_who_is_overdue_and_keeps_the_times_of_the_other
     house.clock.advance(ms(45));
     drop(gate);
     settle(&house.event_loop);
-    assert_eq!(house.told(), [&[ms(0)][..], &[ms(45); 4]].concat());
+    assert_eq!(house.notified(), [&[ms(0)][..], &[ms(45); 4]].concat());
     house.advance(ms(5));
-    assert_eq!(house.told().len(), 6);
-    // Nobody is told of the end by the end alone.
+    assert_eq!(house.notified().len(), 6);
+    // The deadline alone notifies no channel a second time.
     house.clock.advance(HOUR);
     assert_eq!(done(end).unwrap().graceful, 10);
-    assert_eq!(house.told().len(), 10);
+    assert_eq!(house.notified().len(), 10);
 }
 
 #[test]
-fn a_turn_tells_a_bounded_number_of_channels() {
+fn a_turn_notifies_a_bounded_number_of_channels() {
     let _alone = alone_with_a_crowd();
     let house = House::new("bounded");
     let server = house.serve();
@@ -298,7 +300,7 @@ fn a_turn_tells_a_bounded_number_of_channels() {
     let report = done(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
     assert_eq!((report.graceful, report.took), (CROWD as u64, Duration::ZERO), "{report}");
     let turns = house.journal.all().into_iter().filter_map(|(_, what)| match what {
-        Happened::Told(turn) => Some(turn),
+        Happened::Notified(turn) => Some(turn),
         _ => None,
     });
     let turns: Vec<_> = turns.collect();
@@ -309,17 +311,17 @@ fn a_turn_tells_a_bounded_number_of_channels() {
 }
 
 #[test]
-fn who_was_not_told_by_the_deadline_is_told_then() {
+fn channels_that_are_not_notified_by_the_deadline_are_notified_then() {
     let _alone = alone_with_a_crowd();
     let house = House::new("no time");
     let server = house.serve();
     let mut guests = house.guests(&server, CROWD);
-    // There is one turn, which tells 1024.
+    // There is only one turn, in which 1024 channels are notified.
     let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(Duration::ZERO);
     let report = done(house.event_loop.shut_down(options)).unwrap();
     assert_eq!((report.graceful, report.forced), (CROWD as u64, 0), "{report}");
     guests.iter_mut().for_each(assert_says_bye);
-    assert_eq!(house.told().len(), CROWD);
+    assert_eq!(house.notified().len(), CROWD);
 }
 
 #[test]
@@ -332,21 +334,21 @@ fn every_loop_of_a_group_spreads_its_channels_over_the_same_window() {
     let settle_both = || loops.iter().for_each(settle);
     let end = group.shut_down(over(ms(30)));
     settle_both();
-    // Both have their last guest until 20 ms have passed.
+    // Each loop keeps its last channel until 20 ms have passed.
     for _ in 0..19 {
         house.clock.advance(ms(1));
         settle_both();
     }
-    assert_eq!(house.told(), [0, 0, 10, 10].map(ms));
+    assert_eq!(house.notified(), [0, 0, 10, 10].map(ms));
     house.clock.advance(ms(1));
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.took), (6, 6, ms(20)), "{report}");
-    assert_eq!(house.told(), [0, 0, 10, 10, 20, 20].map(ms));
+    assert_eq!(house.notified(), [0, 0, 10, 10, 20, 20].map(ms));
     guests.iter_mut().for_each(assert_says_bye);
 }
 
 #[test]
-fn e_58_a_connection_that_comes_before_the_loop_knows_is_told_like_the_others() {
+fn e_58_a_connection_accepted_before_the_loop_starts_to_shut_down_is_notified_like_the_others() {
     let house = House::new("in time");
     let (acceptors, acceptor) = single(EventLoopGroup::builder());
     let server = house.serve_from(&acceptors, ChannelOptions::new());
@@ -367,7 +369,7 @@ fn e_58_a_connection_that_comes_before_the_loop_knows_is_told_like_the_others() 
 }
 
 #[test]
-fn e_58_a_connection_that_comes_later_is_closed_without_becoming_a_channel() {
+fn e_58_a_connection_that_arrives_later_is_closed_without_becoming_a_channel() {
     let house = House::new("too late");
     let (acceptors, _acceptor) = single(EventLoopGroup::builder());
     let server = house.serve_from(&acceptors, ChannelOptions::new());
@@ -385,12 +387,13 @@ fn e_58_a_connection_that_comes_later_is_closed_without_becoming_a_channel() {
 }
 
 #[test]
-fn a_channel_that_is_closed_already_is_neither_told_nor_counted() {
+fn a_channel_that_is_closed_already_is_neither_notified_nor_counted() {
     let house = House::new("closed");
     let server = house.serve();
     let mut guests = house.guests(&server, 2);
     let gate = Gate::shut(&house.event_loop);
-    // Its socket closes in the turn in which the shutdown begins; its handler hears of it at the end of that.
+    // Its socket closes in the turn in which the shutdown starts. Its handler is called at the end
+    // of that turn.
     house.channels.all()[0].close_now();
     let end = house.event_loop.shut_down(over(Duration::ZERO));
     drop(gate);
@@ -401,16 +404,16 @@ fn a_channel_that_is_closed_already_is_neither_told_nor_counted() {
 }
 
 #[test]
-fn shutdown_inflight_delivered() {
+fn replies_in_flight_are_delivered() {
     let house = House::new("inflight");
     let server = house.serve();
     let mut guest = house.guests(&server, 1).remove(0);
     ask_for_much(&house, &mut guest);
     let end = house.event_loop.shut_down(over(Duration::ZERO));
     settle(&house.event_loop);
-    assert_eq!(house.told().len(), 1);
+    assert_eq!(house.notified().len(), 1);
     assert!(house.event_loop.metrics().bytes_written < BIG as u64);
-    // A slow reader: bit by bit, the loop turning in between.
+    // A slow reader that reads in small parts while the loop turns.
     let mut all = vec![0; BIG];
     for part in all.chunks_mut(BIG / 16) {
         guest.read_exact(part).unwrap();
@@ -423,7 +426,7 @@ fn shutdown_inflight_delivered() {
 }
 
 #[test]
-fn a_reader_that_never_reads_is_forced_at_the_deadline() {
+fn a_peer_that_never_reads_is_closed_by_force_at_the_deadline() {
     logs::collect();
     let house = House::new("never-reads");
     let server = house.serve();
@@ -449,7 +452,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
     let server = house.serve_from(&house.group, ChannelOptions::new().close_timeout(ms(1000)));
     let mut guest = house.guests(&server, 1).remove(0);
     ask_for_much(&house, &mut guest);
-    // The end of its stream has the channel close after what was written is sent.
+    // The end of the peer's stream makes the channel close after its pending writes.
     guest.shutdown(Shutdown::Write).unwrap();
     let begun = Instant::now();
     while house.event_loop.metrics().timers_pending < 2 {
@@ -465,7 +468,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.incomplete, report.took), (1, 1, ms(600)), "{report}");
     assert!(report.unsent_bytes > 0);
-    assert_eq!(house.told(), [], "it was closing already");
+    assert_eq!(house.notified(), [], "a channel that is closing is not notified");
 }
 
 #[test]
@@ -483,7 +486,7 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     let before = house.event_loop.schedule(HOUR, || ()).unwrap();
     let gate = Gate::shut(&house.event_loop);
     let end = house.event_loop.shut_down(options);
-    // The loop finds it in its heap nevertheless.
+    // The loop still finds the cancelled task in its heap.
     assert!(before.cancel());
     for _ in 0..3 {
         house.event_loop.execute(|| ()).unwrap();
@@ -491,7 +494,7 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     drop(gate);
     assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
     assert_says_bye(&mut leaves[0]);
-    // One of the greedy breaks its connection: unread bytes make its end a reset.
+    // One of the greedy peers breaks its connection: with unread bytes, its close is a reset.
     drop(greedy.pop());
     let begun = Instant::now();
     while house.event_loop.metrics().channels > 7 {
@@ -507,8 +510,9 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
         (9, 4, 1, 4),
         "{report}"
     );
-    // Of the loop's own tasks one; and one of each channel but of the one whose connection broke before it was told.
-    // Some of these were due, but the loop came to them only when it was time to tell their channels as well.
+    // One of the loop's own tasks is cancelled, and one task of each channel except the one whose
+    // connection broke before it was notified. Some of these tasks were due, but the loop reached
+    // them only at the time at which their channels are notified as well.
     assert_eq!((report.tasks_run, report.tasks_cancelled), (3, 1 + 8), "{report}");
     let bytes = house.event_loop.metrics().bytes_written + report.unsent_bytes;
     assert_eq!(bytes, (9 * "hello".len() + 2 * "stay".len() + 3 * BIG + 8 * "bye".len()) as u64);

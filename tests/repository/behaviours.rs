@@ -1,4 +1,4 @@
-//! The table of behaviours in docs/behaviours.md agrees with the tests.
+//! Checks that the table in docs/behaviours.md agrees with the tests.
 //!
 //! The sentences of the table are written by hand. Its column of tests is generated:
 //! `UPDATE_BEHAVIOURS=1 cargo test --test repository` writes it.
@@ -15,13 +15,13 @@ use std::{
 const TABLE: &str = "docs/behaviours.md";
 const DIFFERENCES: &str = "docs/coming-from-netty.md";
 
-/// The areas of the table.
+/// The areas of the table, by letter.
 const AREAS: &str = "WECTIDH";
 
-/// Tests that a row names; the others are counted.
+/// The number of tests that a row names. Any others are only counted.
 const NAMED: usize = 3;
 
-/// What stands for the tests of a row that has none.
+/// The placeholder in a row without tests.
 const NO_TEST: &str = "–";
 
 /// The code of a behaviour, such as C-04.
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// The codes that a text mentions.
+/// Returns the codes that a text mentions.
 fn codes_in(text: &str) -> Vec<Code> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
     let code = |word: &str| {
@@ -74,7 +74,7 @@ fn codes_in(text: &str) -> Vec<Code> {
     words.filter_map(code).collect()
 }
 
-/// The codes that the name of a test begins with: one, or the first and last of a range.
+/// Returns the codes at the beginning of a test's name: one code, or all codes of a range.
 fn codes_of_name(name: &str) -> Vec<Code> {
     fn code(text: &str) -> Option<(Code, &str)> {
         let (area, rest) = text.split_once('_')?;
@@ -91,7 +91,7 @@ fn codes_of_name(name: &str) -> Vec<Code> {
     }
 }
 
-/// The name of the function that a line declares, and whether it takes no arguments.
+/// Returns the name of the function that a line declares, and whether it takes no arguments.
 fn function(line: &str) -> Option<(&str, bool)> {
     let mut rest = line.trim_start();
     while let Some((word, after)) = rest.split_once(' ') {
@@ -107,7 +107,7 @@ fn function(line: &str) -> Option<(&str, bool)> {
     None
 }
 
-/// The names of the tests in a source, by code.
+/// Returns the names of the tests in a source, by code.
 fn tests_in(source: &str) -> Vec<(Code, String)> {
     let mut tests = Vec::new();
     let mut documented = Vec::new();
@@ -127,7 +127,7 @@ fn tests_in(source: &str) -> Vec<(Code, String)> {
     tests
 }
 
-/// The names of all tests, by code.
+/// Returns the names of all tests, by code.
 fn tests() -> BTreeMap<Code, BTreeSet<String>> {
     let mut tests: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (_, text) in sources() {
@@ -147,7 +147,7 @@ fn rows() -> BTreeMap<Code, Row> {
     rows
 }
 
-/// The cell of a row with these tests. Tests that are named by the code come first.
+/// Returns the cell that lists the given tests. Tests whose name starts with the code come first.
 fn cell(code: Code, tests: Option<&BTreeSet<String>>) -> String {
     let Some(tests) = tests else { return NO_TEST.to_owned() };
     let (named_by_code, others): (Vec<_>, Vec<_>) =
@@ -161,18 +161,18 @@ fn cell(code: Code, tests: Option<&BTreeSet<String>>) -> String {
     }
 }
 
-/// A heading as it appears in a link.
+/// Returns the anchor of a heading, as used in links.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// The text and section of each link to a difference.
+/// Returns the text and section of each link to a difference.
 fn differences_in(sentence: &str) -> Vec<(&str, &str)> {
     let mut links = Vec::new();
     let mut rest = sentence;
     while let Some((before, after)) = rest.split_once("](coming-from-netty.md#") {
-        let text = before.rsplit_once('[').expect("a link has a text").1;
+        let text = before.rsplit_once('[').expect("a link has text").1;
         let (section, behind) = after.split_once(')').expect("a link ends");
         links.push((text, section));
         rest = behind;
@@ -184,7 +184,7 @@ fn differences_in(sentence: &str) -> Vec<(&str, &str)> {
 fn every_code_has_a_row() {
     let rows = rows();
     for (code, names) in tests() {
-        assert!(rows.contains_key(&code), "{TABLE} has no row for {code}, which {names:?} are named by");
+        assert!(rows.contains_key(&code), "{TABLE} has no row for {code}, used by {names:?}");
     }
     for (file, text) in sources() {
         let comments = text.lines().filter_map(|line| line.split_once("//")).map(|(_, comment)| comment);
@@ -214,7 +214,7 @@ fn the_column_of_tests_is_up_to_date() {
         updated.push('\n');
     }
     if env::var_os("UPDATE_BEHAVIOURS").is_some_and(|value| value == "1") {
-        // Other tests read the table at the same time.
+        // Rename atomically, because other tests read the table at the same time.
         let new = path("docs/behaviours.md.new");
         fs::write(&new, updated).unwrap();
         fs::rename(new, path(TABLE)).unwrap();
@@ -233,7 +233,7 @@ fn every_row_has_a_test_or_names_a_difference() {
     let tests = tests();
     for (code, row) in rows() {
         let is_covered = tests.contains_key(&code) || !differences_in(&row.sentence).is_empty();
-        assert!(is_covered, "{code} has neither a test nor a link to the row of {DIFFERENCES} that says why");
+        assert!(is_covered, "{code} has neither a test nor a link to a row of {DIFFERENCES}");
     }
 }
 
@@ -241,14 +241,14 @@ fn every_row_has_a_test_or_names_a_difference() {
 fn every_difference_is_stated() {
     let differences = read(&path(DIFFERENCES));
     let plain = |text: &str| text.replace('`', "");
-    // The first cells of each section.
+    // Collect the first cell of each row, by section.
     let mut section = String::new();
     let mut stated = Vec::new();
     for line in differences.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
             section = anchor(heading);
         } else if let Some(row) = line.strip_prefix("| ") {
-            stated.push((section.clone(), plain(row.split(" | ").next().expect("a first cell"))));
+            stated.push((section.clone(), plain(row.split(" | ").next().expect("a row has a first cell"))));
         }
     }
     for (code, row) in rows() {

@@ -12,7 +12,7 @@ use std::{
 /// The path of a module; empty for the crate root.
 pub(crate) type ModulePath = Vec<String>;
 
-/// Re-exports lead from one to the next; more than this many in a row are a loop.
+/// The longest chain of re-exports that is followed. A longer chain is a loop.
 const MAX_REEXPORTS: usize = 16;
 
 /// The imports of a crate.
@@ -23,13 +23,13 @@ pub(crate) struct ImportGraph {
 
 #[derive(Default)]
 struct Module {
-    /// The paths that the module names, relative to it or to the crate.
+    /// The paths that the module mentions, relative to it or to the crate.
     paths: Vec<Vec<Token>>,
-    /// Imported names, with the paths that they stand for.
+    /// Imported names and the paths that they stand for.
     names: BTreeMap<String, Vec<Token>>,
 }
 
-/// An import: the importing module, the defining module, and the path as it is written.
+/// An import: the importing module, the defining module, and the path as written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Import {
     pub(crate) from: ModulePath,
@@ -38,7 +38,7 @@ pub(crate) struct Import {
 }
 
 impl ImportGraph {
-    /// Reads a crate, beginning with its root file.
+    /// Reads a crate, starting at its root file.
     pub(crate) fn read(root: &Path) -> Self {
         let mut graph = ImportGraph::default();
         let folder = root.parent().expect("a file has a folder");
@@ -61,7 +61,7 @@ impl ImportGraph {
         self.insert(module, &source.tokens);
     }
 
-    /// Adds a module by its tokens.
+    /// Adds a module, given its tokens.
     pub(crate) fn insert(&mut self, module: ModulePath, tokens: &[Token]) {
         let mut read = Module::default();
         let mut at = 0;
@@ -75,7 +75,7 @@ impl ImportGraph {
                 "crate" | "super" | "self" if tokens.get(at + 1).is_some_and(|next| next == "::") => {
                     let path = read_path(&tokens[at..]);
                     at += path.len() * 2 - 1;
-                    // `pub(in crate::channel)` is no import.
+                    // `pub(in crate::channel)` is not an import.
                     if tokens.get(at.wrapping_sub(path.len() * 2)).is_none_or(|before| before != "in") {
                         read.paths.push(path);
                     }
@@ -121,7 +121,7 @@ impl ImportGraph {
         self.modules.contains_key(&local[..=module.len()]).then_some(local)
     }
 
-    /// Returns the module that defines what a path names.
+    /// Returns the module that defines the item named by a path.
     fn resolve(&self, path: &[Token], depth: usize) -> Option<ModulePath> {
         let module =
             (0..=path.len()).rev().map(|end| &path[..end]).find(|p| self.modules.contains_key(*p))?;
@@ -155,7 +155,7 @@ fn read_path(tokens: &[Token]) -> Vec<Token> {
     path
 }
 
-/// Reads one tree of a `use` declaration behind `prefix`.
+/// Reads one tree of a `use` declaration after `prefix`.
 fn read_use_tree(tree: &[Token], prefix: &mut Vec<Token>, module: &mut Module) {
     let length = prefix.len();
     let mut at = 0;

@@ -1,7 +1,8 @@
-//! Imports point down the layers of docs/architecture.md, and no modules import each other.
+//! Checks that imports point down the layers of docs/architecture.md and that no modules import
+//! each other.
 //!
-//! A file and its own submodules are one unit: a submodule may use what its parent defines. Between
-//! siblings the whole subtrees count, at every level.
+//! A file and its own submodules are one unit: a submodule may use items of its parent. Siblings
+//! are compared with their whole subtrees, at every level.
 
 use crate::{
     import_graph::{Import, ImportGraph, ModulePath},
@@ -15,7 +16,7 @@ fn layers() -> Vec<Vec<String>> {
     let text = read(&path("docs/architecture.md"));
     let block = text.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next());
     let lines = block.expect("docs/architecture.md has a block `layers`").lines();
-    // Two spaces separate the modules of a layer from the words about them.
+    // Two spaces separate the modules of a layer from its description.
     lines
         .map(|line| line.split("  ").next().unwrap_or(line).split_whitespace().map(str::to_owned).collect())
         .collect()

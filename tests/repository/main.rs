@@ -1,4 +1,4 @@
-//! Checks of the repository itself: the direction of imports, and what the documentation promises.
+//! Checks of the repository itself: the direction of imports, and the claims of the documentation.
 
 mod behaviours;
 mod doc_links;
@@ -14,18 +14,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file of this repository.
+/// Returns the path of a file in this repository.
 fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// The text of a file of this repository.
+/// Returns the text of a file.
 #[track_caller]
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The path and text of every Rust source below `src/` and `tests/`, except for this binary's own.
+/// Returns the path and text of every Rust source in `src/` and `tests/`, except for this binary's
+/// own.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut folders = vec![path("src"), path("tests")];
     let mut sources = Vec::new();

@@ -1,4 +1,5 @@
-//! Property tests keep the seeds of failed cases, so that a failure in CI can be repeated.
+//! Checks that property tests keep the seeds of failed cases, so that a failure in CI can be
+//! reproduced.
 
 use super::sources;
 
@@ -8,9 +9,9 @@ fn property_tests_keep_failing_seeds() {
     for (path, text) in sources() {
         let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
         property_tests += code().filter(|line| line.contains("proptest! {")).count();
-        // The default writes below proptest-regressions/, which belongs into the commit of the fix.
+        // By default, seeds are written to proptest-regressions/, to be committed with the fix.
         let set = code().any(|line| line.contains("failure_persistence"));
         assert!(!set, "{}: failure_persistence keeps its default", path.display());
     }
-    assert!(property_tests > 0, "the property tests are found");
+    assert!(property_tests > 0, "found no property tests");
 }

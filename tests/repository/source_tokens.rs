@@ -1,6 +1,6 @@
-//! A tokenizer for Rust source that knows just enough to find imports.
+//! A minimal tokenizer for Rust source, just sufficient to find imports.
 //!
-//! It drops comments, literals and everything that is compiled for tests only.
+//! It drops comments, literals and items that are compiled for tests only.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub(crate) struct Declared {
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What a source file contains, apart from tests.
+/// The contents of a source file, apart from tests.
 pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
     pub(crate) modules: Vec<Declared>,
@@ -43,7 +43,8 @@ fn path_attribute(before: &[Token]) -> Option<PathBuf> {
     (visibility && name == "path" && equals == "=").then(|| PathBuf::from(value.trim_matches('"')))
 }
 
-/// Splits source text into tokens. Strings keep their quotes; comments and characters are dropped.
+/// Splits source text into tokens. Strings keep their quotes; comments and character literals are
+/// dropped.
 fn tokenize(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
@@ -173,7 +174,7 @@ fn group_length(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// Returns the number of tokens of the item at the beginning: up to `;` or its block.
+/// Returns the number of tokens of the first item: up to `;` or the end of its block.
 fn item_length(tokens: &[Token]) -> usize {
     let mut at = 0;
     while at < tokens.len() {

@@ -1,4 +1,4 @@
-//! Embedded channels that end in a [`Recorder`], and operations on the handle of a channel.
+//! Embedded channels with a [`Recorder`] as handler, and operations on the handle of a channel.
 
 use super::{
     journal::Log,
@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Pipeline, Scope, TimeLimits,
+    ChannelContext, ChannelOptions, Pipeline, TimeLimits,
     codec::{LengthField, Line, RawBytes},
     pipeline::Codec,
     prelude::*,
@@ -31,22 +31,22 @@ pub(crate) fn raw(handler: Recorder) -> Pipeline<Bytes> {
 
 // ---- embedded channels -------------------------------------------------------------------------
 
-/// An embedded channel of lines.
+/// An embedded channel with a line codec.
 pub(crate) fn embedded(handler: Recorder) -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::new(lines(handler))
 }
 
-/// An embedded channel of lines with settings.
+/// An embedded channel with a line codec and the given options.
 pub(crate) fn embedded_with(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     embedded_pipeline(options, lines(handler))
 }
 
-/// An embedded channel of bytes without any framing, so that a test can count them.
+/// An embedded channel without framing, for tests that count bytes.
 pub(crate) fn embedded_raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     embedded_pipeline(options, raw(handler))
 }
 
-/// An embedded channel with a codec of the test.
+/// An embedded channel with the codec of the test.
 pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     options: &ChannelOptions,
     codec: C,
@@ -55,7 +55,7 @@ pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     embedded_pipeline(options, Pipeline::codec(codec).handler(handler))
 }
 
-/// An embedded channel with a whole pipeline.
+/// An embedded channel with the given pipeline.
 pub(crate) fn embedded_pipeline(
     options: &ChannelOptions,
     pipeline: Pipeline<Bytes>,
@@ -109,9 +109,9 @@ impl Limited {
     }
 
     pub(crate) fn set(&mut self, limits: TimeLimits) {
-        let change = move |scope: &mut Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
+        let change = move |ctx: &mut ChannelContext<'_, Bytes>| {
+            ctx.set_time_limits(limits);
+            assert_eq!(ctx.time_limits(), limits);
             Ok(())
         };
         self.channel.channel().execute(change).unwrap();
@@ -124,14 +124,14 @@ impl Limited {
     }
 }
 
-// ---- by its handle -----------------------------------------------------------------------------
+// ---- through the handle of a channel -----------------------------------------------------------
 
-/// Asks for a read.
+/// Requests a read.
 #[track_caller]
 pub(crate) fn read(channel: &Channel<Bytes>) {
     channel
-        .execute(|scope| {
-            scope.read();
+        .execute(|ctx| {
+            ctx.read();
             Ok(())
         })
         .unwrap();
@@ -140,19 +140,19 @@ pub(crate) fn read(channel: &Channel<Bytes>) {
 #[track_caller]
 pub(crate) fn set_auto_read(channel: &Channel<Bytes>, on: bool) {
     channel
-        .execute(move |scope| {
-            scope.set_auto_read(on);
+        .execute(move |ctx| {
+            ctx.set_auto_read(on);
             Ok(())
         })
         .unwrap();
 }
 
-/// Says when it is dropped.
+/// Logs its name when it is dropped.
 pub(crate) struct Guard(pub(crate) &'static str, pub(crate) Log);
 
 impl Guard {
     pub(crate) fn runs(&self) -> Result {
-        panic!("{} runs", self.0);
+        panic!("{} must not run", self.0);
     }
 }
 

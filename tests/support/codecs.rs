@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use netwheel::{EncodeError, Error, PeerError, Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 
-/// Lines in and out, plus messages that show what happens when encoding and decoding fail:
-/// `fail` after some bytes, `panic` after some bytes; inbound the line `bad`.
+/// A line codec with messages that make it fail. Encoding `fail` returns an error and encoding
+/// `panic` panics, both after some output. Decoding the line `bad` is an error of the peer, and
+/// decoding `burst` panics.
 pub(crate) struct Fussy(Line);
 
 impl Fussy {
@@ -42,7 +43,7 @@ impl Codec for Fussy {
     }
 }
 
-/// Single bytes, but only once no more will come.
+/// Decodes single bytes, but only at the end of input.
 pub(crate) struct AtLast;
 
 impl Codec for AtLast {
@@ -63,13 +64,13 @@ impl Codec for AtLast {
     }
 }
 
-// ---- without a channel -------------------------------------------------------------------------
+// ---- codecs without a channel ------------------------------------------------------------------
 
 /// Decoded messages and errors of the peer, in order.
 pub(crate) type Events = Vec<Result<Bytes, PeerError>>;
 
-/// Asserts that `stream` decodes to `expected` and leaves `left`, however it is split: in one piece,
-/// in two at every position, and byte by byte.
+/// Asserts that `stream` decodes to `expected` and leaves `left` for every split: in one piece, in
+/// two pieces at each position, and byte by byte.
 #[track_caller]
 pub(crate) fn expect<C: Codec<Read = Bytes> + Clone>(
     codec: &C,
@@ -102,8 +103,8 @@ pub(crate) fn expect_of<C: Codec<Read = Bytes> + Clone>(
     check(&stream.chunks(1).collect::<Vec<_>>());
 }
 
-/// Clears the length in a [`PeerError::TooLong`] of a codec that fails fast, where the length depends
-/// on the split.
+/// Clears the length in a [`PeerError::TooLong`] of a codec that fails fast. That length depends on
+/// the split.
 pub(crate) fn without_length(event: Result<Bytes, PeerError>) -> Result<Bytes, PeerError> {
     match event {
         Err(PeerError::TooLong { what, length, limit }) => {
@@ -118,7 +119,7 @@ pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
     Ok(Bytes::copy_from_slice(bytes.as_ref()))
 }
 
-/// Encodes one message, and asserts that a failure leaves no output.
+/// Encodes one message. Asserts that a failure leaves no output.
 pub(crate) fn encoded<C: Codec<Write = Bytes> + Clone>(
     codec: &C,
     message: impl AsRef<[u8]>,
@@ -129,9 +130,9 @@ pub(crate) fn encoded<C: Codec<Write = Bytes> + Clone>(
     result.map(|()| output.to_bytes())
 }
 
-/// Decodes `chunks` like a channel: bytes that were left precede the next chunk, and `decode` is
-/// called until it returns `None`. Asserts the contract of [`Codec::decode`]. Returns the events and
-/// the remaining bytes.
+/// Decodes `chunks` like a channel: the remaining bytes precede the next chunk, and `decode` is
+/// called until it returns `None`. Asserts the contract of [`Codec::decode`]. Returns the events
+/// and the remaining bytes.
 pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)
 where
     C: Codec<Read = Bytes>,
@@ -143,14 +144,14 @@ where
         loop {
             let before = input.clone();
             let decoded = codec.decode(&mut input);
-            assert!(before.ends_with(&input), "took bytes elsewhere than from the front");
+            assert!(before.ends_with(&input), "the decoder did not consume from the front");
             match decoded {
                 Ok(None) => break,
                 Ok(Some(message)) => events.push(Ok(message)),
                 Err(Error::Peer(fault)) => events.push(Err(fault)),
-                Err(other) => panic!("not the peer's fault: {other}"),
+                Err(other) => panic!("not an error of the peer: {other}"),
             }
-            assert!(input.len() < before.len(), "a message or an error took no byte");
+            assert!(input.len() < before.len(), "a message or an error consumed no bytes");
         }
         left = input;
     }

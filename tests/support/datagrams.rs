@@ -1,4 +1,4 @@
-//! A datagram handler that tells the test thread of every call, and peers that are not ours.
+//! A datagram handler that reports every call to the test thread, and plain UDP sockets as peers.
 
 use super::{recorder::Events, wait::PATIENCE};
 use bytes::Bytes;
@@ -19,16 +19,16 @@ pub(crate) enum Event {
     Active,
     Read(Bytes, SocketAddr),
     Writable(bool),
-    /// The text of the error, and its kind if it is one of I/O.
+    /// The text of the error, and its kind if it is an I/O error.
     Error(String, Option<std::io::ErrorKind>),
     Shutdown,
     Inactive,
 }
 
-/// What a test wants done in each call.
+/// A closure of the test that runs in each call.
 pub(crate) type Hook = Arc<dyn Fn(&mut DatagramContext<'_, Probe>, &Event) -> Result + Send + Sync>;
 
-/// Does what the hook does, and tells the test of every call.
+/// Runs the hook and then reports the call to the test.
 pub(crate) struct Probe {
     events: Sender<Event>,
     hook: Hook,
@@ -37,7 +37,7 @@ pub(crate) struct Probe {
 impl Probe {
     fn call(&mut self, ctx: &mut DatagramContext<'_, Self>, event: Event) -> Result {
         let result = (self.hook)(ctx, &event);
-        // The test may have seen enough and be gone.
+        // Fails if the test has already finished.
         let _ = self.events.send(event);
         result
     }
@@ -75,7 +75,7 @@ pub(crate) fn silent(_: &mut DatagramContext<'_, Probe>, _: &Event) -> Result {
     Ok(())
 }
 
-/// Sends back what comes.
+/// Echoes every datagram.
 pub(crate) fn echo(ctx: &mut DatagramContext<'_, Probe>, event: &Event) -> Result {
     if let Event::Read(datagram, from) = event {
         ctx.send_to(datagram.clone(), *from)?;
@@ -84,7 +84,7 @@ pub(crate) fn echo(ctx: &mut DatagramContext<'_, Probe>, event: &Event) -> Resul
 }
 
 impl Events<Event> {
-    /// The next datagram; nothing but `active` and writability may come before it.
+    /// Returns the next datagram. Only `active` and writability events may precede it.
     #[track_caller]
     pub(crate) fn datagram(&self) -> (Bytes, SocketAddr) {
         loop {
@@ -96,7 +96,7 @@ impl Events<Event> {
         }
     }
 
-    /// The kind of the next error; nothing but `active` may come before it.
+    /// Returns the text and kind of the next error. Only `active` may precede it.
     #[track_caller]
     pub(crate) fn error(&self) -> (String, Option<std::io::ErrorKind>) {
         loop {
@@ -109,7 +109,7 @@ impl Events<Event> {
     }
 }
 
-/// A channel on 127.0.0.1 whose handler does what `hook` does.
+/// Opens a channel on 127.0.0.1 whose handler runs `hook`.
 pub(crate) fn open(
     group: &EventLoopGroup,
     hook: impl Fn(&mut DatagramContext<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
@@ -117,14 +117,14 @@ pub(crate) fn open(
     open_with(DatagramBootstrap::new(group), hook)
 }
 
-/// As `open`, with settings.
+/// Like [`open`], with settings.
 pub(crate) fn open_with(
     bootstrap: DatagramBootstrap,
     hook: impl Fn(&mut DatagramContext<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
 ) -> (DatagramChannel, Events<Event>) {
     let (events, received) = mpsc::channel();
     let hook: Hook = Arc::new(hook);
-    // The bootstrap goes with the factory in it: only handlers can tell from here on.
+    // The bootstrap is consumed with the factory in it, so only handlers hold senders afterwards.
     let channel = bootstrap
         .handler(move || Probe { events: events.clone(), hook: hook.clone() })
         .bind("127.0.0.1:0")
@@ -132,7 +132,7 @@ pub(crate) fn open_with(
     (channel, Events(received))
 }
 
-/// A socket that is not ours, and gives up rather than hang.
+/// A plain UDP socket with a read timeout.
 pub(crate) fn socket() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -140,7 +140,7 @@ pub(crate) fn socket() -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The next datagram at a socket that is not ours.
+/// Returns the next datagram that a plain socket receives.
 #[track_caller]
 pub(crate) fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut buffer = vec![0; 65_536];

@@ -48,14 +48,14 @@ impl<T> Journal<T> {
 }
 
 impl<T: Clone> Journal<T> {
-    /// Returns all entries so far.
+    /// Returns the current entries.
     pub(crate) fn all(&self) -> Vec<T> {
         self.lock().clone()
     }
 }
 
 impl<T: Debug> Journal<T> {
-    /// Blocks until there are `len` entries.
+    /// Blocks until there are at least `len` entries.
     #[track_caller]
     pub(crate) fn wait_len(&self, len: usize) {
         self.wait_until(&format!("{len} entries"), |entries| entries.len() >= len);
@@ -70,7 +70,7 @@ impl<T: Debug> Journal<T> {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let entries = format!("{entries:#?}");
-                panic!("waited in vain for {what:?}; what happened: {entries}");
+                panic!("timed out waiting for {what:?}; entries: {entries}");
             }
             entries = self.0.1.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -102,7 +102,7 @@ impl Log {
         self.lock().iter().filter(|e| *e == entry).count()
     }
 
-    /// Blocks until `entry` is there.
+    /// Blocks until the log contains `entry`.
     #[track_caller]
     pub(crate) fn wait_for(&self, entry: &str) {
         self.wait_until(entry, |log| log.iter().any(|e| e == entry));

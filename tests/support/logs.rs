@@ -13,7 +13,7 @@ pub(crate) const OFF: &str = "off";
 
 static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 
-/// A record that was logged.
+/// A collected log record.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) target: String,
@@ -47,17 +47,18 @@ fn lock() -> MutexGuard<'static, Vec<Record>> {
 pub(crate) fn collect() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        log::set_logger(&Logger).expect("no other logger");
+        log::set_logger(&Logger).expect("no other logger is installed");
         log::set_max_level(log::LevelFilter::Trace);
     });
 }
 
-/// Returns the records so far of `target`.
+/// Returns the records of `target`.
 pub(crate) fn records_of(target: &str) -> Vec<Record> {
     lock().iter().filter(|record| record.target == target).cloned().collect()
 }
 
-/// Returns the lines so far that contain `part`, prefixed with their level. Skips the level `Debug`.
+/// Returns the lines so far that contain `part`, prefixed with their level. Skips records below
+/// `Info`.
 pub(crate) fn lines_with(part: &str) -> Vec<String> {
     let records = lock();
     let found =

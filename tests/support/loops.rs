@@ -1,5 +1,5 @@
-//! Event loops under control of a test: run a task and wait, block the loop, wait for turns, shut it
-//! down.
+//! Helpers to control event loops from a test: run a task and wait, block the loop, wait for turns,
+//! shut down.
 
 use super::wait::{PATIENCE, done, ms, receive};
 use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, testing::ManualClock};
@@ -30,27 +30,27 @@ pub(crate) fn manual() -> (EventLoop, ManualClock) {
     (event_loop, clock)
 }
 
-/// The loop of a group of one.
+/// Returns the loop of a group of one.
 pub(crate) fn the_loop(group: &EventLoopGroup) -> &EventLoop {
     &group.event_loops()[0]
 }
 
-/// The counters of a group of one.
+/// Returns the metrics of the loop of a group of one.
 pub(crate) fn metrics(group: &EventLoopGroup) -> LoopMetrics {
     the_loop(group).metrics()
 }
 
-/// Ends a group; fails if a loop did not end by itself (it panicked, or hangs).
+/// Shuts a group down. Panics if a loop did not end normally because it panicked or hangs.
 #[track_caller]
 pub(crate) fn end(group: &EventLoopGroup) {
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).expect("no loop has failed");
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).expect("all loops end normally");
 }
 
 /// Runs `f` on the loop and waits for its value.
 #[track_caller]
 pub(crate) fn on<T: Send + 'static>(event_loop: &EventLoop, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
-    event_loop.execute(move || drop(sender.send(f()))).expect("the loop takes tasks");
+    event_loop.execute(move || drop(sender.send(f()))).expect("the loop accepts tasks");
     receive(&receiver)
 }
 
@@ -63,10 +63,11 @@ pub(crate) fn on_loop<T: Send + 'static>(
     on(the_loop(group), task)
 }
 
-/// Waits until the turn that is running, and a whole one begun after this call, are over: what was due is run.
+/// Waits for the end of the current turn and of one complete turn that starts after this call.
+/// Everything that is due at the call has then run.
 ///
-/// The turn that is running may have read the clock before this call, and a task in the next one runs before that
-/// one's timers: it is over when there is a third.
+/// The current turn may have read the clock before this call. A task of the next turn runs before
+/// the timers of that turn, so the complete turn has ended only when a third one runs tasks.
 #[track_caller]
 pub(crate) fn settle(event_loop: &EventLoop) {
     let turns = || {
@@ -77,14 +78,14 @@ pub(crate) fn settle(event_loop: &EventLoop) {
     while turns() < first + 2 {}
 }
 
-/// Moves the time on, and has what is due then run.
+/// Advances the clock and runs everything that is due.
 #[track_caller]
 pub(crate) fn advance(event_loop: &EventLoop, clock: &ManualClock, by: Duration) {
     clock.advance(by);
     settle(event_loop);
 }
 
-/// Waits until the loop has turned a few times: whatever it meant to do without being asked, it has done.
+/// Waits for several turns, so that work which the loop does on its own initiative is complete.
 #[track_caller]
 pub(crate) fn some_turns(group: &EventLoopGroup) {
     let begin = metrics(group).turns;
@@ -93,12 +94,12 @@ pub(crate) fn some_turns(group: &EventLoopGroup) {
     }
 }
 
-/// Lets the loop turn until `is_met`, which has to come.
+/// Turns the loop until `is_met` returns `true`. Panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn turn_until(group: &EventLoopGroup, is_met: impl Fn(&LoopMetrics) -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_met(&metrics(group)) {
-        assert!(Instant::now() < end, "waited in vain: {:#?}", metrics(group));
+        assert!(Instant::now() < end, "timed out: {:#?}", metrics(group));
         some_turns(group);
     }
 }
@@ -120,7 +121,7 @@ impl Gate {
             let _ = opened.recv_timeout(PATIENCE);
         };
         event_loop.execute(task).unwrap();
-        standing.recv_timeout(PATIENCE).expect("the loop comes to the gate");
+        standing.recv_timeout(PATIENCE).expect("the loop reaches the gate");
         Gate { _open: open }
     }
 }
@@ -131,7 +132,7 @@ pub(crate) fn block(group: &EventLoopGroup) -> Gate {
     Gate::shut(the_loop(group))
 }
 
-/// A task that gives itself to the loop again and again, until the returned value is dropped.
+/// Submits a task that resubmits itself until the returned value is dropped.
 pub(crate) fn flood(event_loop: &EventLoop) -> Arc<()> {
     let running = Arc::new(());
     again(event_loop.clone(), Arc::downgrade(&running));

@@ -1,9 +1,10 @@
-//! Addresses at which nobody answers: those that refuse, and those that say nothing.
+//! Addresses without a server: ports that refuse connections, and a listener that does not respond.
 
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A port that refuses every connection, and that nobody else can get meanwhile: bound, and not listening.
+/// A port that refuses every connection. The socket is bound but not listening, so that no other
+/// process can get the port.
 pub(crate) struct Nobody {
     pub(crate) address: SocketAddr,
     _bound: Socket,
@@ -23,7 +24,7 @@ fn bound() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// A listener that nobody can connect to: its queue is full, so that the kernel drops every SYN.
+/// A listener that accepts no connections. Its queue is full, so the kernel drops every SYN.
 #[cfg(target_os = "linux")]
 pub(crate) struct BlackHole {
     pub(crate) address: SocketAddr,
@@ -34,12 +35,12 @@ pub(crate) struct BlackHole {
 impl BlackHole {
     pub(crate) fn open() -> Self {
         let (socket, address) = bound();
-        // listen(2) with 0 has room for one.
+        // A backlog of 0 has room for one connection.
         socket.listen(0).unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut listener = mio::net::TcpListener::from_std(socket.into());
         let first = std::net::TcpStream::connect(address).unwrap();
-        // The one counts when it has reached the queue.
+        // Wait until the connection is in the queue.
         let mut poll = mio::Poll::new().unwrap();
         let mut events = mio::Events::with_capacity(1);
         poll.registry().register(&mut listener, mio::Token(0), mio::Interest::READABLE).unwrap();

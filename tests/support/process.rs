@@ -1,5 +1,5 @@
-//! Child processes, optionally under strace: other programs, or this test binary with one test
-//! selected.
+//! Child processes, optionally under strace. A child is another program, or this test binary with a
+//! single test selected.
 
 use super::wait::PATIENCE;
 use std::{
@@ -13,13 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The environment variable that tells a child process which role it plays.
+/// The environment variable that selects the role of a child process.
 const ROLE: &str = "NETWHEEL_TEST_ROLE";
 
 /// The prefix of the message that explains why a test was skipped.
 const SKIPPED: &str = "SKIPPED: ";
 
-/// Whether strace works here with these options. Where it does not, a test says so and passes, but not in CI.
+/// Returns whether strace works here with these options. If it does not, the test is skipped,
+/// except in CI, where this panics.
 pub(crate) fn strace_works(options: &[&str]) -> bool {
     let strace = Command::new("strace").args(["-f", "-o", "/dev/null"]).args(options).arg("true").output();
     let why = match strace {
@@ -31,25 +32,27 @@ pub(crate) fn strace_works(options: &[&str]) -> bool {
     false
 }
 
-/// Says why a test proves nothing on this machine; in CI that is a failure.
+/// Reports why a test is skipped on this machine. Panics in CI.
 pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-    // Not `eprintln`, which the test harness would swallow.
+    // `eprintln` would be captured by the test harness.
     let _ = writeln!(io::stderr(), "{SKIPPED}{why}");
 }
 
-/// Whether this process was started by [`play`] to play `role`.
+/// Returns whether [`play`] started this process to play `role`.
 pub(crate) fn plays(role: &str) -> bool {
     std::env::var_os(ROLE).is_some_and(|r| r == role)
 }
 
-/// The command that runs this test binary as a child, with the test `role` of the calling file only.
+/// Returns the command that runs this test binary as a child with only the test `role` of the
+/// calling file.
 #[track_caller]
 pub(crate) fn play(role: &str) -> Vec<String> {
     only_test(&format!("{}::{role}", module_of(Location::caller().file())), role)
 }
 
-/// The module path within its binary of a file: `tests/channel/endings/table.rs` is `endings::table`.
+/// Returns the module path of a file within its binary: `tests/channel/endings/table.rs` is
+/// `endings::table`.
 fn module_of(file: &str) -> String {
     let path = file.replace('\\', "/");
     let (_, path) = path.split_once("tests/").expect("a file of a test binary");
@@ -57,7 +60,7 @@ fn module_of(file: &str) -> String {
     module.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
 }
 
-/// The command that runs one test of this binary, in a process that plays `role`.
+/// Returns the command that runs one test of this binary in a process that plays `role`.
 fn only_test(test: &str, role: &str) -> Vec<String> {
     let binary = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let role = format!("{ROLE}={role}");
@@ -66,7 +69,7 @@ fn only_test(test: &str, role: &str) -> Vec<String> {
 
 /// Runs the calling test in a child process in which no other test runs.
 ///
-/// In the parent it waits until the child has passed and returns from the test. Use it for tests of
+/// The parent waits until the child has passed and returns from the test. Use it for tests of
 /// process-wide state: descriptors, limits, the allocator, signals.
 #[macro_export]
 macro_rules! own_process {
@@ -78,8 +81,8 @@ macro_rules! own_process {
     };
 }
 
-/// Returns `true` in the child process of the test that contains the function `here`. Otherwise runs
-/// that child and returns `false`; panics if the child fails.
+/// Returns `true` in the child process of the test that contains the function `here`. Otherwise
+/// runs that child and returns `false`. Panics if the child fails.
 #[track_caller]
 pub(crate) fn is_own_process(here: &str) -> bool {
     let path = here.trim_end_matches("::here");
@@ -99,10 +102,10 @@ pub(crate) fn is_own_process(here: &str) -> bool {
     false
 }
 
-/// A process of the test; ended with it.
+/// A child process, which is killed on drop.
 pub(crate) struct Process {
     child: Child,
-    /// The process that does the work, where that is not the child but the child's child.
+    /// The id of the grandchild that does the work, if the child is a wrapper such as strace.
     inner: Option<u32>,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
@@ -123,20 +126,20 @@ impl Process {
         Process { child, inner: None, stdout: Output::new(stdout), stderr: Output::new(stderr) }
     }
 
-    /// Starts a program under strace. What strace itself has to say is not kept.
+    /// Starts a program under strace. Discards the output of strace.
     pub(crate) fn strace<S: AsRef<OsStr>>(options: &[&str], command: &[S]) -> Self {
-        // The shell tells the number of the process that it becomes.
+        // The shell prints its process id and then becomes the program.
         let shell = ["sh", "-c", "echo $$; exec \"$0\" \"$@\""];
         let strace = ["strace", "-f", "-qq", "-o", "/dev/null"].into_iter().chain(options.iter().copied());
         let command = strace.chain(shell).map(OsStr::new).chain(command.iter().map(AsRef::as_ref));
         let mut process = Self::start(&command.collect::<Vec<_>>());
-        let inner = process.stdout.wait_for("").trim().parse().expect("the shell tells its number");
+        let inner = process.stdout.wait_for("").trim().parse().expect("the shell prints its process id");
         process.inner = Some(inner);
         process
     }
 
-    /// Attaches strace to a thread of another process. Returns `None` where that is not permitted;
-    /// in CI it panics instead.
+    /// Attaches strace to a thread of another process. Returns `None` if that is not permitted; in
+    /// CI it panics instead.
     pub(crate) fn attach(options: &[&str], thread: &str) -> Option<Self> {
         let command = [&["strace"], options, &["-p", thread]].concat();
         let mut strace = Self::start(&command);
@@ -150,17 +153,18 @@ impl Process {
         attached.then_some(strace)
     }
 
-    /// The number of the process that does the work.
+    /// Returns the id of the process that does the work.
     pub(crate) fn id(&self) -> u32 {
         self.inner.unwrap_or(self.child.id())
     }
 
-    /// Writes to its standard input.
+    /// Writes to the standard input of the process.
     pub(crate) fn say(&mut self, text: &str) {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Takes its standard input; dropped, the process reads the end of it.
+    /// Takes the standard input. Dropping it closes the pipe, so that the process reads end of
+    /// file.
     pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
@@ -171,7 +175,7 @@ impl Process {
         assert!(kill.unwrap().success());
     }
 
-    /// Waits until it has ended, and with success; all that it has still to say.
+    /// Waits for a successful exit. Returns the remaining standard output and standard error.
     #[track_caller]
     pub(crate) fn succeed(mut self) -> (String, String) {
         drop(self.take_stdin());
@@ -193,10 +197,10 @@ impl Drop for Process {
     }
 }
 
-/// What a process prints, as it comes.
+/// Captured output of a process.
 pub(crate) struct Output {
     chunks: Receiver<Vec<u8>>,
-    /// What has come and was not asked for yet.
+    /// Received text that has not been returned yet.
     text: String,
 }
 
@@ -214,7 +218,8 @@ impl Output {
         Output { chunks, text: String::new() }
     }
 
-    /// Takes everything up to the end of the first line with `mark` in it; answers what stands behind the mark.
+    /// Takes everything up to the end of the first line that contains `mark`. Returns the text
+    /// after the mark.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, mark: &str) -> String {
         self.wait_until(mark, |text| {
@@ -224,7 +229,7 @@ impl Output {
         })
     }
 
-    /// Waits until `find` finds something; takes the text up to where it says.
+    /// Waits until `find` returns a value and an offset. Removes the text up to that offset.
     #[track_caller]
     pub(crate) fn wait_until<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<(T, usize)>) -> T {
         let end = Instant::now() + PATIENCE;
@@ -236,12 +241,12 @@ impl Output {
             let left = end.saturating_duration_since(Instant::now());
             match self.chunks.recv_timeout(left) {
                 Ok(chunk) => self.text.push_str(&String::from_utf8_lossy(&chunk)),
-                Err(e) => panic!("{e:?} while waiting for {what:?}; it said: {}", self.text),
+                Err(e) => panic!("{e:?} while waiting for {what:?}; output so far: {}", self.text),
             }
         }
     }
 
-    /// What it says within `time`; all of that time is waited for.
+    /// Returns the output of the given period. Always waits for the whole period.
     pub(crate) fn within(&mut self, time: Duration) -> String {
         let end = Instant::now() + time;
         let mut said = std::mem::take(&mut self.text);
@@ -249,12 +254,12 @@ impl Output {
             match self.chunks.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(chunk) => said.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Timeout) => return said,
-                Err(RecvTimeoutError::Disconnected) => panic!("it has ended; it said: {said}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("the process has ended; output: {said}"),
             }
         }
     }
 
-    /// Everything up to its end.
+    /// Returns all output until the process closes it.
     #[track_caller]
     fn drain(&mut self) -> String {
         let mut said = std::mem::take(&mut self.text);
@@ -262,19 +267,19 @@ impl Output {
             match self.chunks.recv_timeout(PATIENCE) {
                 Ok(chunk) => said.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(RecvTimeoutError::Disconnected) => return said,
-                Err(RecvTimeoutError::Timeout) => panic!("it does not end; it said: {said}"),
+                Err(RecvTimeoutError::Timeout) => panic!("the process does not end; output: {said}"),
             }
         }
     }
 }
 
-/// The thread of a process that has this name.
+/// Returns the id of the thread with the given name.
 pub(crate) fn thread_of(process: u32, name: &str) -> String {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     threads
         .map(|thread| thread.unwrap())
         .find(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
-        .unwrap_or_else(|| panic!("no thread is called {name}"))
+        .unwrap_or_else(|| panic!("no thread is named {name}"))
         .file_name()
         .into_string()
         .unwrap()

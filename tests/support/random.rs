@@ -1,8 +1,8 @@
-//! Random bytes that are the same in every run.
+//! Reproducible pseudo-random bytes.
 
 use bytes::Bytes;
 
-/// A small generator (xorshift64*): the same numbers in every run.
+/// A small generator (xorshift64*) that yields the same numbers in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number from `from` to `to`, both included.
+    /// Returns a number between `from` and `to`, both inclusive.
     pub(crate) fn between(&mut self, from: usize, to: usize) -> usize {
         from + (self.number() % (to - from + 1) as u64) as usize
     }
@@ -31,7 +31,7 @@ impl Random {
         bytes.into()
     }
 
-    /// Cuts `bytes` into chunks of `from` to `to` bytes; the last may be shorter.
+    /// Splits `bytes` into chunks of `from` to `to` bytes. The last may be shorter.
     pub(crate) fn chunks(&mut self, bytes: &Bytes, from: usize, to: usize) -> Vec<Bytes> {
         let mut rest = bytes.clone();
         let mut chunks = Vec::new();

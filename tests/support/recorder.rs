@@ -68,9 +68,9 @@ pub(crate) struct Recorder {
     /// Receives each call after the hook has run, so that the test sees the effects of the hook.
     events: Option<Sender<Event>>,
     hook: Hook,
-    /// Whether an error closes the channel, after the hook.
+    /// Whether an error closes the channel after the hook has run.
     pub(crate) closes: bool,
-    /// Whether the end of the peer's stream is recorded and leaves the channel open. Otherwise it
+    /// Whether the end of the peer's stream is recorded and leaves the channel open. If not, it
     /// closes the channel, which is the default of [`Handler`].
     half_open: bool,
 }
@@ -124,7 +124,7 @@ impl Recorder {
         self.log(&event);
         let result = (self.hook)(ctx, &event);
         if let Some(events) = &self.events {
-            // The test may have seen enough and be gone.
+            // Fails if the test has already finished.
             let _ = events.send(event);
         }
         result
@@ -191,7 +191,7 @@ impl Drop for Recorder {
 // ---- recorders with a name ---------------------------------------------------------------------
 
 /// Returns a recorder that prefixes each line with its name, to show which of several pipelines is
-/// called. It stays open at the end of the peer's stream.
+/// called. The channel stays open at the end of the peer's stream.
 pub(crate) fn named(
     name: &'static str,
     log: &Log,
@@ -231,7 +231,7 @@ pub(crate) fn stop_reading(ctx: &mut Context<'_, Recorder>, event: &Event) -> Re
     Ok(())
 }
 
-/// Asks for a read when the channel is active.
+/// Requests a read when the channel becomes active.
 pub(crate) fn read_once(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if event.is_active() {
         ctx.read();
@@ -247,7 +247,7 @@ pub(crate) fn hand_over() -> (
     let (sender, channels) = mpsc::channel();
     let hook = move |_: &mut Context<'_, Recorder>, event: &Event| {
         if let Event::Active(channel) = event {
-            // The test may have seen enough and be gone.
+            // Fails if the test has already finished.
             let _ = sender.send(channel.clone());
         }
         Ok(())
@@ -280,7 +280,7 @@ impl<E> Events<E> {
             match self.0.recv_timeout(PATIENCE) {
                 Ok(event) => all.push(event),
                 Err(RecvTimeoutError::Disconnected) => return all,
-                Err(RecvTimeoutError::Timeout) => panic!("the handlers are not dropped"),
+                Err(RecvTimeoutError::Timeout) => panic!("timed out waiting for the handlers to be dropped"),
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Memory and descriptors of this process. Reads `/proc`, except for the descriptor limit.
+//! Memory and descriptors of this process, read from `/proc`. The descriptor limit is a system
+//! call.
 
 #[cfg(unix)]
 use rlimit::Resource;
@@ -8,20 +9,21 @@ use std::{fs::File, net::SocketAddr, os::fd::BorrowedFd};
 
 // ---- memory ------------------------------------------------------------------------------------
 
-/// Bytes of this process that are in memory. Files that are mapped are among them, so differences are what counts.
+/// Returns the resident bytes of this process. They include mapped files, so only differences are
+/// meaningful.
 pub(crate) fn resident() -> usize {
     of_all_mappings("Rss:")
 }
 
-/// Bytes of the heap and the stacks that are in memory.
+/// Returns the resident bytes of the heap and the stacks.
 pub(crate) fn anonymous() -> usize {
     of_all_mappings("Anonymous:")
 }
 
-/// Counted page by page; the numbers in `statm` may be late by some pages for each thread.
+/// Sums over pages. The numbers in `statm` may lag by several pages per thread.
 fn of_all_mappings(what: &str) -> usize {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = rollup.lines().find_map(|line| line.strip_prefix(what)).expect("the kernel counts it");
+    let line = rollup.lines().find_map(|line| line.strip_prefix(what)).expect("the kernel reports it");
     let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
     kib * 1024
 }
@@ -30,19 +32,20 @@ fn of_all_mappings(what: &str) -> usize {
 
 /// Returns the number of open descriptors.
 pub(crate) fn descriptors() -> usize {
-    // The listing's own is one of them.
+    // One of them belongs to the directory listing itself.
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// The descriptor of the end of a connection that has these two addresses.
+/// Returns the descriptor of the end of a connection that has these two addresses.
 ///
-/// Each descriptor is asked. The kernel's table of connections would tell as well, but it is the whole machine's, and long
-/// for a minute after any program on it has closed many.
+/// Queries each descriptor of the process. The kernel's table of connections covers the whole
+/// machine, and stays long for a minute after any program has closed many.
 #[cfg(unix)]
 #[track_caller]
 pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
     let of_the_two = |descriptor: &i32| {
-        // SAFETY: it was open when it was listed; one that is closed meanwhile only fails to answer.
+        // SAFETY: the descriptor was open when it was listed. If it has been closed since, the
+        // queries only fail.
         let borrowed = unsafe { BorrowedFd::borrow_raw(*descriptor) };
         let socket = socket2::SockRef::from(&borrowed);
         let is = |address: std::io::Result<socket2::SockAddr>, expected: SocketAddr| {
@@ -55,24 +58,27 @@ pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
         .flatten()
         .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
         .find(of_the_two)
-        .expect("the socket is ours")
+        .expect("the socket belongs to this process")
 }
 
-/// Raises the descriptor limit to the hard limit and returns it. A process holds both ends of the
-/// connections of all tests that run in it.
+/// Raises the descriptor limit to the hard limit and returns it. A test process holds both ends of
+/// the connections of all its tests.
 pub(crate) fn raise_descriptor_limit() -> usize {
     rlimit::increase_nofile_limit(u64::MAX).unwrap().try_into().unwrap_or(usize::MAX)
 }
 
-/// Raises the descriptor limit; panics if it is below `needed`.
+/// Raises the descriptor limit. Panics if it is below `needed`.
 #[track_caller]
 pub(crate) fn need_descriptors(needed: usize) {
     let may_open = raise_descriptor_limit();
-    assert!(may_open >= needed, "only {may_open} descriptors, {needed} are needed: raise `ulimit -n`");
+    assert!(
+        may_open >= needed,
+        "the descriptor limit is {may_open}, but {needed} are needed: raise `ulimit -n`"
+    );
 }
 
-/// A descriptor limit that leaves room for a given number of descriptors until dropped. It applies to
-/// the whole process, so a test that uses it calls `own_process!`.
+/// Lowers the descriptor limit to leave room for a given number of descriptors, until dropped. It
+/// applies to the whole process, so a test that uses it calls `own_process!`.
 #[cfg(unix)]
 pub(crate) struct DescriptorLimit {
     soft: u64,

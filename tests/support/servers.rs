@@ -55,7 +55,7 @@ impl Settings {
         Self::default()
     }
 
-    /// Nothing is read unless it is asked for.
+    /// Reads only on request.
     pub(crate) fn explicit_read() -> Self {
         Self::channel(ChannelOptions::new().auto_read(false))
     }
@@ -114,11 +114,12 @@ where
     (server, Events(received))
 }
 
-/// Makes connections of raw bytes.
+/// A bootstrap of clients without framing.
 pub(crate) type RawClient = ClientBootstrap<Arc<Factory>>;
 type Factory = Box<dyn Fn(&Peer) -> Pipeline<Bytes> + Send + Sync>;
 
-/// The bootstrap of a client of raw bytes that does what `hook` does; connect it with [`dial`], or by hand.
+/// Returns the bootstrap of a client without framing that runs `hook`. Connect it with [`dial`] or
+/// directly.
 pub(crate) fn client<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (RawClient, Events)
 where
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
@@ -136,7 +137,7 @@ where
     (bootstrap, Events(received))
 }
 
-/// A client that is connected.
+/// Connects a client.
 pub(crate) fn dial<F>(
     group: &EventLoopGroup,
     to: impl ToAddress,
@@ -177,12 +178,12 @@ impl Handler for ActingEcho {
     }
 }
 
-/// Starts an echo server; returns it and a queue of the errors of its connections.
+/// Starts an echo server. Returns it and a queue of the errors of its connections.
 pub(crate) fn echo_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, false, || Ok(()))
 }
 
-/// Starts a server that never answers.
+/// Starts a server that never replies.
 pub(crate) fn silent_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, true, || Ok(()))
 }

@@ -1,7 +1,8 @@
-//! The same tests over each transport of streams.
+//! Runs the same tests over each stream transport.
 //!
-//! A file lists its tests in [`over_each_transport`](crate::over_each_transport), and they use [`anywhere`] and [`connect`]
-//! instead of addresses and streams of TCP. Which transport that is, is the test's thread's.
+//! A file lists its tests in [`over_each_transport`](crate::over_each_transport). The tests use
+//! [`anywhere`] and [`connect`] instead of TCP addresses and streams. A thread-local of the test's
+//! thread selects the transport.
 
 use super::wait::PATIENCE;
 #[cfg(unix)]
@@ -22,7 +23,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// A transport.
+/// A stream transport.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Tcp,
@@ -34,7 +35,7 @@ thread_local! {
     static KIND: Cell<Option<Kind>> = const { Cell::new(None) };
 }
 
-/// Makes a test of each function, over each transport: `over_tcp::name`, `over_unix::name`.
+/// Makes a test of each function over each transport: `over_tcp::name`, `over_unix::name`.
 #[macro_export]
 macro_rules! over_each_transport {
     ($($test:ident,)*) => {
@@ -61,7 +62,8 @@ thread_local! {
     static FILES: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Removes the files that the test's servers leave when the program ends before their loops have closed them.
+/// Removes the socket files that the test's servers leave behind if the program ends before their
+/// loops have closed them.
 #[cfg(unix)]
 struct FilesOfTheTest;
 
@@ -74,12 +76,12 @@ impl Drop for FilesOfTheTest {
     }
 }
 
-/// Over which the running test goes.
+/// Returns the transport of the running test.
 pub(crate) fn kind() -> Kind {
     KIND.get().expect("a test in over_each_transport, on its own thread")
 }
 
-/// Where a server may listen: a free port, or a name that nobody has.
+/// Returns an unused address for a server: port 0, or a unique path.
 pub(crate) fn anywhere() -> Address {
     match kind() {
         Kind::Tcp => SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -89,7 +91,7 @@ pub(crate) fn anywhere() -> Address {
             let name =
                 format!("netwheel-{}-{}.sock", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
             let path = std::env::temp_dir().join(name);
-            // Left by a process of the same number that was killed.
+            // Left behind by a killed process with the same id.
             let _ = fs::remove_file(&path);
             FILES.with_borrow_mut(|files| files.push(path.clone()));
             UnixAddress::path(path).unwrap().into()
@@ -97,7 +99,7 @@ pub(crate) fn anywhere() -> Address {
     }
 }
 
-/// A client that is not ours, and gives up rather than hang.
+/// Connects a blocking client with timeouts.
 pub(crate) fn connect(server: &Server<Address>) -> RawStream {
     let stream = match server.local_address() {
         Address::Tcp(address) => RawStream::Tcp(TcpStream::connect(address).unwrap()),
@@ -117,7 +119,7 @@ pub(crate) fn connect(server: &Server<Address>) -> RawStream {
     stream
 }
 
-/// A blocking stream that is not ours.
+/// A blocking stream of the standard library.
 pub(crate) enum RawStream {
     Tcp(TcpStream),
     #[cfg(unix)]
@@ -135,7 +137,7 @@ macro_rules! each {
 }
 
 impl RawStream {
-    /// For tests about TCP itself.
+    /// For tests of TCP itself.
     pub(crate) fn as_tcp(&self) -> &TcpStream {
         match self {
             RawStream::Tcp(tcp) => tcp,

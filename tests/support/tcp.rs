@@ -1,4 +1,5 @@
-//! Blocking TCP peers of the standard library, with timeouts so that a test fails instead of hanging.
+//! Blocking TCP peers of the standard library, with timeouts so that a test fails instead of
+//! hanging.
 
 use super::wait::PATIENCE;
 use std::{
@@ -6,7 +7,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// Port 0 of the only host that tests talk to.
+/// Port 0 of the loopback address, the only host that tests use.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
 /// Connects a blocking stream with timeouts.
@@ -23,7 +24,7 @@ pub(crate) fn patient(stream: &TcpStream) {
     stream.set_nodelay(true).unwrap();
 }
 
-/// Sends bytes and expects the very same back.
+/// Sends bytes and expects the same bytes back.
 #[track_caller]
 pub(crate) fn ping(stream: &mut (impl Read + Write), bytes: &[u8]) {
     stream.write_all(bytes).unwrap();
@@ -46,14 +47,14 @@ pub(crate) fn read_all(stream: &mut impl Read) -> Vec<u8> {
     all
 }
 
-/// Compares without printing megabytes.
+/// Compares two byte strings without printing megabytes.
 #[track_caller]
 pub(crate) fn assert_same(got: &[u8], sent: &[u8]) {
     if got == sent {
         return;
     }
     let at = got.iter().zip(sent).take_while(|(a, b)| a == b).count();
-    panic!("{} bytes came of {}, the first wrong one at {at}", got.len(), sent.len());
+    panic!("received {} of {} bytes; the first difference is at {at}", got.len(), sent.len());
 }
 
 /// Sends `text` and expects `answer`.
@@ -65,7 +66,7 @@ pub(crate) fn ask(stream: &mut (impl Read + Write), text: &str, answer: &str) {
     assert_eq!(String::from_utf8_lossy(&got), answer);
 }
 
-/// Reads until the peer ends the stream; a reset is an end as well.
+/// Reads until the peer ends the stream. A reset counts as the end.
 pub(crate) fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     let mut buffer = vec![0; 64 * 1024];

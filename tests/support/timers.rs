@@ -1,4 +1,4 @@
-//! A stand-alone timer on a clock that the test moves, and ways to wait for its thread.
+//! A stand-alone timer on a manual clock, and ways to wait for its thread.
 
 use super::{
     journal::Journal,
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A timer with this tick, and its clock.
+/// Returns a timer with the given tick, and its clock.
 pub(crate) fn manual(tick: Duration) -> (HashedWheelTimer, ManualClock) {
     with_slots(tick, 512)
 }
@@ -25,26 +25,27 @@ pub(crate) fn with_slots(tick: Duration, slots: usize) -> (HashedWheelTimer, Man
     (timer, clock)
 }
 
-/// What a task has to tell.
+/// Sends a value from a task.
 pub(crate) fn send<T>(to: &Sender<T>, what: T) -> Result {
-    to.send(what).map_err(|_| "nobody listens".into())
+    to.send(what).map_err(|_| "the receiver is gone".into())
 }
 
-/// A task that does nothing.
+/// A no-op task.
 pub(crate) fn nothing(_: &Timeout) -> Result {
     Ok(())
 }
 
-/// Adds a timeout that is never meant to run.
+/// Adds a timeout that must never run.
 #[track_caller]
 pub(crate) fn far(timer: &HashedWheelTimer) -> Timeout {
-    timer.new_timeout(HOUR, |_| panic!("nobody waits for an hour")).unwrap()
+    timer.new_timeout(HOUR, |_| panic!("a timeout of an hour ran")).unwrap()
 }
 
-/// Moves the clock on, and waits until all has run that was added before and is due by then.
+/// Advances the clock and waits until every timeout that was added before, and is now due, has run.
 ///
-/// The timer runs what is due in the order of ticks, and of one tick in the order in which it was added: so a last
-/// timeout of the last tick that is reached tells. Where no further tick is reached, nothing can come due.
+/// The timer runs timeouts in the order of ticks, and those of one tick in the order of insertion.
+/// A timeout added last, in the last tick reached, therefore marks the end. If the clock reaches no
+/// further tick, nothing becomes due.
 #[track_caller]
 pub(crate) fn advance(timer: &HashedWheelTimer, clock: &ManualClock, by: Duration) {
     let (tick, before) = (timer.tick().as_nanos(), clock.elapsed().as_nanos());
@@ -62,7 +63,8 @@ pub(crate) fn advance(timer: &HashedWheelTimer, clock: &ManualClock, by: Duratio
     }
 }
 
-/// Has the thread do something, so that it could do what it should not.
+/// Makes the timer's thread process a cancellation, so that it had a chance to run something by
+/// mistake.
 #[track_caller]
 pub(crate) fn nudge(timer: &HashedWheelTimer) {
     let (sender, receiver) = channel();
@@ -72,7 +74,7 @@ pub(crate) fn nudge(timer: &HashedWheelTimer) {
 }
 
 impl<T: Send + 'static> Journal<T> {
-    /// A task that writes this down.
+    /// Returns a task that appends `entry`.
     pub(crate) fn note(&self, entry: T) -> impl FnOnce(&Timeout) -> Result + Send + 'static {
         let journal = self.clone();
         move |_| {
@@ -83,7 +85,7 @@ impl<T: Send + 'static> Journal<T> {
 }
 
 impl Journal<u64> {
-    /// A task that writes down the time, in milliseconds.
+    /// Returns a task that appends the time in milliseconds.
     pub(crate) fn stamp(&self, clock: &ManualClock) -> impl FnOnce(&Timeout) -> Result + Send + 'static {
         let (journal, clock) = (self.clone(), clock.clone());
         move |_| {
@@ -93,7 +95,7 @@ impl Journal<u64> {
     }
 }
 
-/// The timer's thread, held up in a task until this is dropped or let go.
+/// Blocks the timer's thread in a task until it is dropped or `let_go` is called.
 pub(crate) struct Held(Option<Sender<()>>);
 
 impl Held {
@@ -108,7 +110,8 @@ impl Drop for Held {
     }
 }
 
-/// Holds the thread up in a task that is due in the next tick, to which the clock is moved.
+/// Blocks the timer's thread in a task that is due in the next tick, and advances the clock to that
+/// tick.
 #[track_caller]
 pub(crate) fn hold(timer: &HashedWheelTimer, clock: &ManualClock) -> Held {
     let (entered, inside) = channel();

@@ -17,16 +17,16 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 /// Waits for a completion and returns its result.
 #[track_caller]
 pub(crate) fn done<T>(completion: Completion<T>) -> Result<T> {
-    completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not complete"))
+    completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("timed out waiting for the completion"))
 }
 
 /// Waits for the next value of a queue and returns it.
 #[track_caller]
 pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(PATIENCE).expect("it comes")
+    receiver.recv_timeout(PATIENCE).expect("a value arrives in time")
 }
 
 /// Returns the reason of a refusal.
 pub(crate) fn reason<T>(refused: Result<(), Refused<T>>) -> Error {
-    refused.expect_err("it is refused").reason
+    refused.expect_err("the value is refused").reason
 }

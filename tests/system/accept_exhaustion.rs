@@ -1,7 +1,9 @@
-//! A listener that gets no descriptors or no memory for its connections: it rests, says so now and then, and goes on
-//! when it has some; what concerns one connection only has the others not wait.
+//! A listener without descriptors or memory for its connections pauses, logs that at intervals, and
+//! continues when resources are available. An error that concerns only one connection does not
+//! delay the others.
 //!
-//! Linux only. Where strace is missing the tests that need it say so and pass, except where `CI=true`.
+//! Linux only. Where strace is missing, the tests that need it say so and pass, except where
+//! `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -24,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An echo server on a loop whose turns and whose time the test counts out.
+/// An echo server on a manually driven loop with a manual clock.
 struct Counted {
     by_hand: ManualEventLoop,
     clock: ManualClock,
@@ -44,7 +46,7 @@ impl Counted {
         self.by_hand.event_loop().metrics()
     }
 
-    /// Turns until nothing is left to do.
+    /// Runs turns until nothing is left to do.
     fn settle(&mut self) {
         while self.by_hand.run_once(Duration::ZERO) > 0 {}
     }
@@ -54,7 +56,7 @@ impl Counted {
         self.settle();
     }
 
-    /// Turns until `is_met`.
+    /// Runs turns until `is_met`.
     fn run_until(&mut self, what: &str, is_met: impl Fn(&LoopMetrics) -> bool) {
         let begun = Instant::now();
         while !is_met(&self.metrics()) {
@@ -72,25 +74,26 @@ impl Counted {
         assert_eq!(&back, b"hello");
     }
 
-    /// What the log has about accepting here.
+    /// Returns the log lines about accepting on this server.
     fn lines(&self) -> Vec<String> {
         logs::lines_with(&format!("accepting on {}", self.server.local_address()))
     }
 }
 
-/// C-72: the listener rests, goes on by itself, and those who are there are served meanwhile.
+/// C-72: the listener pauses and resumes by itself, and open connections are served during the
+/// pause.
 #[test]
-fn emfile_no_spin_no_hang() {
+fn a_listener_without_descriptors_neither_spins_nor_hangs() {
     own_process!();
     logs::collect();
     let mut counted = Counted::new();
     let address = counted.server.local_address();
     counted.server.set_accepting(true).unwrap();
     let mut there = connect(address);
-    counted.run_until("the first one", |metrics| metrics.accepted == 1);
+    counted.run_until("the first connection", |metrics| metrics.accepted == 1);
     counted.ping(&mut there);
 
-    // Twenty come, and five get a descriptor.
+    // Twenty clients connect, but there are descriptors for only five.
     counted.server.set_accepting(false).unwrap();
     counted.settle();
     let mut come: Vec<_> = (0..20).map(|_| connect(address)).collect();
@@ -100,53 +103,56 @@ fn emfile_no_spin_no_hang() {
     let metrics = counted.metrics();
     assert_eq!((metrics.accepted, metrics.accept_errors), (6, 1));
 
-    // While time stands still nothing is tried, whatever else the loop does: it would sleep.
+    // While the clock stands still, the listener does not retry, whatever else the loop does: the
+    // loop would sleep.
     for _ in 0..1000 {
-        assert_eq!(counted.by_hand.run_once(Duration::ZERO), 0, "it does not spin");
+        assert_eq!(counted.by_hand.run_once(Duration::ZERO), 0, "the loop must not spin");
     }
     counted.ping(&mut there);
     assert_eq!(counted.metrics().accept_errors, 1);
 
-    // A minute of that: two tries a second, after a few quicker ones, and a line now and then.
+    // A minute of this: two attempts per second, after a few quicker ones, and a log line at
+    // intervals.
     let turns = counted.metrics().turns;
     for _ in 0..6000 {
         counted.advance(Duration::from_millis(10));
     }
     let metrics = counted.metrics();
     assert_eq!(metrics.accepted, 6);
-    assert!((120..=128).contains(&metrics.accept_errors), "{} tries", metrics.accept_errors);
-    // One turn finds nothing to do, and one more for each try.
+    assert!((120..=128).contains(&metrics.accept_errors), "{} attempts", metrics.accept_errors);
+    // For each advance, one turn that finds nothing to do, and one more turn for each attempt.
     assert!(metrics.turns - turns <= 6000 + 2 * 128, "{} turns", metrics.turns - turns);
     let lines = counted.lines();
     assert!((2..=12).contains(&lines.len()), "{lines:#?}");
     assert!(lines[0].starts_with("WARN"), "{}", lines[0]);
     let suppressed = logs::lines_with("failed accepts: ");
-    assert!(!suppressed.is_empty(), "the other tries are counted");
+    assert!(!suppressed.is_empty(), "the suppressed lines are counted");
     assert!(suppressed[0].contains(" more lines were suppressed in the last 10"), "{suppressed:?}");
     counted.ping(&mut there);
 
-    // A connection that ends leaves its descriptor, and its peer's, to those who wait.
+    // A connection that closes releases its descriptor, and that of its peer, for waiting
+    // connections.
     drop(come.remove(0));
     counted.run_until("a close", |metrics| metrics.channels_closed == 1);
     counted.advance(Duration::from_millis(500));
     assert_eq!(counted.metrics().accepted, 8);
 
-    // When there are descriptors again, everybody is served within a second.
+    // When there are descriptors again, all connections are served within a second.
     drop(limit);
     counted.advance(Duration::from_secs(1));
     assert_eq!(counted.metrics().accepted, 21);
     for peer in come.iter_mut().chain([&mut there]) {
         counted.ping(peer);
     }
-    // The next one does not wait for a timer.
+    // The next connection does not wait for a timer.
     let mut next = connect(address);
-    counted.run_until("the next one", |metrics| metrics.accepted == 22);
+    counted.run_until("the next connection", |metrics| metrics.accepted == 22);
     counted.ping(&mut next);
 }
 
-/// C-72, of a Unix socket: its listener rests and goes on as one of TCP does.
+/// C-72 for a Unix socket: its listener pauses and resumes like a TCP listener.
 #[test]
-fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
+fn a_unix_listener_without_descriptors_resumes_when_there_are_some() {
     own_process!();
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
@@ -163,7 +169,7 @@ fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
     let metrics = by_hand.event_loop().metrics();
     assert_eq!((metrics.accepted, metrics.accept_errors), (2, 1));
     for _ in 0..100 {
-        assert_eq!(by_hand.run_once(Duration::ZERO), 0, "it does not spin");
+        assert_eq!(by_hand.run_once(Duration::ZERO), 0, "the loop must not spin");
     }
     drop(limit);
     clock.advance(Duration::from_secs(1));
@@ -183,7 +189,7 @@ fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
 }
 
 #[test]
-fn descriptors_that_come_and_go_do_not_fill_the_log() {
+fn descriptors_that_come_and_go_do_not_flood_the_log() {
     own_process!();
     logs::collect();
     let mut counted = Counted::new();
@@ -192,7 +198,8 @@ fn descriptors_that_come_and_go_do_not_fill_the_log() {
     let _limit = DescriptorLimit::leave(0);
     counted.server.set_accepting(true).unwrap();
     counted.settle();
-    // For a minute one of those who wait goes every 300 ms, and leaves its descriptor to another one.
+    // For a minute, an open connection closes every 300 ms, and its descriptor goes to a waiting
+    // one.
     for n in 1..=200 {
         drop(come.pop());
         counted.advance(Duration::from_millis(300));
@@ -201,19 +208,19 @@ fn descriptors_that_come_and_go_do_not_fill_the_log() {
     counted.advance(Duration::from_millis(500));
     let metrics = counted.metrics();
     assert_eq!(metrics.accepted, 200, "each descriptor is used");
-    assert!(metrics.accept_errors <= 200 * 6, "{} tries", metrics.accept_errors);
+    assert!(metrics.accept_errors <= 200 * 6, "{} attempts", metrics.accept_errors);
     let lines = counted.lines();
     assert!((1..=12).contains(&lines.len()), "{lines:#?}");
 }
 
-// ---- errors that strace makes ----------------------------------------------------------------------------
+// ---- errors injected by strace -----------------------------------------------------------------
 
-/// Fails so many accepts.
+/// Returns the strace option that makes `times` accepts fail.
 fn faults(error: &str, times: u32) -> String {
     format!("inject=accept4:error={error}:when=1..{times}")
 }
 
-/// The child: an echo server on a loop of its own. At the end of its input it prints what it has counted.
+/// The child: an echo server on its own loop. At the end of its input it prints its counters.
 fn serve(group: &EventLoopGroup) {
     logs::collect();
     let bootstrap = ServerBootstrap::new(group);
@@ -225,7 +232,7 @@ fn serve(group: &EventLoopGroup) {
     println!("turns {}", metrics.turns);
     println!("lines {}", logs::lines_with("accepting on").len());
     let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
-    end.wait_timeout(PATIENCE).expect("it ends").expect("it has not failed");
+    end.wait_timeout(PATIENCE).expect("the server ends").expect("the server has not failed");
 }
 
 #[test]
@@ -242,7 +249,8 @@ fn echo_server_whose_time_stands_still() {
     }
 }
 
-/// One echo from a child whose accepts fail at first; the errors, turns and lines that it has counted.
+/// Starts a child whose first accepts fail, and does one echo. Returns its counts of errors, turns
+/// and log lines.
 fn after_faults(role: &str, error: &str, times: u32) -> Option<[u64; 3]> {
     let faults = faults(error, times);
     let options = ["-e", "trace=accept4", "-e", &faults];
@@ -263,7 +271,7 @@ fn after_faults(role: &str, error: &str, times: u32) -> Option<[u64; 3]> {
 }
 
 #[test]
-fn every_kind_of_want_pauses_and_ends() {
+fn every_shortage_pauses_the_listener_and_ends() {
     for error in ["ENFILE", "ENOBUFS", "ENOMEM", "EMFILE", "EINVAL"] {
         let Some([errors, turns, lines]) = after_faults("echo_server", error, 4) else { return };
         assert_eq!((errors, lines), (4, 1), "{error}");
@@ -272,9 +280,10 @@ fn every_kind_of_want_pauses_and_ends() {
 }
 
 #[test]
-fn accept_aborted_no_delay() {
+fn an_aborted_connection_does_not_delay_the_next_accept() {
     for error in ["ECONNABORTED", "EPROTO", "EPERM", "ENETDOWN", "EHOSTUNREACH", "EINTR"] {
-        // Whoever waits for a timer here waits for ever.
+        // The clock of this child stands still, so a listener that waited for a timer would wait
+        // indefinitely.
         let role = "echo_server_whose_time_stands_still";
         let Some([errors, _, lines]) = after_faults(role, error, 200) else { return };
         assert_eq!((errors, lines), (200, 0), "{error}");

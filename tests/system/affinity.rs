@@ -1,6 +1,6 @@
-//! Loops that run on cores of their own.
+//! Loops pinned to cores.
 //!
-//! Linux only: nowhere else does the system tell where a thread may run.
+//! Linux only, because only Linux reports on which cores a thread may run.
 
 #![cfg(target_os = "linux")]
 
@@ -12,7 +12,7 @@ use crate::support::{
 use netwheel::{Error, EventLoopGroup};
 use std::{fs, time::Duration};
 
-/// The cores that the calling thread may run on.
+/// Returns the cores on which the calling thread may run.
 fn allowed() -> Vec<usize> {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
@@ -24,14 +24,14 @@ fn allowed() -> Vec<usize> {
 }
 
 #[test]
-fn each_loop_runs_on_its_core_and_round_again() {
+fn each_loop_runs_on_its_core_round_robin() {
     let before = allowed();
     let cores: Vec<_> = before.iter().rev().copied().take(3).collect();
     let group = EventLoopGroup::builder().threads(5).pin_to(cores.iter().copied()).build().unwrap();
     for (n, event_loop) in group.event_loops().iter().enumerate() {
         assert_eq!(on(event_loop, allowed), [cores[n % cores.len()]], "loop {n}");
     }
-    assert_eq!(allowed(), before, "the building thread stays as it was");
+    assert_eq!(allowed(), before, "the thread that builds the group is not pinned");
     let free = EventLoopGroup::builder().threads(1).build().unwrap();
     assert_eq!(on(free.next(), allowed), before);
 }
@@ -40,12 +40,12 @@ fn each_loop_runs_on_its_core_and_round_again() {
 fn a_core_that_does_not_exist_is_refused() {
     for cores in [vec![4711], vec![allowed()[0], 4711]] {
         let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to(cores).build() else {
-            panic!("built on a core that is not there")
+            panic!("built with a core that does not exist")
         };
         assert_eq!((refused.setting, &*refused.value), ("pin_to", "4711"));
     }
     let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to([]).build() else {
-        panic!("built on no core")
+        panic!("built without a core")
     };
     assert_eq!((refused.setting, refused.allowed), ("pin_to", "one core or more"));
 }
@@ -58,17 +58,17 @@ fn pinned_loop() {
     }
     env_logger::init();
     let (group, event_loop) = single(EventLoopGroup::builder().name("stuck").pin_to([allowed()[0]]));
-    on(&event_loop, || println!("it runs"));
+    on(&event_loop, || println!("the loop runs"));
     done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
 }
 
 #[test]
-fn a_loop_that_cannot_be_pinned_runs_all_the_same() {
+fn a_loop_that_cannot_be_pinned_runs_nevertheless() {
     const FAULT: &[&str] = &["-e", "inject=sched_setaffinity:error=EPERM"];
     if !strace_works(FAULT) {
         return;
     }
     let (out, errors) = Process::strace(FAULT, &play("pinned_loop")).succeed();
-    assert!(out.contains("it runs"), "{out}");
+    assert!(out.contains("the loop runs"), "{out}");
     assert_eq!(errors.matches("stuck-0: the thread cannot be pinned to core").count(), 1, "{errors}");
 }

@@ -1,7 +1,8 @@
-//! What a busy loop asks of the kernel, counted and not timed: which system calls an echo, a burst of frames, a broadcast and a
-//! connection that comes and goes make on the loop's thread, and no other.
+//! System calls of a busy loop, counted instead of timed. The tests check the exact calls that an
+//! echo, a burst of frames, a broadcast and a short connection make on the loop's thread.
 //!
-//! Linux only. Where strace is missing or may not attach, the tests say so and pass, except where `CI=true`.
+//! Linux only. Where strace is missing or may not attach, the tests say so and pass, except where
+//! `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -21,13 +22,13 @@ use std::{
 
 const ROUNDS: usize = 100;
 
-/// Bytes that mark the beginning and the end of what is counted; in nothing else that is sent.
+/// Bytes that mark the start and the end of the measured part. They occur in no other message.
 const MARK: &[u8] = b"\0\0\0\x04mark";
 
-/// The call in which a loop sleeps.
+/// The system call in which a loop sleeps.
 const SLEEP: &str = "epoll_wait";
 
-/// The same call where it only asks what is there, since the loop has something to do.
+/// The same system call with a timeout of zero, because the loop has work to do.
 const NO_SLEEP: &str = "epoll_wait without a sleep";
 
 struct Echo;
@@ -41,7 +42,7 @@ impl Handler for Echo {
     }
 }
 
-/// One of those who get what any of them sends. Says that it is one by a frame.
+/// A member of a room, to which it relays its input. Sends a frame when it has joined.
 struct Member {
     room: ChannelGroup<Bytes>,
 }
@@ -60,7 +61,7 @@ impl Handler for Member {
     }
 }
 
-/// The child: servers on one loop, until the end of its input.
+/// The child: servers on one loop. Runs until the end of its input.
 #[test]
 fn busy_server() {
     if !plays("busy_server") {
@@ -88,19 +89,19 @@ fn busy_server() {
     end(&group);
 }
 
-/// The child, and strace on its loop.
+/// The child, and strace attached to its loop.
 struct Traced {
     server: Process,
     strace: Process,
     plain: SocketAddr,
     watched: SocketAddr,
     room: SocketAddr,
-    /// Echoes the marks.
+    /// Connection that echoes the marks.
     marker: TcpStream,
 }
 
 impl Traced {
-    /// `None` where strace does not work.
+    /// Returns `None` where strace does not work.
     fn start() -> Option<Self> {
         if !strace_works(&[]) {
             return None;
@@ -110,20 +111,20 @@ impl Traced {
         let (plain, watched, room) = (address("plain on "), address("watched on "), address("room on "));
         let mut marker = connect(plain);
         ping(&mut marker, MARK);
-        // `env` has become the server, so the number is right.
+        // `env` has become the server, so the process id is right.
         let its_loop = thread_of(server.id(), "busy-0");
         let strace = Process::attach(&["-s", "16"], &its_loop)?;
         Some(Traced { server, strace, plain, watched, room, marker })
     }
 
-    /// The calls that the loop makes while `act` goes on, by name, and how often each. It is asleep when that begins, and
-    /// when all of it is done.
+    /// Returns the loop's system calls during `act`, counted by name. The loop is asleep when `act`
+    /// starts and when all its work is done.
     fn calls(&mut self, act: impl FnOnce()) -> Calls {
         self.mark();
         act();
         let mut calls = Calls { trace: self.mark(), ..Calls::default() };
         for line in calls.trace.lines() {
-            // The first line is the rest of the call that slept.
+            // The first line is the rest of the call in which the loop slept.
             let name = if line.starts_with('[') { SLEEP } else { line.split('(').next().unwrap_or_default() };
             let name = if name == SLEEP && line.contains(", 0) = ") { NO_SLEEP } else { name };
             *calls.by_name.entry(name.to_owned()).or_default() += 1;
@@ -131,14 +132,15 @@ impl Traced {
         calls
     }
 
-    /// What the trace says up to a mark, which is left out, and so is the sleep that the mark ends.
+    /// Returns the trace up to a mark. Leaves out the calls of the mark itself and the sleep that
+    /// the mark ends.
     fn mark(&mut self) -> String {
         ping(&mut self.marker, MARK);
         self.strace.stderr.wait_until("a mark", |text| {
             let read = text.find("mark\"")?;
             let sent = read + 5 + text[read + 5..].find("mark\"")?;
             let asleep = sent + text[sent..].find("epoll_wait(")?;
-            // A call that sleeps is shown up to what it has still to bring.
+            // A call that blocks is shown without its results.
             let upto = asleep + text[asleep..].find(", ")? + 2;
             let line = text[..read].rfind('\n')?;
             let before = text[..line].rfind('\n').map_or(0, |at| at + 1);
@@ -154,7 +156,7 @@ impl Traced {
     }
 }
 
-/// How often each call was made, and the trace.
+/// The number of calls by name, and the trace.
 #[derive(Default)]
 struct Calls {
     by_name: BTreeMap<String, usize>,
@@ -162,7 +164,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Fails unless each call was made as often as it may be, and no other.
+    /// Fails unless the number of each call is within its bounds, and no other calls occur.
     #[track_caller]
     fn are_within(&self, bounds: &[(&str, std::ops::RangeInclusive<usize>)]) {
         let begin = || self.trace.lines().take(60).collect::<Vec<_>>().join("\n");
@@ -170,7 +172,7 @@ impl Calls {
             let times = self.by_name.get(*name).copied().unwrap_or(0);
             assert!(
                 bound.contains(&times),
-                "{times} calls of {name}, not {bound:?}; it begins so:\n{}",
+                "{times} calls of {name}, not {bound:?}; the trace begins with:\n{}",
                 begin()
             );
         }
@@ -186,7 +188,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What comes is one read, what goes one write, and in between the loop sleeps once, for each round.
+/// Checks that each round is one read, one write and one sleep.
 fn is_one_call_of_each_kind(server: fn(&Traced) -> SocketAddr, request: &[u8]) {
     let Some(mut traced) = Traced::start() else { return };
     let mut stream = connect(server(&traced));
@@ -202,21 +204,21 @@ fn an_echo_is_one_read_one_write_and_one_wait() {
     is_one_call_of_each_kind(|traced| traced.plain, &frame(b"hello"));
 }
 
-/// Reads and writes that keep an idle timeout from coming due ask the kernel for nothing: no timer, no clock.
+/// An idle timeout that is postponed by reads and writes makes no system calls: no timer, no clock.
 #[test]
-fn an_idle_timeout_that_reads_and_writes_put_off_is_no_call() {
+fn postponing_an_idle_timeout_makes_no_system_call() {
     is_one_call_of_each_kind(|traced| traced.watched, &frame(b"hello"));
 }
 
 #[test]
-fn frames_that_come_together_are_one_read_and_one_write() {
+fn frames_that_arrive_together_are_one_read_and_one_write() {
     is_one_call_of_each_kind(|traced| traced.plain, &frame(&[b'x'; 32]).repeat(64));
 }
 
-/// A frame that is kept and not copied goes out together with its header. Neither kind of write kills a program that has not
-/// ignored `SIGPIPE` when its peer has gone.
+/// A frame that is not copied is sent together with its header. Neither kind of write raises
+/// `SIGPIPE` after the peer has closed, even if the program does not ignore that signal.
 #[test]
-fn a_write_of_several_pieces_is_one_call_and_no_write_raises_a_signal() {
+fn a_vectored_write_is_one_call_and_no_write_raises_a_signal() {
     let Some(mut traced) = Traced::start() else { return };
     let mut stream = connect(traced.plain);
     let (small, large) = (frame(b"hello"), frame(&[b'x'; 8 * 1024]));
@@ -237,7 +239,8 @@ fn a_write_of_several_pieces_is_one_call_and_no_write_raises_a_signal() {
     traced.end();
 }
 
-/// One write for each member, however many broadcasts a turn brings; the loop that they come from is not woken.
+/// Each member gets one write, however many broadcasts a turn has. The loop that they come from is
+/// not woken.
 #[test]
 fn a_broadcast_is_one_write_for_each_member_and_turn() {
     const MEMBERS: usize = 20;
@@ -263,40 +266,41 @@ fn a_broadcast_is_one_write_for_each_member_and_turn() {
         ("recvfrom", ROUNDS..=ROUNDS),
         ("sendto", ROUNDS * MEMBERS..=ROUNDS * MEMBERS),
         (SLEEP, ROUNDS..=ROUNDS),
-        // There is work to do: the broadcasts.
+        // The broadcasts are queued work, so this poll does not sleep.
         (NO_SLEEP, 0..=ROUNDS),
     ]);
     drop(members);
     traced.end();
 }
 
-/// What a connection costs that is accepted, echoes once and is closed by its peer.
+/// The system calls of a connection that is accepted, echoes once and is closed by its peer.
 #[test]
-fn a_connection_that_comes_and_goes_makes_so_many_calls() {
+fn a_short_connection_makes_a_fixed_number_of_calls() {
     let Some(mut traced) = Traced::start() else { return };
     let plain = traced.plain;
     let come_and_go = || {
         let mut stream = connect(plain);
         ping(&mut stream, &frame(b"hello"));
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "the end");
+        assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0, "the end of the stream");
     };
     come_and_go();
     let calls = traced.calls(|| (0..ROUNDS).for_each(|_| come_and_go()));
     calls.are_within(&[
-        // One that takes it, and one that finds no other.
+        // One call that accepts the connection, and one that finds no further one.
         ("accept4", ROUNDS..=2 * ROUNDS),
-        // That small messages are sent at once.
+        // TCP_NODELAY.
         ("setsockopt", 0..=ROUNDS),
-        // Into the poll and out of it.
+        // Registration and deregistration.
         ("epoll_ctl", ROUNDS..=2 * ROUNDS),
         // The message, and the end of the stream.
         ("recvfrom", 2 * ROUNDS..=2 * ROUNDS),
         ("sendto", ROUNDS..=ROUNDS),
-        // The standard library looks whether a descriptor is open, in builds that are checked.
+        // In builds with debug assertions, the standard library checks that a descriptor is open.
         ("fcntl", 0..=if cfg!(debug_assertions) { ROUNDS } else { 0 }),
         ("close", ROUNDS..=ROUNDS),
-        // The connection, that it can be written to (mostly together with the message), the message, the end. Each is a sleep.
+        // Events for the connection, its writability (mostly together with the message), the
+        // message, and the end. Each ends a sleep.
         (SLEEP, ROUNDS..=4 * ROUNDS),
     ]);
     traced.end();

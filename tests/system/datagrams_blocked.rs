@@ -1,8 +1,8 @@
-//! A datagram channel whose kernel takes no more for a while: what is sent waits, in order and within a bound. And one whose
-//! kernel only fails.
+//! A datagram channel whose kernel temporarily accepts no more: pending datagrams keep their order
+//! and have a limit. Also a channel whose kernel always fails.
 //!
-//! Linux only: a loopback interface always takes everything, so strace has the system call fail. Where strace is missing
-//! a test says so and passes, except where `CI=true`.
+//! Linux only. A loopback interface always accepts everything, so strace makes the system calls
+//! fail. Where strace is missing, a test says so and passes, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -18,16 +18,17 @@ use std::{
     time::Duration,
 };
 
-/// The first call to send a datagram fails, and every fourth after it.
+/// Makes the first send fail, and every fourth one after it.
 const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAGAIN:when=1+4"];
 
-/// Answers "numbers" with four datagrams, of which three fit, and "end" with one and a close.
-struct Teller {
-    /// Whose limit it meets.
+/// Replies to "numbers" with four datagrams, of which three fit, and to "end" with one datagram and
+/// a close.
+struct Numbers {
+    /// Expected resource name of the refusal.
     full: &'static str,
 }
 
-impl DatagramHandler for Teller {
+impl DatagramHandler for Numbers {
     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
         match &datagram[..] {
             b"numbers" => {
@@ -54,32 +55,36 @@ impl DatagramHandler for Teller {
     }
 }
 
-/// A child: may have 300 bytes waiting.
+/// A child whose channel may have 300 pending bytes.
 #[test]
-fn blocked_teller() {
-    if plays("blocked_teller") {
-        tell(EventLoopGroup::builder(), 300, "outbound bytes");
+fn blocked_sender() {
+    if plays("blocked_sender") {
+        serve_numbers(EventLoopGroup::builder(), 300, "outbound bytes");
     }
 }
 
-/// A child: its loop may.
+/// A child whose loop may have 300 pending bytes.
 #[test]
-fn blocked_teller_on_a_narrow_loop() {
-    if plays("blocked_teller_on_a_narrow_loop") {
-        tell(EventLoopGroup::builder().max_outbound(300), 1 << 20, "outbound bytes of an event loop");
+fn blocked_sender_on_a_small_loop() {
+    if plays("blocked_sender_on_a_small_loop") {
+        serve_numbers(
+            EventLoopGroup::builder().max_outbound(300),
+            1 << 20,
+            "outbound bytes of an event loop",
+        );
     }
 }
 
-fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
+fn serve_numbers(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
     let group = group.threads(1).build().unwrap();
     let bootstrap = DatagramBootstrap::new(&group).max_outbound(max_outbound).datagrams_per_turn(2);
-    let channel = bootstrap.handler(move || Teller { full }).bind("127.0.0.1:0").unwrap();
+    let channel = bootstrap.handler(move || Numbers { full }).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
-    channel.closed().wait_timeout(PATIENCE).expect("it is told to close").unwrap();
+    channel.closed().wait_timeout(PATIENCE).expect("the channel closes").unwrap();
     let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
     let counted = group.event_loops()[0].metrics();
-    assert_eq!(counted.outbound_bytes, 0, "what has gone is no longer counted");
+    assert_eq!(counted.outbound_bytes, 0, "sent bytes are not counted any more");
     println!(
         "sent {} blocked {} refused {}",
         counted.datagrams_sent, counted.writes_blocked, counted.datagrams_refused
@@ -87,17 +92,17 @@ fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_comes_back() {
-    is_bounded("blocked_teller");
+fn blocked_datagrams_keep_their_order_and_the_newest_beyond_the_limit_is_refused() {
+    assert_bounded("blocked_sender");
 }
 
-/// What waits of datagrams is counted where that of other channels is.
+/// Pending datagrams count towards the loop's limit, like pending bytes of other channels.
 #[test]
-fn what_all_channels_of_a_loop_may_have_waiting_is_a_bound_for_datagrams_too() {
-    is_bounded("blocked_teller_on_a_narrow_loop");
+fn the_outbound_limit_of_a_loop_applies_to_datagrams_too() {
+    assert_bounded("blocked_sender_on_a_small_loop");
 }
 
-fn is_bounded(role: &str) {
+fn assert_bounded(role: &str) {
     if !strace_works(&BLOCKED) {
         return;
     }
@@ -113,15 +118,15 @@ fn is_bounded(role: &str) {
     peer.send_to(b"numbers", address).unwrap();
     assert_eq!(child.stdout.wait_for("refused "), "b\"4\", 291 wait");
     assert_eq!(child.stdout.wait_for("writable "), "false false");
-    // The kernel tells of room with any news of the socket.
+    // The kernel reports writability together with any other event of the socket.
     peer.send_to(b"news", address).unwrap();
     assert_eq!([next(), next(), next()], ["1", "2", "3"]);
-    // Whether it was read before the others went depends on how fast it came.
-    child.stdout.wait_until("room and the news", |said| {
+    // The incoming datagram may be read before or after the writability is reported.
+    child.stdout.wait_until("writability and the datagram", |said| {
         let all = said.contains("writable true true\n") && said.contains("got b\"news\"\n");
         all.then_some(((), said.len()))
     });
-    // What waits when it closes goes if the kernel takes it then.
+    // A pending datagram is sent at the close if the kernel accepts it then.
     peer.send_to(b"end", address).unwrap();
     assert_eq!(child.stdout.wait_for(""), "100 wait");
     assert_eq!(next(), "last");
@@ -129,8 +134,9 @@ fn is_bounded(role: &str) {
     child.succeed();
 }
 
-/// Sends one datagram to whoever writes "ADDRESS", which is then its peer, and one to ADDRESS, which it connects to while
-/// the first one waits; or, if the address is its own, lets go of the peer instead.
+/// Connects to the sender of the message "ADDRESS" and sends it a datagram. While that one is
+/// pending, connects to ADDRESS and sends a second one. If ADDRESS is its own address, it
+/// disconnects instead.
 struct Fickle;
 
 impl DatagramHandler for Fickle {
@@ -138,7 +144,7 @@ impl DatagramHandler for Fickle {
         let Ok(next) = String::from_utf8_lossy(&datagram).parse() else { return Ok(()) };
         ctx.connect(from)?;
         ctx.send("for the first")?;
-        assert!(!ctx.is_writable(), "it waits");
+        assert!(!ctx.is_writable(), "the datagram is pending");
         if next == from {
             ctx.disconnect()?;
         } else {
@@ -164,9 +170,9 @@ fn fickle_sender() {
     end.wait_timeout(PATIENCE).unwrap().unwrap();
 }
 
-/// What was sent to a peer is not for the next one.
+/// A pending datagram keeps its destination.
 #[test]
-fn a_datagram_that_waits_goes_to_the_peer_that_it_was_sent_to() {
+fn a_pending_datagram_goes_to_the_peer_that_was_connected_when_it_was_sent() {
     for connects in [true, false] {
         if !strace_works(&BLOCKED) {
             return;
@@ -186,7 +192,7 @@ fn a_datagram_that_waits_goes_to_the_peer_that_it_was_sent_to() {
         let turns_to = if connects { &second } else { &first };
         first.send_to(turns_to.local_addr().unwrap().to_string().as_bytes(), address).unwrap();
         assert_eq!(child.stdout.wait_for("turned "), "away");
-        // The kernel tells of room with any news of the socket.
+        // The kernel reports writability together with any other event of the socket.
         turns_to.send_to(b"news", address).unwrap();
         if connects {
             assert_eq!(next(&second), "for the second");
@@ -196,7 +202,7 @@ fn a_datagram_that_waits_goes_to_the_peer_that_it_was_sent_to() {
     }
 }
 
-/// No receive succeeds.
+/// Makes all receives fail.
 const BROKEN: [&str; 4] = ["-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EIO"];
 
 struct Counting(usize);
@@ -216,7 +222,7 @@ impl DatagramHandler for Counting {
     }
 
     fn inactive(&mut self, _: &mut DatagramContext<'_, Self>) -> Result {
-        println!("told {} times", self.0);
+        println!("received {} errors", self.0);
         Ok(())
     }
 }
@@ -230,19 +236,19 @@ fn broken_receiver() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let channel = DatagramBootstrap::new(&group).handler(|| Counting(0)).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
-    channel.closed().wait_timeout(PATIENCE).expect("it gives up").unwrap();
+    channel.closed().wait_timeout(PATIENCE).expect("the channel closes").unwrap();
     let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
 }
 
 #[test]
-fn a_socket_that_only_fails_is_given_up_after_sixteen_times() {
+fn a_socket_whose_receives_always_fail_is_closed_after_sixteen_attempts() {
     if !strace_works(&BROKEN) {
         return;
     }
     let mut child = Process::strace(&BROKEN, &play("broken_receiver"));
     let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
-    assert_eq!(child.stdout.wait_for("told "), "16 times");
+    assert_eq!(child.stdout.wait_for("received "), "16 errors");
     child.succeed();
 }

@@ -1,5 +1,5 @@
-//! A loop that gets no descriptors for its poll (E-48, E-62). The limit
-//! applies to the whole process, so each test runs in its own.
+//! Loops without descriptors for their polls (E-48, E-62). The limit applies to the whole process,
+//! so each test runs in a process of its own.
 
 #![cfg(target_os = "linux")]
 
@@ -18,13 +18,14 @@ use std::{
     time::Instant,
 };
 
-/// A loop's thread lets go of its last descriptor, the waker's, a moment after the loop's end is told.
+/// Waits for loop threads to end. A thread closes its last descriptor, the waker's, shortly after
+/// the end of the loop is reported.
 fn wait_for_ends() {
     let begun = Instant::now();
     let is_loop = |entry: DirEntry| {
         fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("netwheel-"))
     };
-    // A listing may leave out a thread while others end, so one is not enough.
+    // A listing may omit a thread while others end, so a single listing is not enough.
     let mut listings_without = 0;
     while listings_without < 10 {
         assert!(begun.elapsed() < PATIENCE, "a loop's thread does not end");
@@ -35,14 +36,14 @@ fn wait_for_ends() {
 }
 
 #[test]
-fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
+fn e_48_if_no_new_poll_can_be_opened_the_old_one_is_kept() {
     own_process!();
     logs::collect();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
     let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
-    // None at all, and one for the poll but none for its waker.
+    // First without any descriptor, then with one for the poll but none for its waker.
     for more in [0, 1] {
         let limit = DescriptorLimit::leave(more);
         assert!(done(event_loop.rebuild_poll().unwrap()).is_err());

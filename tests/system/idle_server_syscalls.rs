@@ -1,7 +1,8 @@
-//! An idle server costs nothing: no system call in ten seconds, with a thousand connections that are watched for
-//! quiet.
+//! An idle server makes no system calls: none in ten seconds, with a thousand connections that have
+//! idle timeouts.
 //!
-//! Linux only. Where strace is missing or may not attach, the test says so and passes, except where `CI=true`.
+//! Linux only. Where strace is missing or may not attach, the test says so and passes, except where
+//! `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -21,10 +22,10 @@ use std::{
 
 const CONNECTIONS: usize = 1000;
 
-/// The descriptors of so many connections, and some.
+/// Descriptors for the connections and some spare ones.
 const DESCRIPTORS: usize = 1200;
 
-/// The child: a server that watches its connections; until the end of its input.
+/// The child: a server with idle timeouts on its connections. Runs until the end of its input.
 #[test]
 fn idle_server() {
     if !plays("idle_server") {
@@ -44,21 +45,21 @@ fn idle_server() {
     end(&group);
 }
 
-/// Has one frame echoed, and reads in the trace how the loop does that and goes back to sleep.
+/// Has one frame echoed, and returns the trace of it up to the loop's next sleep.
 fn poke(stream: &mut TcpStream, trace: &mut Output) -> String {
     ping(stream, b"\0\0\0\x04poke");
     trace.wait_until("the echo, and the next sleep", |text| {
         let sent = text.find("poke\"").and_then(|read| Some(read + 5 + text[read + 5..].find("poke\"")?))?;
         let asleep =
             sent + ["epoll_wait(", "epoll_pwait("].iter().find_map(|call| text[sent..].find(call))?;
-        // A call that sleeps is shown up to what it has still to bring.
+        // A call that blocks is shown without its results.
         let shown = asleep + text[asleep..].find(", ")? + 2;
         Some((text[..shown].to_owned(), shown))
     })
 }
 
 #[test]
-fn ten_seconds_of_a_thousand_idle_connections_are_no_system_call() {
+fn ten_seconds_of_a_thousand_idle_connections_make_no_system_call() {
     if !strace_works(&[]) {
         return;
     }
@@ -73,7 +74,7 @@ fn ten_seconds_of_a_thousand_idle_connections_are_no_system_call() {
         ping(connection, b"\0\0\0\x01x");
     }
 
-    // `env` has become the server, so the number is right.
+    // `env` has become the server, so the process id is right.
     let its_loop = thread_of(server.id(), "idle-0");
     let Some(mut strace) = Process::attach(&[], &its_loop) else { return };
     let trace = poke(&mut connections[0], &mut strace.stderr);
@@ -82,7 +83,7 @@ fn ten_seconds_of_a_thousand_idle_connections_are_no_system_call() {
     let calls = strace.stderr.within(Duration::from_secs(10));
     assert_eq!(calls, "", "system calls of an idle loop");
 
-    // It was watched all the time, and so was the quiet.
+    // Shows that strace was attached all the time, and that the idle timeouts were armed.
     poke(&mut connections[CONNECTIONS - 1], &mut strace.stderr);
     drop(strace);
     drop(server.take_stdin());

@@ -1,11 +1,14 @@
-//! The real kernel refusing: strace fails the calls by which a server and a client move bytes and make connections. A
-//! fault costs the channel that it hits, or nothing; everybody else gets every byte, and the error is told once.
+//! System calls of a server and a client that fail: strace injects errors into the calls that move
+//! bytes and open connections. A fault affects at most the channel that it hits. All other channels
+//! lose no byte, and the error is reported once.
 //!
-//! What strace fails it does not hand to the kernel, so it cannot make a *short* write without losing bytes: short
-//! writes here are real ones, of a small `SO_SNDBUF` and a peer that reads slowly. Nor can it fail a `close`: Linux has closed
-//! the descriptor whatever it says. Faults of `accept4` are in `accept_exhaustion.rs`, of the poll in `poll_faults.rs`.
+//! strace cannot shorten a write without losing bytes, because the kernel does not execute a call
+//! that strace fails. So short writes here are real ones, caused by a small `SO_SNDBUF` and a peer
+//! that reads slowly. The tests do not fail `close` either: Linux closes the descriptor even if
+//! `close` returns an error. `accept_exhaustion.rs` tests faults of `accept4`, and `poll_faults.rs`
+//! faults of the poll.
 //!
-//! Linux only. Where strace is missing the tests say so and pass, except where `CI=true`.
+//! Linux only. Where strace is missing, the tests say so and pass, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -28,16 +31,17 @@ use std::{
     time::Duration,
 };
 
-/// A frame that is copied and leaves with `send`, and one that is kept and leaves with `sendmsg`.
+/// The size of a frame that is copied and sent with `send`, and of one that is kept and sent with
+/// `sendmsg`.
 const SMALL: usize = 100;
 const LARGE: usize = 8 * 1024;
 
-// ---- the child -------------------------------------------------------------------------------------------
+// ---- the child ---------------------------------------------------------------------------------
 
-/// Where the handlers' words go. Not to standard output: that would be a `write` of the loop's.
+/// Carries the handlers' reports. Standard output would add a `write` to the loop's calls.
 type Report = mpsc::Sender<String>;
 
-/// Sends back each frame, and tells of each that was not sent, of each error and of the end.
+/// Echoes each frame. Reports each frame that was not sent, each error and the end.
 struct Echo {
     report: Report,
     peer: u16,
@@ -77,7 +81,8 @@ fn frames() -> LengthField {
     LengthField::u32().max_len(64 * 1024)
 }
 
-/// The child: an echo server of frames on one loop. At the end of its input it prints what it has counted.
+/// The child: an echo server for frames on one loop. At the end of its input it prints its
+/// counters.
 fn serve_frames(tcp: TcpOptions) {
     env_logger::init();
     let group = one_loop();
@@ -117,14 +122,15 @@ fn frame_server_with_a_small_send_buffer() {
     }
 }
 
-/// The server, its kernel failing `call` with `error` at those times that `when` says; none where strace is missing.
+/// The server, whose kernel fails `call` with `error` at the times that `when` gives. `None` where
+/// strace is missing.
 struct Faulty {
     child: Process,
     address: SocketAddr,
     random: Random,
 }
 
-/// What the child has said and counted when it has ended.
+/// Output and counters of the child when it has ended.
 struct Account {
     said: String,
     log: String,
@@ -167,7 +173,7 @@ impl Faulty {
         frame
     }
 
-    /// One frame there and back.
+    /// Does one round trip of a frame.
     #[track_caller]
     fn ping(&mut self, peer: &mut TcpStream, n: usize) {
         let frame = self.frame(n);
@@ -188,7 +194,8 @@ impl Faulty {
     }
 }
 
-/// Waits until the server has ended the connection; whether anything came before that.
+/// Waits until the server has closed the connection. Returns whether it closed without sending
+/// anything.
 #[track_caller]
 fn is_ended(peer: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
@@ -200,11 +207,12 @@ fn is_ended(peer: &mut TcpStream) -> bool {
     rest.is_empty()
 }
 
-// ---- what costs one channel ------------------------------------------------------------------------------
+// ---- faults that cost one channel --------------------------------------------------------------
 
-/// Three peers, of whom the second meets the fault at its second frame; what is said of it.
+/// Connects three peers, the second of which meets the fault at its second frame. Returns the
+/// server's account and the port of the second peer.
 fn one_of_three(call: &str, error: &str, code: i32, size: usize) -> Option<(Account, u16)> {
-    // One call for each frame there and back, whoever it comes from.
+    // Each round trip makes one such call, whichever peer it comes from.
     let mut faulty = Faulty::start("frame_server", call, error, "5")?;
     let mut peers = [(); 3].map(|()| faulty.connect());
     for peer in &mut peers {
@@ -214,7 +222,7 @@ fn one_of_three(call: &str, error: &str, code: i32, size: usize) -> Option<(Acco
     let victim = peers[1].local_addr().unwrap().port();
     let frame = faulty.frame(size);
     peers[1].write_all(&frame).unwrap();
-    assert!(is_ended(&mut peers[1]), "{call} {error}: nothing of it is sent");
+    assert!(is_ended(&mut peers[1]), "{call} {error}: no part of the echo is sent");
     for peer in [0, 2] {
         faulty.ping(&mut peers[peer], size);
     }
@@ -239,12 +247,13 @@ const ETIMEDOUT: i32 = 110;
 const ENOBUFS: i32 = 105;
 const ENOMEM: i32 = 12;
 
-/// C-31: what fails in a flush is told to `error`, once, and the answer that was asked for fails with it, as the channel closes.
+/// C-31: an error in a flush is reported to `error` once. The completion of the write fails with
+/// the same error as the channel closes.
 ///
-/// C-55: what is short here may be there a moment later, but the kernel waits for memory by itself and says
-/// `EAGAIN` meanwhile; a write that fails all the same has failed, as it has with mio, tokio and Netty.
+/// C-55: a shortage of memory may be temporary, but then the kernel waits by itself and returns
+/// `EAGAIN`. A write that fails with another error has failed, as with mio, tokio and Netty.
 #[test]
-fn a_write_that_fails_costs_its_channel_and_says_why() {
+fn a_failed_write_costs_its_channel_and_reports_the_error() {
     for (error, code) in
         [("EPIPE", EPIPE), ("ECONNRESET", ECONNRESET), ("ENOBUFS", ENOBUFS), ("ENOMEM", ENOMEM)]
     {
@@ -259,7 +268,7 @@ fn a_write_that_fails_costs_its_channel_and_says_why() {
 }
 
 #[test]
-fn a_read_that_fails_costs_its_channel_and_says_why() {
+fn a_failed_read_costs_its_channel_and_reports_the_error() {
     for (error, code) in
         [("ECONNRESET", ECONNRESET), ("ETIMEDOUT", ETIMEDOUT), ("ENOBUFS", ENOBUFS), ("ENOMEM", ENOMEM)]
     {
@@ -269,13 +278,13 @@ fn a_read_that_fails_costs_its_channel_and_says_why() {
     }
 }
 
-/// C-11, C-72: connections that cannot be watched, or not be set up: no channel comes of them, their sockets are closed, one
-/// line tells of all, and accepting goes on.
+/// C-11, C-72: connections that cannot be registered or configured do not become channels. Their
+/// sockets are closed, one line reports all of them, and accepting continues.
 #[test]
-fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
+fn connections_that_cannot_be_set_up_are_closed_without_affecting_others() {
     let faults = [
         ("epoll_ctl", "ENOSPC", "1000", 0),
-        // Whichever it is: the listener has been set up by then.
+        // By the fifth call the listener has been set up.
         ("epoll_ctl", "ENOSPC", "5..14", 10),
         ("epoll_ctl", "ENOMEM", "5..14", 10),
         ("setsockopt", "ENOBUFS", "5..14", 10),
@@ -305,7 +314,7 @@ fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
         drop(peers);
         let account = faulty.end();
         assert_eq!(account.said.matches("inactive of ").count(), 20 - fail, "{}", account.said);
-        // One in ten seconds.
+        // One line in ten seconds.
         let lines = account.log.matches("is closed: ").count();
         assert!(if fail == 0 { lines == 0 } else { (1..=3).contains(&lines) }, "{}", account.log);
         assert_eq!(account.failed, 0);
@@ -314,11 +323,11 @@ fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
     assert!(descriptors.iter().all(|open| *open == descriptors[0]), "{descriptors:?}");
 }
 
-// ---- what costs nothing ----------------------------------------------------------------------------------
+// ---- faults without effect ---------------------------------------------------------------------
 
-/// EINTR once, so often in a row that a turn's writes are used up, and every other time.
+/// EINTR once, often enough in a row to use up a turn's writes, and every other time.
 #[test]
-fn interrupted_calls_are_made_again() {
+fn interrupted_calls_are_repeated() {
     for (call, size) in [("sendto", SMALL), ("sendmsg", LARGE), ("recvfrom", SMALL), ("recvfrom", LARGE)] {
         for when in ["3", "2..50", "1+2"] {
             let Some(mut faulty) = Faulty::start("frame_server", call, "EINTR", when) else { return };
@@ -337,7 +346,7 @@ fn interrupted_calls_are_made_again() {
     }
 }
 
-/// T-05, with a kernel that takes a part of each round at once, and interrupts every other write.
+/// T-05, with a kernel that accepts a part of each round at once, and interrupts every other write.
 #[test]
 fn t_05_short_and_interrupted_writes_lose_nothing() {
     const ROUNDS: u64 = 12;
@@ -349,9 +358,10 @@ fn t_05_short_and_interrupted_writes_lose_nothing() {
         for _ in 0..ROUNDS {
             let sizes: Vec<_> = (0..16).map(|_| faulty.random.between(1, 24 * 1024)).collect();
             let sent: Vec<u8> = sizes.iter().flat_map(|n| faulty.frame(*n)).collect();
-            assert!(sent.len() > 100 * 1024, "more than the buffers of both ends take");
+            assert!(sent.len() > 100 * 1024, "more than the buffers of both ends hold");
             stream.write_all(&sent).unwrap();
-            // What is answered behind it comes a turn after the answers to it were written: these have filled the buffers.
+            // The reply to this ping comes a turn after the replies to the stream were written,
+            // which have filled the buffers.
             for _ in 0..2 {
                 faulty.ping(&mut other, SMALL);
             }
@@ -359,7 +369,7 @@ fn t_05_short_and_interrupted_writes_lose_nothing() {
             while back.len() < sent.len() {
                 let mut some = [0; 700];
                 let n = stream.read(&mut some).unwrap();
-                assert!(n > 0, "it ended after {} bytes of {}", back.len(), sent.len());
+                assert!(n > 0, "the stream ended after {} bytes of {}", back.len(), sent.len());
                 back.extend_from_slice(&some[..n]);
                 if back.len() % 64 == 0 {
                     faulty.ping(&mut other, SMALL);
@@ -374,9 +384,9 @@ fn t_05_short_and_interrupted_writes_lose_nothing() {
     }
 }
 
-/// Faults leave no descriptor behind.
+/// Faults leak no descriptors.
 #[test]
-fn channels_that_failed_leave_no_descriptor() {
+fn failed_channels_leak_no_descriptors() {
     let mut counts = Vec::new();
     for when in ["1000", "1+2"] {
         let Some(mut faulty) = Faulty::start("frame_server", "sendto", "EPIPE", when) else { return };
@@ -394,7 +404,7 @@ fn channels_that_failed_leave_no_descriptor() {
     assert_eq!(counts[0], counts[1]);
 }
 
-// ---- clients ---------------------------------------------------------------------------------------------
+// ---- clients -----------------------------------------------------------------------------------
 
 struct Hello;
 
@@ -411,15 +421,15 @@ impl Handler for Hello {
     }
 }
 
-/// The child: a client that stays connected to the address which it reads, and tells of its attempts.
+/// The child: a client that stays connected to the address that it reads, and reports its attempts.
 #[test]
-fn staying_client() {
-    if !plays("staying_client") {
+fn reconnecting_client() {
+    if !plays("reconnecting_client") {
         return;
     }
     let mut address = String::new();
     io::stdin().read_line(&mut address).unwrap();
-    // The harness has begun a line of its own.
+    // The harness has started a line already.
     println!();
     let group = one_loop();
     let (report, reports) = mpsc::channel::<String>();
@@ -447,7 +457,7 @@ fn staying_client() {
     printer.join().unwrap();
 }
 
-/// The first `n` bytes, or none of a connection that is closed.
+/// Returns the first `n` bytes, or none if the connection is closed.
 fn read_up_to(stream: &mut TcpStream, n: usize) -> Vec<u8> {
     let mut bytes = vec![0; n];
     match stream.read_exact(&mut bytes) {
@@ -457,7 +467,7 @@ fn read_up_to(stream: &mut TcpStream, n: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_gets_no_socket_or_no_way_tries_again() {
+fn a_client_without_a_socket_or_a_route_retries() {
     let faults = [
         ("socket", "EMFILE", 24),
         ("socket", "ENFILE", 23),
@@ -474,9 +484,9 @@ fn a_client_that_gets_no_socket_or_no_way_tries_again() {
             return;
         }
         let listener = TcpListener::bind(ANY_PORT).unwrap();
-        let mut child = Process::strace(&["-e", &trace, "-e", &inject], &play("staying_client"));
+        let mut child = Process::strace(&["-e", &trace, "-e", &inject], &play("reconnecting_client"));
         child.say(&format!("{}\n", listener.local_addr().unwrap()));
-        // One that fails behind its connect is seen here, as one that says nothing.
+        // An attempt that fails after its connect appears here as a connection without data.
         let hello = loop {
             let (mut stream, _) = listener.accept().unwrap();
             patient(&stream);
@@ -495,10 +505,10 @@ fn a_client_that_gets_no_socket_or_no_way_tries_again() {
     }
 }
 
-/// The child: connects once to the address which it reads, on a loop that it drives by hand.
+/// The child: connects once to the address that it reads, on a manually driven loop.
 #[test]
-fn client_that_cannot_watch() {
-    if !plays("client_that_cannot_watch") {
+fn client_that_cannot_register() {
+    if !plays("client_that_cannot_register") {
         return;
     }
     let mut address = String::new();
@@ -514,20 +524,21 @@ fn client_that_cannot_watch() {
     println!("left open: {}", descriptors() - before);
 }
 
-/// C-11: a connection of our own that cannot be watched fails its connect, and its socket is closed.
+/// C-11: an outbound connection that cannot be registered fails its connect, and its socket is
+/// closed.
 #[test]
-fn a_connect_that_cannot_be_watched_fails_and_leaves_no_socket() {
-    // The first one is for the loop's waker.
+fn a_connect_that_cannot_be_registered_fails_and_leaves_no_socket() {
+    // The first call is for the loop's waker.
     let options = ["-e", "trace=epoll_ctl", "-e", "inject=epoll_ctl:error=ENOSPC:when=2"];
     if !strace_works(&options) {
         return;
     }
     let listener = TcpListener::bind(ANY_PORT).unwrap();
-    let mut child = Process::strace(&options, &play("client_that_cannot_watch"));
+    let mut child = Process::strace(&options, &play("client_that_cannot_register"));
     child.say(&format!("{}\n", listener.local_addr().unwrap()));
     let (mut stream, _) = listener.accept().unwrap();
     patient(&stream);
-    assert!(is_ended(&mut stream), "the peer sees the end, and nothing before it");
+    assert!(is_ended(&mut stream), "the peer sees the end of the stream without any bytes");
     let (said, _) = child.succeed();
     assert!(said.contains("failed: watching a connection: ") && said.contains("(os error 28)"), "{said}");
     assert!(said.contains("left open: 0\n"), "{said}");

@@ -1,5 +1,6 @@
-//! Peers that are broken or mean: one that resets in the middle of a frame, one that drips, ten thousand that connect and
-//! say nothing. Each costs itself. Linux only, for the descriptors that are counted.
+//! Faulty or hostile peers: resets in the middle of a frame, one byte per second, ten thousand
+//! silent connections. Each affects only its own connection. Linux only, because the tests count
+//! descriptors.
 
 #![cfg(target_os = "linux")]
 
@@ -22,21 +23,21 @@ use std::{
     time::Duration,
 };
 
-/// The tick of the wheel, by which a time limit may be late.
+/// The wheel's tick, by which a time limit may be late.
 const TICK: Duration = Duration::from_millis(10);
 
 fn frame(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text].concat()
 }
 
-/// The peer is gone without a word: its kernel sends a reset.
+/// Closes the stream with a reset.
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(stream);
 }
 
 #[test]
-fn a_reset_in_mid_frame_costs_that_peer() {
+fn a_reset_in_mid_frame_affects_only_that_peer() {
     own_process!();
     const TIMES: usize = 50;
     let group = one_loop();
@@ -52,7 +53,8 @@ fn a_reset_in_mid_frame_costs_that_peer() {
     for n in 0..TIMES {
         let mut peer = connect(server.local_address());
         let begun = frame(&vec![b'x'; 100_000]);
-        // In the length, behind it, in the body; and behind a whole frame whose answer nobody reads.
+        // Reset within the length, after it, within the body, or after a complete frame whose echo
+        // the peer does not read.
         let (whole, part) =
             if n % 4 == 3 { (frame(b"whole"), 10) } else { (Vec::new(), [2, 4, 50_000][n % 4]) };
         peer.write_all(&whole).unwrap();
@@ -70,7 +72,7 @@ fn a_reset_in_mid_frame_costs_that_peer() {
         assert_eq!(
             read_bytes(&told),
             if n % 4 == 3 { &b"whole"[..] } else { b"" },
-            "never a part of a frame"
+            "a part of a frame is never delivered"
         );
         for other in &mut others {
             ping(other, &frame(b"meanwhile"));
@@ -78,16 +80,16 @@ fn a_reset_in_mid_frame_costs_that_peer() {
         turn_until(&group, |metrics| metrics.channels == 3);
         events.so_far();
     }
-    assert_eq!(descriptors(), before, "none is left open");
+    assert_eq!(descriptors(), before, "no descriptor is left open");
     let metrics = metrics(&group);
     assert_eq!((metrics.channels_closed, metrics.channel_errors), (TIMES as u64, TIMES as u64));
     drop(others);
     end(&group);
 }
 
-// ---- a byte a second -------------------------------------------------------------------------------------
+// ---- one byte per second -----------------------------------------------------------------------
 
-/// Tells what came, or why nothing will.
+/// Sends each message to the test, or the error.
 struct Dripped(mpsc::Sender<Result<Bytes>>);
 
 impl Handler for Dripped {
@@ -105,7 +107,8 @@ impl Handler for Dripped {
     }
 }
 
-/// A frame of 56 bytes that comes byte by byte, one in a second, beside a peer that talks: what is told of it, and when.
+/// Sends a frame of 56 bytes at one byte per second, beside a peer that is active. Returns the
+/// first result and its time.
 fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(TICK).build_manual().unwrap();
@@ -124,7 +127,7 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
         read += bytes.len() as u64;
         let begun = std::time::Instant::now();
         while by_hand.event_loop().metrics().bytes_read < read {
-            assert!(begun.elapsed() < PATIENCE, "{read} bytes are not read");
+            assert!(begun.elapsed() < PATIENCE, "{read} bytes were not read");
             by_hand.run_once(Duration::from_millis(10));
         }
     };
@@ -149,9 +152,9 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
     panic!("neither served nor closed")
 }
 
-/// 13.5: it holds a connection for as long as it likes, unless somebody minds.
+/// Without a progress limit, such a peer holds a connection as long as it likes.
 #[test]
-fn a_byte_a_second_is_too_slow_where_there_is_a_limit() {
+fn a_byte_a_second_is_too_slow_with_a_progress_limit() {
     let (told, at) = drip(TimeLimits::new().progress(10, 5 * SECOND));
     let error = told.unwrap_err();
     let Error::Peer(PeerError::TooSlow { bytes, least: 10, within }) = error else { panic!("{error}") };
@@ -160,15 +163,16 @@ fn a_byte_a_second_is_too_slow_where_there_is_a_limit() {
 }
 
 #[test]
-fn a_byte_a_second_is_served_at_last_where_there_is_none() {
+fn a_byte_a_second_is_served_without_a_progress_limit() {
     let (told, at) = drip(TimeLimits::new());
     assert_eq!((told.unwrap(), at), (Bytes::from(vec![b'd'; 52]), 55 * SECOND));
 }
 
-// ---- ten thousand that say nothing -----------------------------------------------------------------------
+// ---- ten thousand silent connections -----------------------------------------------------------
 
-/// The child: gives each connection five seconds for its first byte, of a time that stands still. For each line of its
-/// input, how many connections to wait for and how many milliseconds to let pass, it says how many are left.
+/// The child: limits the time to the first byte to five seconds, on a clock that stands still. Each
+/// line of its input has a number of connections to wait for and a number of milliseconds to
+/// advance. It prints how many connections remain.
 #[test]
 fn impatient_server() {
     if !plays("impatient_server") {
@@ -194,20 +198,20 @@ fn impatient_server() {
         turn_until(&group, |metrics| metrics.channels == connections);
         clock.advance(Duration::from_millis(pass.parse().unwrap()));
         some_turns(&group);
-        // What is due is more than a turn may do: the rest has the next ones.
+        // There are more expired connections than fit into a turn, so this takes several turns.
         turn_until(&group, |metrics| metrics.channels == connections || metrics.channels <= 1);
         println!("left {}", metrics(&group).channels);
     }
     let is_mute = |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { what: "the first byte", .. }));
     let told: Vec<_> = errors.try_iter().filter(|told| told.is_err()).collect();
-    println!("told {}", told.iter().filter(|told| is_mute(told)).count());
+    println!("timed out {}", told.iter().filter(|told| is_mute(told)).count());
     println!("of {}", told.len());
     println!("watched {}", metrics(&group).wheel_pending);
     end(&group);
 }
 
 #[test]
-fn ten_thousand_that_say_nothing_are_closed_in_time() {
+fn ten_thousand_silent_connections_are_closed_in_time() {
     own_process!();
     let may_open = raise_descriptor_limit();
     let mute = may_open.saturating_sub(200).min(10_000);
@@ -221,16 +225,16 @@ fn ten_thousand_that_say_nothing_are_closed_in_time() {
         child.say(&format!("{connections} {milliseconds}\n"));
         child.stdout.wait_for("left ").trim().parse().unwrap()
     };
-    assert_eq!(let_pass(mute + 1, 4_990), mute + 1, "never early");
+    assert_eq!(let_pass(mute + 1, 4_990), mute + 1, "no connection is closed early");
     assert_eq!(let_pass(mute + 1, 30), 1);
     for mut peer in peers {
         patient(&peer);
-        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the end, and no reset");
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the end of the stream, and no reset");
     }
     ping(&mut talks, &frame(b"still here"));
     drop(child.take_stdin());
     let mut count = |what: &str| -> usize { child.stdout.wait_for(what).trim().parse().unwrap() };
-    assert_eq!((count("told "), count("of ")), (mute, mute), "each is told once");
+    assert_eq!((count("timed out "), count("of ")), (mute, mute), "each expiry is reported once");
     assert_eq!(count("watched "), 0);
     drop(talks);
     child.succeed();

@@ -1,13 +1,13 @@
-//! The real kernel misbehaving (E-48): strace makes `epoll_wait` return early, for no reason, six hundred
-//! times in a row, and writes to a loop's waker fail.
+//! Faults of the real kernel (E-48): strace makes `epoll_wait` return early six hundred times in a
+//! row, and makes writes to a loop's waker fail.
 //!
-//! Linux only. Where strace is missing the tests say so and pass, except where `CI=true`.
+//! Linux only. Where strace is missing, the tests say so and pass, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
 use crate::support::{
     logs,
-    loops::{end, metrics, on_loop, one_loop, the_loop},
+    loops::{end, metrics, one_loop, the_loop},
     process::{Process, play, plays, skip, strace_works},
     random::Random,
     servers::Echo,
@@ -27,22 +27,23 @@ use std::{
     thread,
 };
 
-/// Which of the calls that a thread makes return at once with nothing: six hundred of them, late enough for a
-/// connection to be there (a handful of polls) and early enough for an echo each to reach them ([`ECHOES`]).
+/// Makes six hundred calls of a thread return at once without events. They start late enough for a
+/// connection to be open (a few polls), and early enough that the [`ECHOES`] echoes reach them.
 const FAULTS: &str = "inject=?epoll_wait,?epoll_pwait:retval=0:when=60..659";
 const FAULT_COUNT: u64 = 600;
 
-/// Each takes at least one poll that returns with I/O, so the faults are over when they are.
+/// Each echo takes at least one poll that returns with I/O, so the faults have passed after this
+/// many echoes.
 const ECHOES: usize = 100;
 
-/// The options of strace that go with it.
+/// Returns the strace options for [`FAULTS`].
 fn faults() -> [&'static str; 4] {
     ["-e", "trace=?epoll_wait,?epoll_pwait", "-e", FAULTS]
 }
 
-// ---- the example -----------------------------------------------------------------------------------------
+// ---- the example -------------------------------------------------------------------------------
 
-/// The example that `cargo test` has built beside this test.
+/// Returns the path of the example that `cargo test` has built beside this test.
 fn example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent()?.parent()?;
@@ -62,14 +63,14 @@ fn e_48_an_echo_server_survives_six_hundred_premature_returns() {
     let mut server = Process::strace(&faults(), &command);
     let address: SocketAddr = server.stdout.wait_for("listening on ").parse().unwrap();
 
-    // Connected before the poll goes wrong; echoes before, during and after that.
+    // Connect before the faults start. Echo before, during and after them.
     let mut stream = connect(address);
     let mut random = Random::new(42);
     for _ in 0..ECHOES {
         let n = random.between(1, 2000);
         ping(&mut stream, &random.bytes(n));
     }
-    // The listener was moved as well.
+    // Shows that the listener was moved as well.
     ping(&mut connect(address), b"a later one");
 
     server.signal("INT");
@@ -78,10 +79,10 @@ fn e_48_an_echo_server_survives_six_hundred_premature_returns() {
     assert_eq!(log.matches("2 sources moved, 0 closed").count(), 1, "{log}");
 }
 
-// ---- a child of our own, which counts --------------------------------------------------------------------
+// ---- a child of this program, which counts -----------------------------------------------------
 
-/// Writes to standard error what the loop logs, and counts it. When the poll is being rebuilt it holds the loop
-/// until somebody else has given it a task.
+/// Writes log records to standard error, and counts rebuilds. During a rebuild it holds the loop
+/// until another thread has submitted a task.
 struct Log {
     rebuilds: AtomicUsize,
     rebuilding: Mutex<Option<(Sender<()>, Receiver<()>)>>,
@@ -109,8 +110,8 @@ impl log::Log for Log {
     fn flush(&self) {}
 }
 
-/// The child: an echo server, and a thread that gives the loop tasks from the moment of the rebuild on. At the end
-/// of its input it prints what it has counted.
+/// The child: an echo server, and a thread that submits tasks to the loop from the moment of the
+/// rebuild on. At the end of its input it prints its counters.
 #[test]
 fn counting_echo_server() {
     if !plays("counting_echo_server") {
@@ -133,8 +134,9 @@ fn counting_echo_server() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = ran.clone();
     let foreigner = thread::spawn(move || {
-        // The first one in the middle of the rebuild, the others one by one while the poll goes on returning early
-        // and afterwards, when only the moved waker can wake the loop.
+        // The first task is submitted in the middle of the rebuild. The others follow one by one
+        // while the poll continues to return early, and afterwards, when only the moved waker can
+        // wake the loop.
         receive(&told);
         for n in 0..1000 {
             let (sender, done) = mpsc::channel();
@@ -163,7 +165,7 @@ fn counting_echo_server() {
 }
 
 #[test]
-fn e_48_one_rebuild_is_counted_and_foreign_tasks_run() {
+fn e_48_one_rebuild_is_counted_and_tasks_from_other_threads_run() {
     if !strace_works(&faults()) {
         return;
     }
@@ -182,25 +184,32 @@ fn e_48_one_rebuild_is_counted_and_foreign_tasks_run() {
     assert_eq!(count("rebuilds "), 1);
     let premature = count("premature ");
     assert!((512..=FAULT_COUNT).contains(&premature), "{premature} premature returns");
-    assert!(premature + count("awake ") >= FAULT_COUNT, "each fault is one or the other");
+    assert!(
+        premature + count("awake ") >= FAULT_COUNT,
+        "each fault is counted as premature or hits a poll without sleep"
+    );
     assert_eq!(count("ran "), 1000);
     child.succeed();
 }
 
-// ---- the waker
-// -------------------------------------------------------------------------------------------
+// ---- the waker ---------------------------------------------------------------------------------
 
-/// Writes to the waker fail, the first ones of each thread.
+/// Returns strace options that make the first writes of each thread to the waker fail.
 fn broken_waker(error: &str, writes: usize) -> Vec<String> {
     let inject = format!("inject=write:error={error}:when=1..{writes}");
     ["-P", "anon_inode:[eventfd]", "-e", "trace=write", "-e", &inject].map(str::to_owned).to_vec()
 }
 
-/// The child: threads of their own give a loop that sleeps two tasks each, one after the other.
+/// The child: a sequence of threads, each of which submits two tasks to a sleeping loop, one after
+/// the other.
 fn submit_to_a_sleeping_loop() {
     logs::collect();
     let group = one_loop();
-    on_loop(&group, || ());
+    // The wake of this thread's first task fails if the loop is asleep by then; the second task's
+    // succeeds.
+    for _ in 0..2 {
+        the_loop(&group).execute(|| ()).unwrap();
+    }
     for n in 0..10 {
         while !is_asleep(&group) {
             thread::yield_now();
@@ -212,6 +221,10 @@ fn submit_to_a_sleeping_loop() {
                 let ran = ran.clone();
                 event_loop.execute(move || ran.send(task).unwrap()).unwrap();
             }
+            // The loop may have polled between `is_asleep` and the first task, without a wake. Then
+            // the wake that fails is the one for the second task, and this one is the next
+            // submission.
+            event_loop.execute(|| ()).unwrap();
             [receive(&runs), receive(&runs)]
         });
         println!("round {n} ran {:?}", submitter.join().unwrap());
@@ -220,14 +233,14 @@ fn submit_to_a_sleeping_loop() {
     println!("failed {}", metrics.wakes_failed);
     println!("written {}", metrics.wakes_written);
     println!("lines {}", logs::lines_with("cannot wake the loop").len());
-    // The faults of this thread must be over before the shutdown.
+    // The faults of this thread must have passed before the shutdown.
     for _ in 0..2 {
         the_loop(&group).execute(|| ()).unwrap();
     }
     end(&group);
 }
 
-/// Whether the loop is in its poll, or just about to be.
+/// Returns whether the loop is in its poll, or about to enter it.
 fn is_asleep(group: &EventLoopGroup) -> bool {
     let metrics = metrics(group);
     metrics.turns == metrics.polls + 1
@@ -258,11 +271,12 @@ fn a_wake_that_a_signal_interrupts_is_not_lost() {
 }
 
 #[test]
-fn after_a_wake_that_fails_the_next_submitter_wakes_the_loop() {
+fn after_a_failed_wake_the_next_submitter_wakes_the_loop() {
     // All 16 attempts of the first wake fail. The second task's wake succeeds.
     let Some((said, _)) = break_waker("ENOSPC", 16) else { return };
     assert_eq!(said.matches("ran [0, 1]").count(), 10, "{said}");
-    let failed = said.lines().find_map(|line| line.strip_prefix("failed ")).expect("it tells");
+    let failed =
+        said.lines().find_map(|line| line.strip_prefix("failed ")).expect("the child prints the counter");
     assert!((1..=11).contains(&failed.parse::<usize>().unwrap()), "{said}");
     assert!(said.contains("lines 1"), "throttled: {said}");
 }

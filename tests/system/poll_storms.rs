@@ -1,7 +1,8 @@
-//! The real kernel misbehaving for longer than a rebuild cures (E-47, E-50; no storm of rebuilds or of log lines):
-//! strace makes thousands of `epoll_wait` calls return early, be interrupted, or fail.
+//! Faults of the real kernel that a rebuild does not cure (E-47, E-50): strace makes thousands of
+//! `epoll_wait` calls return early, be interrupted, or fail. This must not cause a storm of
+//! rebuilds or of log lines.
 //!
-//! Linux only. Where strace is missing the tests say so and pass, except where `CI=true`.
+//! Linux only. Where strace is missing, the tests say so and pass, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -25,9 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- the child -------------------------------------------------------------------------------------------
+// ---- the child ---------------------------------------------------------------------------------
 
-/// Writes to standard error what is a warning or worse.
+/// Writes warnings and errors to standard error.
 struct Log;
 
 impl log::Log for Log {
@@ -54,7 +55,7 @@ fn counter(metrics: &LoopMetrics, name: &str) -> u64 {
     }
 }
 
-/// Timers one after the other and a periodic one, checked as they fire.
+/// One-shot timers in a chain and a periodic timer, checked when they fire.
 #[derive(Default)]
 struct Timers {
     stop: AtomicBool,
@@ -96,13 +97,16 @@ impl Timers {
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The child: an echo server that does what it is told line by line, and answers each with a line. It is told
+/// The child: an echo server that executes commands, one per line, and answers each with a line.
+/// The commands are:
 ///
-/// - `wait <counter> <n>`: answer when that counter of the loop has come so far;
-/// - `task`: run one on the loop, and answer when it has run;
-/// - `beat`: have timers from here on; `beats`: how many runs of the periodic one were due by now, when they have been
-///   made, and how many timers were early;
-/// - anything else: the counters.
+/// - `wait <counter> <n>`: answers when that counter of the loop has reached `n`;
+/// - `task`: runs a task on the loop, and answers when it has run;
+/// - `beat`: starts the timers;
+/// - `beats`: waits until the periodic timer has run for every elapsed period, and answers with
+///   that
+///    number and the number of early timers;
+/// - anything else: answers with the counters.
 #[test]
 fn obedient_echo_server() {
     if !plays("obedient_echo_server") {
@@ -157,18 +161,18 @@ fn obedient_echo_server() {
     end(&group);
 }
 
-// ---- the parent ------------------------------------------------------------------------------------------
+// ---- the parent --------------------------------------------------------------------------------
 
-/// What `epoll_wait` does when it is tampered with, from which call on, and up to which.
+/// Returns strace options that change what `epoll_wait` does in the calls that `when` selects.
 fn fault(what: &str, when: &str) -> [String; 4] {
     let inject = format!("inject=?epoll_wait,?epoll_pwait:{what}:when={when}");
     ["-e".to_owned(), "trace=?epoll_wait,?epoll_pwait".to_owned(), "-e".to_owned(), inject]
 }
 
-/// The first call that is tampered with: late enough for a connection to be there.
+/// The first affected call: late enough for a connection to be open.
 const FROM: u64 = 60;
 
-/// Echoes that a loop needs as many polls for.
+/// Number of echoes, for which a loop needs at least as many polls.
 const ECHOES: usize = 100;
 
 struct Child {
@@ -177,7 +181,7 @@ struct Child {
 }
 
 impl Child {
-    /// None where strace does not work.
+    /// Returns `None` where strace does not work.
     fn start(fault: &[String; 4]) -> Option<Self> {
         let options = fault.each_ref().map(String::as_str);
         if !strace_works(&options) {
@@ -188,7 +192,7 @@ impl Child {
         Some(Child { process, address })
     }
 
-    /// Says something; the numbers with these names in the answer.
+    /// Sends a command, and returns the numbers with these names from the answer.
     fn ask<const N: usize>(&mut self, line: &str, names: [&str; N]) -> [u64; N] {
         self.process.say(&format!("{line}\n"));
         let mark = if line == "beats" { "due" } else { "counted" };
@@ -204,7 +208,7 @@ impl Child {
         connect(self.address)
     }
 
-    /// Ends it; what it has logged.
+    /// Ends the child, and returns its log.
     fn log(mut self) -> Vec<String> {
         drop(self.process.take_stdin());
         let (_, log) = self.process.succeed();
@@ -226,13 +230,13 @@ fn pings(stream: &mut TcpStream, random: &mut Random, n: usize) {
     }
 }
 
-// ---- premature returns -----------------------------------------------------------------------------------
+// ---- premature returns -------------------------------------------------------------------------
 
-/// Returns that are to be premature: three rebuilds, and many more.
+/// Premature returns: enough for three rebuilds, and many more.
 const PREMATURE: u64 = 5000;
 
 #[test]
-fn a_poll_that_no_rebuild_cures_makes_no_storm() {
+fn a_poll_that_no_rebuild_cures_causes_no_storm() {
     let when = format!("{FROM}..{}", FROM + PREMATURE - 1);
     let Some(mut child) = Child::start(&fault("retval=0", &when)) else { return };
     let (mut stream, mut random) = (child.connect(), Random::new(41));
@@ -240,33 +244,35 @@ fn a_poll_that_no_rebuild_cures_makes_no_storm() {
         pings(&mut stream, &mut random, ECHOES);
         stream
     });
-    // Resting: the poll sees nothing, but what is given to the loop is done.
+    // The loop rests: the poll reports nothing, but submitted tasks run.
     child.ask("wait rests 50", []);
     let [premature, rebuilds] = child.ask("task", ["premature", "rebuilds"]);
-    assert!(premature < PREMATURE, "it was done meanwhile");
+    assert!(premature < PREMATURE, "the task ran during the faults");
     assert_eq!(rebuilds, 3);
 
     let mut stream = peer.join().unwrap();
     let [premature, rebuilds, rests] = child.ask("", ["premature", "rebuilds", "rests"]);
     assert_eq!(rebuilds, 3);
-    // Each task begins the count anew, and each rebuild: but for that, every premature return has a rest.
+    // Each task and each rebuild resets the count. Apart from that, every premature return is
+    // followed by a rest.
     assert!(premature > PREMATURE - 20, "{premature}");
     assert!(rests >= premature - 6 * 512, "{rests} rests after {premature} premature returns");
 
-    // In order again: it sleeps, and does not rest.
+    // The poll works again, so the loop sleeps and does not rest.
     ping(&mut child.connect(), b"a later one");
     pings(&mut stream, &mut Random::new(42), ECHOES);
     let [premature_after, rebuilds, rests_after] = child.ask("task", ["premature", "rebuilds", "rests"]);
     assert_eq!((premature_after, rebuilds, rests_after), (premature, 3, rests));
     let log = child.log();
-    assert_eq!((count(&log, "poll rebuilt"), count(&log, "resting"), log.len()), (3, 1, 4), "{log:#?}");
+    assert_eq!((count(&log, "poll rebuilt"), count(&log, "pausing for"), log.len()), (3, 1, 4), "{log:#?}");
 }
 
-// ---- interruptions ---------------------------------------------------------------------------------------
+// ---- interruptions -----------------------------------------------------------------------------
 
 #[test]
-fn eintr_not_counted() {
-    // Every other call: with a timer every millisecond they come more than a thousand times a second.
+fn interrupted_polls_are_not_counted() {
+    // Every other call. With a timer every millisecond, there are more than a thousand
+    // interruptions per second.
     let Some(mut child) = Child::start(&fault("error=EINTR", &format!("{FROM}+2"))) else { return };
     let mut stream = child.connect();
     child.ask("beat", []);
@@ -287,7 +293,7 @@ fn eintr_not_counted() {
     child.ask("wait interrupted 3000", []);
     ended.store(true, SeqCst);
     peer.join().unwrap();
-    assert!(rounds.load(SeqCst) > before, "echoes went on");
+    assert!(rounds.load(SeqCst) > before, "echoes continued");
     let [due, fired, early] = child.ask("beats", ["due", "fired", "early"]);
     assert!(due > 0 && fired > 0, "{due}, {fired}");
     assert_eq!(early, 0);
@@ -297,13 +303,13 @@ fn eintr_not_counted() {
 }
 
 #[test]
-fn eintr_not_counted_in_an_unbroken_row() {
+fn a_row_of_interrupted_polls_is_not_counted() {
     let when = format!("{FROM}..{}", FROM + 2999);
     let Some(mut child) = Child::start(&fault("error=EINTR", &when)) else { return };
     child.ask("beat", []);
     let mut stream = child.connect();
     pings(&mut stream, &mut Random::new(48), ECHOES);
-    // An interrupted poll is repeated once without sleeping, and that one is interrupted too.
+    // An interrupted poll is repeated once without sleeping, and the repetition is interrupted too.
     let [interrupted] = child.ask("wait interrupted 1500", ["interrupted"]);
     assert_eq!(interrupted, 1500);
     assert_eq!(child.ask("beats", ["early"]), [0]);
@@ -312,9 +318,9 @@ fn eintr_not_counted_in_an_unbroken_row() {
     assert_eq!(child.log(), [""; 0]);
 }
 
-// ---- failures --------------------------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 
-/// The poll fails for so many calls, and is in order again.
+/// Checks that a poll that fails `times` times recovers.
 fn assert_recovers(error: &str, when: &str, times: u64) {
     let Some(mut child) = Child::start(&fault(&format!("error={error}"), when)) else { return };
     let mut random = Random::new(50);
@@ -325,12 +331,12 @@ fn assert_recovers(error: &str, when: &str, times: u64) {
     ping(&mut child.connect(), b"a later one");
     let [errors, rebuilds, premature, rests] =
         child.ask("task", ["errors", "rebuilds", "premature", "rests"]);
-    assert_eq!((errors, rebuilds), (times, times), "each has the poll rebuilt");
+    assert_eq!((errors, rebuilds), (times, times), "each failure rebuilds the poll");
     assert_eq!((premature, rests), (0, 0));
     let log = child.log();
     assert_eq!((count(&log, "ERROR"), count(&log, "poll failed")), (1, 1), "{log:#?}");
     assert_eq!(
-        (count(&log, "poll rebuilt (it failed): 3 sources moved, 0 closed"), log.len()),
+        (count(&log, "poll rebuilt (poll error): 3 sources moved, 0 closed"), log.len()),
         (1, 2),
         "{log:#?}"
     );
@@ -344,13 +350,13 @@ fn e_50_a_poll_that_fails_once_is_replaced() {
 }
 
 #[test]
-fn e_50_a_poll_that_goes_on_failing_is_said_once_and_comes_back() {
+fn e_50_a_poll_that_keeps_failing_is_logged_once_and_recovers() {
     let failures = 8;
     assert_recovers("EBADF", &format!("{FROM}..{}", FROM + failures - 1), failures);
 }
 
 #[test]
-fn e_50_a_poll_that_fails_every_other_time_is_said_once() {
+fn e_50_a_poll_that_fails_every_other_time_is_logged_once() {
     let failures = 20;
     assert_recovers("ENOMEM", &format!("{FROM}..{}+2", FROM + 2 * failures - 1), failures);
 }

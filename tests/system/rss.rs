@@ -1,7 +1,8 @@
-//! What connections cost a server in memory (14.3, 14.5): little each while they are idle, and nothing when they are gone.
+//! Memory of a server's connections: little for each idle connection, and none after they have
+//! closed.
 //!
-//! The server is a process of its own, so that it is measured without its clients, as the kernel counts its pages. Linux
-//! only. The kernel's own memory for a socket is not in these numbers.
+//! The server runs in a process of its own, so that it is measured without its clients. The kernel
+//! counts its pages. Linux only. The kernel's own memory for a socket is not included.
 
 #![cfg(target_os = "linux")]
 
@@ -22,11 +23,12 @@ use std::{
 
 const KIB: usize = 1024;
 
-/// Connections by which the slope is taken.
+/// Numbers of connections between which the slope is measured.
 const FEW: usize = 1_000;
 const MANY: usize = 15_000;
 
-/// Descriptors are the test program's, and pages are counted best when nothing else runs.
+/// Serializes the tests: descriptors are limited per process, and page counts are more precise when
+/// no other test runs.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -66,7 +68,8 @@ impl Handler for Session {
     }
 }
 
-/// The child. For each number in its input it waits until it has so many connections, and says how large it is.
+/// The child. For each line of its input, it waits for the given number of connections and bytes,
+/// and prints its size.
 #[test]
 fn session_server() {
     if !plays("session_server") {
@@ -99,7 +102,8 @@ fn session_server() {
 struct Sessions {
     child: Process,
     address: SocketAddr,
-    /// Each host has ports of its own, however many of them wait for their time to be over.
+    /// Last byte of the local address. Each address has its own port range, whatever number of its
+    /// ports is in TIME_WAIT.
     host: u8,
     peers: Vec<TcpStream>,
     sent: usize,
@@ -122,14 +126,15 @@ impl Sessions {
         self.peers.push(stream);
     }
 
-    /// Makes it so many, each of which has said something and was answered.
+    /// Opens connections until there are `connections`, each of which has sent a request and
+    /// received a reply. Returns the server's size.
     #[track_caller]
     fn grow_to(&mut self, connections: usize) -> usize {
         let request = frame(br#"{"Say":{"text":"hello"}}"#);
         let reply = frame(br#"{"Said":{"text":"hello"}}"#);
         let there = self.peers.len();
         for _ in there..connections {
-            // The kernel looks for a port the longer the more of a host's are taken.
+            // The kernel takes longer to find a port when more ports of an address are in use.
             if self.peers.len() % 2_000 == 1_999 {
                 self.host += 1;
             }
@@ -143,7 +148,7 @@ impl Sessions {
         self.size()
     }
 
-    /// All leave.
+    /// Closes all connections. Returns the server's size.
     #[track_caller]
     fn leave(&mut self) -> usize {
         self.peers.clear();
@@ -151,7 +156,7 @@ impl Sessions {
         self.size()
     }
 
-    /// How large the server is, when it has all connections and has read all bytes.
+    /// Returns the server's size when it has all connections and has read all bytes.
     #[track_caller]
     fn size(&mut self) -> usize {
         self.child.say(&format!("{} {}\n", self.peers.len(), self.sent));
@@ -167,14 +172,15 @@ fn many() -> usize {
     let many = MANY.min(raise_descriptor_limit().saturating_sub(200));
     assert!(many >= 3 * FEW, "only {many} descriptors: raise `ulimit -n`");
     if many < MANY {
-        eprintln!("only {many} connections, for want of descriptors");
+        eprintln!("only {many} connections, because of the descriptor limit");
     }
     many
 }
 
-/// 14.3: a slot, a pipeline and a watch for quiet, and no buffers: 380 bytes, with room for another allocator's ways.
+/// A slot, a pipeline and an idle timeout, without buffers: 380 bytes. The bounds allow for other
+/// allocators.
 #[test]
-fn rss_slope_per_connection() {
+fn memory_per_idle_connection() {
     let _alone = alone();
     let many = many();
     let mut sessions = Sessions::start();
@@ -184,7 +190,7 @@ fn rss_slope_per_connection() {
     println!("{each} bytes for each of {many} connections");
     assert!((200..=450).contains(&each), "{each} bytes for each of {many} connections");
 
-    // Half a frame is what is kept besides, no buffer of the size of a read.
+    // In addition, only the half frame is kept, and no buffer of the size of a read.
     for peer in 0..many {
         sessions.peers[peer].write_all(b"\0\0\x01\0{\"Say\"").unwrap();
         sessions.sent += 10;
@@ -196,19 +202,21 @@ fn rss_slope_per_connection() {
     drop(sessions.child.take_stdin());
 }
 
-/// As many as come and go in a round.
+/// Connections that open and close in a round.
 const PEERS: usize = 2_000;
 
-/// Ten times they all come and go: how large the server is before, and after each time.
+/// Opens and closes all connections ten times. Returns the server's size before, and after each
+/// time.
 fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
     assert!(raise_descriptor_limit() > PEERS + 200, "too few descriptors: raise `ulimit -n`");
-    // What the first connections make the program touch, the loop's read buffers for one, is the program's own.
+    // Memory that the first connections cause the program to touch, such as the loop's read
+    // buffers, is not memory of connections.
     sessions.grow_to(200);
     let start = sessions.leave();
     let mut after = Vec::new();
     for _ in 0..10 {
         let full = sessions.grow_to(PEERS);
-        assert!(full > start + 200 * PEERS, "they do cost something");
+        assert!(full > start + 200 * PEERS, "connections do take memory");
         after.push(sessions.leave());
     }
     drop(sessions.child.take_stdin());
@@ -216,11 +224,12 @@ fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
     (start, after)
 }
 
-/// 14.5: it is flat. How much of what is free goes back to the system is the allocator's business: one small piece in use
-/// keeps all below it. That all of it is given back to the allocator is in `allocations/heap_returns.rs`.
+/// The size must not grow. How much free memory returns to the system depends on the allocator,
+/// because one small block in use keeps everything below it. `allocations/heap_returns.rs` tests
+/// that all of it is returned to the allocator.
 #[test]
-fn rss_returns() {
+fn memory_of_closed_connections_is_returned() {
     let _alone = alone();
     let (_, after) = ten_times(Sessions::start());
-    assert!(after[9] <= after[1] + 512 * KIB, "it grows: {after:?}");
+    assert!(after[9] <= after[1] + 512 * KIB, "the server grows: {after:?}");
 }

@@ -1,7 +1,7 @@
-//! A whole process is stopped for a while (SIGSTOP, as in user-asks 3.7 and 7.1): its loop goes on where it was,
-//! makes up for no missed timers, and its watchdog blames nobody.
+//! A process that is stopped for a while (SIGSTOP): its loop continues where it stopped, does not
+//! catch up on missed timers, and its watchdog reports no stall.
 //!
-//! Linux only, for its `/proc`.
+//! Linux only, because of `/proc`.
 
 #![cfg(target_os = "linux")]
 
@@ -24,14 +24,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// More than it takes to start the program that stops the child, and to carry a line to it.
+/// More than it takes to start the program that stops the child, and to send it a line.
 const LIMIT: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long the child stands still: several limits, and several periods, all but one of which are missed.
+/// Time for which the child is stopped: several limits, and several periods, all but one of which
+/// are missed.
 const STOPPED: Duration = Duration::from_secs(4);
 const MISSED: u64 = STOPPED.as_secs() / PERIOD.as_secs() - 1;
 
-/// The child: stops itself in the middle of a turn, and says how it fares when it goes on.
+/// The child: stops itself in the middle of a turn, and reports its state when it continues.
 #[test]
 fn stopped_child() {
     if !plays("stopped_child") {
@@ -44,7 +45,7 @@ fn stopped_child() {
         .on_recovery(move |stall| drop(ends.send(stall.clone())));
     let group = EventLoopGroup::builder().threads(2).watchdog(watchdog).build().unwrap();
     let [event_loop, other] = group.event_loops() else { panic!("two loops") };
-    let stall = || told.recv_timeout(PATIENCE).expect("the watchdog tells something");
+    let stall = || told.recv_timeout(PATIENCE).expect("the watchdog reports a stall");
     let (ticks, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let tick = ticks.clone();
     let timer = event_loop.schedule_at_fixed_rate(PERIOD, PERIOD, move || {
@@ -57,24 +58,26 @@ fn stopped_child() {
     assert_eq!(stall().event_loop, other.name());
     let me = event_loop.clone();
     let turn = on(event_loop, move || {
-        // The look that sees the other loop go on sees this one in its turn: the watchdog counts when we stop.
+        // The check that sees the other loop continue also sees this loop in its turn, so the
+        // watchdog is timing this turn when the process stops.
         drop(gate);
         over.recv_timeout(PATIENCE).unwrap();
         let stop = ["-STOP".to_owned(), std::process::id().to_string()];
         assert!(Command::new("kill").args(stop).status().unwrap().success());
-        // The signal may come a little later than the program that sent it returns: we stand still here or there.
+        // The signal may arrive slightly after the program that sent it has returned. Then the
+        // process stops in this read.
         io::stdin().read_line(&mut String::new()).unwrap();
         println!("continued");
-        // The turn is not over before the watchdog has had the time to look.
+        // The turn lasts until the watchdog has had time to check.
         io::stdin().read_line(&mut String::new()).unwrap();
         me.metrics().turns
     });
     settle(event_loop);
     let (ticks, periods) = (ticks.load(SeqCst), began.elapsed().as_secs());
-    // One for all that came due meanwhile, which are as many as the periods that it was stopped for.
+    // The timer runs once for all deadlines that passed during the stop.
     assert!(ticks >= 1 && ticks + MISSED <= periods, "{ticks} ticks in {periods} periods");
 
-    // Nothing was told of that turn; the watchdog is there all the same.
+    // That turn was not reported, although the watchdog works.
     let gate = Gate::shut(event_loop);
     let stall = stall();
     assert!(
@@ -86,25 +89,25 @@ fn stopped_child() {
     println!("fine");
 }
 
-/// Waits until a process stands still.
+/// Waits until a process is stopped.
 fn wait_for_stop(process: u32) {
     let stat = format!("/proc/{process}/stat");
     let is_stopped = || {
-        let stat = std::fs::read_to_string(&stat).expect("the child lives");
+        let stat = std::fs::read_to_string(&stat).expect("the child is running");
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
     };
     let end = Instant::now() + PATIENCE;
     while !is_stopped() {
-        assert!(Instant::now() < end, "it does not stop");
+        assert!(Instant::now() < end, "the process does not stop");
         thread::yield_now();
     }
 }
 
 #[test]
-fn sigstop_cont() {
+fn a_stopped_process_continues_without_catching_up_or_false_stalls() {
     let mut child = Process::start(&play("stopped_child"));
     wait_for_stop(child.id());
-    // Real time is what this is about: nothing happens in a process that is stopped, so there is nothing else to
+    // Waits for real time to pass, because nothing happens in a stopped process that the test could
     // wait for.
     let said = child.stdout.within(STOPPED);
     assert!(!said.contains("continued"), "{said}");
@@ -116,11 +119,11 @@ fn sigstop_cont() {
     child.succeed();
 }
 
-/// The most that a client of the second child is quiet; less than it is stopped for.
+/// Reader idle timeout of the second child, which is shorter than the stop.
 const QUIET: Duration = Duration::from_secs(3);
 const CLIENTS: usize = 10;
 
-/// The second child: a server that closes idle clients; until the end of its input.
+/// The second child: a server that closes idle clients. Runs until the end of its input.
 #[test]
 fn idle_child() {
     struct Echo;
@@ -171,7 +174,7 @@ fn a_client_that_sent_something_while_the_process_was_stopped_is_not_idle() {
     child.signal("STOP");
     wait_for_stop(child.id());
     clients.iter_mut().for_each(|client| say(client, b"meanwhile\n"));
-    // The test is about real time, as above.
+    // Real time has to pass, as above.
     child.stdout.within(STOPPED);
     child.signal("CONT");
     clients.iter_mut().for_each(|client| hear(client, b"meanwhile\n"));

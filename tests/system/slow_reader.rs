@@ -1,7 +1,7 @@
-//! Peers that do not read, and what a server's memory is worth to them (8.1): its resident size, as the kernel counts it,
-//! stays within what the limits say; the others get everything; each policy does what it is there for.
+//! Peers that do not read, and a server's memory. The resident size, as the kernel counts it, stays
+//! within the limits. The other peers receive everything, and each overflow policy works.
 //!
-//! The server is a process of its own, which pushes when it is told to. Linux only.
+//! The server is a process of its own, which pushes messages on command. Linux only.
 
 #![cfg(target_os = "linux")]
 
@@ -30,23 +30,26 @@ use std::{
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// What a channel may have waiting.
+/// Outbound limit of a channel.
 const MAX_OUTBOUND: usize = 256 * KIB;
 
-/// What the process may grow by besides: buffers are vectors that double, the allocator rounds up and keeps some.
+/// Further growth that the test allows: buffers are vectors that double, and the allocator rounds
+/// up and keeps some memory.
 const MARGIN: usize = 3 * MIB;
 
-/// Messages: small ones, which are copied together, and one that is kept by reference. Four times that is a round.
+/// Message sizes: small messages, which are copied together, and one that is kept by reference. A
+/// round repeats them four times.
 const SIZES: [usize; 5] = [KIB, KIB, KIB, KIB, 12 * KIB];
 const ROUND: usize = 4 * SIZES.len();
 
-/// So many rounds are 8 MiB, which is more than the limit and the margin: they would be seen.
+/// This many rounds are 8 MiB. That is more than the limit and the margin, so unbounded growth
+/// would be detected.
 const ROUNDS: usize = 128;
 
-/// Rounds before the resident size is taken as the one to begin with.
+/// Rounds before the initial resident size is measured.
 const FIRST_ROUNDS: usize = 4;
 
-/// Message number `n`, which says so in each of its bytes but the first three.
+/// Returns message number `n`: the number in four bytes, then padding with its lowest byte.
 fn message(n: usize) -> Bytes {
     let length = SIZES[n % SIZES.len()];
     let mut message = BytesMut::with_capacity(length);
@@ -55,14 +58,14 @@ fn message(n: usize) -> Bytes {
     message.freeze()
 }
 
-/// A line of the child's input.
+/// Reads a line of the child's input.
 fn line() -> Option<String> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).unwrap();
     line.ends_with('\n').then(|| line.trim().to_owned())
 }
 
-// ---- a server that pushes --------------------------------------------------------------------------------
+// ---- a server that pushes ----------------------------------------------------------------------
 
 struct Subscriber(mpsc::Sender<Channel<Bytes>>);
 
@@ -79,7 +82,8 @@ impl Handler for Subscriber {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        // A message that was on its way when the limit was reached; it is told here, since nobody else waits for it.
+        // A message that was in flight when the limit was reached. Its error is reported here
+        // because its result was not requested.
         if !matches!(error, Error::Full { .. }) {
             ctx.close();
         }
@@ -87,8 +91,8 @@ impl Handler for Subscriber {
     }
 }
 
-/// The child: pushes a round to everybody with each line of its input; the first says the policy, the second how many
-/// will connect.
+/// The child: pushes a round to all peers for each line of its input. The first line has the
+/// policy, the second the number of peers.
 #[test]
 fn pushing_server() {
     if !plays("pushing_server") {
@@ -112,7 +116,7 @@ fn pushing_server() {
         .unwrap();
     println!("listening on {}", server.local_address());
     let channels: Vec<_> = (0..peers).map(|_| receive(&subscribers)).collect();
-    println!("all are here");
+    println!("all are connected");
     let (mut refused, mut begin, mut most) = (0_u64, 0, 0);
     for round in 0.. {
         if line().is_none() {
@@ -124,7 +128,7 @@ fn pushing_server() {
                 match channel.write(message.clone()) {
                     Ok(()) => {}
                     Err(refused_one) => {
-                        assert_eq!(refused_one.value, message, "it is handed back");
+                        assert_eq!(refused_one.value, message, "the message is handed back");
                         refused += 1;
                     }
                 }
@@ -145,7 +149,7 @@ fn pushing_server() {
     end(&group);
 }
 
-/// What a child of this kind has counted.
+/// Counters of such a child.
 struct Counts {
     refused: usize,
     dropped: usize,
@@ -167,14 +171,14 @@ impl Push {
         child.say(&format!("{policy}\n{}\n", others + 1));
         let address: SocketAddr = child.stdout.wait_for("listening on ").parse().unwrap();
         let mut push = Push { child, slow: connect(address), others: Vec::with_capacity(others), round: 0 };
-        // Otherwise the kernel would keep megabytes for the one that does not read.
+        // Otherwise the kernel would buffer megabytes for the peer that does not read.
         socket2::SockRef::from(&push.slow).set_recv_buffer_size(256 * KIB).unwrap();
         push.others.extend((0..others).map(|_| connect(address)));
-        push.child.stdout.wait_for("all are here");
+        push.child.stdout.wait_for("all are connected");
         push
     }
 
-    /// One more round is pushed, and the others have it.
+    /// Pushes one more round, and waits until the other peers have received it.
     #[track_caller]
     fn round(&mut self) {
         self.child.say("\n");
@@ -192,7 +196,8 @@ impl Push {
         self.round += 1;
     }
 
-    /// The next message for the slow one, whole, and which it is; none at the end of the stream, in whatever way.
+    /// Reads the next complete message for the slow peer and returns its number, or `None` at the
+    /// end of the stream or after a reset.
     #[track_caller]
     fn read_slow(&mut self) -> Option<usize> {
         let mut length = [0; 4];
@@ -217,19 +222,21 @@ impl Push {
         let mut count = |what: &str| self.child.stdout.wait_for(what).trim().parse().unwrap();
         let [refused, dropped, closed, channels, grown] =
             ["refused ", "dropped ", "closed ", "channels ", "grown "].map(&mut count);
-        // What still waits for the slow one is not waited for.
+        // The messages that are pending for the slow peer are discarded.
         drop((self.slow, self.others));
         self.child.succeed();
-        assert!(grown <= 2 * MAX_OUTBOUND + MARGIN, "it has grown by {} KiB", grown / KIB);
+        assert!(grown <= 2 * MAX_OUTBOUND + MARGIN, "the server has grown by {} KiB", grown / KIB);
         Counts { refused, dropped, closed, channels, grown }
     }
 }
 
-/// What came before the limit was reached comes whole and in order, and then what was pushed when there was room again.
+/// Checks that messages sent before the limit was reached arrive complete and in order, followed by
+/// messages pushed when there was room again.
 #[track_caller]
-fn reads_at_last(push: &mut Push) {
+fn assert_resumes(push: &mut Push) {
     let mut n = 0;
-    // Rounds until the first message behind the gap: the slow one is read while they are pushed.
+    // Push rounds until the first message after the gap arrives. The slow peer reads at the same
+    // time.
     let behind = loop {
         let message = push.read_slow().expect("the channel is open");
         if message != n {
@@ -237,19 +244,19 @@ fn reads_at_last(push: &mut Push) {
         }
         n += 1;
         if n % ROUND == 0 {
-            assert!(push.round < 2 * ROUNDS, "nothing is missing: there is no limit");
+            assert!(push.round < 2 * ROUNDS, "no message is missing: the limit has no effect");
             push.round();
         }
     };
     assert!(n * 3 * KIB > MAX_OUTBOUND && behind > n, "{n}, then {behind}");
 }
 
-/// 8.1: Netty's users lose 21 GB to this.
+/// Without such a limit, a peer that does not read makes Netty run out of memory.
 #[test]
-fn slow_reader_bounded_rss() {
+fn slow_reader_refused_messages_are_bounded_in_memory() {
     let mut push = Push::start("refuse", 100);
     (0..ROUNDS).for_each(|_| push.round());
-    reads_at_last(&mut push);
+    assert_resumes(&mut push);
     let counts = push.end();
     assert!(counts.refused > ROUNDS * ROUND / 2, "{} refused", counts.refused);
     assert_eq!((counts.dropped, counts.closed, counts.channels), (0, 0, 101));
@@ -260,7 +267,7 @@ fn slow_reader_bounded_rss() {
 fn slow_reader_the_newest_are_dropped() {
     let mut push = Push::start("newest", 10);
     (0..ROUNDS).for_each(|_| push.round());
-    reads_at_last(&mut push);
+    assert_resumes(&mut push);
     let counts = push.end();
     assert!(counts.dropped > ROUNDS * ROUND / 2, "{} dropped", counts.dropped);
     assert_eq!((counts.refused, counts.closed, counts.channels), (0, 0, 11));
@@ -276,15 +283,16 @@ fn slow_reader_the_oldest_are_dropped() {
         got.push(push.read_slow().expect("the channel is open"));
     }
     assert!(got.is_sorted(), "in order");
-    // What the kernel had, some of it taken in between, then what waited at the end, which has no gap.
+    // The messages in the kernel's buffer, with gaps, then the messages that were pending at the
+    // end, without gaps.
     let behind = got.iter().rev().zip((0..=last).rev()).take_while(|(got, n)| **got == *n).count();
-    assert!(behind < got.len(), "some are missing");
+    assert!(behind < got.len(), "some messages are missing");
     let waited: usize = got[got.len() - behind..].iter().map(|n| SIZES[n % SIZES.len()]).sum();
     assert!(waited > MAX_OUTBOUND / 2, "{waited} bytes behind the last gap");
     let bytes: usize = got.iter().map(|n| SIZES[n % SIZES.len()]).sum();
     assert!(bytes < 2 * MIB, "{bytes} bytes");
     let counts = push.end();
-    assert_eq!(counts.dropped, last + 1 - got.len(), "each that did not come was counted");
+    assert_eq!(counts.dropped, last + 1 - got.len(), "each missing message is counted");
     assert_eq!((counts.refused, counts.closed, counts.channels), (0, 0, 11));
 }
 
@@ -294,7 +302,7 @@ fn slow_reader_is_closed() {
     (0..ROUNDS).for_each(|_| push.round());
     let mut n = 0;
     while let Some(message) = push.read_slow() {
-        assert_eq!(message, n, "what came is whole and in order");
+        assert_eq!(message, n, "the messages before the close are complete and in order");
         n += 1;
     }
     let counts = push.end();
@@ -302,13 +310,13 @@ fn slow_reader_is_closed() {
     assert!(counts.refused > ROUNDS * ROUND / 2, "{} refused", counts.refused);
 }
 
-// ---- a server that answers -------------------------------------------------------------------------------
+// ---- a server that echoes ----------------------------------------------------------------------
 
-/// The child: an echo that reads only while it can write. For each line of its input it says what it has read, and how
-/// large it is.
+/// The child: an echo server that reads only while its channel is writable. For each line of its
+/// input it prints the number of bytes read, and its size.
 #[test]
-fn choking_echo_server() {
-    if !plays("choking_echo_server") {
+fn throttled_echo_server() {
+    if !plays("throttled_echo_server") {
         return;
     }
     let group = one_loop();
@@ -329,7 +337,7 @@ fn choking_echo_server() {
 #[test]
 fn slow_reader_that_sends_without_reading_is_not_read() {
     const ALL: usize = 16 * MIB;
-    let mut child = Process::start(&play("choking_echo_server"));
+    let mut child = Process::start(&play("throttled_echo_server"));
     let address: SocketAddr = child.stdout.wait_for("listening on ").parse().unwrap();
     let mut look = || -> (usize, usize) {
         child.say("\n");
@@ -346,19 +354,19 @@ fn slow_reader_that_sends_without_reading_is_not_read() {
     let sent = Random::new(81).bytes(ALL);
     let (mut writer, bytes) = (slow.try_clone().unwrap(), sent.clone());
     let writing = thread::spawn(move || writer.write_all(&bytes).unwrap());
-    // Until nothing more is read, however often one looks.
+    // Wait until nothing more is read in repeated checks.
     let (mut last, mut same) = (0, 0);
     while same < 200 {
         let (read, resident) = look();
-        assert!(resident <= begin + MARGIN, "it has grown by {} KiB", (resident - begin) / KIB);
+        assert!(resident <= begin + MARGIN, "the server has grown by {} KiB", (resident - begin) / KIB);
         same = if read == last && read > 100_000 { same + 1 } else { 0 };
         last = read;
     }
-    assert!(last < ALL / 2, "it was read to {last}");
-    // The other one's bytes are not in `last`.
+    assert!(last < ALL / 2, "the server read {last} bytes");
+    // The bytes of the other peer are not included in `last`.
     ping(&mut other, &[8; 10_000]);
     assert_eq!(look().0, last + 10_000);
-    // At last it does read, and nothing is lost.
+    // When the slow peer reads at last, nothing is lost.
     assert_same(&read_n(&mut slow, ALL), &sent);
     writing.join().unwrap();
     drop((slow, other));

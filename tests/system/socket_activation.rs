@@ -1,4 +1,5 @@
-//! A listening socket that a service manager has opened, and hands over by its number (`LISTEN_FDS`, as systemd does).
+//! A listening socket that a service manager opens and passes by its descriptor number
+//! (`LISTEN_FDS`, as systemd does).
 
 #![cfg(unix)]
 
@@ -17,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// The child: serves on the socket that it was handed over, until it is killed.
+/// The child: serves on the socket that it inherited, until it is killed.
 #[test]
 fn activated_echo_server() {
     if !plays("activated_echo_server") {
@@ -25,21 +26,22 @@ fn activated_echo_server() {
     }
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let handed_over =
-        listenfd::ListenFd::from_env().take_tcp_listener(0).unwrap().expect("one is handed over");
+        listenfd::ListenFd::from_env().take_tcp_listener(0).unwrap().expect("a socket was passed");
     let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::codec(RawBytes).handler(Echo));
     let server = bootstrap.adopt(handed_over).unwrap();
     server.closed().wait_timeout(PATIENCE).unwrap_or(Ok(())).unwrap();
 }
 
 #[test]
-fn a_socket_that_is_handed_over_by_its_number_is_served() {
+fn an_inherited_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It waits in the backlog: nobody is refused while the server starts.
+    // The connection waits in the backlog. Clients are not refused while the server starts.
     let mut peer = connect(address);
     peer.write_all(b"hello").unwrap();
 
-    // The first number that is handed over is 3, and the receiver's own process number goes with it.
+    // The first inherited descriptor is number 3, and LISTEN_PID has the process id of the
+    // receiver.
     let shell = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\" 3<&0 </dev/null";
     let mut child = Command::new("sh")
         .args(["-c", shell, "sh"])
@@ -68,5 +70,5 @@ fn a_descriptor_that_the_program_owns_is_adopted() {
     peer.read_exact(&mut back).unwrap();
     assert_eq!(&back, b"hello");
     let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
-    end.wait_timeout(PATIENCE).expect("it ends").expect("it has not failed");
+    end.wait_timeout(PATIENCE).expect("the server ends").expect("the server has not failed");
 }

@@ -1,6 +1,7 @@
-//! A pool of workers that the system gives no more threads: those that it has do the work, and the log hears of it once.
+//! A worker pool that cannot start more threads: the existing threads do the work, and the error is
+//! logged once.
 //!
-//! Linux only. Where strace is missing the test says so and passes, except where `CI=true`.
+//! Linux only. Where strace is missing, the test says so and passes, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -11,11 +12,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 const WORKS: u32 = 100;
 
-/// Each thread starts one more, and no other.
+/// Lets each thread start one more thread, and makes all further starts fail.
 const NO_MORE: [&str; 4] = ["-e", "trace=clone,clone3", "-e", "inject=clone,clone3:error=EAGAIN:when=2+"];
 
 fn next<T>(from: &Receiver<T>) -> T {
-    from.recv_timeout(PATIENCE).expect("it is run")
+    from.recv_timeout(PATIENCE).expect("the task did not run")
 }
 
 /// The child.
@@ -37,21 +38,21 @@ fn short_of_threads() {
     let (ran, runs) = channel();
     for n in 0..WORKS {
         let ran = ran.clone();
-        assert!(pool.execute(move || ran.send(n)).is_ok(), "there is a thread, if a busy one");
+        assert!(pool.execute(move || ran.send(n)).is_ok(), "there is a thread, though it is busy");
     }
     assert_eq!(pool.metrics().threads, 1);
     drop(release);
     assert!((0..WORKS).all(|n| next(&runs) == n));
-    println!("all were run");
+    println!("all tasks have run");
 }
 
 #[test]
-fn a_pool_that_gets_no_more_threads_goes_on_with_those_it_has_and_says_so_once() {
+fn a_pool_that_cannot_start_more_threads_continues_and_logs_the_error_once() {
     if !strace_works(&NO_MORE) {
         return;
     }
     let child = Process::strace(&NO_MORE, &play("short_of_threads"));
     let (said, log) = child.succeed();
-    assert!(said.contains("all were run"), "{said}");
-    assert_eq!(log.matches("one more thread cannot be started").count(), 1, "{log}");
+    assert!(said.contains("all tasks have run"), "{said}");
+    assert_eq!(log.matches("cannot start another thread").count(), 1, "{log}");
 }

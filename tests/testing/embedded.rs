@@ -1,4 +1,4 @@
-//! The embedded test channel itself.
+//! The embedded test channel.
 
 use crate::support::{
     channels::{embedded, embedded_with, set_auto_read},
@@ -16,7 +16,7 @@ use netwheel::{
 };
 use std::time::Duration;
 
-/// Schedules what it reads, in milliseconds.
+/// Schedules a task after the number of milliseconds in each message.
 fn alarm(log: &Log) -> Recorder {
     let inner = log.clone();
     Recorder::with(log, move |ctx, call| {
@@ -33,7 +33,7 @@ fn alarm(log: &Log) -> Recorder {
 }
 
 #[test]
-fn c_73_its_time_stands_still_until_it_is_moved() {
+fn c_73_time_advances_only_on_request() {
     let log = Log::new();
     let mut channel = embedded(alarm(&log));
     channel.write_inbound(b"100\n50\n2000\n").unwrap();
@@ -54,7 +54,7 @@ fn c_73_its_time_stands_still_until_it_is_moved() {
 }
 
 #[test]
-fn c_73_a_stall_runs_what_is_overdue_at_the_late_time() {
+fn c_73_a_stall_runs_overdue_timers_at_the_late_time() {
     let log = Log::new();
     let mut channel = embedded(alarm(&log));
     channel.write_inbound(b"100\n50\n").unwrap();
@@ -64,7 +64,7 @@ fn c_73_a_stall_runs_what_is_overdue_at_the_late_time() {
 }
 
 #[test]
-fn c_73_channels_may_share_a_clock() {
+fn c_73_channels_can_share_a_clock() {
     let (log, clock) = (Log::new(), ManualClock::new());
     let channel = |clock: &ManualClock| {
         let pipeline = Pipeline::codec(Line::new()).handler(alarm(&log));
@@ -76,13 +76,13 @@ fn c_73_channels_may_share_a_clock() {
     log.take();
     first.advance(SECOND);
     assert_eq!(log.take(), ["100 after 100ms"]);
-    assert!(second.has_pending(), "its time has passed too");
+    assert!(second.has_pending(), "its clock has advanced as well");
     second.run_pending();
     assert_eq!(log.take(), ["200 after 1s"]);
 }
 
 #[test]
-fn c_73_mail_waits_until_it_is_run() {
+fn c_73_requests_of_handles_wait_until_they_are_run() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     assert!(!channel.has_pending());
@@ -90,14 +90,14 @@ fn c_73_mail_waits_until_it_is_run() {
     let handle = channel.channel();
     std::thread::spawn(move || {
         handle.write("one".into()).unwrap();
-        handle.execute(|scope| scope.write("two".into())).unwrap();
-        handle.schedule(SECOND, |scope| scope.write("three".into())).unwrap();
+        handle.execute(|ctx| ctx.write("two".into())).unwrap();
+        handle.schedule(SECOND, |ctx| ctx.write("three".into())).unwrap();
         assert!(!handle.in_event_loop());
     })
     .join()
     .unwrap();
     assert!(channel.has_pending());
-    assert_eq!(channel.read_outbound(), "", "nothing happens but in a call of the channel");
+    assert_eq!(channel.read_outbound(), "", "the channel works only within its calls");
     assert_eq!(channel.run_pending(), 3);
     assert!(!channel.has_pending());
     assert_eq!(channel.read_outbound(), "one\ntwo\n");
@@ -118,9 +118,9 @@ fn c_73_due_timers_are_pending() {
 }
 
 #[test]
-fn c_73_a_delay_of_a_handle_counts_from_its_call() {
+fn c_73_a_delay_starts_when_the_handle_schedules() {
     let mut channel = embedded(Recorder::new(&Log::new()));
-    channel.channel().schedule(SECOND, |scope| scope.write("x".into())).unwrap();
+    channel.channel().schedule(SECOND, |ctx| ctx.write("x".into())).unwrap();
     channel.clock().advance(SECOND - Duration::from_nanos(1));
     channel.run_pending();
     assert_eq!(channel.read_outbound(), "");
@@ -129,10 +129,10 @@ fn c_73_a_delay_of_a_handle_counts_from_its_call() {
     assert_eq!(channel.read_outbound(), "x\n");
 }
 
-// Netty's embedded channel throws at the test what nobody handled. Here a handler's `error` is always there to
-// hear of it; what it does by default, close, the test can see.
+// Netty's embedded channel rethrows unhandled errors to the test. Here a handler always has
+// `error`, whose default closes the channel, which the test can observe.
 #[test]
-fn c_73_errors_are_the_handlers_and_the_test_sees_what_it_does() {
+fn c_73_errors_go_to_the_handler_and_the_test_sees_the_effect() {
     struct Fails;
     impl Handler for Fails {
         type Read = Bytes;
@@ -147,7 +147,7 @@ fn c_73_errors_are_the_handlers_and_the_test_sees_what_it_does() {
 }
 
 #[test]
-fn c_73_it_refuses_use_after_close_and_drops_its_timers() {
+fn c_73_a_closed_channel_refuses_use_and_drops_its_timers() {
     let log = Log::new();
     let pipeline = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().all(SECOND)).handler(alarm(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
@@ -164,25 +164,25 @@ fn c_73_it_refuses_use_after_close_and_drops_its_timers() {
     channel.end_inbound();
     channel.fail_inbound(std::io::ErrorKind::BrokenPipe.into());
     channel.close();
-    assert_eq!(log.take(), [""; 0], "and nothing more is told");
+    assert_eq!(log.take(), [""; 0], "no further calls");
 }
 
 #[test]
-fn c_73_it_refuses_bytes_after_the_peers_end() {
+fn c_73_bytes_after_the_end_of_the_stream_are_refused() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = embedded_with(&options, Recorder::new(&log));
     channel.write_inbound(b"kept\n").unwrap();
     channel.end_inbound();
     assert!(channel.write_inbound(b"more\n").is_err());
-    assert_eq!(log.take(), ["active"], "nobody has read the end yet");
+    assert_eq!(log.take(), ["active"], "the end has not been read yet");
     set_auto_read(&channel.channel(), true);
     channel.run_pending();
     assert_eq!(log.take(), ["read kept", "read_complete", "read_complete", "inactive"]);
 }
 
 #[test]
-fn c_73_the_peer_takes_as_much_as_it_is_told_to() {
+fn c_73_the_peer_accepts_the_configured_number_of_bytes() {
     let mut channel = embedded(Recorder::new(&Log::new()));
     channel.set_outbound_room(Some(3));
     channel.channel().write("hello".into()).unwrap();
@@ -195,7 +195,7 @@ fn c_73_the_peer_takes_as_much_as_it_is_told_to() {
 }
 
 #[test]
-fn c_73_callbacks_run_as_on_the_channels_loop() {
+fn c_73_callbacks_run_on_the_channels_loop() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
@@ -205,11 +205,11 @@ fn c_73_callbacks_run_as_on_the_channels_loop() {
         Ok(())
     }));
     assert_eq!(log.take(), ["active", "in the loop: true"]);
-    assert!(!channel.channel().in_event_loop(), "but not in between");
+    assert!(!channel.channel().in_event_loop(), "not between calls of the channel");
 }
 
 #[test]
-fn c_73_settings_are_checked() {
+fn c_73_settings_are_validated() {
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let options = ChannelOptions::new().read_size(0);
     let refused = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND).unwrap_err();
@@ -220,9 +220,9 @@ fn c_73_settings_are_checked() {
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
 }
 
-/// Timers that repeat do not repeat at the end of time.
+/// Repeating timers stop at the end of time.
 #[test]
-fn time_ends_without_a_spin() {
+fn the_end_of_time_causes_no_endless_loop() {
     const EVER: Duration = Duration::MAX;
     let log = Log::new();
     let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND / 3).all(7 * SECOND);
@@ -238,7 +238,7 @@ fn time_ends_without_a_spin() {
         channel.advance(EVER);
         channel.advance(SECOND);
     }
-    assert_eq!(log.take(), [""; 0], "time stands still");
+    assert_eq!(log.take(), [""; 0], "the clock no longer advances");
     assert_eq!(channel.run_pending(), 0);
 
     // Reads, writes and tasks still work.
@@ -246,23 +246,20 @@ fn time_ends_without_a_spin() {
     channel.run_pending();
     let ran = log.take();
     assert!(ran.iter().any(|entry| entry == "0 after 0ns"), "{ran:?}");
-    assert!(
-        !ran.iter().any(|entry| entry.starts_with("1000 after")),
-        "what is later waits for ever: {ran:?}"
-    );
+    assert!(!ran.iter().any(|entry| entry.starts_with("1000 after")), "a later task never runs: {ran:?}");
     channel.close();
     assert!(channel.is_closed());
 }
 
 #[test]
-fn a_channel_without_timers_goes_to_the_end_of_time_in_one_step() {
+fn a_channel_without_timers_advances_to_the_end_of_time_in_one_step() {
     let log = Log::new();
     let mut channel = embedded(alarm(&log));
     channel.write_inbound(b"1\n").unwrap();
     channel.advance(Duration::MAX);
     assert_eq!(log.take().last().unwrap(), "1 after 1ms");
     channel.advance(Duration::MAX);
-    // A clock that was moved before ends earlier.
+    // A clock that has been advanced before reaches the end earlier.
     let clock = ManualClock::new();
     clock.advance(SECOND);
     let tick = Duration::from_millis(1);

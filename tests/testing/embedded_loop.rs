@@ -1,4 +1,4 @@
-//! Many channels without sockets on one loop's services and one clock.
+//! Many channels without sockets that share the services of one loop and one clock.
 
 use crate::support::wait::SECOND;
 use bytes::Bytes;
@@ -12,7 +12,8 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-/// Notes what it hears, under its name; echoes lines, and writes "later" so many seconds after a line that is a number.
+/// Logs its calls with its name. Echoes lines. If a line is a number, writes "later" after that
+/// many seconds.
 struct Noting {
     name: &'static str,
     log: Log,
@@ -86,7 +87,7 @@ fn each_channel_has_its_own_stream() {
 }
 
 #[test]
-fn time_passes_for_all_and_what_is_due_runs_in_order_of_time() {
+fn timers_of_all_channels_run_in_order_of_time() {
     let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
     let (a, b) = (open(&mut event_loop, "a", &log), open(&mut event_loop, "b", &log));
     event_loop.advance(SECOND);
@@ -103,11 +104,11 @@ fn time_passes_for_all_and_what_is_due_runs_in_order_of_time() {
     );
     event_loop.write_inbound(b, b"\n").unwrap();
     event_loop.advance(6 * SECOND + Duration::from_millis(1));
-    assert_eq!(take(&log), ["a idle"], "b was heard four seconds later");
+    assert_eq!(take(&log), ["a idle"], "b received bytes four seconds later");
 }
 
 #[test]
-fn a_close_sends_what_was_written_and_frees_nothing_before_the_channel_is_removed() {
+fn a_close_sends_pending_bytes_and_keeps_the_channel_until_it_is_removed() {
     let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
     let (a, b) = (open(&mut event_loop, "a", &log), open(&mut event_loop, "b", &log));
     event_loop.write_inbound(a, b"last words\n").unwrap();
@@ -120,12 +121,12 @@ fn a_close_sends_what_was_written_and_frees_nothing_before_the_channel_is_remove
     event_loop.remove(a);
     assert_eq!(take(&log), ["a dropped"]);
     event_loop.remove(b);
-    assert_eq!(take(&log), ["b inactive", "b dropped"], "one that is open is closed first");
+    assert_eq!(take(&log), ["b inactive", "b dropped"], "an open channel is closed first");
     assert_eq!((event_loop.channels(), event_loop.timers()), (0, 0));
 }
 
 #[test]
-fn an_id_that_is_gone_finds_nobody_although_its_slot_is_used_again() {
+fn a_stale_id_does_not_reach_a_new_channel_in_the_same_slot() {
     let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
     let old = open(&mut event_loop, "old", &log);
     event_loop.remove(old);
@@ -139,10 +140,10 @@ fn an_id_that_is_gone_finds_nobody_although_its_slot_is_used_again() {
     assert!(event_loop.read_outbound(new).is_empty());
     let mut other = EmbeddedLoop::new();
     open(&mut other, "other", &log);
-    assert!(other.is_closed(new), "an id of another loop is no channel of this one");
+    assert!(other.is_closed(new), "an id of another loop is not valid here");
 }
 
-/// Says its handle to whoever asks for it, and joins a group.
+/// Shares its handle with the test, and joins a group.
 struct Member {
     group: ChannelGroup<Bytes>,
     handle: Rc<RefCell<Option<Channel<Bytes>>>>,
@@ -164,7 +165,7 @@ impl Handler for Member {
 }
 
 #[test]
-fn handles_and_groups_reach_the_channels_that_they_name() {
+fn handles_and_groups_reach_their_channels() {
     let mut event_loop = EmbeddedLoop::with(&ChannelOptions::new(), ManualClock::new(), SECOND).unwrap();
     let group = ChannelGroup::new();
     let mut handles = Vec::new();

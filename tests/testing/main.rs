@@ -1,4 +1,4 @@
-//! The test kit that the crate ships: embedded channels, embedded loops and virtual time.
+//! The test kit that the crate provides: embedded channels, embedded loops and virtual time.
 
 #[path = "../support/mod.rs"]
 mod support;

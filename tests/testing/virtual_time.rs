@@ -1,8 +1,11 @@
-//! A day of a server and its clients in a second (15.1): idle detection, heartbeats, time limits, scheduled tasks, a client
-//! that reconnects with back-off, and a shutdown over a window, all by one clock that the test moves, over real sockets.
+//! One day of a server and its clients, simulated in a second over real sockets and one manual
+//! clock.
 //!
-//! Both ends are on one loop, which the test turns by hand; nothing sleeps until a deadline. Each event has its exact time,
-//! and a second run has the same ones.
+//! The test covers idle detection, heartbeats, time limits, scheduled tasks, a client that
+//! reconnects with backoff, and a shutdown over a window.
+//!
+//! Both ends run on one manually driven loop, and nothing sleeps until a deadline. Each event has
+//! an exact time, and a second run yields the same times.
 
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
@@ -24,21 +27,22 @@ use std::{
 
 const DAY: u64 = 24 * 3600;
 
-/// How far time is moved at once; each time below is a multiple of it, and it is one of the wheel's tick.
+/// The step of the clock in seconds. Each time below is a multiple of it, and it is a multiple of
+/// the wheel's tick.
 const STEP: u64 = 10;
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// What both ends tell the test.
+/// State shared by both ends and the test.
 struct World {
     clock: ManualClock,
-    /// What happened, and in which second.
+    /// Events with their time in seconds.
     journal: Mutex<Vec<(u64, String)>>,
-    /// Channels of the server, less those of clients.
+    /// Open channels of the server minus those of the clients.
     open: AtomicI64,
-    /// Attempts to connect that are under way.
+    /// Connection attempts in progress.
     connecting: AtomicI64,
 }
 
@@ -50,7 +54,7 @@ impl World {
     }
 }
 
-// ---- the server ------------------------------------------------------------------------------------------
+// ---- the server --------------------------------------------------------------------------------
 
 struct Session {
     world: Arc<World>,
@@ -71,7 +75,7 @@ impl Handler for Session {
         match text.strip_prefix("hello ") {
             Some(name) => {
                 self.name = name.to_owned();
-                // A task of the channel's own.
+                // A task of the channel.
                 ctx.schedule(seconds(6 * 3600), |me, ctx| {
                     me.world.say(format!("{} is here for six hours", me.name));
                     ctx.write("news".into())
@@ -98,7 +102,7 @@ impl Handler for Session {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.world.say(format!("{} is told", self.name));
+        self.world.say(format!("{} is shut down", self.name));
         ctx.write("bye".into())?;
         ctx.close();
         Ok(())
@@ -117,14 +121,14 @@ fn serve(by_hand: &ManualEventLoop, world: &Arc<World>) -> Server {
         Pipeline::codec(Line::new())
             .idle(IdleTimeouts::new().reader(seconds(180)))
             .time_limits(limits)
-            .handler(Session { world: world.clone(), name: "somebody".to_owned() })
+            .handler(Session { world: world.clone(), name: "anonymous".to_owned() })
     });
     server.bind("127.0.0.1:0").unwrap()
 }
 
-// ---- clients ---------------------------------------------------------------------------------------------
+// ---- clients -----------------------------------------------------------------------------------
 
-/// Says one thing at the beginning, and then what its pipeline does by itself.
+/// Sends one message at the beginning. Everything else is up to its pipeline.
 struct Client {
     world: Arc<World>,
     first_words: Bytes,
@@ -144,7 +148,7 @@ impl Handler for Client {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.world.say("a client is told");
+        self.world.say("a client is shut down");
         ctx.close();
         Ok(())
     }
@@ -155,7 +159,7 @@ impl Handler for Client {
     }
 }
 
-/// One connection that ends when it ends.
+/// Opens one connection without reconnecting.
 fn dial(
     group: &EventLoopGroup,
     server: &Server,
@@ -173,7 +177,8 @@ fn dial(
     });
 }
 
-/// Turns until nothing is left to do at this time: also what is on its way through the kernel has arrived.
+/// Runs the loop until all work at the current time is done, including bytes in transit through the
+/// kernel.
 fn settle(by_hand: &mut ManualEventLoop, world: &World) {
     let begun = Instant::now();
     loop {
@@ -188,7 +193,7 @@ fn settle(by_hand: &mut ManualEventLoop, world: &World) {
     }
 }
 
-/// The journal of a day.
+/// Simulates a day and returns its journal.
 fn a_day() -> Vec<(u64, String)> {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(seconds(1));
@@ -202,7 +207,7 @@ fn a_day() -> Vec<(u64, String)> {
     let server = Arc::new(serve(&by_hand, &world));
     let group = by_hand.group().clone();
 
-    // Six that ask every minute whether the server is there.
+    // Six clients that send a heartbeat every minute.
     for n in 0..6 {
         let ask = |client| {
             let heartbeat = Heartbeat::new(seconds(60), || Bytes::from_static(b"ping"));
@@ -212,7 +217,7 @@ fn a_day() -> Vec<(u64, String)> {
         dial(&group, &server, &world, ask, format!("hello member {n}"));
     }
 
-    // One that says nothing, is thrown out, and comes back.
+    // A client that sends nothing, is closed by the server, and reconnects.
     let (mine, hers) = (world.clone(), world.clone());
     let backoff =
         Backoff::new().initial(seconds(10)).cap(seconds(160)).jitter(false).reset_after(seconds(3600));
@@ -229,13 +234,15 @@ fn a_day() -> Vec<(u64, String)> {
                 }
                 ReconnectEvent::Connected { .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say("the mute one is back");
+                    hers.say("the mute client is connected");
                 }
                 ReconnectEvent::Failed { error, .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say(format!("the mute one: {error}"));
+                    hers.say(format!("the mute client: {error}"));
                 }
-                ReconnectEvent::Lost { held, .. } => hers.say(format!("the mute one had {held:?}")),
+                ReconnectEvent::Lost { held, .. } => {
+                    hers.say(format!("the mute client was connected for {held:?}"))
+                }
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -243,7 +250,8 @@ fn a_day() -> Vec<(u64, String)> {
         .connect(server.local_address())
         .unwrap();
 
-    // Every hour one that says hello, and then no more; once one that begins a line and does not end it.
+    // Every hour a client sends hello and then nothing. Once, a client starts a line without
+    // finishing it.
     let (hourly, at) = ((group.clone(), server.clone(), world.clone()), seconds(1800));
     let visit = by_hand.event_loop().schedule_at_fixed_rate(at, seconds(3600), move || {
         let (group, server, world) = &hourly;
@@ -280,13 +288,13 @@ fn a_day() -> Vec<(u64, String)> {
     world.journal.lock().unwrap().clone()
 }
 
-/// When something was said.
+/// Returns the times at which an event happened.
 fn times(journal: &[(u64, String)], what: &str) -> Vec<u64> {
     journal.iter().filter(|(_, said)| said == what).map(|(at, _)| *at).collect()
 }
 
 #[test]
-fn virtual_time_whole_stack() {
+fn a_simulated_day_has_exact_times() {
     let journal = a_day();
     let mut accounted = 0;
     let mut check = |what: &str, expected: Vec<u64>| {
@@ -294,7 +302,8 @@ fn virtual_time_whole_stack() {
         accounted += expected.len();
     };
 
-    // A heartbeat a minute, whatever the server says: it is what the client sends that counts.
+    // One heartbeat per minute. The server's messages do not delay it, because only messages of the
+    // client count.
     for n in 0..6 {
         check(&format!("member {n}: ping"), (60..=DAY).step_by(60).collect());
         check(&format!("member {n} is here for six hours"), vec![6 * 3600]);
@@ -302,31 +311,32 @@ fn virtual_time_whole_stack() {
     let visits: Vec<u64> = (1800..=DAY).step_by(3600).collect();
     check("visitor is idle: Reader", visits.iter().map(|at| at + 180).collect());
     check(
-        "somebody: the peer broke the protocol: 3 bytes of a message in 20s, at least 100 are demanded",
+        "anonymous: the peer broke the protocol: 3 bytes of a message in 20s, at least 100 are demanded",
         vec![45_020],
     );
 
-    // Thirty seconds each, and then 10, 20, 40, 80, 160, 160, ... seconds.
+    // Connected for thirty seconds each, followed by a delay of 10, 20, 40, 80, 160, 160, ...
+    // seconds.
     let mut back = vec![0];
     let mut delays = [10, 20, 40, 80].into_iter().chain(std::iter::repeat(160));
     while let Some(next) = Some(back[back.len() - 1] + 30 + delays.next().unwrap()).filter(|at| *at <= DAY) {
         back.push(next);
     }
     let lost: Vec<u64> = back.iter().map(|at| at + 30).filter(|at| *at <= DAY).collect();
-    assert_eq!(lost.len(), back.len(), "it is away when the day ends");
-    check("somebody: the first message timed out after 30s", lost.clone());
-    check("the mute one had 30s", lost);
-    check("the mute one is back", back);
+    assert_eq!(lost.len(), back.len(), "the client is disconnected at the end of the day");
+    check("anonymous: the first message timed out after 30s", lost.clone());
+    check("the mute client was connected for 30s", lost);
+    check("the mute client is connected", back);
 
-    // Twelve ends of six connections, one every five seconds; the clients' are the older ones, and with them the others
-    // end. Then nothing is left.
-    check("a client is told", (0..6).map(|n| DAY + 5 * n).collect());
+    // Twelve channels of six connections close, one every five seconds. The clients' channels are
+    // older and close first, which ends the others too. Then no channel is left.
+    check("a client is shut down", (0..6).map(|n| DAY + 5 * n).collect());
     check("the end", vec![DAY + 25]);
-    assert_eq!(accounted, journal.len(), "nothing else happened");
+    assert_eq!(accounted, journal.len(), "there were no other events");
     assert!(journal.is_sorted_by_key(|(at, _)| *at));
 }
 
 #[test]
-fn virtual_time_whole_stack_again_is_the_same() {
+fn a_simulated_day_is_reproducible() {
     assert_eq!(a_day(), a_day());
 }

@@ -1,5 +1,5 @@
-//! Peers that connect and say nothing, or never come to the end of their first message: limits for the first byte and
-//! for the first message.
+//! Peers that connect and send nothing, or never complete their first message: time limits for the
+//! first byte and for the first message.
 
 use crate::support::{
     channels::{Limited, NOTHING, TICK},
@@ -24,7 +24,7 @@ use std::{
 };
 
 #[test]
-fn a_peer_that_says_nothing_times_out_once_and_is_closed() {
+fn a_silent_peer_times_out_once_and_is_closed() {
     let mut limited = Limited::new(TimeLimits::new().first_byte(5 * SECOND));
     assert_eq!(limited.advance(5 * SECOND - TICK), NOTHING);
     assert_eq!(limited.advance(TICK), ["5s error the first byte timed out after 5s", "5s inactive"]);
@@ -33,19 +33,19 @@ fn a_peer_that_says_nothing_times_out_once_and_is_closed() {
 }
 
 #[test]
-fn one_byte_is_enough_for_the_first_byte_also_at_once() {
+fn one_byte_satisfies_the_limit_for_the_first_byte_even_if_it_arrives_at_once() {
     for quiet in [Duration::ZERO, 4 * SECOND] {
         let mut limited = Limited::new(TimeLimits::new().first_byte(5 * SECOND));
         limited.advance(quiet);
         limited.receive(b"x");
         assert_eq!(limited.advance(100 * SECOND), NOTHING);
-        assert_eq!(limited.channel.timers(), 0, "nothing is waited for");
+        assert_eq!(limited.channel.timers(), 0, "no limit is pending");
         assert!(limited.channel.is_open());
     }
 }
 
 #[test]
-fn bytes_that_make_no_message_do_not_save_the_first_message() {
+fn bytes_without_a_message_do_not_satisfy_the_limit_for_the_first_message() {
     let mut limited = Limited::new(TimeLimits::new().first_message(5 * SECOND));
     for _ in 0..4 {
         limited.receive(b"x");
@@ -57,7 +57,7 @@ fn bytes_that_make_no_message_do_not_save_the_first_message() {
 }
 
 #[test]
-fn a_whole_message_ends_the_wait_also_if_the_handler_fails_at_it() {
+fn a_complete_message_ends_the_limit_even_if_the_handler_fails() {
     for fails in [false, true] {
         let mut limited =
             Limited::with(TimeLimits::new().first_message(5 * SECOND), move |_, call| match call {
@@ -68,14 +68,14 @@ fn a_whole_message_ends_the_wait_also_if_the_handler_fails_at_it() {
         limited.advance(4 * SECOND);
         limited.receive(b"lo\n");
         limited.log.take();
-        // The next one has begun, and has no limit.
+        // The next message has started, and has no limit.
         limited.receive(b"x");
         assert_eq!(limited.advance(100 * SECOND), NOTHING);
         assert!(limited.channel.is_open());
     }
 }
 
-/// Keeps what begins with `-` for itself.
+/// Consumes messages that begin with `-`.
 struct Keeps;
 
 impl Stage for Keeps {
@@ -94,7 +94,7 @@ impl Stage for Keeps {
 }
 
 #[test]
-fn what_a_stage_keeps_is_no_message_for_the_handler() {
+fn a_message_that_a_stage_consumes_does_not_count() {
     let limits = TimeLimits::new().first_message(5 * SECOND);
     let log = Log::new();
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).stage(Keeps);
@@ -106,7 +106,7 @@ fn what_a_stage_keeps_is_no_message_for_the_handler() {
 }
 
 #[test]
-fn a_program_that_does_not_read_is_not_the_peers_fault() {
+fn the_limits_are_suspended_while_the_program_does_not_read() {
     let limits = TimeLimits::new().first_byte(5 * SECOND).first_message(6 * SECOND);
     let mut limited = Limited::with(limits, |ctx, call| {
         if call.is_active() {
@@ -118,12 +118,12 @@ fn a_program_that_does_not_read_is_not_the_peers_fault() {
 }
 
 #[test]
-fn limits_that_are_set_later_know_what_has_come() {
+fn limits_set_later_take_earlier_input_into_account() {
     let both = TimeLimits::new().first_byte(SECOND).first_message(2 * SECOND);
     let mut limited = Limited::new(TimeLimits::new());
     limited.receive(b"x");
     limited.set(both);
-    // The byte has come, the message has not: it counts from now on.
+    // The byte has arrived, the message has not. Its limit counts from now on.
     assert_eq!(limited.advance(2 * SECOND - TICK), NOTHING);
     assert_eq!(limited.advance(TICK), ["2s error the first message timed out after 2s", "2s inactive"]);
 
@@ -133,7 +133,7 @@ fn limits_that_are_set_later_know_what_has_come() {
     assert_eq!(limited.advance(100 * SECOND), NOTHING);
     assert!(limited.channel.is_open());
 
-    // Set in the very callback of the first message.
+    // Set in the callback of the first message.
     let mut limited = Limited::with(TimeLimits::new(), move |ctx, call| {
         if matches!(call, Event::Read(_)) {
             ctx.set_time_limits(both);
@@ -145,10 +145,10 @@ fn limits_that_are_set_later_know_what_has_come() {
     assert!(limited.channel.is_open());
 }
 
-/// Sends back what it reads, and tells what it failed with.
-struct Told(Sender<Error>);
+/// Echoes its input, and reports its error.
+struct ReportsError(Sender<Error>);
 
-impl Handler for Told {
+impl Handler for ReportsError {
     type Read = Bytes;
     type Write = Bytes;
 
@@ -163,14 +163,14 @@ impl Handler for Told {
 }
 
 #[test]
-fn first_byte_deadline() {
+fn first_byte_limits_over_tcp() {
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).wheel_tick(TICK));
     let (errors, failed) = channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
             let limits = TimeLimits::new().first_byte(5 * SECOND).first_message(20 * SECOND);
-            Pipeline::codec(Line::new()).time_limits(limits).handler(Told(errors.clone()))
+            Pipeline::codec(Line::new()).time_limits(limits).handler(ReportsError(errors.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -185,7 +185,7 @@ fn first_byte_deadline() {
     arrived(3, 7);
 
     advance(&event_loop, &clock, 5 * SECOND - TICK);
-    assert_eq!(event_loop.metrics().channels, 3, "never early");
+    assert_eq!(event_loop.metrics().channels, 3, "no connection is closed early");
     advance(&event_loop, &clock, 2 * TICK);
     assert!(read_to_end(&mut mute).is_empty());
     let error = failed.recv_timeout(wait::PATIENCE).unwrap();
@@ -197,7 +197,7 @@ fn first_byte_deadline() {
     drips.write_all(b"e").unwrap();
     arrived(2, 8);
     advance(&event_loop, &clock, 15 * SECOND - 3 * TICK);
-    assert_eq!(event_loop.metrics().channels, 2, "never early");
+    assert_eq!(event_loop.metrics().channels, 2, "no connection is closed early");
     advance(&event_loop, &clock, 4 * TICK);
     assert!(read_to_end(&mut drips).is_empty());
     let error = failed.recv_timeout(wait::PATIENCE).unwrap();
@@ -209,6 +209,6 @@ fn first_byte_deadline() {
     advance(&event_loop, &clock, 3600 * SECOND);
     ask(&mut talks, "still\n", "still\n");
     assert!(failed.try_recv().is_err());
-    assert_eq!(event_loop.metrics().wheel_pending, 0, "nothing is watched any more");
+    assert_eq!(event_loop.metrics().wheel_pending, 0, "no timeout is pending");
     end(&group);
 }

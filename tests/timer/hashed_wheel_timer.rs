@@ -1,5 +1,6 @@
-//! The stand-alone timer: settings, start and stop, cancelling and counting (W-01 to W-15, W-30 to W-39). What fires
-//! when is in `hashed_wheel_timer_firing.rs`, how many timers there are in `hashed_wheel_timer_count.rs`.
+//! The stand-alone timer: settings, start and stop, cancelling and counting (W-01 to W-15, W-30 to
+//! W-39). `hashed_wheel_timer_firing.rs` tests firing, `hashed_wheel_timer_count.rs` the number of
+//! timers.
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A timer on the real clock of which nothing is ever due.
+/// Returns a timer on the real clock. Its tests use no timeouts that become due.
 fn real() -> HashedWheelTimer {
     HashedWheelTimer::builder().build().unwrap()
 }
@@ -29,7 +30,7 @@ fn real() -> HashedWheelTimer {
 fn assert_stopped<T>(result: Result<T, impl Into<Error>>) {
     match result {
         Err(e) => assert!(matches!(e.into(), Error::ShutDown)),
-        Ok(_) => panic!("not refused"),
+        Ok(_) => panic!("the timeout was not refused"),
     }
 }
 
@@ -85,11 +86,11 @@ fn w_05_the_first_timeout_starts_the_thread_and_start_is_idempotent() {
         clock.advance(ms(100));
     }
     let threads: HashSet<_> = (0..3).map(|_| receive(&receiver)).collect();
-    assert_eq!(threads.len(), 1, "it is always the same one");
+    assert_eq!(threads.len(), 1, "all tasks run on the same thread");
     assert!(!threads.contains(&thread::current().id()));
 }
 
-/// Ticks are counted from the moment the timer is built, so `start` has nothing to wait for.
+/// Ticks are counted from the construction of the timer, so `start` has nothing to wait for.
 #[test]
 fn w_05_a_delay_is_exact_as_soon_as_start_returns() {
     for explicit in [false, true] {
@@ -109,7 +110,7 @@ fn w_05_a_delay_is_exact_as_soon_as_start_returns() {
 }
 
 #[test]
-fn the_thread_is_called_as_one_likes() {
+fn the_name_of_the_thread_can_be_set() {
     let clock = netwheel::testing::ManualClock::new();
     let timer = HashedWheelTimer::builder().thread_name("tick-tock").clock(clock.clone()).build().unwrap();
     let (sender, receiver) = channel();
@@ -131,7 +132,7 @@ fn w_06_stop_is_final() {
 }
 
 #[test]
-fn w_07_stop_of_a_timer_that_does_not_run_answers_nothing() {
+fn w_07_stop_of_a_timer_that_does_not_run_returns_nothing() {
     let timer = real();
     assert_eq!(timer.stop().unwrap(), []);
     let timer = real();
@@ -141,7 +142,7 @@ fn w_07_stop_of_a_timer_that_does_not_run_answers_nothing() {
 }
 
 #[test]
-fn w_08_stop_answers_what_has_not_run() {
+fn w_08_stop_returns_timeouts_that_have_not_run() {
     let (timer, clock) = manual(ms(100));
     let ran = Journal::new();
     for n in 0..3 {
@@ -162,7 +163,7 @@ fn w_08_stop_answers_what_has_not_run() {
 }
 
 #[test]
-fn w_09_what_stop_answers_is_cancelled() {
+fn w_09_timeouts_that_stop_returns_are_cancelled() {
     let timer = real();
     let (left, by_user) = (far(&timer), far(&timer));
     assert!(by_user.cancel());
@@ -171,7 +172,7 @@ fn w_09_what_stop_answers_is_cancelled() {
 }
 
 #[test]
-fn w_10_stop_answers_what_is_in_slots_and_what_is_on_its_way() {
+fn w_10_stop_returns_timeouts_in_slots_and_in_the_queue() {
     let (timer, clock) = manual(ms(100));
     let mut expected: HashSet<_> = (0..5).map(|_| far(&timer)).collect();
     advance(&timer, &clock, ms(100));
@@ -181,7 +182,7 @@ fn w_10_stop_answers_what_is_in_slots_and_what_is_on_its_way() {
         let timer = timer.clone();
         thread::spawn(move || timer.stop())
     };
-    // It has begun when nothing is taken any more.
+    // `stop` has started when additions are refused.
     while let Ok(timeout) = timer.new_timeout(HOUR, nothing) {
         expected.insert(timeout);
         thread::yield_now();
@@ -193,7 +194,7 @@ fn w_10_stop_answers_what_is_in_slots_and_what_is_on_its_way() {
 }
 
 #[test]
-fn w_11_stop_inside_a_task_is_an_error_and_the_timer_goes_on() {
+fn w_11_stop_inside_a_task_is_an_error_and_the_timer_continues() {
     let (timer, clock) = manual(ms(100));
     let (sender, receiver) = channel();
     let inside = move |timeout: &Timeout| send(&sender, timeout.timer().unwrap().stop());
@@ -213,7 +214,7 @@ fn w_12_a_stopped_timer_hands_the_task_back() {
     let text = "the task's own".to_owned();
     let Refused { value, reason } = timer.new_timeout(HOUR, move |_| Err(text.into())).unwrap_err();
     assert!(matches!(reason, Error::ShutDown));
-    // It is whole, and can be given to another timer.
+    // The task is intact, and can be added to another timer.
     let (timer, clock) = manual(ms(100));
     logs::collect();
     timer.new_timeout(ms(1), value).unwrap();
@@ -222,7 +223,7 @@ fn w_12_a_stopped_timer_hands_the_task_back() {
 }
 
 #[test]
-fn w_13_a_refusal_and_stop_leave_the_count_right_and_run_hooks() {
+fn w_13_a_refusal_and_stop_keep_the_count_correct_and_run_hooks() {
     let timer = real();
     let (sender, receiver) = channel();
     for n in 0..4 {
@@ -237,11 +238,11 @@ fn w_13_a_refusal_and_stop_leave_the_count_right_and_run_hooks() {
     let refused = timer.new_timeout_with_hook(HOUR, nothing, move |_| sender.send(4).unwrap()).unwrap_err();
     assert_eq!(timer.pending_timeouts(), 0);
     drop(refused.value);
-    assert!(receiver.try_iter().next().is_none(), "a refused hook is the caller's");
+    assert!(receiver.try_iter().next().is_none(), "the hook of a refused timeout is handed back");
 }
 
 #[test]
-fn w_14_an_addition_that_races_with_stop_is_refused_or_in_its_answer() {
+fn w_14_an_addition_that_races_with_stop_is_refused_or_returned() {
     for _ in 0..100 {
         let timer = real();
         let (adds, adding) = channel();
@@ -260,8 +261,8 @@ fn w_14_an_addition_that_races_with_stop_is_refused_or_in_its_answer() {
                 })
             })
             .collect();
-        // To be woken is quicker than to have one's turn among those who add.
-        adding.recv_timeout(PATIENCE).expect("they add");
+        // Wait on a channel, because polling the timer would have to compete with the adders.
+        adding.recv_timeout(PATIENCE).expect("the adders have started");
         let unprocessed = timer.stop().unwrap();
         let added: Vec<_> = adders.into_iter().flat_map(|adder| adder.join().unwrap()).collect();
         assert_eq!(unprocessed.len(), added.len());
@@ -289,16 +290,20 @@ fn w_30_a_cancelled_task_never_runs_and_is_dropped_at_once() {
     advance(&timer, &clock, ms(100));
     assert_eq!((Arc::strong_count(&payload), timer.pending_timeouts()), (2, 1));
     assert!(timeout.cancel());
-    assert_eq!((Arc::strong_count(&payload), timer.pending_timeouts()), (1, 0), "nobody was waited for");
+    assert_eq!(
+        (Arc::strong_count(&payload), timer.pending_timeouts()),
+        (1, 0),
+        "the cancel takes effect at once"
+    );
     assert!(timeout.is_cancelled() && !timeout.is_expired());
-    assert!(!timeout.cancel(), "the second time");
+    assert!(!timeout.cancel(), "a second cancel");
     logs::collect();
     advance(&timer, &clock, ms(1000));
     assert_eq!(logs::lines_with("() ran").len(), 0);
 }
 
 #[test]
-fn w_31_an_expired_one_stays_expired() {
+fn w_31_an_expired_timeout_stays_expired() {
     let (timer, clock) = manual(ms(100));
     let (sender, receiver) = channel();
     let task = move |me: &Timeout| send(&sender, (me.cancel(), me.is_expired(), me.is_cancelled()));
@@ -311,7 +316,7 @@ fn w_31_an_expired_one_stays_expired() {
 }
 
 #[test]
-fn w_33_one_cancelled_on_its_way_never_enters_the_wheel() {
+fn w_33_a_timeout_cancelled_in_the_queue_never_enters_the_wheel() {
     let (timer, clock) = manual(ms(100));
     let held = hold(&timer, &clock);
     let ran = Journal::new();
@@ -333,7 +338,7 @@ fn w_33_one_cancelled_on_its_way_never_enters_the_wheel() {
 }
 
 #[test]
-fn w_34_pending_is_none_when_the_last_task_runs() {
+fn w_34_no_timeout_is_pending_when_the_last_task_runs() {
     let (timer, clock) = manual(ms(100));
     let (sender, receiver) = channel();
     let (one, two) = (far(&timer), far(&timer));
@@ -347,7 +352,7 @@ fn w_34_pending_is_none_when_the_last_task_runs() {
 }
 
 #[test]
-fn w_35_ten_cancelled_behind_a_slow_one_in_their_tick_do_not_run_and_are_counted_once() {
+fn w_35_ten_timeouts_cancelled_behind_a_slow_task_in_their_tick_do_not_run_and_are_counted_once() {
     let (timer, clock) = manual(ms(100));
     let ran = Journal::new();
     let (entered, inside) = channel();
@@ -371,7 +376,7 @@ fn w_35_ten_cancelled_behind_a_slow_one_in_their_tick_do_not_run_and_are_counted
 }
 
 #[test]
-fn w_36_the_hook_of_a_cancelled_one_runs_on_the_timers_thread() {
+fn w_36_the_hook_of_a_cancelled_timeout_runs_on_the_timers_thread() {
     let (timer, clock) = manual(Duration::from_secs(10));
     let (sender, receiver) = channel();
     let hook = {
@@ -381,9 +386,9 @@ fn w_36_the_hook_of_a_cancelled_one_runs_on_the_timers_thread() {
     let timeout = timer.new_timeout_with_hook(HOUR, nothing, hook.clone()).unwrap();
     assert!(timeout.cancel());
     let (cancelled, on) = receive(&receiver);
-    assert!(cancelled && on != thread::current().id(), "without any time passing");
+    assert!(cancelled && on != thread::current().id(), "the hook runs without any time passing");
 
-    // The same for one that is in the wheel; and no hook for one that has run.
+    // Likewise for a timeout that is in the wheel. A timeout that has run does not call its hook.
     let timeout = timer.new_timeout_with_hook(HOUR, nothing, hook.clone()).unwrap();
     timer.new_timeout_with_hook(Duration::ZERO, nothing, hook).unwrap();
     advance(&timer, &clock, Duration::from_secs(20));
@@ -395,7 +400,7 @@ fn w_36_the_hook_of_a_cancelled_one_runs_on_the_timers_thread() {
 }
 
 #[test]
-fn w_36_a_hook_that_panics_is_logged_and_costs_nothing_else() {
+fn w_36_a_hook_that_panics_is_logged_without_further_effect() {
     let (timer, clock) = manual(ms(100));
     logs::collect();
     timer.new_timeout_with_hook(HOUR, nothing, |_| panic!("the hook's own")).unwrap().cancel();
@@ -450,7 +455,7 @@ fn w_39_the_longest_delays_neither_overflow_nor_fire() {
 }
 
 #[test]
-fn the_last_handle_stops_the_timer() {
+fn dropping_the_last_handle_stops_the_timer() {
     let (timer, _clock) = manual(ms(100));
     let (sender, receiver) = channel();
     let timeout = timer.new_timeout_with_hook(HOUR, nothing, move |_| sender.send(()).unwrap()).unwrap();
@@ -463,7 +468,7 @@ fn the_last_handle_stops_the_timer() {
 }
 
 #[test]
-fn the_last_handle_may_go_in_a_task() {
+fn the_last_handle_may_be_dropped_in_a_task() {
     let (timer, clock) = manual(ms(100));
     let (sender, receiver) = channel();
     let captured = timer.clone();

@@ -1,17 +1,18 @@
-//! How many stand-alone timers there are. Alone in its process: the count is the process's.
+//! The number of stand-alone timers in a process. The count is global, so this test runs alone in
+//! its process.
 
 use crate::own_process;
 use crate::support::logs;
 use netwheel::timer::HashedWheelTimer;
 
 #[test]
-fn w_40_more_than_64_timers_are_an_error_in_the_log_once() {
+fn w_40_more_than_64_timers_are_logged_as_an_error_once() {
     own_process!();
     logs::collect();
     let build = || HashedWheelTimer::builder().build().unwrap();
     let told = || logs::lines_with("HashedWheelTimers in this process");
     let mut timers: Vec<_> = (0..64).map(|_| build()).collect();
-    // Those that were stopped do not count, nor do those that are gone, started or not.
+    // Stopped timers do not count, nor do dropped ones, started or not.
     for timer in &timers[..3] {
         timer.start().unwrap();
     }

@@ -1,4 +1,4 @@
-//! The stand-alone timer: what fires when, and in which order (W-16 to W-29).
+//! The stand-alone timer: time and order of firing (W-16 to W-29).
 
 use crate::support::{
     journal::Journal,
@@ -23,7 +23,7 @@ use std::{
 };
 
 #[test]
-fn w_16_not_before_the_delay_and_after_it() {
+fn w_16_a_timeout_runs_after_its_delay_and_not_before() {
     let (timer, clock) = manual(ms(100));
     let ran = Journal::new();
     let ten = timer.new_timeout(Duration::from_secs(10), ran.note(10)).unwrap();
@@ -54,7 +54,7 @@ fn w_17_a_hundred_thousand_are_never_early_and_at_most_a_tick_late() {
     }
     let delays = delays.take();
     assert_eq!(delays.len(), 100_000);
-    // The clock goes in steps.
+    // The clock advances in steps.
     let (shortest, longest) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
     assert!(*shortest >= ms(125) && *longest < ms(125 + 200 + 17), "{shortest:?} to {longest:?}");
 }
@@ -75,20 +75,20 @@ fn w_18_a_deadline_is_due_at_the_end_of_its_tick() {
 
 // A `Duration` is never negative.
 #[test]
-fn w_19_no_delay_runs_on_the_next_tick() {
+fn w_19_a_zero_delay_runs_on_the_next_tick() {
     let (timer, clock) = manual(ms(50));
     let times = Journal::new();
     advance(&timer, &clock, ms(110));
     timer.new_timeout(Duration::ZERO, times.stamp(&clock)).unwrap();
     nudge(&timer);
-    assert!(times.take().is_empty(), "not inside the call, nor in the tick that has begun");
+    assert!(times.take().is_empty(), "neither inside the call nor in the current tick");
     advance(&timer, &clock, ms(39));
     assert!(times.take().is_empty());
     advance(&timer, &clock, ms(1));
     assert_eq!(times.take(), [150]);
 }
 
-/// Writes down the time and adds itself again, with this delay.
+/// Records the time, and adds itself again with this delay.
 fn again(delay: Duration, times: Journal<u64>, clock: ManualClock) -> impl FnOnce(&Timeout) -> Result + Send {
     move |me: &Timeout| {
         times.push(clock.elapsed().as_millis() as u64);
@@ -100,7 +100,7 @@ fn again(delay: Duration, times: Journal<u64>, clock: ManualClock) -> impl FnOnc
 }
 
 #[test]
-fn w_20_no_delay_inside_a_task_waits_for_a_later_tick() {
+fn w_20_a_zero_delay_inside_a_task_waits_for_a_later_tick() {
     let (timer, clock) = manual(ms(100));
     let times = Journal::new();
     timer.new_timeout(Duration::ZERO, again(Duration::ZERO, times.clone(), clock.clone())).unwrap();
@@ -109,14 +109,14 @@ fn w_20_no_delay_inside_a_task_waits_for_a_later_tick() {
         nudge(&timer);
         assert_eq!(times.take(), [expected]);
     }
-    // Nor does it run once for every tick that was missed.
+    // It does not run once for every tick that was missed either.
     advance(&timer, &clock, ms(1000));
     nudge(&timer);
     assert_eq!(times.take(), [1300]);
 }
 
 #[test]
-fn w_21_delays_of_several_revolutions_fire_in_theirs() {
+fn w_21_delays_of_several_revolutions_fire_in_the_right_one() {
     let (timer, clock) = with_slots(ms(100), 4);
     let times = Journal::new();
     for delay in [300, 1250, 400, 1600, 6400, 6500, 25_700] {
@@ -129,7 +129,7 @@ fn w_21_delays_of_several_revolutions_fire_in_theirs() {
 }
 
 #[test]
-fn w_22_a_task_that_adds_itself_again_is_in_the_answer_of_stop() {
+fn w_22_stop_returns_a_task_that_adds_itself_again() {
     let (timer, clock) = with_slots(ms(100), 32);
     let times = Journal::new();
     timer.new_timeout(ms(100), again(ms(100), times.clone(), clock.clone())).unwrap();
@@ -141,7 +141,7 @@ fn w_22_a_task_that_adds_itself_again_is_in_the_answer_of_stop() {
 }
 
 #[test]
-fn w_23_a_tick_that_has_passed_on_the_way_to_the_wheel_is_due_at_once() {
+fn w_23_a_tick_that_has_passed_before_the_timeout_reaches_the_wheel_is_due_at_once() {
     let (timer, clock) = with_slots(ms(100), 4);
     let held = hold(&timer, &clock);
     let (sender, receiver) = channel();
@@ -153,7 +153,7 @@ fn w_23_a_tick_that_has_passed_on_the_way_to_the_wheel_is_due_at_once() {
 
 type Happening = Box<dyn FnOnce() + Send>;
 
-/// A clock that lets something happen when the timer's thread reads it.
+/// A clock that runs a closure when the timer's thread reads it.
 #[derive(Clone)]
 struct Trap {
     clock: ManualClock,
@@ -190,7 +190,7 @@ fn trapped() -> (HashedWheelTimer, Trap) {
 }
 
 #[test]
-fn what_comes_just_before_the_thread_sleeps_is_seen() {
+fn a_request_that_arrives_just_before_the_thread_sleeps_is_noticed() {
     let (timer, clock) = trapped();
     let (sender, receiver) = channel();
     let add = {
@@ -201,7 +201,8 @@ fn what_comes_just_before_the_thread_sleeps_is_seen() {
         }
     };
     let armed = add();
-    // The thread has looked at what has come, and will sleep after its look at the clock; nobody wakes it up again.
+    // The thread has checked its queue, and sleeps after its reading of the clock. Nothing else
+    // wakes it.
     let happenings: [Happening; 2] =
         [Box::new(move || assert!(armed.cancel())), Box::new(move || assert!(add().cancel()))];
     for happens in happenings {
@@ -213,14 +214,15 @@ fn what_comes_just_before_the_thread_sleeps_is_seen() {
 }
 
 #[test]
-fn w_23_a_tick_that_begins_while_an_addition_is_on_its_way_is_due_at_once() {
+fn w_23_a_tick_that_starts_while_an_addition_is_in_the_queue_is_due_at_once() {
     let (timer, clock) = trapped();
     let order = Journal::new();
     for tick in [2, 3] {
         timer.new_timeout(ms(100 * tick), order.note(tick)).unwrap();
     }
     nudge(&timer);
-    // Between the look at what has come and the look at the clock: one comes, and ten ticks pass.
+    // Between the check of the queue and the reading of the clock, a timeout is added, and ten
+    // ticks pass.
     let (adding, moving, late) = (timer.clone(), clock.clock.clone(), order.note(1));
     let (sender, receiver) = channel();
     *clock.armed.lock().unwrap() = Some(Box::new(move || {
@@ -230,12 +232,12 @@ fn w_23_a_tick_that_begins_while_an_addition_is_on_its_way_is_due_at_once() {
     }));
     nudge(&timer);
     receive(&receiver);
-    assert_eq!(order.take(), [2, 3, 1], "behind what was due when it came");
+    assert_eq!(order.take(), [2, 3, 1], "after the timeouts that were due when it was added");
     assert_eq!(timer.pending_timeouts(), 0);
 }
 
 #[test]
-fn w_24_missed_ticks_are_made_up_for_in_order() {
+fn w_24_missed_ticks_are_caught_up_in_order() {
     let (timer, clock) = manual(ms(20));
     let ticks = Journal::new();
     let blocking = clock.clone();
@@ -248,7 +250,7 @@ fn w_24_missed_ticks_are_made_up_for_in_order() {
             Ok(())
         })
         .unwrap();
-    // The time that the task takes brings them; nobody else moves the clock.
+    // The time that the task takes makes them due. Nothing else advances the clock.
     let (sender, receiver) = channel();
     timer.new_timeout(ms(620), move |_| send(&sender, ())).unwrap();
     clock.advance(ms(20));
@@ -257,7 +259,7 @@ fn w_24_missed_ticks_are_made_up_for_in_order() {
 }
 
 #[test]
-fn w_25_late_ticks_do_not_shift_the_later_ones() {
+fn w_25_late_ticks_do_not_shift_later_ones() {
     let (timer, clock) = manual(ms(100));
     let times = Journal::new();
     timer.new_timeout(ms(100), times.stamp(&clock)).unwrap();
@@ -271,7 +273,7 @@ fn w_25_late_ticks_do_not_shift_the_later_ones() {
 }
 
 #[test]
-fn w_26_within_a_tick_the_order_is_that_of_adding() {
+fn w_26_within_a_tick_the_order_is_that_of_addition() {
     let (timer, clock) = manual(ms(100));
     let order = Journal::new();
     let delays = [190, 150, 110, 170, 110];
@@ -283,7 +285,7 @@ fn w_26_within_a_tick_the_order_is_that_of_adding() {
 }
 
 #[test]
-fn w_27_a_flood_of_additions_does_not_keep_back_what_is_due() {
+fn w_27_a_flood_of_additions_does_not_delay_due_timeouts() {
     const FLOOD: usize = 150_000;
     let (timer, clock) = manual(ms(100));
     let moved = Arc::new(AtomicUsize::new(0));
@@ -292,7 +294,7 @@ fn w_27_a_flood_of_additions_does_not_keep_back_what_is_due() {
     let due = move |_: &Timeout| send(&sender, seen.load(Ordering::Relaxed));
     timer.new_timeout(ms(200), due).unwrap();
     let held = hold(&timer, &clock);
-    // One that was cancelled on its way tells when the thread comes upon it.
+    // The hook of a timeout that is cancelled in the queue shows when the thread reaches it.
     for _ in 0..FLOOD {
         let moved = moved.clone();
         let hook = move |_: &Timeout| _ = moved.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +308,7 @@ fn w_27_a_flood_of_additions_does_not_keep_back_what_is_due() {
 }
 
 #[test]
-fn w_28_a_task_that_fails_or_panics_is_logged_and_costs_nothing_else() {
+fn w_28_a_task_that_fails_or_panics_is_logged_without_further_effect() {
     let (timer, clock) = manual(ms(100));
     logs::collect();
     let ran = Journal::new();
@@ -325,7 +327,7 @@ fn w_28_a_task_that_fails_or_panics_is_logged_and_costs_nothing_else() {
 }
 
 #[test]
-fn w_29_tasks_run_where_the_executor_has_them() {
+fn w_29_tasks_run_on_the_executor() {
     let group = EventLoopGroup::builder().threads(1).name("elsewhere").build().unwrap();
     let (event_loop, clock) = (group.next().clone(), ManualClock::new());
     let timer = HashedWheelTimer::builder()
@@ -335,7 +337,7 @@ fn w_29_tasks_run_where_the_executor_has_them() {
         .unwrap();
     let (sender, receiver) = channel();
     let task = move |me: &Timeout| {
-        // Not on the timer's thread, so it may stop it.
+        // Not on the timer's thread, so the task may stop the timer.
         let stopped = me.timer().unwrap().stop()?.len();
         send(&sender, (thread::current().name().map(str::to_owned), me.is_expired(), stopped))
     };
@@ -346,7 +348,7 @@ fn w_29_tasks_run_where_the_executor_has_them() {
 }
 
 #[test]
-fn w_29_what_the_executor_refuses_is_logged_and_dropped() {
+fn w_29_a_task_that_the_executor_refuses_is_logged_and_dropped() {
     logs::collect();
     let (clock, calls) = (ManualClock::new(), AtomicUsize::new(0));
     let timer = HashedWheelTimer::builder()

@@ -1,5 +1,5 @@
-//! The stand-alone timer under races: every timeout ends in exactly one way, is dropped once and counted once (W-14,
-//! W-32, W-35).
+//! The stand-alone timer under races: every timeout ends in exactly one way, is dropped once and
+//! counted once (W-14, W-32, W-35).
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
@@ -20,17 +20,17 @@ use std::{
 
 const ROUNDS: u64 = 10;
 const ADDERS: usize = 4;
-/// A million in all.
+/// Timeouts per thread and round; a million in total.
 const EACH: usize = 25_000;
 
-/// What became of the timeouts of a round.
+/// The outcomes of a round's timeouts.
 struct Ledger {
     runs: Vec<AtomicU8>,
     hooks: Vec<AtomicU8>,
     dropped: AtomicUsize,
 }
 
-/// What a task has captured.
+/// A task's entry in the ledger.
 struct Receipt {
     number: usize,
     ledger: Arc<Ledger>,
@@ -59,7 +59,7 @@ impl Drop for Receipt {
     }
 }
 
-/// One that was added.
+/// A timeout that was added.
 struct Added {
     number: usize,
     timeout: Timeout,
@@ -67,7 +67,8 @@ struct Added {
     cancelled: bool,
 }
 
-/// Adds, cancels some at once and others later, until all are added; what was refused is counted.
+/// Adds timeouts, and cancels some at once and others later, until all are added. Counts the
+/// refused ones.
 fn add_and_cancel(
     timer: &HashedWheelTimer,
     ledger: &Arc<Ledger>,
@@ -105,7 +106,7 @@ fn add_and_cancel(
 }
 
 #[test]
-fn a_million_timeouts_added_cancelled_expired_and_stopped_at_once_are_all_accounted_for() {
+fn a_million_timeouts_added_cancelled_expired_and_stopped_concurrently_are_all_accounted_for() {
     let (mut ran, mut returned, mut handed_back) = (0, 0, 0);
     for round in 0..ROUNDS {
         let timer = HashedWheelTimer::builder().tick(ms(1)).slots(16).build().unwrap();
@@ -118,7 +119,8 @@ fn a_million_timeouts_added_cancelled_expired_and_stopped_at_once_are_all_accoun
                     scope.spawn(move || add_and_cancel(timer, ledger, n * EACH, seed))
                 })
                 .collect();
-            // At another point in each round, in the last ones after everything was added.
+            // At a different point in each round, and in the last rounds after all timeouts were
+            // added.
             let until = ADDERS * EACH * (round as usize + 1) / ROUNDS as usize;
             while ledger.dropped.load(Ordering::Relaxed) < until / 2
                 && !adders.iter().all(|a| a.is_finished())
@@ -130,7 +132,7 @@ fn a_million_timeouts_added_cancelled_expired_and_stopped_at_once_are_all_accoun
         });
         let count = unprocessed.len();
         let unprocessed: HashSet<_> = unprocessed.into_iter().collect();
-        assert_eq!(unprocessed.len(), count, "none twice");
+        assert_eq!(unprocessed.len(), count, "no timeout is returned twice");
         let mut seen = 0;
         for (added, refused) in results {
             assert_eq!(added.len() + refused, EACH);
@@ -146,7 +148,7 @@ fn a_million_timeouts_added_cancelled_expired_and_stopped_at_once_are_all_accoun
                 ran += usize::from(runs);
             }
         }
-        assert_eq!(seen, count, "stop answers nothing else");
+        assert_eq!(seen, count, "stop returns no other timeouts");
         returned += count;
         assert_eq!(ledger.dropped.load(Ordering::Relaxed), ADDERS * EACH);
         assert_eq!(timer.pending_timeouts(), 0);
@@ -158,7 +160,7 @@ fn a_million_timeouts_added_cancelled_expired_and_stopped_at_once_are_all_accoun
 }
 
 #[test]
-fn w_32_of_two_cancels_and_the_expiry_exactly_one_wins() {
+fn w_32_exactly_one_of_two_cancels_and_the_expiry_wins() {
     const AT_ONCE: usize = 2_000;
     let (timer, clock) = manual(ms(1));
     for _ in 0..50 {

@@ -1,7 +1,8 @@
-//! Idle detection: what counts as traffic, when events come, when they do not, and what they cost.
+//! Idle detection: which traffic counts, when events occur and when not, and their cost.
 //!
-//! Netty measures where its handler stands in the pipeline; here the channel core measures bytes that came and
-//! bytes that the kernel took, always (so I-09, its form without observation of the output, is not ours).
+//! In Netty, the position of the idle handler in the pipeline matters. Here the channel core always
+//! measures received bytes and bytes that the kernel has accepted. So I-09, Netty's mode without
+//! observation of the output, does not apply.
 
 use crate::support::{
     journal::Log,
@@ -40,7 +41,7 @@ impl Quiet {
     ) -> Self {
         let (log, clock) = (Log::new(), ManualClock::new());
         let (inner, time) = (log.clone(), clock.clone());
-        // The recorder's own log is not of interest: this one has times.
+        // The test needs times, so it ignores the recorder's own log.
         let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
             if let Event::Idle(event) = call {
                 inner.push(format!("{:?} {event}", time.elapsed()));
@@ -58,7 +59,7 @@ impl Quiet {
     }
 
     fn read(&mut self) {
-        // Not a whole line: bytes count, not messages.
+        // Less than a line, because bytes count, not messages.
         self.channel.write_inbound(b"x").unwrap();
     }
 
@@ -67,9 +68,9 @@ impl Quiet {
         self.channel.run_pending();
     }
 
-    fn execute(&mut self, task: impl FnOnce(&mut netwheel::Scope<'_, Bytes>) + Send + 'static) {
-        let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            task(scope);
+    fn execute(&mut self, task: impl FnOnce(&mut netwheel::ChannelContext<'_, Bytes>) + Send + 'static) {
+        let task = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            task(ctx);
             Ok(())
         };
         self.channel.channel().execute(task).unwrap();
@@ -92,7 +93,7 @@ fn all() -> IdleTimeouts {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn i_01_reader_idle_comes_every_second_and_is_first_once() {
+fn i_01_reader_idle_occurs_every_second_and_only_the_first_event_is_first() {
     let mut quiet = Quiet::new(reader());
     assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
     assert_eq!(quiet.advance(NANO), ["1s Reader idle, first"]);
@@ -100,7 +101,7 @@ fn i_01_reader_idle_comes_every_second_and_is_first_once() {
 }
 
 #[test]
-fn i_02_writer_idle_and_all_idle_likewise() {
+fn i_02_writer_idle_and_all_idle_occur_likewise() {
     let mut quiet = Quiet::new(writer());
     assert_eq!(quiet.advance(3 * SECOND), ["1s Writer idle, first", "2s Writer idle", "3s Writer idle"]);
     let mut quiet = Quiet::new(all());
@@ -108,7 +109,7 @@ fn i_02_writer_idle_and_all_idle_likewise() {
 }
 
 #[test]
-fn i_03_traffic_postpones_by_the_whole_time() {
+fn i_03_traffic_postpones_the_event_by_the_whole_timeout() {
     for (timeouts, kind) in [(reader(), "Reader"), (writer(), "Writer")] {
         let mut quiet = Quiet::new(timeouts);
         quiet.advance(HALF + NANO);
@@ -118,7 +119,7 @@ fn i_03_traffic_postpones_by_the_whole_time() {
             quiet.write()
         }
         assert_eq!(quiet.advance(HALF), NOTHING, "{kind}: 1 s + 1 ns");
-        // Due at 1.5 s + 1 ns, told when the tick of the wheel in which that falls is over.
+        // Due at 1.5 s + 1 ns, and reported at the end of the wheel tick that contains this time.
         assert_eq!(quiet.advance(SECOND), [format!("1.501s {kind} idle, first")]);
     }
 }
@@ -136,7 +137,7 @@ fn i_03_traffic_of_the_other_direction_does_not_count() {
 }
 
 #[test]
-fn i_03_after_traffic_the_next_event_is_a_first_one_again() {
+fn i_03_after_traffic_the_next_event_is_first_again() {
     let mut quiet = Quiet::new(reader());
     assert_eq!(quiet.advance(2 * SECOND), ["1s Reader idle, first", "2s Reader idle"]);
     quiet.advance(HALF);
@@ -156,14 +157,14 @@ fn i_04_all_idle_is_reset_by_either_direction() {
 }
 
 #[test]
-fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one() {
+fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_first() {
     for (timeouts, state) in
         [(reader(), IdleState::Reader), (writer(), IdleState::Writer), (all(), IdleState::All)]
     {
         let mut quiet = Quiet::new(timeouts);
         assert_eq!(quiet.advance(SECOND), [format!("1s {state:?} idle, first")]);
         quiet.advance(HALF);
-        quiet.execute(move |scope| scope.reset_idle_of(state));
+        quiet.execute(move |ctx| ctx.reset_idle_of(state));
         assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
         assert_eq!(quiet.advance(NANO), [format!("2.5s {state:?} idle")]);
     }
@@ -173,13 +174,14 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one()
 fn i_05_a_reset_of_one_direction_resets_all_idle_and_not_the_other_direction() {
     let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
     quiet.advance(HALF);
-    quiet.execute(|scope| scope.reset_idle_of(IdleState::Reader));
+    quiet.execute(|ctx| ctx.reset_idle_of(IdleState::Reader));
     assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
     assert_eq!(quiet.advance(HALF), ["1.5s Reader idle, first", "1.5s All idle, first"]);
 }
 
-// Bytes carry the time of the turn that read them. Within a burst no time passes for idle detection, however
-// slow the handler is, since no callback is called within another; it goes on with the next turn.
+// Bytes have the time of the turn that read them. Idle detection sees no time pass within a burst,
+// however slow the handler is, because no callback runs within another. It continues with the next
+// turn.
 #[test]
 fn i_06_no_event_within_a_burst_of_reads() {
     let log = Log::new();
@@ -199,34 +201,34 @@ fn i_06_no_event_within_a_burst_of_reads() {
 }
 
 #[test]
-fn i_07_a_read_complete_without_bytes_is_no_traffic() {
+fn i_07_a_read_complete_without_bytes_is_not_traffic() {
     let mut quiet = Quiet::new(reader().all(SECOND));
     quiet.advance(HALF);
     quiet.channel.write_inbound(b"").unwrap();
     assert_eq!(quiet.advance(HALF), ["1s Reader idle, first", "1s All idle, first"]);
 }
 
-// What counts is the kernel's taking of bytes. A write that fails has none that it could take.
+// Bytes count when the kernel accepts them. A failed write has none.
 #[test]
-fn i_08_the_writers_clock_starts_when_bytes_are_taken_not_when_they_are_written() {
+fn i_08_the_writer_timeout_starts_when_the_kernel_accepts_bytes_not_when_they_are_written() {
     let mut quiet = Quiet::new(writer());
     quiet.channel.set_outbound_room(Some(0));
     quiet.advance(HALF);
     quiet.write();
-    assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"], "nothing was taken yet");
+    assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"], "no byte was accepted yet");
     quiet.advance(Duration::from_millis(200));
     quiet.channel.set_outbound_room(None);
-    assert_eq!(quiet.advance(SECOND), ["2.2s Writer idle, first"], "1 s after it was taken");
+    assert_eq!(quiet.advance(SECOND), ["2.2s Writer idle, first"], "1 s after the bytes were accepted");
     quiet.advance(HALF);
-    quiet.execute(|scope| {
+    quiet.execute(|ctx| {
         let too_long = Bytes::from(vec![b'x'; 100_000]);
-        assert!(scope.write(too_long).is_err());
+        assert!(ctx.write(too_long).is_err());
     });
     assert_eq!(quiet.advance(HALF), ["3.2s Writer idle"]);
 }
 
 #[test]
-fn i_10_a_big_write_that_drains_slowly_is_not_idle() {
+fn i_10_a_large_write_that_drains_slowly_is_not_idle() {
     let mut quiet = Quiet::new(writer().all(SECOND));
     quiet.channel.set_outbound_room(Some(0));
     quiet.write();
@@ -238,7 +240,7 @@ fn i_10_a_big_write_that_drains_slowly_is_not_idle() {
     }
     assert_eq!(quiet.channel.read_outbound(), "x\nx\nx\n");
     let events = quiet.advance(SECOND + TICK);
-    assert_eq!(events.len(), 2, "once it moves no more: {events:?}");
+    assert_eq!(events.len(), 2, "when the write makes no more progress: {events:?}");
 }
 
 #[test]
@@ -250,9 +252,10 @@ fn i_11_zero_is_off_and_less_than_a_millisecond_is_a_millisecond() {
     assert_eq!(quiet.advance(2 * TICK), ["1ms Reader idle, first", "2ms Reader idle"]);
 }
 
-// There is no handler to be added or removed: the watch begins with the channel, and is one timer for all kinds.
+// There is no handler to add or remove. The watch starts with the channel, and is one timer for all
+// kinds.
 #[test]
-fn i_12_one_timer_from_the_first_moment_to_the_last() {
+fn i_12_there_is_one_timer_from_open_to_close() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if *call == Event::Inactive {
             ctx.set_idle_timeouts(reader());
@@ -262,7 +265,7 @@ fn i_12_one_timer_from_the_first_moment_to_the_last() {
     assert_eq!(quiet.channel.timers(), 1);
     assert_eq!(quiet.channel.next_timer(), Some(SECOND));
     quiet.channel.close();
-    assert_eq!(quiet.channel.timers(), 0, "it does not start again, even if `inactive` asks");
+    assert_eq!(quiet.channel.timers(), 0, "the timer does not start again, even if `inactive` requests it");
     assert_eq!(quiet.advance(10 * SECOND), NOTHING);
 }
 
@@ -273,7 +276,11 @@ fn i_13_a_closed_channel_has_no_timer_and_a_closing_one_no_events() {
     quiet.write();
     quiet.channel.close();
     assert!(!quiet.channel.is_closed());
-    assert_eq!(quiet.advance(5 * SECOND), NOTHING, "it waits for its peer, and nobody is told of quiet");
+    assert_eq!(
+        quiet.advance(5 * SECOND),
+        NOTHING,
+        "a closing channel waits for its peer, and reports no idle event"
+    );
     quiet.channel.set_outbound_room(None);
     assert!(quiet.channel.is_closed());
     assert_eq!(quiet.channel.timers(), 0);
@@ -281,7 +288,7 @@ fn i_13_a_closed_channel_has_no_timer_and_a_closing_one_no_events() {
 }
 
 #[test]
-fn i_13_one_of_several_events_that_closes_is_the_last() {
+fn i_13_no_event_follows_one_that_closes_the_channel() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if let Event::Idle(_) = call {
             ctx.close();
@@ -292,22 +299,22 @@ fn i_13_one_of_several_events_that_closes_is_the_last() {
 }
 
 #[test]
-fn i_14_traffic_does_not_touch_the_timer_which_is_armed_for_the_rest_when_it_is_due() {
+fn i_14_traffic_does_not_touch_the_timer_which_is_rearmed_for_the_remaining_time_when_due() {
     let mut quiet = Quiet::new(reader());
     let ms = Duration::from_millis;
     for _ in 0..3 {
         quiet.advance(ms(100));
         quiet.read();
     }
-    assert_eq!(quiet.channel.next_timer(), Some(ms(700)), "where it was at the beginning");
+    assert_eq!(quiet.channel.next_timer(), Some(ms(700)), "the timer is unchanged");
     assert_eq!(quiet.advance(ms(700)), NOTHING);
-    assert_eq!(quiet.channel.next_timer(), Some(ms(300)), "the rest: 1 s after the last byte");
+    assert_eq!(quiet.channel.next_timer(), Some(ms(300)), "the remaining time: 1 s after the last byte");
     assert_eq!(quiet.channel.timers(), 1);
     assert_eq!(quiet.advance(ms(300)), ["1.3s Reader idle, first"]);
 }
 
 #[test]
-fn i_15_when_the_handler_fails_the_next_event_is_armed_already_and_the_error_is_told() {
+fn i_15_when_the_handler_fails_the_next_event_is_armed_already_and_the_error_is_reported() {
     let log = Log::new();
     let inner = log.clone();
     let mut quiet = Quiet::with(reader(), TICK, move |_, call| match call {
@@ -345,7 +352,7 @@ fn i_20_an_event_is_never_early_and_at_most_a_tick_late() {
 }
 
 #[test]
-fn i_20_after_a_stall_what_was_missed_is_told_once() {
+fn i_20_events_missed_during_a_stall_are_reported_once() {
     let mut quiet = Quiet::new(reader());
     quiet.channel.stall(Duration::from_millis(5_500));
     assert_eq!(quiet.log.take(), ["5.5s Reader idle, first"]);
@@ -353,32 +360,32 @@ fn i_20_after_a_stall_what_was_missed_is_told_once() {
 }
 
 #[test]
-fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
+fn timeouts_can_be_changed_at_any_time_and_the_time_so_far_counts() {
     let mut quiet = Quiet::new(IdleTimeouts::new().reader(10 * SECOND));
     quiet.advance(2 * SECOND);
-    quiet.execute(|scope| {
-        assert_eq!(scope.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
-        scope.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
+    quiet.execute(|ctx| {
+        assert_eq!(ctx.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
+        ctx.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
     });
     assert_eq!(quiet.advance(SECOND), ["3s Reader idle, first"], "shorter");
-    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
     assert_eq!(quiet.advance(4 * SECOND), NOTHING);
     assert_eq!(quiet.advance(SECOND), ["8s Reader idle"], "longer");
     quiet.advance(4 * SECOND);
-    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
-    assert_eq!(quiet.advance(TICK).len(), 1, "what is overdue comes at once");
-    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
+    assert_eq!(quiet.advance(TICK).len(), 1, "an overdue event occurs at once");
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new()));
     assert_eq!(quiet.channel.timers(), 0, "off");
     assert_eq!(quiet.advance(100 * SECOND), NOTHING);
-    quiet.execute(|scope| scope.set_idle_timeouts(writer()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(writer()));
     assert_eq!(quiet.advance(SECOND).len(), 1, "on again, another kind");
 }
 
 #[test]
-fn a_channel_without_timeouts_can_be_given_some_later() {
+fn a_channel_without_timeouts_can_get_some_later() {
     let mut quiet = Quiet::new(IdleTimeouts::new());
     quiet.advance(10 * SECOND);
-    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
     assert_eq!(quiet.channel.timers(), 1);
     let events = quiet.advance(SECOND);
     assert_eq!(events.len(), 1, "{events:?}");
@@ -386,7 +393,7 @@ fn a_channel_without_timeouts_can_be_given_some_later() {
 }
 
 #[test]
-fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
+fn a_kind_that_the_previous_event_turned_off_is_not_reported() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if let Event::Idle(_) = call {
             ctx.set_idle_timeouts(IdleTimeouts::new().all(SECOND));
@@ -398,7 +405,7 @@ fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
 }
 
 #[test]
-fn a_heartbeat_is_sent_only_when_nothing_else_was() {
+fn a_heartbeat_is_sent_only_if_nothing_else_was() {
     let mut quiet = Quiet::with(writer(), TICK, |ctx, call| match call {
         Event::Idle(_) => ctx.write("ping".into()),
         _ => Ok(()),
@@ -409,7 +416,7 @@ fn a_heartbeat_is_sent_only_when_nothing_else_was() {
     assert_eq!(quiet.channel.read_outbound(), "x\n");
     assert_eq!(quiet.advance(HALF), ["1.5s Writer idle, first"]);
     assert_eq!(quiet.channel.read_outbound(), "ping\n");
-    // The heartbeat is traffic itself, so the next event is a first one again.
+    // The heartbeat is traffic itself, so the next event is `first` again.
     assert_eq!(quiet.advance(SECOND), ["2.5s Writer idle, first"]);
 }
 
@@ -438,7 +445,7 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     log.wait_for("idle Reader idle, first");
     ask(&mut peer, "one\n", "one\n");
     clock.advance(SECOND - NANO);
-    // Whatever was due has run before this task, which was given after the clock was moved.
+    // This task was submitted after the clock was advanced, so all due events have run before it.
     done(group.next().schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap();
     assert_eq!(log.count("idle Reader idle, first"), 1);
     clock.advance(SECOND);
@@ -454,15 +461,15 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     done(group.next().schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap();
     assert_eq!(log.all().len(), before, "nothing after `drop`");
     assert_eq!(group.next().metrics().wheel_pending, 0);
-    // Time stands still, so nothing but zero ends at once.
+    // Time stands still, so only a shutdown with zero durations ends at once.
     let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
     done(ended).unwrap();
 }
 
 /// A handler that does not implement `idle`.
-struct Unheeding;
+struct DefaultIdle;
 
-impl Handler for Unheeding {
+impl Handler for DefaultIdle {
     type Read = Bytes;
     type Write = Bytes;
 
@@ -479,23 +486,23 @@ impl Handler for Unheeding {
     }
 }
 
-/// A channel of a handler that does not implement `idle`.
-fn unheeded(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(Unheeding);
+/// Returns a channel whose handler does not implement `idle`.
+fn default_idle_channel(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(DefaultIdle);
     let options = ChannelOptions::new().half_close(true);
     EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
 }
 
 #[test]
-fn by_default_a_channel_closes_when_its_peer_is_quiet_and_what_it_has_written_is_sent() {
+fn by_default_a_channel_closes_when_its_peer_is_idle_after_flushing_its_writes() {
     for timeouts in [IdleTimeouts::new().reader(SECOND), IdleTimeouts::new().all(SECOND)] {
-        let mut channel = unheeded(timeouts);
+        let mut channel = default_idle_channel(timeouts);
         channel.set_outbound_room(Some(2));
         channel.write_inbound(b"hello\n").unwrap();
         channel.advance(SECOND - TICK);
         assert!(channel.is_open());
         channel.advance(2 * TICK);
-        assert!(!channel.is_open() && !channel.is_closed(), "it has still to send");
+        assert!(!channel.is_open() && !channel.is_closed(), "bytes are pending");
         channel.set_outbound_room(None);
         channel.run_pending();
         assert!(channel.is_closed());
@@ -504,18 +511,18 @@ fn by_default_a_channel_closes_when_its_peer_is_quiet_and_what_it_has_written_is
 }
 
 #[test]
-fn by_default_a_channel_stays_open_if_it_has_nothing_to_say_or_does_not_read() {
-    let mut writer = unheeded(IdleTimeouts::new().writer(SECOND));
-    let mut paused = unheeded(IdleTimeouts::new().reader(SECOND).all(SECOND));
+fn by_default_a_channel_stays_open_if_only_its_own_side_is_idle_or_it_does_not_read() {
+    let mut writer = default_idle_channel(IdleTimeouts::new().writer(SECOND));
+    let mut paused = default_idle_channel(IdleTimeouts::new().reader(SECOND).all(SECOND));
     paused.write_inbound(b"pause\n").unwrap();
-    let mut ended = unheeded(IdleTimeouts::new().reader(SECOND));
+    let mut ended = default_idle_channel(IdleTimeouts::new().reader(SECOND));
     ended.end_inbound();
     for channel in [&mut writer, &mut paused, &mut ended] {
         channel.advance(10 * SECOND);
         assert!(channel.is_open());
     }
-    // A peer that has ended its stream and is written nothing is quiet in both directions.
-    let mut both = unheeded(IdleTimeouts::new().all(SECOND));
+    // A peer that has ended its stream and receives nothing is idle in both directions.
+    let mut both = default_idle_channel(IdleTimeouts::new().all(SECOND));
     both.end_inbound();
     both.advance(2 * SECOND);
     assert!(both.is_closed());

@@ -1,4 +1,4 @@
-//! What users of other frameworks ask of idle detection (user-asks 1.3, 1.8, 1.15 and 16.1).
+//! Uses of idle detection that users of other frameworks have asked for.
 
 use crate::support::{
     journal::Log,
@@ -15,7 +15,8 @@ use netwheel::{
 };
 use std::{io::Read, time::Duration};
 
-/// A server on a manual clock, whose handler writes down all, and does what the test wants.
+/// Starts a server on a manual clock. Its handler records all callbacks, and runs the closure of
+/// the test.
 fn server<C: netwheel::pipeline::Codec<Read = Bytes, Write = Bytes>>(
     idle: IdleTimeouts,
     codec: fn() -> C,
@@ -44,7 +45,7 @@ fn settle(group: &EventLoopGroup) {
 }
 
 #[test]
-fn idle_silent_peer_closed() {
+fn a_silent_peer_is_closed() {
     let log = Log::new();
     let idle = IdleTimeouts::new().reader(60 * SECOND);
     let (group, server, clock) = server(idle, Line::new, &log, |ctx, call| {
@@ -60,11 +61,11 @@ fn idle_silent_peer_closed() {
     assert_eq!(log.count("inactive"), 0);
     clock.advance(SECOND + Duration::from_millis(100));
     log.wait_for("inactive");
-    assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "the peer sees the end");
+    assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "the peer sees the end of the stream");
 }
 
 #[test]
-fn idle_slow_big_write_not_idle() {
+fn a_slow_large_write_is_not_idle() {
     const SIZE: usize = 64 * 1024 * 1024;
     let log = Log::new();
     let clock = ManualClock::new();
@@ -92,7 +93,8 @@ fn idle_slow_big_write_not_idle() {
         let before = written();
         peer.read_exact(&mut buffer).unwrap();
         assert!(buffer.iter().all(|byte| *byte == 7));
-        // That makes room, so the server's kernel takes more. Nine seconds later comes the next part.
+        // That makes room, so the server's kernel accepts more. Nine seconds later, the peer reads
+        // the next part.
         while written() == before && before < SIZE {
             std::thread::yield_now();
         }
@@ -110,10 +112,11 @@ fn idle_slow_big_write_not_idle() {
 }
 
 #[test]
-fn idle_change_interval_runtime() {
+fn the_interval_can_be_changed_at_runtime() {
     let log = Log::new();
     let inner = log.clone();
-    // As mobile clients do: from 4.5 minutes in steps of one up to 9.5, as long as it works.
+    // As mobile clients do: from 4.5 minutes in steps of one minute up to 9.5, until the connection
+    // breaks.
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
         if let Event::Idle(_) = call {
             let interval = (ctx.idle_timeouts(), ctx.now());
@@ -136,14 +139,14 @@ fn idle_change_interval_runtime() {
     .unwrap();
     for (n, interval) in [270, 330, 390, 450, 510].into_iter().enumerate() {
         channel.advance(Duration::from_secs(interval) - SECOND);
-        assert_eq!(log.all().len(), n, "not before {interval} s");
+        assert_eq!(log.all().len(), n, "no event before {interval} s");
         channel.advance(SECOND + Duration::from_millis(100));
         assert_eq!((log.all().len(), channel.timers()), (n + 1, 1));
     }
 }
 
 #[test]
-fn timeout_mid_frame_intact() {
+fn a_timeout_within_a_frame_leaves_the_frame_intact() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {

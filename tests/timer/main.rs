@@ -1,4 +1,5 @@
-//! Timers: the stand-alone hashed wheel timer, and the idle events, timeouts and time limits of channels.
+//! Timers: the stand-alone hashed wheel timer, and the idle events, timeouts and time limits of
+//! channels.
 
 #[path = "../support/mod.rs"]
 mod support;

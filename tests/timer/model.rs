@@ -1,8 +1,9 @@
-//! The wheel and the scheduled queue against sorted maps, under random operations at any cadence.
+//! Compares the wheel and the scheduled queue with sorted maps under random operations.
 //!
-//! Never early, late by a tick at most, none lost, none twice, counts exact, the next expiry never late; after stalls of
-//! hours, with a clock that steps back, with delays from none to the largest, and with so many entries in one slot that
-//! a call of the wheel cannot move them all.
+//! Entries are never early, at most a tick late, never lost and never duplicated. Counts are exact,
+//! and the next expiry is never late. The operations include stalls of hours, a clock that steps
+//! back, and delays from zero to the maximum. They also put more entries into a slot than one call
+//! of the wheel can move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,13 +17,14 @@ const HOUR: u64 = 3_600_000 * MS;
 #[derive(Clone, Debug)]
 enum Op {
     Insert(u64),
-    /// So many within so short a time, after so long: more than one call of the wheel moves.
+    /// Number of entries, time span and delay before it: more entries than one call of the wheel
+    /// moves.
     Burst(u64, u64, u64),
-    /// The deadline itself, not a delay: passed ones too.
+    /// Inserts with an absolute deadline instead of a delay, which may have passed.
     InsertAt(u64),
     Cancel(usize),
     Rearm(usize, u64),
-    /// How far the clock goes, and how many due entries are taken at most.
+    /// Advances the clock by a time, and takes at most this number of due entries.
     Expire(u64, usize),
     StepBack(u64),
 }
@@ -62,19 +64,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..200)
 }
 
-/// What the wheel should hold: each id with the tick in which it is due.
+/// The expected state of the wheel: the due tick of each id.
 struct WheelModel {
     wheel: Wheel<u64>,
     tick: u64,
-    /// The largest time given to the wheel, and the clock, which may step back.
+    /// `seen` is the largest time passed to the wheel. `clock` may step back.
     seen: u64,
     clock: u64,
     pending: BTreeMap<u64, (WheelKey, u64)>,
-    /// The same, by tick.
+    /// Pending entries by tick.
     order: BTreeSet<(u64, u64)>,
     keys: Vec<(u64, WheelKey)>,
     next_id: u64,
-    /// Nothing was cancelled or moved, so `next_expiry` must be exact.
+    /// True if no entry was cancelled or moved, so `next_expiry` must be exact.
     untouched: bool,
 }
 
@@ -160,7 +162,8 @@ impl WheelModel {
         self.check();
     }
 
-    /// Takes up to `most`; what comes is due and next in order, and nothing due is withheld.
+    /// Takes up to `most` entries. Checks that each is due and the next in order, and that none is
+    /// withheld.
     fn expire(&mut self, most: usize) {
         let mut last = None;
         let (mut taken, mut cut_short) = (0, 0);
@@ -169,14 +172,14 @@ impl WheelModel {
             let earliest = self.earliest();
             let Some(id) = self.wheel.expire(self.clock) else {
                 if self.wheel.next_expiry().is_some_and(|at| at <= self.seen) {
-                    // It has moved as many as one call does. Each may be moved once for every level, of which there are
-                    // 64, and once more if it was re-armed.
+                    // The wheel has moved as many entries as one call may. Each may be moved once
+                    // for each of 64 levels, and once more if it was re-armed.
                     cut_short += 1;
                     assert!(
                         cut_short <= 65 * self.keys.len() / Wheel::<u64>::MOVES_PER_EXPIRE,
                         "no progress"
                     );
-                    // Not at once: what is done while entries are on their way down must not matter.
+                    // Do not continue at once: operations between the calls must not matter.
                     if most < usize::MAX {
                         return;
                     }
@@ -186,7 +189,7 @@ impl WheelModel {
                 return;
             };
             taken += 1;
-            let (key, target) = self.take(id).expect("fires once");
+            let (key, target) = self.take(id).expect("an entry fires only once");
             assert!(target <= self.tick_reached(), "early");
             assert_eq!(Some(target), earliest, "out of tick order");
             assert!(!self.wheel.contains(key));
@@ -205,18 +208,18 @@ impl WheelModel {
             assert_eq!(next, None);
             return;
         };
-        let next = next.expect("something is held");
+        let next = next.expect("entries are pending");
         if earliest <= self.tick_reached() {
             assert!(next <= self.seen);
         } else {
             let due = earliest.saturating_mul(self.tick);
-            assert!(next <= due, "woken too late");
-            // At once, if entries are on their way down.
-            assert!(!self.untouched || next == due || next <= self.seen, "woken for nothing");
+            assert!(next <= due, "next_expiry is too late");
+            // It is now if entries have yet to be moved.
+            assert!(!self.untouched || next == due || next <= self.seen, "next_expiry is too early");
         }
     }
 
-    /// Sleeps to each `next_expiry` until nothing is left.
+    /// Sleeps until each `next_expiry` until no entries are left.
     fn run_out(&mut self) {
         let mut wakes = 0;
         let most_wakes = (self.pending.len() + 1) * 64;
@@ -231,7 +234,7 @@ impl WheelModel {
     }
 }
 
-/// Deadlines that lie close to each other.
+/// Returns deadlines that are close to each other.
 fn burst(now: u64, delay: u64, within: u64, n: u64) -> impl Iterator<Item = u64> {
     let first = now.saturating_add(delay);
     (0..n).map(move |i| first.saturating_add(i * 7_919 * MS % within.max(1)))
@@ -240,7 +243,7 @@ fn burst(now: u64, delay: u64, within: u64, n: u64) -> impl Iterator<Item = u64>
 #[derive(Default)]
 struct QueueModel {
     queue: ScheduledQueue<u64>,
-    /// By deadline and sequence, which is the id, as in the queue.
+    /// By deadline and sequence number, which is the id, as in the queue.
     pending: BTreeMap<(u64, u64), QueueKey>,
     keys: Vec<(u64, QueueKey)>,
     next_id: u64,

@@ -1,5 +1,5 @@
-//! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
-//! the first byte and the first message are in `first_byte.rs`.
+//! Time limits that close a channel: reading and writing (I-16 to I-18), and the minimum progress
+//! of a message. `first_byte.rs` tests the limits for the first byte and the first message.
 
 use crate::support::{
     channels::{Limited, NOTHING, TICK},
@@ -18,7 +18,7 @@ use netwheel::{
 use std::{io::Write, time::Duration};
 
 #[test]
-fn i_16_a_peer_that_sends_nothing_times_out_once_and_is_closed() {
+fn i_16_a_silent_peer_times_out_once_and_is_closed() {
     let mut limited = Limited::new(TimeLimits::new().read(5 * SECOND));
     assert_eq!(limited.advance(4 * SECOND), NOTHING);
     limited.channel.write_inbound(b"x").unwrap();
@@ -29,17 +29,18 @@ fn i_16_a_peer_that_sends_nothing_times_out_once_and_is_closed() {
 }
 
 #[test]
-fn i_16_never_twice_even_if_the_close_takes_long() {
+fn i_16_a_timeout_is_reported_once_even_if_the_close_takes_long() {
     let mut limited = Limited::new(TimeLimits::new().read(SECOND));
     limited.channel.set_outbound_room(Some(0));
     limited.write();
     assert_eq!(limited.advance(SECOND), ["1s error reading timed out after 1s"]);
-    // It waits for the peer to take what was written, at most for its close timeout.
+    // The channel waits until the peer has read its pending bytes, but at most for its close
+    // timeout.
     assert_eq!(limited.advance(20 * SECOND), ["11s inactive"]);
 }
 
 #[test]
-fn i_16_a_program_that_does_not_read_is_not_the_peers_fault() {
+fn i_16_the_limit_is_suspended_while_the_program_does_not_read() {
     let mut limited = Limited::with(TimeLimits::new().read(5 * SECOND), |ctx, call| {
         if call.is_active() {
             ctx.set_auto_read(false);
@@ -50,17 +51,17 @@ fn i_16_a_program_that_does_not_read_is_not_the_peers_fault() {
     limited
         .channel
         .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
+        .execute(|ctx| {
+            ctx.set_auto_read(true);
             Ok(())
         })
         .unwrap();
     let log = limited.advance(11 * SECOND);
-    assert_eq!(log.len(), 2, "it counts again from when it reads: {log:?}");
+    assert_eq!(log.len(), 2, "the limit counts again when the program reads: {log:?}");
 }
 
 #[test]
-fn i_17_a_write_that_is_not_taken_in_time_fails_the_channel_which_sends_no_more() {
+fn i_17_a_write_that_is_not_accepted_in_time_fails_the_channel() {
     let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
     limited.channel.set_outbound_room(Some(2));
     limited.write();
@@ -83,25 +84,25 @@ fn i_17_progress_does_not_save_a_write_that_takes_too_long() {
 }
 
 #[test]
-fn i_18_a_write_that_is_taken_in_time_has_no_timer() {
+fn i_18_a_write_that_is_accepted_in_time_leaves_no_timer() {
     let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
     for _ in 0..10 {
         limited.write();
         assert_eq!(limited.advance(4 * SECOND), NOTHING);
     }
     assert_eq!(limited.advance(100 * SECOND), NOTHING);
-    assert_eq!(limited.channel.timers(), 0, "nothing is waited for");
+    assert_eq!(limited.channel.timers(), 0, "no limit is pending");
     assert!(limited.channel.is_open());
 }
 
 #[test]
-fn i_18_writes_that_follow_one_another_each_have_their_time() {
+fn i_18_consecutive_writes_each_have_their_own_limit() {
     let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
     limited.channel.set_outbound_room(Some(0));
     limited.write();
     limited.advance(3 * SECOND);
     limited.write();
-    // The first is taken at 4 s; the second was written at 3.
+    // The first write is accepted at 4 s. The second was written at 3 s.
     limited.advance(SECOND);
     limited.channel.set_outbound_room(Some(6));
     assert_eq!(limited.advance(4 * SECOND - TICK), NOTHING);
@@ -112,9 +113,9 @@ fn i_18_writes_that_follow_one_another_each_have_their_time() {
 fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
     let mut limited = Limited::new(TimeLimits::new().read(SECOND).write(Duration::ZERO));
     let set = |limited: &mut Limited, limits| {
-        let change = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
+        let change = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_time_limits(limits);
+            assert_eq!(ctx.time_limits(), limits);
             Ok(())
         };
         limited.channel.channel().execute(change).unwrap();
@@ -122,7 +123,7 @@ fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
     };
     set(&mut limited, TimeLimits::new());
     assert_eq!((limited.advance(100 * SECOND).len(), limited.channel.timers()), (0, 0));
-    // A limit that was off counts from when it is set.
+    // A limit that was off counts from the moment at which it is set.
     set(&mut limited, TimeLimits::new().read(2 * SECOND));
     assert_eq!(limited.advance(2 * SECOND - TICK), NOTHING);
     assert_eq!(limited.advance(TICK).len(), 2);
@@ -133,9 +134,9 @@ fn progress() -> Limited {
 }
 
 #[test]
-fn a_message_that_drips_is_too_slow() {
+fn a_message_that_arrives_too_slowly_is_an_error() {
     let mut limited = progress();
-    assert_eq!(limited.advance(60 * SECOND), NOTHING, "nothing has begun");
+    assert_eq!(limited.advance(60 * SECOND), NOTHING, "no message has started");
     for _ in 0..4 {
         limited.channel.write_inbound(b"x").unwrap();
         assert_eq!(limited.advance(SECOND), NOTHING);
@@ -146,26 +147,26 @@ fn a_message_that_drips_is_too_slow() {
 }
 
 #[test]
-fn enough_bytes_or_a_whole_message_in_each_interval_are_enough() {
+fn enough_bytes_or_a_complete_message_in_each_interval_are_enough() {
     let mut limited = progress();
-    // Ten bytes in each five seconds, of one message.
+    // Ten bytes of one message in each five seconds.
     for _ in 0..60 {
         limited.channel.write_inbound(b"xx").unwrap();
         assert_eq!(limited.advance(SECOND), NOTHING);
     }
-    // One short message after another, of which the next has always begun.
+    // One short message after another, and the next one has always started.
     limited.channel.write_inbound(b"\nx").unwrap();
     for _ in 0..20 {
         assert_eq!(limited.advance(4 * SECOND), NOTHING);
         limited.channel.write_inbound(b"\nx").unwrap();
     }
     limited.channel.write_inbound(b"\n").unwrap();
-    assert_eq!(limited.advance(60 * SECOND), NOTHING, "nothing has begun");
+    assert_eq!(limited.advance(60 * SECOND), NOTHING, "no message has started");
     assert!(limited.channel.is_open());
 }
 
 #[test]
-fn a_message_that_stops_half_way_is_told_with_its_bytes() {
+fn a_message_that_stops_half_way_is_reported_with_its_bytes() {
     let mut limited = progress();
     limited.channel.write_inbound(b"hel").unwrap();
     limited.advance(SECOND);
@@ -176,7 +177,7 @@ fn a_message_that_stops_half_way_is_told_with_its_bytes() {
 }
 
 #[test]
-fn a_codec_that_takes_every_byte_has_nothing_begun() {
+fn a_codec_that_consumes_every_byte_has_no_message_in_progress() {
     let limits = TimeLimits::new().progress(1000, SECOND);
     let pipeline = Pipeline::codec(RawBytes).time_limits(limits).handler(Recorder::new(&Log::new()));
     let mut channel = EmbeddedChannel::new(pipeline);
@@ -201,7 +202,7 @@ fn all_limits_and_idle_timeouts_share_one_entry_on_the_wheel() {
 }
 
 #[test]
-fn over_tcp_a_peer_that_drips_is_closed() {
+fn over_tcp_a_slow_message_closes_the_channel() {
     let group = EventLoopGroup::builder().threads(1).wheel_tick(TICK).build().unwrap();
     let log = Log::new();
     let handlers = log.clone();
@@ -213,7 +214,7 @@ fn over_tcp_a_peer_that_drips_is_closed() {
         .bind("127.0.0.1:0")
         .unwrap();
     let mut peer = connect(server.local_address());
-    // One byte after the other, until it is thrown out.
+    // Send single bytes until the connection is closed.
     while log.count("inactive") == 0 {
         if peer.write_all(b"x").is_err() {
             break;

@@ -1,4 +1,5 @@
-//! Coarse timeouts of a channel (`ctx.timeout`), their bound, and options of idle detection: jitter, touch, no drift.
+//! Coarse timeouts of a channel (`ctx.timeout`), their limit, and options of idle detection:
+//! jitter, touch, no drift.
 
 use crate::support::{
     journal::Log,
@@ -20,7 +21,7 @@ use std::{
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// An embedded channel with a wheel of 100 ms ticks, whose handler does on each line what the test wants.
+/// Returns an embedded channel with a wheel tick of 100 ms. Its handler runs `f` for each line.
 fn channel(
     options: &ChannelOptions,
     log: &Log,
@@ -63,13 +64,13 @@ fn a_timeout_is_never_early_and_at_most_a_tick_late() {
         channel.advance(Duration::from_millis(37));
         line(&mut channel);
         channel.advance(delay + 2 * TICK);
-        assert_eq!(log.take(), ["ran"], "once: {delay:?}");
+        assert_eq!(log.take(), ["ran"], "must run once: {delay:?}");
         assert_eq!(channel.timers(), 0);
     }
 }
 
 #[test]
-fn timer_cancel_drops_now_and_the_key_names_nothing_any_more() {
+fn cancelling_a_timeout_drops_it_at_once_and_invalidates_its_key() {
     let log = Log::new();
     let alive = Rc::new(());
     let captured = alive.clone();
@@ -81,15 +82,19 @@ fn timer_cancel_drops_now_and_the_key_names_nothing_any_more() {
             Err(Error::other("it ran"))
         });
         assert!(ctx.cancel(coarse));
-        assert!(!ctx.cancel(coarse), "it is gone");
-        // Its place is taken by another one, which the old key does not name.
+        assert!(!ctx.cancel(coarse), "the timeout no longer exists");
+        // Its slot is reused by another timeout, to which the old key does not refer.
         let next = ctx.timeout(SECOND, |_, _| Ok(()));
         assert!(coarse != next && !ctx.cancel(coarse));
         assert!(ctx.cancel(exact) && !ctx.cancel(exact) && ctx.cancel(next));
         Ok(())
     });
     line(&mut channel);
-    assert_eq!((Rc::strong_count(&alive), channel.timers()), (2, 0), "the handler's and ours");
+    assert_eq!(
+        (Rc::strong_count(&alive), channel.timers()),
+        (2, 0),
+        "the handler's reference and that of the test"
+    );
     channel.advance(5 * SECOND);
     assert_eq!(log.take(), Vec::<String>::new());
 }
@@ -120,7 +125,7 @@ fn timeouts_end_with_their_channel() {
 }
 
 #[test]
-fn a_timeout_that_arms_itself_with_no_delay_waits_for_the_next_tick_each_time() {
+fn a_timeout_that_rearms_itself_without_delay_waits_for_the_next_tick_each_time() {
     let log = Log::new();
     fn again(ctx: &mut Context<'_, Recorder>, log: Log) {
         ctx.timeout(Duration::ZERO, move |_, ctx| {
@@ -139,7 +144,7 @@ fn a_timeout_that_arms_itself_with_no_delay_waits_for_the_next_tick_each_time() 
 }
 
 #[test]
-fn one_task_too_many_is_dropped_and_told_and_nothing_else_is_lost() {
+fn a_task_beyond_the_limit_is_dropped_and_reported_and_the_others_run() {
     const LIMIT: usize = 4;
     let log = Log::new();
     let keys: Arc<Mutex<Vec<TaskKey>>> = Arc::default();
@@ -155,7 +160,7 @@ fn one_task_too_many_is_dropped_and_told_and_nothing_else_is_lost() {
             let key = if n % 2 == 0 { ctx.timeout(SECOND, task) } else { ctx.schedule(SECOND, task) };
             inner.lock().unwrap().push(key);
         }
-        // One that was refused cannot be cancelled, and takes nobody else's place.
+        // A refused task cannot be cancelled, and takes no other task's slot.
         let refused = inner.lock().unwrap()[5];
         assert!(!ctx.cancel(refused));
         Ok(())
@@ -182,9 +187,9 @@ fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
     }
 }
 
-// ---- idle options ----------------------------------------------------------------------------------------
+// ---- idle options ------------------------------------------------------------------------------
 
-/// The times of a channel's idle events in milliseconds.
+/// Returns the times of a channel's idle events in milliseconds.
 fn idle_times(
     timeouts: IdleTimeouts,
     tick: Duration,
@@ -206,7 +211,7 @@ fn idle_times(
 }
 
 #[test]
-fn repeated_idle_events_do_not_drift_by_the_ticks_they_are_late() {
+fn repeated_idle_events_do_not_drift_although_ticks_make_them_late() {
     let timeouts = IdleTimeouts::new().reader(Duration::from_millis(1_001));
     let times = idle_times(timeouts, TICK, |channel| channel.advance(100 * SECOND + TICK));
     assert_eq!(times.len(), 100);
@@ -240,8 +245,8 @@ fn a_touch_counts_as_traffic_of_every_kind() {
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
         for _ in 0..10 {
             channel.advance(SECOND / 2);
-            let touch = |scope: &mut netwheel::Scope<'_, Bytes>| {
-                scope.reset_idle();
+            let touch = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+                ctx.reset_idle();
                 Ok(())
             };
             channel.channel().execute(touch).unwrap();
@@ -253,12 +258,12 @@ fn a_touch_counts_as_traffic_of_every_kind() {
 }
 
 #[test]
-fn i_19_a_channel_that_reads_one_by_one_is_told_of_quiet_all_the_same() {
+fn i_19_idle_events_occur_on_a_channel_with_explicit_reads() {
     let timeouts = IdleTimeouts::new().reader(SECOND);
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
-        let one_by_one = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_auto_read(false);
-            scope.read();
+        let one_by_one = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_auto_read(false);
+            ctx.read();
             Ok(())
         };
         channel.channel().execute(one_by_one).unwrap();
@@ -271,7 +276,7 @@ fn i_19_a_channel_that_reads_one_by_one_is_told_of_quiet_all_the_same() {
 }
 
 #[test]
-fn i_21_an_idle_event_says_what_was_quiet_and_whether_it_is_the_first() {
+fn i_21_an_idle_event_shows_its_kind_and_whether_it_is_the_first() {
     let texts = [(IdleState::Reader, true), (IdleState::Writer, false), (IdleState::All, true)]
         .map(|(state, first)| IdleEvent { state, first }.to_string());
     assert_eq!(texts, ["Reader idle, first", "Writer idle", "All idle, first"]);

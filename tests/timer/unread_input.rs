@@ -1,8 +1,8 @@
-//! Unread bytes in the socket are activity: the loop looks for them before it reports a channel as
+//! Unread bytes in the socket are activity: the loop checks for them before it reports a channel as
 //! idle or late.
 //!
-//! Each test holds up the loop on a manual clock for longer than the timeout, as a stopped process,
-//! a suspended machine or a slow callback does, while the peer sends.
+//! Each test blocks the loop on a manual clock for longer than the timeout, as a stopped process, a
+//! suspended machine or a slow callback does. The peer sends during that time.
 
 use crate::support::{
     journal::Journal,
@@ -25,12 +25,12 @@ use std::{
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const HELD_UP: Duration = Duration::from_secs(35);
-/// How long a client's "pause" has the server not read.
+/// Time for which a client's "pause" command makes the server not read.
 const PAUSE: Duration = Duration::from_secs(100);
 const TICK: Duration = Duration::from_millis(1);
 const CLIENTS: usize = 40;
 
-/// Echoes lines, closes on quiet, and writes down how it ends.
+/// Echoes lines, closes when idle, and records how it ends.
 struct Echo(Journal<String>);
 
 impl Handler for Echo {
@@ -104,7 +104,7 @@ impl Held {
         clients
     }
 
-    /// The loop stands still for longer than the timeout while `act` runs.
+    /// Blocks the loop for longer than the timeout while `act` runs.
     fn hold_up(&self, act: impl FnOnce()) {
         let gate = Gate::shut(&self.event_loop);
         act();
@@ -117,7 +117,7 @@ impl Held {
         self.journal.all().iter().filter(|e| *e == entry).count()
     }
 
-    /// What happened besides connecting.
+    /// Returns the journal without the `active` entries.
     fn ends(&self) -> Vec<String> {
         self.journal.all().into_iter().filter(|entry| entry != "active").collect()
     }
@@ -146,7 +146,7 @@ impl Client {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn a_loop_that_was_held_up_finds_no_client_idle_that_has_sent_something() {
+fn a_loop_that_was_held_up_reports_no_client_as_idle_that_has_sent_bytes() {
     for timeouts in [IdleTimeouts::new().reader(TIMEOUT), IdleTimeouts::new().all(TIMEOUT)] {
         let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
         let mut clients = held.connect(CLIENTS);
@@ -155,7 +155,7 @@ fn a_loop_that_was_held_up_finds_no_client_idle_that_has_sent_something() {
             client.expect("still here\n");
         }
         assert_eq!(held.ends(), NOTHING);
-        // Activity has the time of the look: the next event is a whole timeout later.
+        // Activity has the time of the check, so the next event is a whole timeout later.
         advance(&held.event_loop, &held.clock, TIMEOUT - TICK);
         assert_eq!(held.ends(), NOTHING);
         advance(&held.event_loop, &held.clock, 2 * TICK);
@@ -164,7 +164,7 @@ fn a_loop_that_was_held_up_finds_no_client_idle_that_has_sent_something() {
 }
 
 #[test]
-fn a_loop_that_was_held_up_finds_only_the_silent_clients_idle() {
+fn a_loop_that_was_held_up_reports_only_the_silent_clients_as_idle() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
     let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(2);
@@ -174,7 +174,7 @@ fn a_loop_that_was_held_up_finds_only_the_silent_clients_idle() {
 }
 
 #[test]
-fn no_time_limit_on_input_is_reached_while_the_input_waits_in_the_socket() {
+fn no_time_limit_on_input_expires_while_the_input_waits_in_the_socket() {
     let each = [
         ("read", TimeLimits::new().read(TIMEOUT), "", "a line\n"),
         ("first_byte", TimeLimits::new().first_byte(TIMEOUT), "", "a line\n"),
@@ -185,7 +185,7 @@ fn no_time_limit_on_input_is_reached_while_the_input_waits_in_the_socket() {
         let held = Held::new(move |echo| Pipeline::codec(Line::new()).time_limits(limits).handler(echo));
         let mut clients = held.connect(CLIENTS);
         clients.iter_mut().for_each(|client| client.send(before));
-        // The server has these bytes before it is held up.
+        // The server has read these bytes before it is held up.
         let bytes = (before.len() * CLIENTS) as u64;
         while held.event_loop.metrics().bytes_read < bytes {
             settle(&held.event_loop);
@@ -199,7 +199,7 @@ fn no_time_limit_on_input_is_reached_while_the_input_waits_in_the_socket() {
 }
 
 #[test]
-fn a_heartbeat_looks_for_the_answer_before_the_peer_is_dead() {
+fn a_heartbeat_checks_for_a_reply_before_it_gives_up_on_the_peer() {
     let heartbeat = || Heartbeat::new(TIMEOUT, || Bytes::from_static(b"PING")).misses(0);
     let held = Held::new(move |echo| Pipeline::codec(Line::new()).stage(heartbeat()).handler(echo));
     let mut clients = held.connect(CLIENTS);
@@ -211,7 +211,7 @@ fn a_heartbeat_looks_for_the_answer_before_the_peer_is_dead() {
 }
 
 #[test]
-fn unread_bytes_are_activity_also_while_the_program_does_not_read() {
+fn unread_bytes_are_activity_even_while_the_program_does_not_read() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
     let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(2);
@@ -223,15 +223,15 @@ fn unread_bytes_are_activity_also_while_the_program_does_not_read() {
     for _ in 0..5 {
         advance(&held.event_loop, &held.clock, TIMEOUT + TICK);
     }
-    assert_eq!(held.ends(), ["idle Reader", "inactive"], "the client of whom nothing waits");
+    assert_eq!(held.ends(), ["idle Reader", "inactive"], "the client without unread bytes");
     advance(&held.event_loop, &held.clock, PAUSE);
     clients[0].expect("later\n");
     advance(&held.event_loop, &held.clock, TIMEOUT + TICK);
-    assert_eq!(held.count("idle Reader"), 2, "once its bytes are read it is quiet like any other");
+    assert_eq!(held.count("idle Reader"), 2, "once its bytes are read, it becomes idle");
 }
 
 #[test]
-fn the_end_of_a_stream_is_told_as_such_and_not_as_quiet() {
+fn the_end_of_a_stream_is_reported_as_such_and_not_as_idle() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
     let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(CLIENTS);

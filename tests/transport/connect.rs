@@ -1,4 +1,5 @@
-//! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
+//! Opening, failing and closing of connections over real sockets: T-08 to T-11, T-13, T-14, T-19,
+//! C-69.
 
 #[cfg(target_os = "linux")]
 use crate::support::nobody::BlackHole;
@@ -29,15 +30,16 @@ use std::{
     time::Duration,
 };
 
-/// The end of a test whose client has never connected.
+/// Ends a test whose client has never connected.
 #[track_caller]
-fn no_pipeline_was_made(group: &EventLoopGroup, bootstrap: RawClient, events: Events) {
+fn assert_no_pipeline(group: &EventLoopGroup, bootstrap: RawClient, events: Events) {
     drop(bootstrap);
     assert_eq!(events.rest(), [], "no pipeline was made");
     end(group);
 }
 
-/// A client that waits for a peer that never answers; it has one connection and one timer.
+/// Returns a client that connects to a peer that never answers. It has one connection and one
+/// timer.
 #[cfg(target_os = "linux")]
 fn pending_connect() -> (EventLoopGroup, BlackHole, RawClient, Events, Completion<Channel<Bytes>>) {
     let group = one_loop();
@@ -49,9 +51,9 @@ fn pending_connect() -> (EventLoopGroup, BlackHole, RawClient, Events, Completio
     (group, hole, bootstrap, events, connecting)
 }
 
-// ---- T-08 ------------------------------------------------------------------------------------------------
+// ---- T-08 --------------------------------------------------------------------------------------
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 struct Counted {
     bytes: Vec<u8>,
     drops: Arc<AtomicUsize>,
@@ -69,7 +71,7 @@ impl Drop for Counted {
     }
 }
 
-/// Messages that are counted; large ones stay with the channel until they are sent.
+/// A codec for counted messages. Large ones stay with the channel until they are sent.
 #[derive(Clone)]
 struct CountedCodec;
 
@@ -102,7 +104,7 @@ impl Handler for Writer {
         for &size in &self.sizes {
             ctx.write(Counted { bytes: vec![b'x'; size], drops: self.drops.clone() })?;
         }
-        self.opened.send(ctx.channel()).map_err(|_| "nobody waits for the channel".into())
+        self.opened.send(ctx.channel()).map_err(|_| "the test does not wait for the channel".into())
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
@@ -129,7 +131,7 @@ fn serve_counted(
 }
 
 #[test]
-fn t_08_what_active_writes_is_dropped_once() {
+fn t_08_a_message_written_in_active_is_dropped_once() {
     let group = one_loop();
     let drops = Arc::new(AtomicUsize::new(0));
     let sizes = [1, KEEP_FROM - 1, KEEP_FROM, 100_000];
@@ -144,10 +146,10 @@ fn t_08_what_active_writes_is_dropped_once() {
 }
 
 #[test]
-fn t_08_what_is_never_sent_is_dropped_once() {
+fn t_08_a_message_that_is_never_sent_is_dropped_once() {
     let group = one_loop();
     let drops = Arc::new(AtomicUsize::new(0));
-    // More than any kernel takes from a writer whose peer does not read.
+    // More than any kernel accepts from a writer whose peer does not read.
     let sizes = [4 * 1024 * 1024; 3];
     let (server, channels) = serve_counted(&group, &sizes, &drops);
     let stream = connect(server.local_address());
@@ -157,7 +159,7 @@ fn t_08_what_is_never_sent_is_dropped_once() {
     some_turns(&group);
     assert_eq!(drops.load(SeqCst), sizes.len());
 
-    // The handle hands back what it refuses: it is still ours.
+    // The handle hands a refused message back, so the test still owns it.
     let late = Counted { bytes: Vec::new(), drops: drops.clone() };
     let refused = channel.write(late).unwrap_err();
     assert!(matches!(refused.reason, Error::Closed));
@@ -190,10 +192,10 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
     assert_eq!(drops.load(SeqCst), 10);
 }
 
-// ---- T-09 ------------------------------------------------------------------------------------------------
+// ---- T-09 --------------------------------------------------------------------------------------
 
 #[test]
-fn t_09_a_refused_connection_fails_and_nothing_is_told() {
+fn t_09_a_refused_connection_fails_without_a_handler() {
     for half_close in [false, true] {
         let group = one_loop();
         let nobody = Nobody::new();
@@ -208,13 +210,13 @@ fn t_09_a_refused_connection_fails_and_nothing_is_told() {
         assert_eq!(
             (metrics.channels, metrics.timers_pending),
             (0, 0),
-            "no socket, no connect timeout is left"
+            "no socket and no connect timeout is left"
         );
-        no_pipeline_was_made(&group, bootstrap, events);
+        assert_no_pipeline(&group, bootstrap, events);
     }
 }
 
-// ---- T-10 ------------------------------------------------------------------------------------------------
+// ---- T-10 --------------------------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -230,7 +232,7 @@ fn t_10_a_connect_timeout_to_a_black_hole() {
     assert_eq!(metrics(&group).timers_pending, 1);
     clock.advance(Duration::from_millis(1999));
     some_turns(&group);
-    assert!(!connecting.is_done(), "not early");
+    assert!(!connecting.is_done(), "the timeout must not be early");
     clock.advance(Duration::from_millis(1));
     match done(connecting) {
         Err(Error::TimedOut { what: "connecting", after }) => assert_eq!(after, Duration::from_secs(2)),
@@ -239,12 +241,12 @@ fn t_10_a_connect_timeout_to_a_black_hole() {
     some_turns(&group);
     let metrics = metrics(&group);
     assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "neither a channel nor a timer is left");
-    no_pipeline_was_made(&group, bootstrap, events);
+    assert_no_pipeline(&group, bootstrap, events);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn t_10_without_a_timeout_of_ours_the_system_decides() {
+fn t_10_without_a_connect_timeout_the_systems_timeout_applies() {
     let clock = netwheel::testing::ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
     let hole = BlackHole::open();
@@ -259,7 +261,7 @@ fn t_10_without_a_timeout_of_ours_the_system_decides() {
 }
 
 #[test]
-fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
+fn t_10_a_connection_made_in_time_does_not_time_out_later() {
     let clock = netwheel::testing::ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
@@ -276,29 +278,29 @@ fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
     end(&group);
 }
 
-// ---- T-11 ------------------------------------------------------------------------------------------------
+// ---- T-11 --------------------------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
-fn t_11_a_connect_that_is_cancelled() {
+fn t_11_a_connect_can_be_cancelled() {
     let (group, _hole, bootstrap, events, connecting) = pending_connect();
 
     assert!(connecting.cancel());
-    assert!(connecting.is_done(), "at once");
-    assert!(!connecting.cancel(), "only once");
+    assert!(connecting.is_done(), "a cancel takes effect at once");
+    assert!(!connecting.cancel(), "a second cancel has no effect");
     some_turns(&group);
     assert_eq!(
         (the_loop(&group).connections(), metrics(&group).timers_pending),
         (0, 0),
-        "no socket, no timer"
+        "no socket and no timer is left"
     );
     assert!(matches!(done(connecting), Err(Error::Cancelled)));
-    no_pipeline_was_made(&group, bootstrap, events);
+    assert_no_pipeline(&group, bootstrap, events);
 }
 
-/// C-38: what is cancelled first is never begun.
+/// C-38: a connect that is cancelled first is never started.
 #[test]
-fn t_11_cancelled_before_the_loop_has_heard_of_it() {
+fn t_11_cancelled_before_the_loop_has_received_the_request() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, events) = client(&group, Settings::new(), silent);
@@ -315,7 +317,7 @@ fn t_11_cancelled_before_the_loop_has_heard_of_it() {
 }
 
 #[test]
-fn t_11_cancelled_while_the_connection_comes_about() {
+fn t_11_cancelled_while_the_connection_is_being_established() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (entered, in_factory) = mpsc::channel();
@@ -328,22 +330,23 @@ fn t_11_cancelled_while_the_connection_comes_about() {
     });
     let connecting = bootstrap.connect(server.local_address());
     receive(&in_factory);
-    assert!(connecting.cancel(), "nobody has got the channel yet");
+    assert!(connecting.cancel(), "the channel has not been delivered yet");
     drop(release);
     turn_until(&group, |metrics| metrics.connected == 1 && metrics.channels == 0);
-    assert!(matches!(done(connecting), Err(Error::Cancelled)), "and nobody gets it");
+    assert!(matches!(done(connecting), Err(Error::Cancelled)), "the channel is never delivered");
     end(&group);
 }
 
 #[test]
-fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
+fn t_11_cancelled_in_the_turn_in_which_it_succeeds() {
     let group = one_loop();
     let connecting = Arc::new(Mutex::new(None::<Completion<Channel<Bytes>>>));
     let (sender, cancelled) = mpsc::channel();
     let mine = connecting.clone();
     let (server, _at_server) = serve(&group, Settings::new(), move |_, event| {
         if matches!(event, Event::Read(_)) {
-            let connecting = mine.lock().unwrap().take().expect("it was begun before the bytes were read");
+            let connecting =
+                mine.lock().unwrap().take().expect("the connect starts before the bytes are read");
             sender.send(connecting.cancel()).unwrap();
         }
         Ok(())
@@ -352,19 +355,19 @@ fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
     turn_until(&group, |metrics| metrics.channels == 1);
     let (bootstrap, events) = client(&group, Settings::new(), silent);
     let release = block(&group);
-    // The bytes are there before the connection is: one poll tells of both, in this order.
+    // The bytes arrive before the connection is established. One poll reports both, in this order.
     stream.write_all(b"now").unwrap();
     *connecting.lock().unwrap() = Some(bootstrap.connect(server.local_address()));
     drop(release);
     assert!(receive(&cancelled));
     some_turns(&group);
     assert_eq!(metrics(&group).connected, 0);
-    no_pipeline_was_made(&group, bootstrap, events);
+    assert_no_pipeline(&group, bootstrap, events);
 }
 
-/// C-37: what is done stays as it is.
+/// C-37: a completed operation does not change.
 #[test]
-fn t_11_what_is_done_is_not_cancelled() {
+fn t_11_a_completed_connect_cannot_be_cancelled() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
@@ -377,14 +380,13 @@ fn t_11_what_is_done_is_not_cancelled() {
     assert!(connected.is_done());
     assert!(!connected.cancel());
     assert!(done(connected).unwrap().is_open());
-    assert!(!channel.closed().cancel(), "of a kind that cannot be cancelled");
+    assert!(!channel.closed().cancel(), "this operation cannot be cancelled");
     some_turns(&group);
     assert!(channel.is_open());
     end(&group);
 }
 
-// ---- dropping the completion
-// ------------------------------------------------------------------------------
+// ---- dropping the completion -------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -393,11 +395,11 @@ fn dropping_a_pending_connect_leaves_neither_a_socket_nor_a_timer() {
     drop(connecting);
     turn_until(&group, |metrics| metrics.timers_pending == 0);
     assert_eq!(the_loop(&group).connections(), 0);
-    no_pipeline_was_made(&group, bootstrap, events);
+    assert_no_pipeline(&group, bootstrap, events);
 }
 
 #[test]
-fn dropping_a_connect_whose_channel_is_there_closes_the_channel() {
+fn dropping_a_completed_connect_closes_the_channel() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
@@ -410,14 +412,14 @@ fn dropping_a_connect_whose_channel_is_there_closes_the_channel() {
 }
 
 #[test]
-fn a_connect_that_is_dropped_at_any_moment_leaves_nothing() {
+fn dropping_a_connect_at_any_moment_leaves_nothing() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     let mut established = 0;
     for round in 0..400u32 {
         let connecting = bootstrap.connect(server.local_address());
-        // From before the loop has heard of it until after its handler was called.
+        // From before the loop has received the request until after the handler was called.
         match round % 4 {
             0 => {}
             1 => on_loop(&group, || ()),
@@ -437,7 +439,7 @@ fn a_connect_that_is_dropped_at_any_moment_leaves_nothing() {
 }
 
 #[test]
-fn a_detached_connect_is_made_for_its_handler() {
+fn a_detached_connect_still_creates_its_handler() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, events) = client(&group, Settings::new(), |ctx, event| {
@@ -449,7 +451,8 @@ fn a_detached_connect_is_made_for_its_handler() {
     end(&group);
 }
 
-/// Waits for `completion` as an executor's timeout does: polls it, and drops it when the time is over.
+/// Waits for `completion` like an executor's timeout: polls it, and drops it when the time has
+/// elapsed.
 #[cfg(target_os = "linux")]
 fn within<T>(time: Duration, mut completion: Completion<T>) -> Option<Result<T>> {
     use std::{
@@ -491,8 +494,8 @@ fn a_timeout_around_a_connect_leaks_nothing() {
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     for _ in 0..20 {
         let connecting = bootstrap.connect(hole.address);
-        assert!(within(Duration::from_millis(1), connecting).is_none(), "nobody answers");
-        // May be made in time or not; if so, the channel is the program's.
+        assert!(within(Duration::from_millis(1), connecting).is_none(), "the peer never answers");
+        // The connect may succeed in time. If it does, the program owns the channel.
         let connecting = bootstrap.connect(server.local_address());
         if let Some(connected) = within(Duration::from_micros(200), connecting) {
             connected.unwrap().close_now();
@@ -507,14 +510,15 @@ fn a_timeout_around_a_connect_leaks_nothing() {
     end(&group);
 }
 
-// ---- local address ---------------------------------------------------------------------------------------
+// ---- local address -----------------------------------------------------------------------------
 
 #[test]
-fn a_local_address_that_is_not_ours_is_to_blame() {
+fn an_unusable_local_address_is_reported_as_such() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
-    // 192.0.2.0/24 is for documentation (RFC 5737); the other one is of another family.
+    // 192.0.2.0/24 is reserved for documentation (RFC 5737). The other address has a different
+    // family.
     for wrong in ["192.0.2.1:0", "[::1]:0"] {
         let bootstrap = bootstrap.clone().local_address(wrong.parse().unwrap());
         match done(bootstrap.connect(server.local_address())) {
@@ -527,7 +531,7 @@ fn a_local_address_that_is_not_ours_is_to_blame() {
     end(&group);
 }
 
-// ---- T-13 ------------------------------------------------------------------------------------------------
+// ---- T-13 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_13_both_ends_know_both_addresses() {
@@ -535,7 +539,7 @@ fn t_13_both_ends_know_both_addresses() {
     let of_peer = |peer: &Peer| (peer.local_address, peer.address);
 
     let group = one_loop();
-    // What the factory is told, what the context says, what the handle says.
+    // The addresses that the factory, the context and the handle report.
     let (sender, seen) = mpsc::channel::<(&str, Addresses)>();
     let (at_server, at_client) = (sender.clone(), sender);
     let tell = |who: &'static str, sender: mpsc::Sender<(&'static str, Addresses)>| {
@@ -570,8 +574,8 @@ fn t_13_both_ends_know_both_addresses() {
         assert_eq!(addresses, expected, "{who}");
     }
 
-    // The factories are told as well, before there is a channel.
-    let (sender, told) = mpsc::channel();
+    // The factories receive the addresses too, before a channel exists.
+    let (sender, reported) = mpsc::channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
             sender.send(of_peer(peer)).unwrap();
@@ -587,22 +591,22 @@ fn t_13_both_ends_know_both_addresses() {
     let channel = done(bootstrap.connect(server.local_address())).unwrap();
     let (local, listening) = (channel.local_address(), Some(server.local_address()));
     assert_eq!(receive(&told_client), (local, listening));
-    assert_eq!(receive(&told), (listening, local));
+    assert_eq!(receive(&reported), (listening, local));
 
-    // A chosen address of this end is kept.
+    // A chosen local address is used.
     let chosen: SocketAddr = "127.0.0.2:0".parse().unwrap();
     if cfg!(target_os = "linux") {
         let channel = done(bootstrap.local_address(chosen).connect(server.local_address())).unwrap();
         assert_eq!(channel.local_address().unwrap().ip(), chosen.ip());
-        assert_eq!(receive(&told), (listening, channel.local_address()));
+        assert_eq!(receive(&reported), (listening, channel.local_address()));
     }
     end(&group);
 }
 
-// ---- T-14 ------------------------------------------------------------------------------------------------
+// ---- T-14 --------------------------------------------------------------------------------------
 
 #[test]
-fn t_14_a_callback_that_closes_at_once_takes_no_event_away() {
+fn t_14_a_callback_that_closes_at_once_suppresses_no_event() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), silent);
     let (bootstrap, events) = client(&group, Settings::new(), silent);
@@ -612,10 +616,10 @@ fn t_14_a_callback_that_closes_at_once_takes_no_event_away() {
     end(&group);
 }
 
-// ---- C-69 ------------------------------------------------------------------------------------------------
+// ---- C-69 --------------------------------------------------------------------------------------
 
 #[test]
-fn c_69_what_a_connect_comes_to_is_told_on_its_loop() {
+fn c_69_the_callback_of_a_connect_runs_on_its_loop() {
     let group = one_loop();
     let (server, _at_server) = serve(&group, Settings::new(), silent);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
@@ -623,7 +627,7 @@ fn c_69_what_a_connect_comes_to_is_told_on_its_loop() {
     for (to, succeeds) in [(server.local_address(), true), (nobody.address, false)] {
         let (sender, receiver) = mpsc::channel();
         let event_loop = the_loop(&group).clone();
-        // The loop hears of the attempt later than of the callback.
+        // The callback is added before the loop receives the request.
         let release = block(&group);
         bootstrap.connect(to).on_complete(move |result| {
             sender.send((result.is_ok(), event_loop.in_event_loop())).unwrap();
@@ -634,10 +638,10 @@ fn c_69_what_a_connect_comes_to_is_told_on_its_loop() {
     end(&group);
 }
 
-// ---- accepting -------------------------------------------------------------------------------------------
+// ---- accepting ---------------------------------------------------------------------------------
 
 #[test]
-fn a_crowd_is_accepted_in_shares_of_a_turn() {
+fn a_crowd_is_accepted_over_several_turns() {
     const CROWD: usize = 200;
     let group = one_loop();
     let (sender, turns) = mpsc::channel();
@@ -650,22 +654,23 @@ fn a_crowd_is_accepted_in_shares_of_a_turn() {
         .bind(ANY_PORT)
         .unwrap();
     some_turns(&group);
-    // All of them wait when the loop looks: one event, and no other for those that the first share leaves.
+    // All connections wait when the loop polls: there is one event, and no further event for
+    // connections beyond the first turn's limit.
     let release = block(&group);
     let crowd: Vec<_> = (0..CROWD).map(|_| connect(server.local_address())).collect();
     drop(release);
     let turns: Vec<u64> = crowd.iter().map(|_| receive(&turns)).collect();
     let most = turns.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap();
-    assert!(most < CROWD / 2, "{most} of {CROWD} in one turn");
+    assert!(most < CROWD / 2, "{most} of {CROWD} were accepted in one turn");
     end(&group);
 }
 
-// ---- T-19 ------------------------------------------------------------------------------------------------
+// ---- T-19 --------------------------------------------------------------------------------------
 
 #[test]
-fn t_19_a_child_that_is_closed_by_force_takes_nobody_along() {
+fn t_19_a_connection_that_is_closed_by_force_does_not_affect_the_server() {
     let group = one_loop();
-    // The first one is closed in the very callback, with bytes unsent; the others are echoed.
+    // The first connection is closed in its callback, with bytes unsent. The others are echoed.
     let first = Mutex::new(true);
     let (server, at_server) = serve(&group, Settings::new(), move |ctx, event| {
         if matches!(event, Event::Read(_)) && std::mem::take(&mut *first.lock().unwrap()) {
@@ -704,9 +709,12 @@ fn t_19_closing_in_active_closes_the_client() {
     let settings = Settings::channel(ChannelOptions::new());
     let (channel, at_client) = dial(&group, server.local_address(), settings, silent);
     done(channel.closed()).unwrap();
-    let told = at_client.until_inactive();
-    assert!(matches!(told.first(), Some(Event::Active(_))), "active first, whatever comes after: {told:?}");
-    let told = at_server.until_inactive();
-    assert!(matches!(told[..], [Event::Active(_), Event::Inactive]), "{told:?}");
+    let reported = at_client.until_inactive();
+    assert!(
+        matches!(reported.first(), Some(Event::Active(_))),
+        "active must be the first callback: {reported:?}"
+    );
+    let reported = at_server.until_inactive();
+    assert!(matches!(reported[..], [Event::Active(_), Event::Inactive]), "{reported:?}");
     end(&group);
 }

@@ -1,4 +1,4 @@
-//! Bytes over real sockets arrive whole and in order: T-01 to T-05, T-07.
+//! Bytes over real sockets arrive complete and in order: T-01 to T-05, T-07.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -28,13 +28,13 @@ use std::{
 
 const MIB: usize = 1024 * 1024;
 
-/// Sends back what comes; where nothing is read by itself, asks in `active` and in `read_complete`.
+/// Echoes its input. With auto-read off, requests reads in `active` and in `read_complete`.
 fn asking_echo(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     asking(ctx, event)?;
     echo(ctx, event)
 }
 
-/// Where nothing is read by itself, asks in `active` and in `read_complete`.
+/// With auto-read off, requests reads in `active` and in `read_complete`.
 fn asking(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
         ctx.read();
@@ -42,8 +42,8 @@ fn asking(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     Ok(())
 }
 
-/// Sends from another thread, so that the test can read meanwhile.
-fn send_meanwhile(stream: &RawStream, chunks: Vec<Bytes>) -> thread::JoinHandle<()> {
+/// Sends from another thread, so that the test can read at the same time.
+fn send_from_thread(stream: &RawStream, chunks: Vec<Bytes>) -> thread::JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     thread::spawn(move || chunks.iter().for_each(|chunk| stream.write_all(chunk).unwrap()))
 }
@@ -52,7 +52,7 @@ fn reading(explicit: bool) -> Settings {
     if explicit { Settings::explicit_read() } else { Settings::new() }
 }
 
-// ---- T-01 ------------------------------------------------------------------------------------------------
+// ---- T-01 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn random_bytes_are_echoed(explicit: bool) {
@@ -69,7 +69,7 @@ fn random_bytes_are_echoed(explicit: bool) {
     assert_same(&at_client.bytes(MIB), &sent);
     channel.close();
     assert_eq!(at_client.until_inactive().last(), Some(&Event::Inactive));
-    assert_eq!(read_bytes(&at_server.until_inactive()), b"", "no byte comes twice");
+    assert_eq!(read_bytes(&at_server.until_inactive()), b"", "no byte is duplicated");
     end(&group);
 }
 
@@ -81,9 +81,9 @@ fn t_01_random_bytes_with_explicit_read() {
     random_bytes_are_echoed(true);
 }
 
-// ---- T-02 ------------------------------------------------------------------------------------------------
+// ---- T-02 --------------------------------------------------------------------------------------
 
-/// Frames of one length; nothing but the payload is on the wire.
+/// A codec for frames of a fixed length, without a header.
 #[derive(Clone)]
 struct Fixed(usize);
 
@@ -111,7 +111,7 @@ fn fixed_frames_are_echoed(explicit: bool) {
     let mut random = Random::new(2);
     let sent = random.bytes(1024 * FRAME);
     let mut stream = connect(&server);
-    let sender = send_meanwhile(&stream, random.chunks(&sent, 1, 16 * 1024));
+    let sender = send_from_thread(&stream, random.chunks(&sent, 1, 16 * 1024));
     assert_same(&read_n(&mut stream, sent.len()), &sent);
     sender.join().unwrap();
     for frame in sent.chunks(FRAME) {
@@ -128,7 +128,7 @@ fn t_02_fixed_frames_with_explicit_read() {
     fixed_frames_are_echoed(true);
 }
 
-// ---- T-03 ------------------------------------------------------------------------------------------------
+// ---- T-03 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn lines_are_echoed(explicit: bool) {
@@ -150,8 +150,8 @@ fn lines_are_echoed(explicit: bool) {
     let answer: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
 
     let mut stream = connect(&server);
-    // Short chunks, so that many an end of a line is cut in two.
-    let sender = send_meanwhile(&stream, random.chunks(&wire.into(), 1, 700));
+    // Short chunks, so that many line terminators are split.
+    let sender = send_from_thread(&stream, random.chunks(&wire.into(), 1, 700));
     assert_same(&read_n(&mut stream, answer.len()), answer.as_bytes());
     sender.join().unwrap();
     for line in &lines {
@@ -168,14 +168,14 @@ fn t_03_lines_with_explicit_read() {
     lines_are_echoed(true);
 }
 
-// ---- T-04 ------------------------------------------------------------------------------------------------
+// ---- T-04 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn many_small_writes_arrive(total: usize) {
     let group = one_loop();
     let mut random = Random::new(4);
     let sent = random.bytes(total);
-    // Among them sizes that are copied and sizes that are kept.
+    // The sizes include messages that are copied and messages that are kept.
     let writes = random.chunks(&sent, 1, 8 * 1024 - 1);
     let settings = Settings::channel(ChannelOptions::new().max_outbound(total));
     let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
@@ -205,7 +205,7 @@ fn t_04_fifty_mebibytes_of_small_writes() {
     many_small_writes_arrive(50 * MIB);
 }
 
-// ---- T-05 ------------------------------------------------------------------------------------------------
+// ---- T-05 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
@@ -215,7 +215,8 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
     let mut rest = sent.clone();
     let mut parts = Vec::new();
     while !rest.is_empty() {
-        // One of many small ones (copied together), middling ones around the size that is kept, large ones.
+        // Many small messages, which are copied together, some around the size from which messages
+        // are kept, and large ones.
         let n = match random.between(0, 3) {
             0 | 1 => random.between(1, 300),
             2 => random.between(3 * 1024, 5 * 1024),
@@ -227,8 +228,8 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
         channel: ChannelOptions::new().writes_per_turn(writes_per_turn),
         tcp: TcpOptions::new().send_buffer(1024),
     };
-    // Parts are written in bursts, on from where the buffer has fallen below its mark: chunks that are half sent
-    // get company.
+    // Parts are written in bursts whenever the buffer has fallen below its low water mark, so new
+    // chunks are queued behind half-sent ones.
     let parts = Mutex::new(parts.into_iter());
     let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
         if matches!(event, Event::Active(_) | Event::Writable(true)) {
@@ -244,7 +245,7 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
         Ok(())
     });
     let mut stream = connect(&server);
-    // A peer that reads at once may keep up with a writer that makes one write in a turn.
+    // A peer that reads at once could keep up with a writer that makes one write per turn.
     turn_until(&group, |metrics| metrics.writes_blocked > 0);
     assert_same(&read_all(&mut stream), &sent);
     drop(stream);
@@ -270,16 +271,17 @@ fn t_05_a_writer_whose_peer_does_not_read_waits_for_the_event() {
         });
     let stream = connect(&server);
     turn_until(&group, |metrics| metrics.writes_blocked > 0);
-    // The kernel may still make some room. Then, however often the loop turns, nothing is tried in vain.
+    // The kernel may still make some room. After that, no further writes are attempted, however
+    // often the loop turns.
     let last = AtomicU64::new(0);
     turn_until(&group, |metrics| last.swap(metrics.writes, SeqCst) == metrics.writes);
     drop(stream);
     end(&group);
 }
 
-// ---- T-07 ------------------------------------------------------------------------------------------------
+// ---- T-07 --------------------------------------------------------------------------------------
 
-fn t_07_a_writer_that_heeds_writability_never_stalls() {
+fn t_07_a_writer_that_follows_writability_never_stalls() {
     const HIGH: usize = 16 * 1024;
     const CHUNK: usize = 3 * 1024;
     const TOTAL: usize = 100 * MIB / CHUNK * CHUNK;
@@ -316,7 +318,7 @@ fn t_07_a_writer_that_heeds_writability_never_stalls() {
     assert_eq!(read_all(&mut stream), b"");
 
     let most = most.load(SeqCst);
-    assert!(most > HIGH && most <= HIGH + CHUNK, "{most} bytes waited");
+    assert!(most > HIGH && most <= HIGH + CHUNK, "{most} bytes were pending");
     let flips: Vec<bool> = events
         .until_inactive()
         .into_iter()
@@ -324,7 +326,7 @@ fn t_07_a_writer_that_heeds_writability_never_stalls() {
         .collect();
     assert!(flips.len() > 100, "{} flips", flips.len());
     let alternating = flips.iter().enumerate().all(|(n, writable)| *writable == (n % 2 == 1));
-    assert!(alternating, "one event for each flip, the first one downward");
+    assert!(alternating, "one event for each change, the first to not writable");
     end(&group);
 }
 
@@ -340,5 +342,5 @@ over_each_transport! {
     t_05_partial_writes,
     t_05_partial_writes_one_per_turn,
     t_05_a_writer_whose_peer_does_not_read_waits_for_the_event,
-    t_07_a_writer_that_heeds_writability_never_stalls,
+    t_07_a_writer_that_follows_writability_never_stalls,
 }

@@ -1,4 +1,5 @@
-//! Each loop listens for itself (`SO_REUSEPORT`): it serves what it accepts, and the server is one all the same.
+//! A listener for each loop (`SO_REUSEPORT`): each loop serves the connections that it accepts, and
+//! all listeners form one server.
 
 #![cfg(target_os = "linux")]
 
@@ -18,7 +19,7 @@ use std::{
     time::Instant,
 };
 
-/// The chance that one of three loops gets none of so many is one in 10^17.
+/// The probability that one of three loops gets none of this many connections is 1 in 10^17.
 const CONNECTIONS: usize = 100;
 
 fn lines(_: &Peer) -> Pipeline<Bytes> {
@@ -50,7 +51,7 @@ fn each(metrics: &[LoopMetrics], of: impl Fn(&LoopMetrics) -> u64) -> Vec<u64> {
 }
 
 #[test]
-fn each_loop_serves_what_it_accepts() {
+fn each_loop_serves_the_connections_it_accepts() {
     let group = three_loops();
     let server = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind("127.0.0.1:0");
     let server = server.unwrap();
@@ -60,14 +61,14 @@ fn each_loop_serves_what_it_accepts() {
     }
     let metrics = group.metrics();
     let (accepted, served) = (each(&metrics, |m| m.accepted), each(&metrics, |m| m.channels));
-    assert_eq!(accepted, served, "no connection goes from one loop to another");
+    assert_eq!(accepted, served, "no connection is passed to another loop");
     assert_eq!(accepted.iter().sum::<u64>(), CONNECTIONS as u64);
     assert!(accepted.iter().all(|accepted| *accepted > 0), "{accepted:?}");
     end(&group);
 }
 
 #[test]
-fn an_acceptor_groups_loops_listen_and_the_others_serve() {
+fn the_loops_of_the_acceptor_group_listen_and_the_others_serve() {
     let (acceptors, group) = (three_loops(), one_loop());
     let bootstrap = ServerBootstrap::new(&group).acceptor_group(&acceptors).listener_per_loop(true);
     let server = bootstrap.pipeline(lines).bind("127.0.0.1:0").unwrap();
@@ -83,7 +84,7 @@ fn an_acceptor_groups_loops_listen_and_the_others_serve() {
 }
 
 #[test]
-fn all_listeners_are_closed_together_and_what_was_accepted_stays() {
+fn all_listeners_are_closed_together_and_open_connections_stay() {
     let group = three_loops();
     let server = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind("127.0.0.1:0");
     let server = server.unwrap();
@@ -105,7 +106,7 @@ fn all_listeners_are_closed_together_and_what_was_accepted_stays() {
 }
 
 #[test]
-fn closed_is_told_when_the_last_listener_has_ended() {
+fn closed_completes_when_the_last_listener_has_ended() {
     let group = three_loops();
     let server = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind("127.0.0.1:0");
     let server = server.unwrap();
@@ -114,19 +115,19 @@ fn closed_is_told_when_the_last_listener_has_ended() {
     for event_loop in &loops[..2] {
         done(event_loop.shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
     }
-    assert!(!closed.is_done(), "one of them listens yet");
+    assert!(!closed.is_done(), "one of them still listens");
     ask(&mut connect(server.local_address()), "x\n", "x\n");
     done(loops[2].shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
     done(closed).unwrap();
 }
 
 #[test]
-fn all_listeners_pause_and_go_on_together() {
+fn all_listeners_pause_and_resume_together() {
     let group = three_loops();
     let bootstrap = ServerBootstrap::new(&group).listener_per_loop(true).accepting(false);
     let server = bootstrap.pipeline(lines).bind("127.0.0.1:0").unwrap();
     let peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
-    // Whatever a loop was told of is behind it when it has run a task.
+    // A loop has handled all earlier requests when it has run a task.
     for event_loop in group.event_loops() {
         done(event_loop.schedule(Default::default(), || ()).unwrap().completion()).unwrap();
     }
@@ -139,7 +140,7 @@ fn all_listeners_pause_and_go_on_together() {
 }
 
 #[test]
-fn an_address_that_is_taken_by_one_who_does_not_share_is_refused() {
+fn an_address_in_use_without_sharing_is_refused() {
     let group = three_loops();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let bootstrap = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines);
@@ -162,8 +163,8 @@ fn a_server_that_one_loop_refuses_does_not_listen_on_the_others() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let failed = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind(free).unwrap_err();
     assert!(matches!(failed, Error::ShutDown), "{failed}");
-    // The first loop has been given its listener, and is told to close it.
-    wait_until("nobody listens", || {
+    // The first loop has received its listener, and a request to close it.
+    wait_until("all listeners are closed", || {
         TcpStream::connect(free).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
     });
     end(&group);

@@ -1,4 +1,4 @@
-//! Who decides when bytes are read, on an edge-triggered poll: T-26 to T-31; traps 1, 2, 5, 17 and 20.
+//! Control of reads on an edge-triggered poll: T-26 to T-31.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -36,9 +36,9 @@ fn byte_by_byte() -> ChannelOptions {
     ChannelOptions::new().read_size(1)
 }
 
-// ---- T-26 ------------------------------------------------------------------------------------------------
+// ---- T-26 --------------------------------------------------------------------------------------
 
-fn t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to() {
+fn t_26_with_auto_read_off_an_accepted_channel_reads_only_on_request() {
     let group = one_loop();
     let (server, events) = serve_at(anywhere(), &group, Settings::explicit_read(), RawBytes, silent);
     let mut stream = connect(&server);
@@ -46,13 +46,13 @@ fn t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to() {
     some_turns(&group);
 
     for text in ["first", "second"] {
-        // What comes is noticed (a wake for I/O) and not read.
+        // Input is noticed (a wake for I/O) but not read.
         let wakes = metrics(&group).wakes_io;
         stream.write_all(text.as_bytes()).unwrap();
         turn_until(&group, |metrics| metrics.wakes_io > wakes);
         some_turns(&group);
         assert_eq!(events.so_far(), []);
-        // One read brings all of it, and no more than that.
+        // One read returns all of it, and nothing more follows.
         read(&child);
         assert_eq!(events.next(), message(text));
         assert_eq!(events.next(), Event::ReadComplete);
@@ -61,21 +61,21 @@ fn t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to() {
     }
     assert_eq!(metrics(&group).bytes_read, 11);
 
-    // A read that is asked for before anything came waits for it.
+    // A read that is requested before any input arrives waits for it.
     read(&child);
     some_turns(&group);
     assert_eq!(events.so_far(), []);
     stream.write_all(b"third").unwrap();
     assert_eq!(events.next(), message("third"));
     assert_eq!(events.next(), Event::ReadComplete);
-    // It is used up.
+    // The request is used up.
     stream.write_all(b"fourth").unwrap();
     some_turns(&group);
     assert_eq!(events.so_far(), []);
     end(&group);
 }
 
-fn t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to() {
+fn t_26_with_auto_read_off_a_client_reads_only_on_request() {
     let group = one_loop();
     let (server, _at_server) =
         serve_at(anywhere(), &group, Settings::new(), RawBytes, |ctx, event| match event {
@@ -92,7 +92,7 @@ fn t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to() {
     end(&group);
 }
 
-fn t_26_with_auto_read_on_it_is_read_at_once() {
+fn t_26_with_auto_read_on_input_is_read_at_once() {
     let group = one_loop();
     let (server, events) = serve_at(anywhere(), &group, Settings::new(), RawBytes, silent);
     let mut stream = connect(&server);
@@ -108,7 +108,8 @@ fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Echo));
     let server = bootstrap.bind(anywhere()).unwrap();
 
-    // The kernel makes the connection; the server is woken by it and lets it wait.
+    // The kernel establishes the connection. The server is woken by it and leaves it in the
+    // backlog.
     let mut early = connect(&server);
     early.write_all(b"early").unwrap();
     turn_until(&group, |metrics| metrics.wakes_io > 0);
@@ -119,7 +120,7 @@ fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     assert_eq!(read_n(&mut early, 5), b"early");
     assert_eq!(metrics(&group).accepted, 1);
 
-    // Off again: who is there is served, who comes has to wait.
+    // Off again: open connections are served, new ones have to wait.
     server.set_accepting(false).unwrap();
     some_turns(&group);
     let wakes = metrics(&group).wakes_io;
@@ -134,7 +135,7 @@ fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     end(&group);
 }
 
-fn t_26_turning_auto_read_on_brings_what_waited() {
+fn t_26_turning_auto_read_on_reads_waiting_input() {
     let group = one_loop();
     let (server, events) = serve_at(anywhere(), &group, Settings::explicit_read(), RawBytes, silent);
     let mut stream = connect(&server);
@@ -150,15 +151,15 @@ fn t_26_turning_auto_read_on_brings_what_waited() {
     end(&group);
 }
 
-// ---- T-27 ------------------------------------------------------------------------------------------------
+// ---- T-27 --------------------------------------------------------------------------------------
 
-fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
+fn t_27_auto_read_off_in_the_first_read_ends_the_burst() {
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte());
     let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, |ctx, event| {
         match event {
             Event::Read(byte) if byte == "a" => ctx.set_auto_read(false),
-            // A read that is asked for on the loop, later.
+            // Requests a read on the loop, later.
             Event::Read(byte) if byte == "b" => {
                 ctx.schedule(Duration::ZERO, |_, ctx| {
                     ctx.read();
@@ -171,7 +172,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
     });
     let mut stream = connect(&server);
     let child = events.channel();
-    // The loop sees all three at once.
+    // The loop finds all three bytes at once.
     let release = block(&group);
     stream.write_all(b"abc").unwrap();
     drop(release);
@@ -184,7 +185,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
     for expected in [message("b"), Event::ReadComplete, message("c"), Event::ReadComplete] {
         assert_eq!(events.next(), expected);
     }
-    // Nothing is lost, nothing comes twice, and it goes on.
+    // Nothing is lost or duplicated, and reading continues.
     stream.write_all(b"d").unwrap();
     some_turns(&group);
     assert_eq!(events.so_far(), []);
@@ -214,9 +215,9 @@ fn t_27_auto_read_off_takes_effect_between_two_messages_of_one_read() {
     end(&group);
 }
 
-// ---- T-28 ------------------------------------------------------------------------------------------------
+// ---- T-28 --------------------------------------------------------------------------------------
 
-fn t_28_a_request_to_read_is_used_up() {
+fn t_28_a_read_request_is_used_up_by_one_read() {
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte().auto_read(false).reads_per_turn(2));
     let asked = AtomicUsize::new(0);
@@ -237,14 +238,14 @@ fn t_28_a_request_to_read_is_used_up() {
     turn_until(&group, |metrics| metrics.wakes_io > wakes);
     assert_eq!(events.so_far(), []);
 
-    // The one from outside and the one from the first callback: two reads, in one cycle.
+    // The request from outside and the one from the first callback: two reads in one burst.
     read(&child);
     for expected in [message("a"), message("b"), Event::ReadComplete] {
         assert_eq!(events.next(), expected);
     }
     some_turns(&group);
     assert_eq!(events.so_far(), []);
-    // The rest is still there.
+    // The remaining bytes are still there.
     for expected in ["c", "d"] {
         read(&child);
         assert_eq!(events.next(), message(expected));
@@ -253,7 +254,7 @@ fn t_28_a_request_to_read_is_used_up() {
     end(&group);
 }
 
-// ---- T-29 ------------------------------------------------------------------------------------------------
+// ---- T-29 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn nothing_follows_a_failed_read(options: ChannelOptions, lines: bool) {
@@ -315,9 +316,9 @@ fn t_29_no_more_reads_after_an_error_that_closes_with_explicit_read() {
     end(&group);
 }
 
-// ---- T-30 ------------------------------------------------------------------------------------------------
+// ---- T-30 --------------------------------------------------------------------------------------
 
-fn t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent() {
+fn t_30_bytes_that_a_bounded_burst_leaves_are_read_though_the_peer_is_silent() {
     let group = one_loop();
     let settings = Settings::channel(ChannelOptions::new().read_size(10).reads_per_turn(1));
     let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, silent);
@@ -331,14 +332,14 @@ fn t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent() {
     assert_same(&events.bytes(1000), &sent);
     some_turns(&group);
 
-    // A cycle for each read, all from one event or two, and then rest: no read is asked for without need.
+    // One burst for each read, all from one or two events, and then no further reads.
     let after = metrics(&group);
     let (reads, blocked) = (after.reads - before.reads, after.reads_blocked - before.reads_blocked);
-    assert_eq!((reads, blocked), (101, 1), "a hundred that are full, and one that finds nothing");
+    assert_eq!((reads, blocked), (101, 1), "a hundred full reads, and one that finds nothing");
     end(&group);
 }
 
-fn t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn() {
+fn t_30_a_peer_that_never_stops_gets_only_its_share_of_a_turn() {
     const BYTES: usize = 2000;
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte().reads_per_turn(1));
@@ -351,7 +352,7 @@ fn t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn() {
         Ok(())
     });
     let mut stream = connect(&server);
-    // Every byte is an event of its own, and most of them come while some are left over from before.
+    // Every byte is an event of its own, and most arrive while earlier bytes are unread.
     let sender = thread::spawn(move || {
         for _ in 0..BYTES {
             stream.write_all(b"x").unwrap();
@@ -383,17 +384,18 @@ fn t_30_bytes_that_a_read_request_left_are_not_read_after_a_close() {
     end(&group);
 }
 
-// ---- T-31 ------------------------------------------------------------------------------------------------
+// ---- T-31 --------------------------------------------------------------------------------------
 
 #[test]
-fn t_31_connecting_is_finished_before_anything_is_read() {
+fn t_31_connecting_is_completed_before_reading() {
     let group = one_loop();
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let (bootstrap, events) = client(&group, Settings::new(), |ctx, event| match event {
         Event::Active(_) => ctx.write("from active".into()),
         _ => Ok(()),
     });
-    // While the loop is busy the connection is made, and bytes come: one event tells of all that.
+    // While the loop is busy, the connection is established and bytes arrive: one event reports all
+    // of it.
     let release = block(&group);
     let connecting = bootstrap.connect(listener.local_addr().unwrap());
     let (mut stream, _) = listener.accept().unwrap();
@@ -408,7 +410,7 @@ fn t_31_connecting_is_finished_before_anything_is_read() {
     end(&group);
 }
 
-fn t_31_what_can_be_written_goes_before_what_can_be_read() {
+fn t_31_pending_bytes_are_written_before_reading() {
     const SIZE: usize = 12 * 1024 * 1024;
     let group = one_loop();
     let pending = Arc::new(AtomicUsize::new(0));
@@ -427,7 +429,8 @@ fn t_31_what_can_be_written_goes_before_what_can_be_read() {
     events.channel();
     assert_eq!(events.next(), Event::Writable(false));
 
-    // While the loop is busy the peer takes what was sent so far, and answers: the socket is writable and readable.
+    // While the loop is busy, the peer reads the bytes already sent, and replies. The socket is
+    // writable and readable.
     let release = block(&group);
     let taken = metrics(&group).bytes_written as usize;
     read_n(&mut stream, taken);
@@ -435,26 +438,29 @@ fn t_31_what_can_be_written_goes_before_what_can_be_read() {
     drop(release);
     assert_eq!(events.message(), "answer");
     let (before, at_read) = (SIZE - taken, pending.load(SeqCst));
-    assert!(at_read < before, "{at_read} bytes waited when the answer was read, as many as before it came");
-    // A graceful shutdown would wait for the peer to take the rest.
+    assert!(
+        at_read < before,
+        "{at_read} bytes were pending when the reply was read, and {before} before it was sent"
+    );
+    // A graceful shutdown would wait for the peer to read the remaining bytes.
     drop(stream);
     end(&group);
 }
 
 over_each_transport! {
-    t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to,
-    t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to,
-    t_26_with_auto_read_on_it_is_read_at_once,
+    t_26_with_auto_read_off_an_accepted_channel_reads_only_on_request,
+    t_26_with_auto_read_off_a_client_reads_only_on_request,
+    t_26_with_auto_read_on_input_is_read_at_once,
     t_26_a_server_that_does_not_accept_leaves_connections_waiting,
-    t_26_turning_auto_read_on_brings_what_waited,
-    t_27_auto_read_off_in_the_first_read_ends_the_cycle,
+    t_26_turning_auto_read_on_reads_waiting_input,
+    t_27_auto_read_off_in_the_first_read_ends_the_burst,
     t_27_auto_read_off_takes_effect_between_two_messages_of_one_read,
-    t_28_a_request_to_read_is_used_up,
+    t_28_a_read_request_is_used_up_by_one_read,
     t_29_no_more_messages_of_the_same_read_after_an_error_that_closes,
     t_29_no_more_reads_after_an_error_that_closes,
     t_29_no_more_reads_after_an_error_that_closes_with_explicit_read,
-    t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent,
-    t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn,
+    t_30_bytes_that_a_bounded_burst_leaves_are_read_though_the_peer_is_silent,
+    t_30_a_peer_that_never_stops_gets_only_its_share_of_a_turn,
     t_30_bytes_that_a_read_request_left_are_not_read_after_a_close,
-    t_31_what_can_be_written_goes_before_what_can_be_read,
+    t_31_pending_bytes_are_written_before_reading,
 }

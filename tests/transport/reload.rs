@@ -1,4 +1,4 @@
-//! Changing servers on one listening socket, without a connection refused or lost (user-asks 10.6).
+//! Replacing servers on one listening socket without refusing or losing a connection.
 
 use crate::support::wait::{PATIENCE, done, ms};
 use netwheel::{
@@ -46,12 +46,12 @@ impl Generation {
         Generation { group, server, served }
     }
 
-    /// Takes no more connections, lets those that it has finish, and ends.
+    /// Accepts no more connections, lets its connections finish, and ends.
     fn retire(self) -> usize {
         done(self.server.close()).unwrap();
         let begun = Instant::now();
         while self.group.next().connections() > 0 {
-            assert!(begun.elapsed() < PATIENCE, "its connections do not end");
+            assert!(begun.elapsed() < PATIENCE, "the connections do not end");
             std::thread::yield_now();
         }
         let ended = self.group.shut_down(ShutdownOptions::new().quiet(ms(0)).timeout(PATIENCE));
@@ -60,7 +60,7 @@ impl Generation {
     }
 }
 
-/// One connection, one message there and back.
+/// Opens one connection and does one round trip.
 fn visit(address: SocketAddr, n: usize) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -72,7 +72,7 @@ fn visit(address: SocketAddr, n: usize) -> std::io::Result<()> {
 }
 
 #[test]
-fn reload_zero_refused() {
+fn a_reload_refuses_no_connection() {
     const GENERATIONS: usize = 8;
     const VISITS_EACH: usize = 100;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -95,19 +95,19 @@ fn reload_zero_refused() {
         let mut serving = first;
         for _ in 1..GENERATIONS {
             while serving.served.load(Ordering::Relaxed) < VISITS_EACH {
-                assert!(begun.elapsed() < PATIENCE, "nobody is served");
+                assert!(begun.elapsed() < PATIENCE, "no visit is served");
                 std::thread::yield_now();
             }
             let next = Generation::new(&listener);
             served += std::mem::replace(&mut serving, next).retire();
         }
         over.store(true, Ordering::Relaxed);
-        // The last visits are served by the last generation, which ends when they have.
+        // The last visits are served by the last generation, which ends after them.
         while served + serving.served.load(Ordering::Relaxed) < visits.load(Ordering::Relaxed) {
-            assert!(begun.elapsed() < PATIENCE, "the last are not served");
+            assert!(begun.elapsed() < PATIENCE, "the last visits are not served");
             std::thread::yield_now();
         }
         served + serving.retire()
     });
-    assert_eq!(served, visits.load(Ordering::Relaxed), "each was served once");
+    assert_eq!(served, visits.load(Ordering::Relaxed), "each visit was served once");
 }

@@ -1,4 +1,5 @@
-//! What socket options lead to, as the peer sees it; that each is set and read back is proved beside `TcpOptions`.
+//! Effects of socket options that a peer can observe. The tests beside `TcpOptions` check that each
+//! option is set and read back.
 
 use crate::support::{
     loops::{end, metrics, one_loop, some_turns, the_loop},
@@ -16,14 +17,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than any test waits: who waits for it hangs.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Longer than any test waits.
+const VERY_LONG: Duration = Duration::from_secs(3600);
 
 fn with(options: TcpOptions) -> Settings {
     Settings { tcp: options, ..Settings::new() }
 }
 
-/// Closes when something is read.
+/// Closes when it reads something.
 fn close_on_read(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if matches!(event, Event::Read(_)) {
         ctx.close();
@@ -31,7 +32,7 @@ fn close_on_read(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     Ok(())
 }
 
-/// A connection whose other end can send next to nothing before this one reads.
+/// Connects a client to which a server can send almost nothing before it reads.
 fn narrow(to: std::net::SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -45,40 +46,43 @@ fn narrow(to: std::net::SocketAddr) -> TcpStream {
 fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "waited in vain");
+        assert!(Instant::now() < end, "condition not met");
         std::thread::yield_now();
     }
 }
 
-/// What a client hears when the server, with these options, closes.
-fn heard_by_a_peer(options: TcpOptions) -> Vec<Event> {
+/// Returns the events of a client when a server with these options closes.
+fn events_of_a_client(options: TcpOptions) -> Vec<Event> {
     let group = one_loop();
     let (server, events) = serve(&group, with(options), close_on_read);
-    let (channel, heard) = dial(&group, server.local_address(), Settings::new(), silent);
+    let (channel, received) = dial(&group, server.local_address(), Settings::new(), silent);
     channel.write("close, please".into()).unwrap();
-    let heard = heard.until_inactive();
-    assert!(!events.until_inactive().iter().any(|event| matches!(event, Event::Error(_))), "of the server");
+    let received = received.until_inactive();
+    assert!(
+        !events.until_inactive().iter().any(|event| matches!(event, Event::Error(_))),
+        "the server has no error"
+    );
     end(&group);
-    heard
+    received
 }
 
-/// T-17: with a linger of zero a close is a reset: the peer hears of an error, then of the end.
+/// T-17: with a linger of zero, a close is a reset. The peer gets an error, then the end.
 #[test]
 fn t_17_with_a_linger_of_zero_the_peer_gets_a_reset() {
-    let heard = heard_by_a_peer(TcpOptions::new().linger(Duration::ZERO));
-    let errors: Vec<_> = heard.iter().filter(|event| matches!(event, Event::Error(_))).collect();
-    assert!(matches!(&errors[..], [Event::Error(e)] if e.starts_with("reading: ")), "{heard:?}");
-    assert_eq!(heard.last(), Some(&Event::Inactive));
+    let received = events_of_a_client(TcpOptions::new().linger(Duration::ZERO));
+    let errors: Vec<_> = received.iter().filter(|event| matches!(event, Event::Error(_))).collect();
+    assert!(matches!(&errors[..], [Event::Error(e)] if e.starts_with("reading: ")), "{received:?}");
+    assert_eq!(received.last(), Some(&Event::Inactive));
 }
 
-/// T-17: without it there is no error.
+/// T-17: without linger, the peer gets a clean end.
 #[test]
-fn t_17_without_linger_the_peer_hears_of_no_error() {
-    let heard = heard_by_a_peer(TcpOptions::new());
-    assert!(!heard.iter().any(|event| matches!(event, Event::Error(_))), "{heard:?}");
+fn t_17_without_linger_the_peer_gets_no_error() {
+    let received = events_of_a_client(TcpOptions::new());
+    assert!(!received.iter().any(|event| matches!(event, Event::Error(_))), "{received:?}");
 }
 
-/// T-17: likewise where the client is the one who closes.
+/// T-17: likewise if the client closes.
 #[test]
 fn t_17_a_client_may_reset_as_well() {
     let group = one_loop();
@@ -96,7 +100,8 @@ fn t_17_a_client_may_reset_as_well() {
     end(&group);
 }
 
-/// What a server answers, and does not wait for its peer to take: more than a narrow one does, less than the kernel.
+/// Size of the server's reply: more than a client from `narrow` can receive without reading, and
+/// less than the kernel buffers.
 const ANSWER: usize = 64 * 1024;
 
 fn answer_and_close(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
@@ -107,12 +112,12 @@ fn answer_and_close(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     Ok(())
 }
 
-/// T-18: a close that waits for the peer does so on a worker; the loop goes on.
+/// T-18: a close that waits for the peer does so on a worker, and the loop continues.
 #[test]
-fn t_18_a_close_that_lingers_does_not_hold_up_the_loop() {
+fn t_18_a_close_that_lingers_does_not_block_the_loop() {
     let pool = WorkerPool::builder().threads(1).build().unwrap();
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
-    let options = TcpOptions::new().linger(FOR_EVER).send_buffer(4 * ANSWER);
+    let options = TcpOptions::new().linger(VERY_LONG).send_buffer(4 * ANSWER);
     let (server, events) = serve(&group, with(options), answer_and_close);
     let mut peer = narrow(server.local_address());
     peer.write_all(b"?").unwrap();
@@ -121,41 +126,41 @@ fn t_18_a_close_that_lingers_does_not_hold_up_the_loop() {
     done(channel.closed()).unwrap();
     some_turns(&group);
     until(|| pool.metrics().running == 1);
-    assert_eq!(pool.metrics().finished, 0, "it waits for its peer");
+    assert_eq!(pool.metrics().finished, 0, "the close waits for its peer");
     assert_eq!(the_loop(&group).connections(), 1, "its socket is still open");
-    assert_eq!(metrics(&group).wakes_premature, 0, "nothing spins");
+    assert_eq!(metrics(&group).wakes_premature, 0, "the loop does not spin");
 
     assert_eq!(read_all(&mut peer), vec![7; ANSWER]);
     until(|| pool.metrics().finished == 1 && the_loop(&group).connections() == 0);
     end(&group);
 }
 
-/// T-18: whatever is in the way of that, the loop does not wait.
+/// T-18: if the worker pool is full, the loop does not wait either.
 #[test]
-fn t_18_without_a_worker_it_closes_without_lingering() {
+fn t_18_without_a_free_worker_it_closes_without_lingering() {
     let pool = WorkerPool::builder().threads(1).max_pending(1).build().unwrap();
     let (release, released) = mpsc::channel::<()>();
     pool.execute(move || released.recv_timeout(PATIENCE)).unwrap();
     until(|| pool.metrics().running == 1);
     pool.execute(|| ()).unwrap();
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
-    let options = TcpOptions::new().linger(FOR_EVER).send_buffer(4 * ANSWER);
+    let options = TcpOptions::new().linger(VERY_LONG).send_buffer(4 * ANSWER);
     let (server, events) = serve(&group, with(options), answer_and_close);
     let mut peer = narrow(server.local_address());
     peer.write_all(b"?").unwrap();
     events.until_inactive();
-    // The socket is closed after the handler's last call.
+    // The socket is closed after the handler's last callback.
     until(|| pool.metrics().refused == 1);
     until(|| the_loop(&group).connections() == 0);
-    // The kernel goes on alone.
+    // The kernel delivers the remaining bytes by itself.
     assert_eq!(read_all(&mut peer), vec![7; ANSWER]);
     drop(release);
     end(&group);
 }
 
-/// T-25: with a linger, and our output ended, the peer is still heard.
+/// T-25: with linger set, input is still received after the write half was shut down.
 #[test]
-fn t_25_with_linger_what_the_peer_sends_after_our_end_is_received() {
+fn t_25_with_linger_input_is_received_after_the_write_half_is_shut_down() {
     let group = one_loop();
     let settings = Settings {
         channel: ChannelOptions::new().half_close(true),
@@ -177,7 +182,7 @@ fn t_25_with_linger_what_the_peer_sends_after_our_end_is_received() {
     end(&group);
 }
 
-/// An option that the system knows and does not allow costs the connection, and is told.
+/// An option that the system knows but refuses fails the connection with an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_option_that_the_kernel_refuses_fails_the_connection() {

@@ -1,5 +1,5 @@
-//! Unix stream sockets: names, the socket file, and what does not apply to them. That they carry bytes as TCP does is shown
-//! by the tests that run over both.
+//! Unix stream sockets: names, the socket file, and settings that do not apply to them. The tests
+//! that run over both kinds of socket cover the transfer of bytes.
 
 #![cfg(unix)]
 
@@ -30,7 +30,7 @@ use std::{
     },
 };
 
-/// A directory of the test, removed with it.
+/// A directory of the test, which is removed when it is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -82,10 +82,10 @@ fn is_socket(path: impl AsRef<Path>) -> bool {
     fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
-// ---- the socket file -------------------------------------------------------------------------------------
+// ---- the socket file ---------------------------------------------------------------------------
 
 #[test]
-fn the_file_is_there_while_the_server_listens() {
+fn the_file_exists_while_the_server_listens() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let server = bootstrap(&group).bind(name(&path)).unwrap();
@@ -94,25 +94,25 @@ fn the_file_is_there_while_the_server_listens() {
     let mut peer = connect(&path);
     ping(&mut peer);
     done(server.close()).unwrap();
-    assert!(!path.exists(), "it went with the listener");
-    // Those that are connected stay.
+    assert!(!path.exists(), "the file is removed with the listener");
+    // Open connections stay.
     ping(&mut peer);
     let server = bootstrap(&group).bind(name(&path)).unwrap();
     ping(&mut connect(&path));
     end(&group);
-    assert!(!path.exists(), "and with the loop");
+    assert!(!path.exists(), "the file is removed with the loop");
     drop(server);
 }
 
 #[test]
-fn a_file_that_is_there_is_in_use_unless_a_stale_one_may_be_removed() {
+fn an_existing_file_is_in_use_unless_a_stale_one_may_be_removed() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     drop(UnixListener::bind(&path).unwrap());
-    assert!(is_socket(&path), "as a server leaves it that is killed");
+    assert!(is_socket(&path), "the file that a killed server leaves behind");
     let refused = bootstrap(&group).bind(name(&path)).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");
-    assert!(is_socket(&path), "refused, and nothing else");
+    assert!(is_socket(&path), "a refusal does not remove the file");
     let removing = || bootstrap(&group).remove_stale_socket(true);
     let _server = removing().bind(name(&path)).unwrap();
     ping(&mut connect(&path));
@@ -120,7 +120,7 @@ fn a_file_that_is_there_is_in_use_unless_a_stale_one_may_be_removed() {
 }
 
 #[test]
-fn nothing_is_removed_that_is_alive_or_no_socket() {
+fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     let (directory, group) = (Directory::new(), one_loop());
     let removing = || bootstrap(&group).remove_stale_socket(true);
     let refused = |path: &Path| {
@@ -130,7 +130,7 @@ fn nothing_is_removed_that_is_alive_or_no_socket() {
     };
     let path = directory.join("alive");
     let _server = bootstrap(&group).bind(name(&path)).unwrap();
-    assert!(refused(&path).contains("somebody listens"));
+    assert!(refused(&path).contains("the existing socket is in use"));
     ping(&mut connect(&path));
 
     let path = directory.join("file");
@@ -138,7 +138,7 @@ fn nothing_is_removed_that_is_alive_or_no_socket() {
     assert!(refused(&path).contains("not a socket"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 
-    // A link to a stale socket is no socket.
+    // A symbolic link to a stale socket is not a socket.
     let (path, target) = (directory.join("link"), directory.join("stale"));
     drop(UnixListener::bind(&target).unwrap());
     std::os::unix::fs::symlink(&target, &path).unwrap();
@@ -147,22 +147,22 @@ fn nothing_is_removed_that_is_alive_or_no_socket() {
 
     let path = directory.join("datagrams");
     let _alive = UnixDatagram::bind(&path).unwrap();
-    assert!(refused(&path).contains("somebody listens"));
+    assert!(refused(&path).contains("the existing socket is in use"));
     assert!(is_socket(&path));
 
-    // One that does not take connections just now is alive.
+    // A listener with a full backlog is in use.
     let path = directory.join("busy");
     let busy = UnixListener::bind(&path).unwrap();
     socket2::SockRef::from(&busy).listen(0).unwrap();
     let _waiting: Vec<_> = fill(&path);
     if cfg!(target_os = "linux") {
-        assert!(refused(&path).contains("somebody listens"));
+        assert!(refused(&path).contains("the existing socket is in use"));
         assert!(is_socket(&path));
     }
     end(&group);
 }
 
-/// Connects until no more find room in the backlog.
+/// Connects until the backlog is full.
 fn fill(path: &Path) -> Vec<socket2::Socket> {
     let mut waiting = Vec::new();
     loop {
@@ -176,15 +176,15 @@ fn fill(path: &Path) -> Vec<socket2::Socket> {
 }
 
 #[test]
-fn a_file_that_has_taken_the_place_of_ours_stays() {
+fn a_file_that_has_replaced_the_servers_file_stays() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let server = bootstrap(&group).bind(name(&path)).unwrap();
-    // A successor that does it by hand.
+    // A successor that replaces the file without the builder's help.
     fs::remove_file(&path).unwrap();
     let successor = UnixListener::bind(&path).unwrap();
     done(server.close()).unwrap();
-    assert!(is_socket(&path), "it is the successor's");
+    assert!(is_socket(&path), "the file belongs to the successor");
     drop(UnixStream::connect(&path).unwrap());
     drop(successor);
     end(&group);
@@ -195,13 +195,13 @@ fn an_adopted_listener_keeps_its_file() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
-    // It waits in the backlog: nobody is refused while the server starts.
+    // The connection waits in the backlog. Clients are not refused while the server starts.
     let mut early = connect(&path);
     let server = bootstrap(&group).adopt(listener).unwrap();
     assert_eq!(server.local_address(), name(&path));
     ping(&mut early);
     done(server.close()).unwrap();
-    assert!(is_socket(&path), "whoever has made it may hand it to the next one");
+    assert!(is_socket(&path), "the creator of the file may pass the listener on");
     end(&group);
 }
 
@@ -223,7 +223,7 @@ fn an_abstract_name_has_no_file_and_vanishes_with_its_socket() {
     end(&group);
 }
 
-// ---- who is there ----------------------------------------------------------------------------------------
+// ---- addresses ---------------------------------------------------------------------------------
 
 #[test]
 fn neither_end_has_an_ip_address() {
@@ -247,7 +247,7 @@ fn neither_end_has_an_ip_address() {
 }
 
 #[test]
-fn filters_of_addresses_do_not_apply_and_the_limit_of_connections_does() {
+fn address_filters_do_not_apply_but_the_connection_limit_does() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let denied = IpFilter::new([IpRule::deny("0.0.0.0/0").unwrap(), IpRule::deny("::/0").unwrap()]);
@@ -267,10 +267,10 @@ fn filters_of_addresses_do_not_apply_and_the_limit_of_connections_does() {
     end(&group);
 }
 
-// ---- clients ---------------------------------------------------------------------------------------------
+// ---- clients -----------------------------------------------------------------------------------
 
 #[test]
-fn a_connect_fails_as_the_system_says() {
+fn a_failed_connect_reports_the_systems_error() {
     let (directory, group) = (Directory::new(), one_loop());
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let failed = |path: &Path| done(client.connect(name(path))).unwrap_err();
@@ -287,7 +287,7 @@ fn a_connect_fails_as_the_system_says() {
     end(&group);
 }
 
-/// unix(7): where TCP would wait for its turn, a Unix socket says EAGAIN.
+/// unix(7): where TCP would wait for room in the backlog, a Unix socket returns EAGAIN.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_connect_to_a_full_backlog_fails_at_once() {
@@ -298,7 +298,10 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
     let waiting = fill(&path);
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let error = done(client.connect(name(&path))).unwrap_err();
-    assert!(matches!(error, Error::Io { during: "connecting: too many wait to be accepted", .. }), "{error}");
+    assert!(
+        matches!(error, Error::Io { during: "connecting: the listener's backlog is full", .. }),
+        "{error}"
+    );
     assert_eq!(error.io_kind(), Some(ErrorKind::WouldBlock));
     assert_eq!(group.event_loops()[0].connections(), 0);
     waiting.iter().for_each(|_| drop(busy.accept().unwrap()));
@@ -307,7 +310,7 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
 }
 
 #[test]
-fn a_client_stays_connected_to_a_server_that_comes_back() {
+fn a_client_stays_connected_to_a_server_that_restarts() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let server = bootstrap(&group).bind(name(&path)).unwrap();
@@ -344,7 +347,7 @@ fn a_client_stays_connected_to_a_server_that_comes_back() {
 }
 
 #[test]
-fn a_pool_gives_out_channels_to_a_unix_socket() {
+fn a_pool_provides_channels_to_a_unix_socket() {
     let (directory, group) = (Directory::new(), one_loop());
     let server = bootstrap(&group).bind(name(directory.join("socket"))).unwrap();
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
@@ -357,10 +360,10 @@ fn a_pool_gives_out_channels_to_a_unix_socket() {
     end(&group);
 }
 
-// ---- what does not apply ---------------------------------------------------------------------------------
+// ---- settings that do not apply ----------------------------------------------------------------
 
 #[test]
-fn one_listener_for_a_name() {
+fn a_name_has_only_one_listener() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let refused = bootstrap(&group).listener_per_loop(true).bind(name(&path)).unwrap_err();
@@ -370,7 +373,7 @@ fn one_listener_for_a_name() {
 }
 
 #[test]
-fn options_of_tcp_are_left_out_and_those_of_sockets_apply() {
+fn tcp_options_are_ignored_and_socket_options_apply() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let options = TcpOptions::new()

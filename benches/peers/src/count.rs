@@ -1,5 +1,6 @@
-//! What one operation costs, counted: each server is run twice under each tool, with so many operations and with twice
-//! as many. The difference is what that many operations cost; start, connections and end fall out of it.
+//! Counts the cost of one operation. Each server runs twice under each tool, with a number of
+//! operations and with twice as many. The difference is the cost of that many operations. It does
+//! not include the start, the connections and the end.
 
 use crate::{
     counts::Counts,
@@ -10,13 +11,15 @@ use crate::{
 };
 use std::{fs, io, thread::sleep, time::Duration};
 
-/// So long a server may go on with what its last operations left to do (closing connections) before it is ended: it is no
-/// part of what is counted, but should not differ from one run to the next.
+/// Time that a server has for work left by its last operations (closing connections) before it is
+/// ended. That work is not counted, but should not differ between runs.
 const REST: Duration = Duration::from_millis(300);
 
+/// Counts the cost of one operation of each server in a scenario.
+///
 /// # Errors
-/// If a server that needs nothing but Rust does not do its operations right. Others are left out with a word, and so is
-/// what a tool cannot count.
+/// If a server that needs only a Rust toolchain fails to do its operations. Other servers, and
+/// counts that a tool cannot provide, are left out with a message.
 pub(crate) fn count(
     scenario: &Scenario,
     servers: &[Server],
@@ -28,7 +31,7 @@ pub(crate) fn count(
     let able = servers.iter().filter(|server| server.peer.modes.contains(&scenario.mode));
     for server in able {
         if !server.peer.is_native() {
-            eprintln!("peers: {} is not counted: it is compiled while it runs", server.peer.name);
+            eprintln!("peers: {} is not counted, because it is compiled at run time", server.peer.name);
             continue;
         }
         for tool in tools {
@@ -64,7 +67,7 @@ fn slope(
     Ok(per_operation(&once, &twice, operations))
 }
 
-/// What a tool has counted of a process that did so many operations.
+/// Returns the tool's totals for a process that did `operations` operations.
 fn totals(
     scenario: &Scenario,
     server: &Server,
@@ -80,10 +83,11 @@ fn totals(
     running.end()?;
     let text = fs::read_to_string(&file)?;
     fs::remove_file(&file)?;
-    tool.read(&text).ok_or_else(|| io::Error::other(format!("{} has written nothing of use", tool.name())))
+    tool.read(&text).ok_or_else(|| io::Error::other(format!("{} has written no usable output", tool.name())))
 }
 
-/// The difference of two totals, per operation. What is in one only was not counted in the other.
+/// Returns the difference of two totals, per operation. A name that occurs in only one of them
+/// counts as 0 in the other.
 fn per_operation(once: &Totals, twice: &Totals, operations: u64) -> Totals {
     let of = |totals: &Totals, name: &str| totals.get(name).copied().unwrap_or(0.0);
     let names = once.keys().chain(twice.keys());
@@ -96,7 +100,7 @@ mod tests {
     use crate::tool::Totals;
 
     #[test]
-    fn start_and_end_fall_out_of_the_difference() {
+    fn start_and_end_cancel_out_in_the_difference() {
         let totals = |values: &[(&str, f64)]| -> Totals {
             values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
         };

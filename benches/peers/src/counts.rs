@@ -1,4 +1,4 @@
-//! What was counted per operation, as Markdown and as data.
+//! Counts per operation, as Markdown and as data.
 
 use crate::{
     peer::PEERS,
@@ -8,20 +8,21 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// Less than this per operation is what two runs differ by: a timer that was due, a connection that was accepted alone.
+/// Maximum difference per operation between two equal runs, caused by an expired timer or a
+/// connection that was accepted separately.
 const NOISE: f64 = 0.0006;
 
-/// By scenario and server, in the order in which they were counted.
+/// By scenario and server, in the order of counting.
 #[derive(Default)]
 pub(crate) struct Counts(Vec<(&'static str, &'static str, Totals)>);
 
-/// How it was counted.
+/// Returns a description of the method.
 pub(crate) fn preamble(tools: &[Tool]) -> String {
     let tools: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
-    let tools = if tools.is_empty() { "nothing: no tool works here".to_string() } else { tools.join(", ") };
+    let tools = if tools.is_empty() { "nothing: no tool works".to_string() } else { tools.join(", ") };
     format!(
-        "Counted with {tools}: two runs, one with twice the operations; their difference per operation. How many \
-         events a poll returns is that of a server slowed down by the tool: nearly all connections are ready each time."
+        "Counted with {tools}: two runs, one with twice the operations; their difference per operation. The tool \
+         slows the server down, so a poll returns more events than usual: nearly all connections are ready each time."
     )
 }
 
@@ -48,7 +49,7 @@ impl Counts {
             thousands(scenario.load.operations as f64)
         );
         table.push_str(
-            "| server | instructions | to the first | allocations | bytes of them | system calls | to the first | which |\n\
+            "| server | instructions | to the first | allocations | allocated bytes | system calls | to the first | calls by name |\n\
              |---|---:|---:|---:|---:|---:|---:|---|\n",
         );
         for (server, own) in &servers {
@@ -69,7 +70,7 @@ impl Counts {
         table
     }
 
-    /// One row for each scenario, one column for each server.
+    /// Returns a table with one row for each scenario and one column for each server.
     pub(crate) fn summary(&self, scenarios: &[Scenario]) -> String {
         let seen = |name: &str| self.0.iter().any(|(_, server, _)| *server == name);
         let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
@@ -113,13 +114,13 @@ fn summed_up(own: &Totals, base: &Totals) -> String {
     instructions.into_iter().chain(calls).collect::<Vec<_>>().join(", ")
 }
 
-/// All system calls, or `None` if they were not counted.
+/// Returns the number of all system calls, or `None` if they were not counted.
 fn all_calls(totals: &Totals) -> Option<f64> {
     let calls = totals.iter().filter(|(name, _)| name.starts_with(CALL)).map(|(_, value)| *value);
     calls.reduce(|a, b| a + b)
 }
 
-/// The system calls by name, the most frequent ones first.
+/// Returns the system calls by name, the most frequent ones first.
 fn which(totals: &Totals) -> String {
     let mut calls: Vec<(&str, f64)> = totals
         .iter()
@@ -158,7 +159,7 @@ mod tests {
         values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
     }
 
-    /// Two servers in the first scenario.
+    /// Returns counts of two servers in the first scenario.
     fn counts() -> Counts {
         let mut counts = Counts::default();
         let name = SCENARIOS[0].name;
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_ratios_to_the_first_and_the_calls_by_name() {
+    fn a_row_has_ratios_to_the_first_server_and_the_calls_by_name() {
         let table = counts().table(&SCENARIOS[0]);
         assert!(
             table.contains(
@@ -186,12 +187,12 @@ mod tests {
             ),
             "{table}"
         );
-        // What was not counted is not called 0.
+        // An uncounted value is empty, not 0.
         assert!(table.contains("| netwheel | 1,300 | 6.50 | 0 |  |  |  |  |"), "{table}");
     }
 
     #[test]
-    fn the_summary_has_who_was_counted() {
+    fn the_summary_lists_the_counted_servers() {
         let summary = counts().summary(SCENARIOS);
         let row = format!("| {} | 200 (1.00), 2.25 | 1,300 (6.50) |", SCENARIOS[0].name);
         assert!(summary.contains(&row), "{summary}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_has_a_line_for_each_count_that_is_not_noise() {
+    fn the_data_has_a_line_for_each_count_above_the_noise() {
         let csv = counts().csv();
         assert_eq!(csv.lines().count(), 1 + 4 + 1, "{csv}");
         assert!(csv.contains("raw-64B-c1,epoll,call epoll_wait,0.2500\n"));

@@ -1,19 +1,26 @@
-//! netwheel and its peers side by side: the tables of docs/performance.md with one command.
+//! Compares netwheel with other event loops: prints the tables of docs/performance.md.
 //!
 //! ```sh
-//! cargo run --release --manifest-path benches/peers/Cargo.toml                 # everything; into target/peers
-//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --out docs   # renews the data and the picture
-//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --servers epoll,tokio,netwheel --scenarios frames
-//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --count      # instructions, system calls, allocations
-//! cargo run --manifest-path benches/peers/Cargo.toml -- --test                 # a moment of each: does it run?
+//! # everything; into target/peers
+//! cargo run --release --manifest-path benches/peers/Cargo.toml
+//! # renews the data and the picture
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --out docs
+//! # some servers and scenarios
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- \
+//!     --servers epoll,tokio,netwheel --scenarios frames
+//! # instructions, system calls, allocations
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --count
+//! # a moment of each: checks that it works
+//! cargo run --manifest-path benches/peers/Cargo.toml -- --test
 //! ```
 //!
-//! Builds the servers and the load generator, has the server run on one cpu and the load on another, and measures one
-//! server after the other, round by round, so that what disturbs the machine for a while disturbs them all. Prints
-//! Markdown; what goes on is said on stderr. Peers that are not installed are left out with a word. Writes `peers.csv`
-//! and `peers.svg`. With `--count` it takes no times, but counts what an operation costs under valgrind and strace, which
-//! does not depend on how busy the machine is; writes `counts.csv`. Ends with an error if a server lost, doubled or changed
-//! a byte. Linux only.
+//! Builds the servers and the load generator, and runs the server on one CPU and the load on
+//! another. Measures one server after the other, round by round, so that temporary disturbances of
+//! the machine affect all of them. Prints Markdown to stdout and progress to stderr. Servers that
+//! are not installed are left out with a message. Writes `peers.csv` and `peers.svg`. With
+//! `--count` it does not measure time. It counts the cost of an operation under valgrind and
+//! strace, which does not depend on the load of the machine, and writes `counts.csv`. Fails if a
+//! server lost, duplicated or changed a byte. Linux only.
 
 mod count;
 mod counts;
@@ -38,42 +45,43 @@ use scenario::{SCENARIOS, Scenario};
 use std::{fs, io, path::PathBuf, process::ExitCode};
 use workshop::{Server, Workshop};
 
-/// netwheel and its peers side by side.
+/// Compares netwheel with other event loops.
 #[derive(Parser)]
 #[command(name = "peers")]
 struct Options {
-    /// Times that each server is measured in each scenario.
+    /// Rounds in which each server is measured in each scenario.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Seconds that are measured each time; at most 40, since some scenarios have connections that may be silent for 60.
+    /// Seconds of each measurement; at most 40, because some scenarios have connections with an
+    /// idle timeout of 60 s.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// Only these servers, comma-separated.
+    /// Measures only these servers, comma-separated.
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
-    /// Only scenarios whose names begin with one of these, comma-separated.
+    /// Measures only scenarios whose names start with one of these, comma-separated.
     #[arg(long, value_delimiter = ',')]
     scenarios: Vec<String>,
-    /// Where the data and the picture go.
+    /// Directory for the data and the picture.
     #[arg(long, default_value = "target/peers")]
     out: PathBuf,
-    /// Counts instead of taking times: instructions, allocations and system calls per operation, with valgrind and
-    /// strace. Rounds and seconds are of no account.
+    /// Counts instead of measuring time: instructions, allocations and system calls per operation,
+    /// with valgrind and strace. Ignores rounds and seconds.
     #[arg(long)]
     count: bool,
     /// Prints the names of scenarios and servers.
     #[arg(long)]
     list: bool,
-    /// Only sees whether it works: one short round with few connections, unoptimised.
+    /// Checks only that it works: one short round with few connections, unoptimised.
     #[arg(long)]
     test: bool,
 }
 
-/// How long things take.
+/// Durations of the measurements.
 struct Pace {
     rounds: u32,
     seconds: f64,
-    /// Unmeasured load before each.
+    /// Unmeasured load before each measurement, in seconds.
     warmup: f64,
     /// Whether servers that need it are warmed up before the first round.
     warm: bool,
@@ -98,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The number of errors that servers made.
+/// Returns the number of errors that servers made.
 fn run(options: &Options) -> io::Result<u64> {
     let mut scenarios = chosen(options)?;
     if options.list {
@@ -113,7 +121,7 @@ fn run(options: &Options) -> io::Result<u64> {
         let needed = scenario.load.descriptors();
         if needed > limit {
             eprintln!(
-                "peers: {} is left out: it takes {needed} descriptors, the limit is {limit}",
+                "peers: {} is left out: it needs {needed} descriptors, the limit is {limit}",
                 scenario.name
             );
         }
@@ -144,7 +152,7 @@ fn run(options: &Options) -> io::Result<u64> {
     Ok(results.errors())
 }
 
-/// The same for counts.
+/// Like `run`, but counts.
 fn count_all(
     options: &Options,
     scenarios: &[Scenario],
@@ -181,7 +189,7 @@ fn chosen(options: &Options) -> io::Result<Vec<Scenario>> {
     let mut chosen: Vec<Scenario> =
         SCENARIOS.iter().filter(|s| options.scenarios.is_empty() || begins(s.name)).cloned().collect();
     if chosen.is_empty() {
-        return Err(io::Error::other("no scenario's name begins so; --list names them"));
+        return Err(io::Error::other("no scenario's name starts with this; --list names them"));
     }
     if options.test {
         chosen.iter_mut().for_each(|scenario| scenario.load.shrink());

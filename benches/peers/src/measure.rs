@@ -1,4 +1,4 @@
-//! One family of scenarios: every server in every scenario, round by round.
+//! Measures one family of scenarios: every server in every scenario, round by round.
 
 use crate::{
     Pace,
@@ -13,11 +13,13 @@ use std::{
     path::Path,
 };
 
-/// What names a server that several scenarios may use: who, in which mode, with how many threads.
+/// Key of a server process that several scenarios may use: name, mode and number of threads.
 type Name = (&'static str, &'static str, u16);
 
+/// Measures a family of scenarios.
+///
 /// # Errors
-/// If a server does not come up that needs nothing but Rust. Others are left out with a word.
+/// If a server that needs only a Rust toolchain does not start. Others are left out with a message.
 pub(crate) fn measure(
     family: &[Scenario],
     servers: &[Server],
@@ -31,7 +33,7 @@ pub(crate) fn measure(
     for scenario in family {
         for server in servers.iter().filter(|server| can(server, scenario)) {
             let started = match up.entry(name(server, scenario)) {
-                // Whether it comes up; each run has one of its own.
+                // Checks only that the server starts, because each run has a new one.
                 _ if scenario.wants_fresh_server() => Running::start(server, scenario, cpus).map(drop),
                 Entry::Vacant(place) => Running::start(server, scenario, cpus).map(|running| {
                     place.insert(running);
@@ -74,7 +76,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Gives a server its share of the load that it needs before it is at its best.
+/// Applies the load that a server needs to warm up.
 fn warm_up(
     server: &Server,
     scenario: &Scenario,

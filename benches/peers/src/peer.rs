@@ -1,4 +1,4 @@
-//! Who is measured. The first is the one that all ratios refer to.
+//! The servers to compare. All ratios refer to the first.
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
@@ -9,7 +9,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// As servers are told it.
+    /// Returns the mode's name on a server's command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::EchoRaw => "echo-raw",
@@ -20,12 +20,12 @@ impl Mode {
     }
 }
 
-/// Where its program comes from.
+/// Source of a server's program.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// A binary of `servers/`.
     Servers(&'static str),
-    /// The same, with a feature of that package.
+    /// A binary of `servers/` that requires a feature of that package.
     Feature(&'static str, &'static str),
     /// The example of the crate itself.
     Netwheel,
@@ -38,9 +38,9 @@ pub(crate) struct Peer {
     pub(crate) about: &'static str,
     pub(crate) origin: Origin,
     pub(crate) modes: &'static [Mode],
-    /// Threads that it can serve with.
+    /// Maximum number of serving threads.
     pub(crate) threads: u16,
-    /// Seconds of load before the first round, for compilers that work while the program runs.
+    /// Seconds of load before the first round, for just-in-time compilers.
     pub(crate) warm_up: f64,
 }
 
@@ -63,13 +63,14 @@ const fn peer(name: &'static str, about: &'static str, origin: Origin, modes: &'
 }
 
 impl Peer {
-    /// Whether it rests on something that a Rust toolchain does not bring (a compiler, a library, io_uring), so that it
-    /// is left out where that is missing.
+    /// Returns whether the server depends on something besides a Rust toolchain (a compiler, a
+    /// library, io_uring), so that it is left out if that is missing.
     pub(crate) fn is_optional(&self) -> bool {
         matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty)
     }
 
-    /// Whether its instructions are its own, and not those of a machine that compiles it while it runs.
+    /// Returns whether the program is compiled to native code ahead of time, so that its
+    /// instructions can be counted.
     pub(crate) fn is_native(&self) -> bool {
         self.origin != Origin::Netty
     }

@@ -1,4 +1,5 @@
-//! One SVG with a panel of bars for each scenario: user time, then system time, per operation; or memory.
+//! One SVG with a panel of bars for each scenario: user time, then system time, per operation; or
+//! memory.
 
 use crate::{
     results::{MEMORY, Results, Rounds, SYSTEM, USER},
@@ -14,19 +15,21 @@ use std::{io, path::Path};
 
 const PANELS_ACROSS: usize = 2;
 const PANEL_WIDTH: u32 = 520;
-/// A panel's height without its bars.
+/// Height of a panel without its bars.
 const PANEL_FRAME: u32 = 46;
 const HEADING: u32 = 34;
 const BAR: i32 = 14;
 const STEP: i32 = 20;
-/// Where names end and bars begin, and how long the longest bar is.
+/// Horizontal position where names end and bars start, and the length of the longest bar.
 const LEFT: i32 = 80;
 const LONGEST: f64 = 310.0;
 
-/// User time (dark) and system time (light): of the crate, and of others.
+/// Colours of user time (dark) and system time (light), of the crate and of the other servers.
 const OWN: [RGBColor; 2] = [RGBColor(0xc4, 0x2e, 0x2e), RGBColor(0xe8, 0xb0, 0xa8)];
 const OTHERS: [RGBColor; 2] = [RGBColor(0x24, 0x5c, 0xa6), RGBColor(0xb4, 0xcd, 0xe8)];
 
+/// Draws the picture.
+///
 /// # Errors
 /// If the file cannot be written.
 pub(crate) fn draw(path: &Path, scenarios: &[Scenario], results: &Results) -> io::Result<()> {
@@ -50,7 +53,7 @@ fn plot<B: DrawingBackend>(
     rows: usize,
     results: &Results,
 ) -> Drawn<B> {
-    // Opaque, so that it can be read on a dark page.
+    // Opaque, so that it is legible on a dark page.
     root.fill(&WHITE)?;
     let (heading, rest) = root.split_vertically(HEADING);
     let about =

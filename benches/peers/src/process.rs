@@ -1,7 +1,7 @@
-//! Servers and load as processes, each on its own cpu.
+//! Servers and load generator as processes, each on its own CPU.
 //!
-//! A process inherits the cpus of the thread that starts it, so it is in its place before its first instruction, and no
-//! other program is needed.
+//! A process inherits the CPUs of the thread that starts it, so it is pinned before its first
+//! instruction, and no other program is needed.
 
 use crate::{Pace, scenario::Scenario, workshop::Server};
 use rustix::{
@@ -18,31 +18,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a server may take until it accepts, or ends.
+/// Maximum time for a server to accept connections, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that was free a moment ago may be taken when the server wants it: of so many one will do.
+/// Number of ports to try, because a port that was free before may be in use when the server
+/// starts.
 const PORTS: usize = 3;
 
-/// Who runs where.
+/// Assignment of CPUs.
 pub(crate) struct Cpus {
-    /// A loop each.
+    /// One for each loop.
     pub(crate) server: [usize; 2],
     pub(crate) load: usize,
-    /// Where the load is while the server has two loops.
+    /// CPU of the load when the server has two loops.
     load_beside_two: usize,
 }
 
 impl Cpus {
-    /// Of those that this process may use: the first for the server (the first two, if it has two loops), the second for
-    /// the load. Beside two loops it has the third; on a machine with two cpus it shares that of the second loop.
+    /// Chooses from the CPUs that this process may use: the first for the server (the first two, if
+    /// it has two loops), and the second for the load. Beside two loops the load has the third. On
+    /// a machine with two CPUs it shares that of the second loop.
     pub(crate) fn choose() -> io::Result<Self> {
         let allowed = sched_getaffinity(None)?;
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         let first = cpus.next().unwrap_or(0);
         let second = cpus.next().unwrap_or_else(|| {
             eprintln!(
-                "peers: there is one cpu: the load takes the server's time, and the figures say little"
+                "peers: there is only one cpu: the load takes the server's time, and the results mean little"
             );
             first
         });
@@ -58,7 +60,8 @@ impl Cpus {
     }
 }
 
-/// Raises the soft limit as far as it goes, for this process and those that it starts; what it is then.
+/// Raises the soft limit of descriptors as far as possible, for this process and its children.
+/// Returns the limit.
 pub(crate) fn descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -76,23 +79,25 @@ fn spawn_on(cpus: &[usize], command: &mut Command) -> io::Result<Child> {
         .map_err(|_| io::Error::other("the starting thread has panicked"))?
 }
 
-/// A server that accepts; killed when it is dropped.
+/// A server that accepts connections. Killed when it is dropped.
 pub(crate) struct Running {
     child: Child,
     address: SocketAddrV4,
 }
 
 impl Running {
+    /// Starts a server.
+    ///
     /// # Errors
-    /// If it ends, or does not accept in time.
+    /// If it ends, or does not accept connections in time.
     pub(crate) fn start(server: &Server, scenario: &Scenario, cpus: &Cpus) -> io::Result<Self> {
         Self::start_under(&[], server, scenario, cpus)
     }
 
-    /// The same, run by a tool: its program and arguments, which go before those of the server.
+    /// Starts a server under a tool, whose program and arguments precede those of the server.
     ///
     /// # Errors
-    /// As `start`.
+    /// See `start`.
     pub(crate) fn start_under(
         tool: &[String],
         server: &Server,
@@ -109,7 +114,7 @@ impl Running {
         Err(io::Error::other(why))
     }
 
-    /// The server at that address; with what it ended, if it did at once.
+    /// Starts the server at that address. Returns its exit status if it ends at once.
     fn start_on(
         address: SocketAddrV4,
         tool: &[String],
@@ -131,14 +136,15 @@ impl Running {
                 return Ok(Err(status));
             }
             if began.elapsed() > PATIENCE {
-                return Err(io::Error::other("it does not accept"));
+                return Err(io::Error::other("it does not accept connections"));
             }
             thread::sleep(Duration::from_millis(10));
         }
         Ok(Ok(running))
     }
 
-    /// Runs the load generator; its figures, and what the hypervisor took meanwhile (`steal_s`).
+    /// Runs the load generator. Returns its results, and the CPU time that the hypervisor took in
+    /// that time (`steal_s`).
     pub(crate) fn load(
         &self,
         loadgen: &Path,
@@ -159,10 +165,10 @@ impl Running {
         Ok(figures)
     }
 
-    /// Has the load generator do exactly so many operations.
+    /// Makes the load generator do exactly `operations` operations.
     ///
     /// # Errors
-    /// If the server does not do them right.
+    /// If the server fails to do them.
     pub(crate) fn operate(
         &self,
         loadgen: &Path,
@@ -175,7 +181,9 @@ impl Running {
         if done == (Some(&0.0), Some(&(operations as f64))) {
             return Ok(());
         }
-        Err(io::Error::other(format!("{operations} operations were wanted, this came: {figures:?}")))
+        Err(io::Error::other(format!(
+            "{operations} operations were requested, but the results are {figures:?}"
+        )))
     }
 
     fn generate(
@@ -192,12 +200,12 @@ impl Running {
             .args(extent);
         let output = spawn_on(&[cpus.of_load(scenario.threads)], command.stdout(Stdio::piped()))?
             .wait_with_output()?;
-        // A generator that says nothing has said on stderr why.
+        // A generator without output has printed the reason to stderr.
         Ok(serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|_| BTreeMap::from([("errors".to_string(), 1.0)])))
     }
 
-    /// Asks it to end, and waits until it has: a tool writes down then what it has counted.
+    /// Ends the server with SIGTERM and waits for it, because a tool writes its counts at the end.
     ///
     /// # Errors
     /// If it does not end.
@@ -216,27 +224,28 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already if either fails.
+        // If either call fails, the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Whether somebody listens there. Nobody does if the connection is one to itself: while the port is free, the kernel may choose
-/// it for our own end too.
+/// Returns whether a server listens there. A connection to itself does not count: while the port is
+/// free, the kernel may choose it for this end too.
 fn accepts(address: SocketAddrV4) -> bool {
     TcpStream::connect(address)
         .and_then(|stream| stream.local_addr())
         .is_ok_and(|own| own != SocketAddr::V4(address))
 }
 
-/// A port that was free a moment ago.
+/// Returns an address with a port that is free at the moment.
 fn free_address() -> io::Result<SocketAddrV4> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr()?.port()))
 }
 
-/// Seconds for which the hypervisor kept our cpus from running: the eighth figure in the first line of proc_stat(5).
+/// Returns the seconds for which the hypervisor kept the CPUs from running: the eighth number in
+/// the first line of proc_stat(5).
 fn steal() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(0.0);

@@ -1,4 +1,4 @@
-//! What was measured, and what can be said about several rounds of it.
+//! Measurements, and statistics over several rounds.
 
 use std::{collections::BTreeMap, fmt, fmt::Write};
 
@@ -7,14 +7,14 @@ pub(crate) struct Sample {
     pub(crate) scenario: &'static str,
     pub(crate) server: &'static str,
     pub(crate) round: u32,
-    /// By name, as the load generator gives them.
+    /// By name, as the load generator prints them.
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
 #[derive(Default)]
 pub(crate) struct Results(Vec<Sample>);
 
-/// What is compared.
+/// The values that are compared.
 pub(crate) const CPU: &str = "server_cpu_us_per_op";
 pub(crate) const USER: &str = "server_user_us_per_op";
 pub(crate) const SYSTEM: &str = "server_sys_us_per_op";
@@ -66,7 +66,7 @@ impl Results {
         self.0.push(sample);
     }
 
-    /// Who was measured in a scenario, in order; the first is what ratios refer to.
+    /// Returns the servers that were measured in a scenario, in order. Ratios refer to the first.
     pub(crate) fn of(&self, scenario: &str) -> Vec<(&'static str, Rounds<'_>)> {
         let mut servers: Vec<(&'static str, Rounds<'_>)> = Vec::new();
         for sample in self.0.iter().filter(|sample| sample.scenario == scenario) {
@@ -101,28 +101,28 @@ impl Rounds<'_> {
         self.0.iter().filter_map(|(_, figures)| figures.get(figure).copied()).collect()
     }
 
-    /// `None` if no round brought it.
+    /// Returns the median, or `None` if no round has the value.
     pub(crate) fn median(&self, figure: &str) -> Option<f64> {
         median(self.values(figure))
     }
 
-    /// Largest less smallest, as a part of the median.
+    /// Returns the range, as a fraction of the median.
     pub(crate) fn spread(&self, figure: &str) -> Option<f64> {
         spread(self.values(figure))
     }
 
-    /// This figure to that of others: the median of the ratios within each round. What slows the machine down for a
-    /// round slows both down.
+    /// Returns the median of the ratios within each round. A disturbance of the machine during a
+    /// round slows both servers down.
     pub(crate) fn ratio(&self, figure: &str, to: &Rounds<'_>) -> Option<f64> {
         median(self.ratios(figure, to))
     }
 
-    /// How far the ratios of single rounds lie apart, as a part of their median.
+    /// Returns the range of the ratios within each round, as a fraction of their median.
     pub(crate) fn ratio_spread(&self, figure: &str, to: &Rounds<'_>) -> Option<f64> {
         spread(self.ratios(figure, to))
     }
 
-    /// One for each round in which both have the figure.
+    /// Returns one ratio for each round in which both have the value.
     fn ratios(&self, figure: &str, to: &Rounds<'_>) -> Vec<f64> {
         let base = |round: u32| {
             let (_, figures) = to.0.iter().find(|(other, _)| *other == round)?;
@@ -131,7 +131,7 @@ impl Rounds<'_> {
         self.0.iter().filter_map(|(round, figures)| Some(figures.get(figure)? / base(*round)?)).collect()
     }
 
-    /// Of all rounds.
+    /// Returns the sum of all rounds.
     pub(crate) fn sum(&self, figure: &str) -> f64 {
         self.values(figure).iter().sum()
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::{Results, Sample};
     use std::collections::BTreeMap;
 
-    /// Every value of a server is that of one round more.
+    /// Returns results in which each further value of a server is another round.
     fn results(values: &[(&'static str, f64)]) -> Results {
         let mut results = Results::default();
         for (server, value) in values {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn median_and_spread_are_those_of_the_rounds() {
+    fn median_and_spread_are_over_the_rounds() {
         let results = results(&[("a", 4.0), ("b", 12.0), ("a", 2.0), ("b", 4.0), ("a", 3.0)]);
         let all = results.of("raw");
         let (a, b) = (&all[0].1, &all[1].1);
@@ -182,8 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_those_within_a_round_and_drift_falls_out() {
-        // The machine becomes four times as slow from the first round to the third; b stays at twice a, or nearly so.
+    fn ratios_are_taken_within_a_round_so_drift_cancels_out() {
+        // The machine becomes four times slower from the first round to the third. The value of b
+        // stays at about twice that of a.
         let results = results(&[("a", 1.0), ("b", 2.0), ("a", 2.0), ("b", 4.4), ("a", 4.0), ("b", 8.0)]);
         let all = results.of("raw");
         let (a, b) = (&all[0].1, &all[1].1);
@@ -194,16 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_only_one_of_them_has_brings_no_ratio() {
+    fn a_round_that_only_one_server_has_adds_no_ratio() {
         let results = results(&[("a", 1.0), ("b", 3.0), ("b", 400.0), ("c", 0.0)]);
         let all = results.of("raw");
         let (a, b, c) = (&all[0].1, &all[1].1, &all[2].1);
         assert_eq!((b.ratio("per_s", a), b.ratio_spread("per_s", a)), (Some(3.0), Some(0.0)));
-        assert_eq!((a.ratio("per_s", c), a.ratio("p50_us", b)), (None, None), "to zero, or to nothing");
+        assert_eq!(
+            (a.ratio("per_s", c), a.ratio("p50_us", b)),
+            (None, None),
+            "a ratio to zero or to a missing value"
+        );
     }
 
     #[test]
-    fn a_run_that_brought_no_figures_is_an_error() {
+    fn a_run_without_results_is_an_error() {
         let mut results = results(&[("a", 1.0)]);
         assert_eq!(results.errors(), 0);
         results.add(Sample { scenario: "raw", server: "a", round: 2, figures: BTreeMap::new() });

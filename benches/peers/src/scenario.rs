@@ -1,4 +1,4 @@
-//! What is measured: what a server does, under which load.
+//! Scenarios: the mode of the server, and the load.
 
 use crate::peer::Mode;
 
@@ -6,15 +6,15 @@ use crate::peer::Mode;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Scenarios of a family are interleaved with each other, so that they can be compared too.
+    /// Scenarios of a family are interleaved, so that they can be compared with each other.
     family: &'static str,
     pub(crate) mode: Mode,
-    /// Loops, or threads, that the server has.
+    /// Number of loops, or threads, of the server.
     pub(crate) threads: u16,
     pub(crate) load: Load,
 }
 
-/// The load generator's arguments.
+/// Arguments of the load generator.
 #[derive(Clone)]
 pub(crate) struct Load {
     kind: &'static str,
@@ -24,11 +24,11 @@ pub(crate) struct Load {
     pipeline: usize,
     senders: usize,
     frames: bool,
-    /// How many operations it takes to count what one costs; 0: it is not counted.
+    /// Number of operations for counting the cost of one; 0 if the scenario is not counted.
     pub(crate) operations: u64,
 }
 
-/// In `--test` no scenario has more connections than this.
+/// Maximum number of connections with `--test`.
 const FEW: usize = 100;
 
 impl Load {
@@ -56,7 +56,8 @@ impl Load {
         self
     }
 
-    /// A multiple of what is in flight, so that all connections do alike.
+    /// Sets the number of operations: a multiple of the messages in flight, so that all connections
+    /// do the same work.
     const fn operations(mut self, operations: u64) -> Self {
         self.operations = operations;
         self
@@ -68,12 +69,12 @@ impl Load {
         self.operations = self.operations.min((self.connections * self.pipeline * 2) as u64);
     }
 
-    /// Whether memory is what is measured.
+    /// Returns whether the scenario measures memory.
     pub(crate) fn is_idle(&self) -> bool {
         self.kind == "idle"
     }
 
-    /// How many a process needs, the server's own among them.
+    /// Returns the number of descriptors that a process needs, including the server's own.
     pub(crate) fn descriptors(&self) -> u64 {
         (self.connections + self.idle + 64) as u64
     }
@@ -107,7 +108,7 @@ const fn scenario(
     Scenario { name, about, family, mode, threads: 1, load }
 }
 
-/// With two loops, if there are servers that have them.
+/// Returns the scenario with two loops, for servers that support them.
 const fn two(mut one: Scenario) -> Scenario {
     one.threads = 2;
     one
@@ -118,7 +119,8 @@ use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw};
 const C64_P1: Load = Load::new("echo", 64, 32).frames();
 const C16_P64: Load = Load::new("echo", 16, 32).frames().pipeline(64);
 
-/// What is counted is exact but for the beginning and the end, which so many operations make small.
+/// Counts are exact except for the start and the end, whose share is small with this many
+/// operations.
 const COUNTED_C64_P1: Load = C64_P1.operations(64 * 250);
 const COUNTED_C16_P64: Load = C16_P64.operations(16 * 64 * 200);
 
@@ -161,7 +163,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario(
         "frames",
         "frames-idle-32B-c16-p64",
-        "the same, with an idle timeout of 60 s",
+        "frames of 32 bytes, 64 in flight on 16 connections, idle timeout of 60 s",
         EchoFramesIdle,
         COUNTED_C16_P64,
     ),
@@ -175,21 +177,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario(
         "frames",
         "frames-idle-32B-c64-p1",
-        "the same, with an idle timeout of 60 s",
+        "frames of 32 bytes, 1 in flight on 64 connections, idle timeout of 60 s",
         EchoFramesIdle,
         COUNTED_C64_P1,
     ),
     scenario(
         "broadcast",
         "broadcast-100x1",
-        "100 members, 1 of whom sends; per delivery",
+        "100 members, 1 sender; per delivery",
         Broadcast,
         Load::new("broadcast", 100, 64).operations(100 * 100),
     ),
     scenario(
         "broadcast",
         "broadcast-1000x4",
-        "1,000 members, 4 of whom send; per delivery",
+        "1,000 members, 4 senders; per delivery",
         Broadcast,
         Load::new("broadcast", 1000, 64).senders(4).operations(1000 * 40),
     ),
@@ -210,35 +212,35 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario(
         "idle",
         "idle-10k-frames",
-        "the same, with frames",
+        "memory of 10,000 idle connections, with frames",
         EchoFrames,
         Load::new("idle", 10_000, 64).frames(),
     ),
     scenario(
         "idle",
         "idle-10k-frames-idle",
-        "the same, with frames and an idle timeout of 60 s",
+        "memory of 10,000 idle connections, with frames and an idle timeout of 60 s",
         EchoFramesIdle,
         Load::new("idle", 10_000, 64).frames(),
     ),
     scenario(
         "busy",
         "busy-with-idle-0",
-        "frames on 64 connections, nobody else there",
+        "frames on 64 connections, without idle connections",
         EchoFramesIdle,
         C64_P1,
     ),
     scenario(
         "busy",
         "busy-with-idle-1000",
-        "the same, while 1,000 idle ones stand by",
+        "frames on 64 connections, with 1,000 idle connections",
         EchoFramesIdle,
         C64_P1.idle(1_000),
     ),
     scenario(
         "busy",
         "busy-with-idle-10000",
-        "the same, while 10,000 idle ones stand by",
+        "frames on 64 connections, with 10,000 idle connections",
         EchoFramesIdle,
         C64_P1.idle(10_000),
     ),
@@ -246,24 +248,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     two(scenario(
         "loops",
         "loops-2",
-        "the same, two loops (beside the load if there are two cpus)",
+        "frames on 64 connections, two loops (beside the load if there are two cpus)",
         EchoFrames,
         C64_P1,
     )),
 ];
 
-/// Those that are measured together, in their order.
+/// Returns the families, which are measured together, in order.
 pub(crate) fn families(scenarios: &[Scenario]) -> Vec<Vec<Scenario>> {
     scenarios.chunk_by(|a, b| a.family == b.family).map(<[Scenario]>::to_vec).collect()
 }
 
 impl Scenario {
-    /// Whether servers with one thread have nothing to show here.
+    /// Returns whether the scenario compares numbers of threads, so that servers with one thread
+    /// are left out.
     pub(crate) fn compares_threads(&self) -> bool {
         self.family == "loops"
     }
 
-    /// Whether every run begins with a server that has served nobody.
+    /// Returns whether every run starts with a new server.
     pub(crate) fn wants_fresh_server(&self) -> bool {
         self.load.is_idle()
     }

@@ -1,4 +1,4 @@
-//! Markdown of what was measured.
+//! Results as Markdown.
 
 use crate::{
     Pace,
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{fmt::Write, fs, thread};
 
-/// The machine, and how it was measured.
+/// Returns a description of the machine and the method.
 pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = file("/proc/cpuinfo");
@@ -19,11 +19,11 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     let release = kernel.release().to_string_lossy();
     format!(
         "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
-         rounds of {} s; the spread is (largest - smallest) / median. A ratio to the first is the median of the ratios within each \
-         round, its spread that of these ratios.",
+         rounds of {} s; the spread is (largest - smallest) / median. \"To the first\" is the median of the ratios to the first server \
+         within each round, followed by the spread of these ratios.",
         model.unwrap_or("unknown cpu"),
         thread::available_parallelism().map_or(0, usize::from),
-        // Without what a distribution adds.
+        // Without the suffix of the distribution.
         release.split('-').next().unwrap_or("unknown"),
         file("/proc/loadavg").split(' ').next().unwrap_or("unknown"),
         cpus.server[0],
@@ -33,7 +33,7 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     )
 }
 
-/// How the value of a column is written.
+/// Formats the value of a column.
 type Cell = fn(&Rounds<'_>, &Rounds<'_>) -> Option<String>;
 
 const COMMON: [(&str, Cell); 13] = [
@@ -93,7 +93,7 @@ pub(crate) fn of_scenario(scenario: &Scenario, results: &Results) -> String {
     table
 }
 
-/// One row for each scenario, one column for each server.
+/// Returns a table with one row for each scenario and one column for each server.
 pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
     let seen =
         |name: &str| scenarios.iter().any(|s| results.of(s.name).iter().any(|(server, _)| *server == name));
@@ -118,8 +118,8 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
     table
 }
 
-/// What is compared in a scenario, its ratio, and how far apart the ratios of single rounds lie. The first has nothing that
-/// it is compared with.
+/// Returns the compared value of a scenario, its ratio, and the spread of the ratios of single
+/// rounds. The first server gets only its value.
 fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
     let value = value(scenario, own, base)?;
     let spread = own.ratio_spread(CPU, base).filter(|spread| *spread > 0.0);
@@ -129,7 +129,7 @@ fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option
     })
 }
 
-/// What is compared in a scenario, and its ratio.
+/// Returns the compared value of a scenario, and its ratio.
 pub(crate) fn value(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
     if scenario.load.is_idle() {
         return own.median(MEMORY).map(thousands);

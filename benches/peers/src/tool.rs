@@ -1,8 +1,8 @@
-//! The tools that count: what they are told, and what they write when the server ends.
+//! The counting tools: their command lines, and their output at the end of the server.
 //!
-//! Always holds: a count is a total of the whole process, from its first instruction to its last. Valgrind counts what
-//! the program does, not the kernel, and runs one thread at a time; strace stops it at each system call. Both slow it
-//! down, and change nothing else.
+//! A count is always a total of the whole process, from its first instruction to its last. Valgrind
+//! counts the work of the program, not of the kernel, and runs one thread at a time. strace stops
+//! the program at each system call. Both slow it down, but change nothing else.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -13,20 +13,20 @@ pub(crate) const INSTRUCTIONS: &str = "instructions";
 pub(crate) const ALLOCATIONS: &str = "allocations";
 pub(crate) const ALLOCATED: &str = "allocated bytes";
 
-/// Goes before the name of a system call.
+/// Prefix of the name of a system call.
 pub(crate) const CALL: &str = "call ";
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tool {
     /// Instructions in user space.
     Callgrind,
-    /// Blocks that were allocated, and their bytes; a block that is moved to grow is one more.
+    /// Allocated blocks, and their bytes. A block that is moved to grow counts again.
     Dhat,
     /// System calls, by name.
     Strace,
 }
 
-/// Those that work here; for others a word on stderr.
+/// Returns the tools that work on this machine. Prints a message to stderr for each of the others.
 pub(crate) fn usable() -> Vec<Tool> {
     let works = |tool: &Tool| match tool.try_out() {
         Ok(()) => true,
@@ -55,15 +55,16 @@ impl Tool {
         }
     }
 
-    /// Its program and arguments, before those of the server; it writes to `file`.
+    /// Returns the tool's program and arguments, which precede those of the server. The tool writes
+    /// to `file`.
     pub(crate) fn command(self, file: &Path) -> Vec<String> {
         let file = file.display();
         let (log, nowhere) = (format!("--log-file={file}"), "--dhat-out-file=/dev/null".to_string());
         let rest = match self {
-            // What else valgrind has to say is of no use to anybody.
+            // Other messages of valgrind are not needed.
             Tool::Callgrind => vec!["-q".to_string(), format!("--callgrind-out-file={file}")],
             Tool::Dhat => vec![log, nowhere],
-            // With a file strace would not end when it is asked to, if it were not for `-I2`.
+            // When strace writes to a file, it ends on a signal only with `-I2`.
             Tool::Strace => ["-I2", "-qq", "-o", &file.to_string()].map(String::from).to_vec(),
         };
         self.name().split(' ').map(String::from).chain(rest).collect()
@@ -82,7 +83,7 @@ impl Tool {
         }
     }
 
-    /// Reads what it has written; `None` if that is not what it writes.
+    /// Parses the tool's output. Returns `None` if it has another format.
     pub(crate) fn read(self, text: &str) -> Option<Totals> {
         match self {
             Tool::Callgrind => instructions(text),
@@ -92,13 +93,13 @@ impl Tool {
     }
 }
 
-/// The last total in callgrind's file: `totals: 4711`.
+/// Parses the last total in callgrind's file: `totals: 4711`.
 fn instructions(text: &str) -> Option<Totals> {
     let total = text.lines().rev().find_map(|line| line.strip_prefix("totals: "))?;
     Some(Totals::from([(INSTRUCTIONS.to_string(), total.trim().parse().ok()?)]))
 }
 
-/// `==12== Total:     1,024 bytes in 2 blocks`
+/// Parses `==12== Total:     1,024 bytes in 2 blocks`.
 fn allocations(text: &str) -> Option<Totals> {
     let total = text.lines().find_map(|line| line.split_once("Total:").map(|(_, rest)| rest))?;
     let words: Vec<&str> = total.split_whitespace().collect();
@@ -107,7 +108,8 @@ fn allocations(text: &str) -> Option<Totals> {
     Some(Totals::from([(ALLOCATED.to_string(), number(bytes)?), (ALLOCATIONS.to_string(), number(blocks)?)]))
 }
 
-/// The table of strace(1): share, seconds, microseconds, calls, errors if there were any, name.
+/// Parses the table of strace(1): share, seconds, microseconds, calls, errors if there were any,
+/// name.
 fn calls(text: &str) -> Option<Totals> {
     let rows =
         text.lines().filter(|line| line.trim_start().starts_with(|first: char| first.is_ascii_digit()));
@@ -127,14 +129,14 @@ mod tests {
     use super::{ALLOCATED, ALLOCATIONS, INSTRUCTIONS, Tool};
 
     #[test]
-    fn what_callgrind_writes_is_read() {
+    fn output_of_callgrind_is_parsed() {
         let text = "version: 1\nevents: Ir\nsummary: 12\n\nfn=(1) main\n0 7\n\ntotals: 4711\n";
         assert_eq!(Tool::Callgrind.read(text).unwrap()[INSTRUCTIONS], 4711.0);
         assert_eq!(Tool::Callgrind.read("version: 1\n"), None);
     }
 
     #[test]
-    fn what_dhat_writes_is_read() {
+    fn output_of_dhat_is_parsed() {
         let text = "==7== DHAT, a dynamic heap analysis tool\n==7== \n==7== Total:     1,234,567 bytes in 89 blocks\n\
                     ==7== At t-gmax: 3 bytes in 1 blocks\n";
         let totals = Tool::Dhat.read(text).unwrap();
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strace_writes_is_read_with_and_without_errors() {
+    fn output_of_strace_is_parsed_with_and_without_errors() {
         let text = "\
 % time     seconds  usecs/call     calls    errors syscall
 ------ ----------- ----------- --------- --------- ----------------

@@ -1,6 +1,7 @@
-//! Builds what is measured, and says what cannot be.
+//! Builds the servers, and reports which ones cannot be built.
 //!
-//! Everything that is Rust is built alike: the profile `release` here and `bench` of the crate itself say the same.
+//! All Rust code is built alike: the profile `release` of this workspace and the profile `bench` of
+//! the crate have the same settings.
 
 use crate::peer::{Origin, PEERS, Peer};
 use std::{
@@ -12,20 +13,20 @@ use std::{
 
 pub(crate) struct Workshop {
     here: PathBuf,
-    /// Where programs that are not Rust go, and what tools write.
+    /// Directory for programs that are not Rust, and for the output of tools.
     pub(crate) shelf: PathBuf,
     pub(crate) loadgen: PathBuf,
     quick: bool,
 }
 
-/// A peer that can be started.
+/// A server that can be started.
 pub(crate) struct Server {
     pub(crate) peer: &'static Peer,
     /// Program and first arguments.
     pub(crate) command: Vec<String>,
 }
 
-/// Netty's parts, and the one library that they need.
+/// Netty's jars, and the one library that they require.
 const JARS: [&str; 7] = [
     "jctools-core.jar",
     "netty-common.jar",
@@ -36,14 +37,17 @@ const JARS: [&str; 7] = [
     "netty-handler.jar",
 ];
 
-/// Where Debian's `libnetty-java` puts them.
+/// Directory into which Debian's `libnetty-java` installs them.
 const DEBIAN_JARS: &str = "/usr/share/java";
 
-/// One collector thread less beside the loop; memory that it does not have to ask for while it is measured.
+/// A serial collector, so that there is one thread less beside the loop, and enough initial memory
+/// that the heap does not grow during the measurement.
 const JVM: [&str; 5] =
     ["-XX:+UseSerialGC", "-Xms256m", "-Xmx2g", "-XX:-UsePerfData", "-Dio.netty.leakDetection.level=disabled"];
 
 impl Workshop {
+    /// Builds the load generator.
+    ///
     /// # Errors
     /// If the load generator cannot be built.
     pub(crate) fn open(quick: bool) -> io::Result<Self> {
@@ -56,10 +60,11 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Those of `names` (none: all) that can be built, in the order of the table.
+    /// Builds the servers in `names` (all if empty), in the order of the table. Leaves out optional
+    /// ones that cannot be built.
     ///
     /// # Errors
-    /// If one cannot be built that needs nothing but Rust.
+    /// If a server that needs only a Rust toolchain cannot be built.
     pub(crate) fn servers(&self, names: &[&str]) -> io::Result<Vec<Server>> {
         let wanted = |peer: &&Peer| names.is_empty() || names.contains(&peer.name);
         let mut servers = Vec::new();
@@ -96,10 +101,10 @@ impl Workshop {
         }
     }
 
-    /// Builds a package; where its programs are, by name. Compiler output goes to stderr.
+    /// Builds a package. Returns the paths of its programs by name. Compiler output goes to stderr.
     fn cargo(&self, folder: &Path, what: &[&str], profile: &str) -> io::Result<BTreeMap<String, PathBuf>> {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // The versions that are measured are those of the lock files.
+        // Uses the versions in the lock files.
         command.args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"]);
         command.arg("--profile").arg(if self.quick { "dev" } else { profile });
         command.arg("--manifest-path").arg(folder.join("Cargo.toml")).args(what);
@@ -160,7 +165,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Runs a compiler; the first line of what it has to say is the error.
+/// Runs a compiler. The first line of its output is the error.
 fn quietly(command: &mut Command) -> io::Result<()> {
     let output = command
         .output()

@@ -27,7 +27,7 @@ impl ChannelCore {
     /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
         if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
-            (&mail, &self.state.shared)
+            (&mail, self.state.shared.get())
         {
             shared.producers.take(*ticket);
         }
@@ -139,7 +139,7 @@ impl ChannelCore {
         memo: &mut EncodingMemo,
         ticket: Option<WriteTicket>,
     ) -> Outcome {
-        if let (Some(ticket), Some(shared)) = (ticket, &self.state.shared) {
+        if let (Some(ticket), Some(shared)) = (ticket, self.state.shared.get()) {
             shared.producers.take(ticket);
         }
         if !self.state.status.takes_writes() {
@@ -175,7 +175,7 @@ fn write(
     let before = state.pending_bytes();
     match links.write(state, message) {
         Ok(()) => {
-            if let Some(shared) = &state.shared {
+            if let Some(shared) = state.shared.get() {
                 shared.producers.note_encoded(state.pending_bytes() - before);
             }
             state.after_write(services);

@@ -119,7 +119,7 @@ impl ChannelCore {
     /// later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
         self.state.status.close();
-        if let Some(shared) = &self.state.shared {
+        if let Some(shared) = self.state.shared.get() {
             shared.set_closed();
         }
         self.state.end(services);
@@ -160,7 +160,7 @@ impl ChannelCore {
 impl Drop for ChannelCore {
     /// Completes `closed` also if the loop itself fails.
     fn drop(&mut self) {
-        if let Some(shared) = &self.state.shared {
+        if let Some(shared) = self.state.shared.get() {
             shared.set_closed();
         }
     }

@@ -27,9 +27,8 @@ use crate::{
     channel::{
         event::Event,
         handle::ChannelShared,
-        links::{AnyPipeline, IntoPipeline},
+        links::AnyPipeline,
         pipeline_settings::PipelineSettings,
-        scope::Scope,
         services::LoopServices,
         state::{ChannelState, InputHalf, Memory, Pending, Readiness},
     },
@@ -44,80 +43,21 @@ use std::sync::Arc;
 /// refused in `error`, changes of writability. More are an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
-impl<M> Scope<'_, M> {
-    /// Has another pipeline take over the channel as soon as the running callback has returned: HTTP gives way to
-    /// WebSocket, a login to a session.
-    ///
-    /// What happens then, in this order:
-    ///
-    /// 1. The tasks and timeouts of the old pipeline are cancelled, its [`IdleTimeouts`](crate::IdleTimeouts) and
-    ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
-    ///    come already, if one has). So do its limits of traffic ([`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic)): a new
-    ///    one that names none has none.
-    /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
-    ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to
-    ///    them, not even [`inactive`](crate::Handler::inactive): the channel lives on.
-    /// 3. The new handler's [`active`](crate::Handler::active) is called.
-    /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
-    ///    peer had ended its stream already, the new handler is told
-    ///    ([`read_closed`](crate::Handler::read_closed)). With auto-read off all that waits for its
-    ///    [`read`](Scope::read).
-    ///
-    /// What was written before is sent before what the new pipeline writes, and completions of
-    /// [`write_tracked`](Scope::write_tracked) hold. So do auto-read and the water marks. Handles to the channel
-    /// ([`Channel`](crate::Channel), [`Remote`](crate::Remote)) go on working if the new pipeline has the same message type
-    /// (the same handler type for a `Remote`); the others answer [`Error::Replaced`] from then on, and what they had in the
-    /// loop's queue is dropped. A channel that has another message type by this leaves its
-    /// [groups](crate::ChannelGroup).
-    ///
-    /// If the running callback fails, nothing is replaced. Asked for twice in one callback, the second one counts, and
-    /// the first is dropped. A channel that is closed in the same callback keeps its pipeline.
-    ///
-    /// ```
-    /// # use netwheel::{codec::{LengthField, Line}, prelude::*};
-    /// # use bytes::Bytes;
-    /// struct Login;
-    /// struct Session { user: Bytes }
-    ///
-    /// impl Handler for Login {
-    ///     type Read = Bytes;
-    ///     type Write = Bytes;
-    ///
-    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, user: Bytes) -> Result {
-    ///         ctx.write("welcome".into())?;
-    ///         // Lines until here, frames from the next byte on.
-    ///         ctx.replace_pipeline(Pipeline::codec(LengthField::u32()).handler(Session { user }))
-    ///     }
-    /// }
-    /// # impl Handler for Session {
-    /// #     type Read = Bytes;
-    /// #     type Write = Bytes;
-    /// #     fn read(&mut self, ctx: &mut Context<'_, Self>, m: Bytes) -> Result { ctx.write(m) }
-    /// # }
-    /// # let mut channel = netwheel::testing::EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Login));
-    /// # channel.write_inbound(b"me\n\0\0\0\x02hi")?;
-    /// # assert_eq!(channel.read_outbound(), &b"welcome\n\0\0\0\x02hi"[..]);
-    /// # Ok::<(), netwheel::Error>(())
-    /// ```
-    ///
-    /// Attributes stay: they are the channel's. Those that the new pipeline brings are added, and take the place of others of their
-    /// type. A wire log goes on, unless the new one brings another.
+impl ChannelState {
+    /// Has `pipeline` take over when the running callback has returned.
     ///
     /// # Errors
-    /// The one that `pipeline` is, if it is a `Result` and making it has failed; [`Closed`](Error::Closed) if the channel is
-    /// closing. The pipeline is dropped then. Returned from the callback, as with `?`, it goes to the handler's
-    /// [`error`](crate::Handler::error), which closes the channel unless it says otherwise.
-    pub fn replace_pipeline(&mut self, pipeline: impl IntoPipeline) -> Result {
-        let pipeline: AnyPipeline = pipeline.into_pipeline()?.into();
-        if !self.state.status.is_open() {
-            drop_pipeline(self.services, self.state, pipeline);
+    /// [`Error::Closed`] if the channel is closing; the pipeline is dropped.
+    pub(crate) fn request_pipeline(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) -> Result {
+        if !self.status.is_open() {
+            drop_pipeline(services, self, pipeline);
             return Err(Error::Closed);
         }
-        self.state.status.set(Pending::REPLACED);
-        let unused = take_replacement(self.services);
-        self.services.replacement = Some(Box::new(pipeline));
+        self.status.set(Pending::REPLACED);
+        let unused = take_replacement(services);
+        services.replacement = Some(Box::new(pipeline));
         if let Some(unused) = unused {
-            drop_pipeline(self.services, self.state, unused);
+            drop_pipeline(services, self, unused);
         }
         Ok(())
     }
@@ -183,7 +123,7 @@ impl ChannelCore {
         self.state.status.unset(WORK);
         self.state.status.unset(MEMORIES);
         let (types, before) = (pipeline.links.types(), self.links.types());
-        if let Some(shared) = &self.state.shared {
+        if let Some(shared) = self.state.shared.get() {
             shared.set_types(types);
             if types.message != before.message {
                 shared.leave_groups();

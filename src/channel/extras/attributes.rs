@@ -11,7 +11,7 @@ use std::{
 
 /// Values of a channel by their type: what a stage has found out and the handler wants to know.
 ///
-/// From [`Scope::attributes`](crate::Scope::attributes) and [`attributes_mut`](crate::Scope::attributes_mut), of a stage
+/// From [`Context::attributes`](crate::Context::attributes) and [`attributes_mut`](crate::Context::attributes_mut), of a stage
 /// from [`StageContext`](crate::pipeline::StageContext), and to begin with from
 /// [`PipelineBuilder::attribute`](crate::pipeline::PipelineBuilder::attribute). They are looked for one by one, which is the fastest way for the
 /// few that a channel has. Give each value a type of its own, so that two parts of a program do not meet by chance.

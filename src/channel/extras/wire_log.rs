@@ -11,7 +11,7 @@ use std::{borrow::Cow, fmt};
 /// Writes what a channel does to the log: its events, and its bytes as a hex dump.
 ///
 /// Given to [`PipelineBuilder::wire_log`](crate::pipeline::PipelineBuilder::wire_log), or switched on and off in a callback by
-/// [`Scope::set_wire_log`](crate::Scope::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
+/// [`Context::set_wire_log`](crate::Context::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
 /// kernel. So what was written together is one record, and a large message may be several. Bytes that are thrown away when
 /// a channel closes are not shown. The events are those of the [`Handler`](crate::Handler), each before it is called, and
 /// who ends what: `closing`, `closing now`, `ending the output`.

@@ -162,7 +162,7 @@ impl<M: 'static> ChannelGroup<M> {
     /// Makes a channel a member until it leaves or closes; whether it has become one by this.
     ///
     /// It has not if it was one already, is closed or closing, or writes messages of another type since its pipeline was
-    /// [replaced](crate::Scope::replace_pipeline). A group that
+    /// [replaced](crate::Context::replace_pipeline). A group that
     /// [stays closed](ChannelGroupBuilder::stay_closed), and is, closes it.
     pub fn join(&self, channel: Channel<M>) -> bool {
         let mut members = self.inner.lock();

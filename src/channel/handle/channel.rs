@@ -8,6 +8,7 @@ use super::{
     mail::{Mail, WriteTicket},
     pipeline_types::SizeHint,
     shared::ChannelShared,
+    write_permit::WritePermit,
 };
 use crate::{
     Error, Result, channel::confirmation::Confirmation, error::Refused, id::ChannelId, sync::Completion,
@@ -18,10 +19,7 @@ use std::{
     hash::{Hash, Hasher},
     marker::PhantomData,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
@@ -31,14 +29,13 @@ use std::{
 /// asked; if the channel is gone by then, it is dropped.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
-    /// Whether this handle has seen a writable channel and has not written since.
-    permit: AtomicBool,
+    permit: WritePermit,
     message: PhantomData<fn(M)>,
 }
 
 impl<M> Channel<M> {
     pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
-        Channel { shared, permit: AtomicBool::new(false), message: PhantomData }
+        Channel { shared, permit: WritePermit::default(), message: PhantomData }
     }
 
     /// The identity of the channel.
@@ -54,7 +51,7 @@ impl<M> Channel<M> {
     /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
     /// within the [water marks](crate::buffer::WaterMark).
     ///
-    /// This is the same state that [`Scope::is_writable`](crate::Scope::is_writable) shows to the handler. After it was `false`,
+    /// This is the same state that [`Context::is_writable`](crate::Context::is_writable) shows to the handler. After it was `false`,
     /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
     /// again, and [`writable`](Channel::writable) completes.
     ///
@@ -68,32 +65,34 @@ impl<M> Channel<M> {
     /// encoding on, a message counts with its real size.
     pub fn is_writable(&self) -> bool {
         let writable = self.takes_writes() && self.shared.producers.is_writable();
-        if writable && !self.permit.load(Ordering::Relaxed) {
-            self.permit.store(true, Ordering::Relaxed);
+        if writable {
+            self.permit.give();
         }
         writable
     }
 
-    /// Completes when the channel is writable, at once if it is; fails with [`Closed`](crate::Error::Closed) if the channel
-    /// closes or its output ends first.
+    /// Completes when the channel is writable, at once if it is. Fails with
+    /// [`Closed`](crate::Error::Closed) if the channel closes or its output ends first.
     ///
-    /// For threads and async code; a handler implements
-    /// [`writability_changed`](crate::Handler::writability_changed). All who wait are notified together. Like `true` from
-    /// [`is_writable`](Channel::is_writable), it entitles this handle to one write.
+    /// For threads and async code; [`send`](Channel::send) also writes. A handler implements
+    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified together.
+    ///
+    /// A completion that is still awaited when it completes is a permit for one
+    /// [`write`](Channel::write) by this handle, like `true` from
+    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit behind.
     ///
     /// ```
     /// # use netwheel::prelude::*;
-    /// async fn produce(channel: Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
+    /// fn produce(channel: &Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
     ///     for message in messages {
-    ///         channel.writable().await?;
+    ///         channel.writable().wait()?;
     ///         channel.write(message)?;
     ///     }
     ///     Ok(())
     /// }
     /// ```
     pub fn writable(&self) -> Completion {
-        self.permit.store(true, Ordering::Relaxed);
-        self.shared.producers.writable(self.shared.id.event_loop, || self.takes_writes())
+        self.shared.producers.writable(self.shared.id.event_loop, &self.permit, || self.takes_writes())
     }
 
     fn takes_writes(&self) -> bool {
@@ -117,7 +116,7 @@ impl<M> Channel<M> {
 
     /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
     ///
-    /// See [`Scope::shutdown_write`](crate::Scope::shutdown_write); on a channel that is gone it does nothing.
+    /// See [`Context::shutdown_write`](crate::Context::shutdown_write); on a channel that is gone it does nothing.
     pub fn shutdown_write(&self) {
         self.send_close(Mail::EndOutput);
     }
@@ -136,7 +135,7 @@ impl<M> Channel<M> {
 
     /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
     ///
-    /// See [`Scope::reset`](crate::Scope::reset).
+    /// See [`Context::reset`](crate::Context::reset).
     pub fn reset(&self) {
         self.send_close(Mail::Reset);
     }
@@ -170,7 +169,7 @@ impl<M: 'static> Channel<M> {
     /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
     /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
     /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
-    /// pipeline is [replaced](crate::Scope::replace_pipeline) by one of another message type before it, the message is dropped.
+    /// pipeline is [replaced](crate::Context::replace_pipeline) by one of another message type before it, the message is dropped.
     /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
@@ -181,12 +180,43 @@ impl<M: 'static> Channel<M> {
     where
         M: Send,
     {
-        self.send(message, Mail::Message)
+        self.submit(message, Mail::Message)
+    }
+
+    /// Waits until the channel is writable, then writes the message: a write with backpressure, for
+    /// async code.
+    ///
+    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping the
+    /// future before it is ready drops the message, which is then not written. Several tasks may share
+    /// the handle. The order of their messages is the order in which they continue.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// async fn produce(channel: Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
+    ///     for message in messages {
+    ///         channel.send(message).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is returned.
+    pub async fn send(&self, message: M) -> Result<(), Refused<M>>
+    where
+        M: Send,
+    {
+        // A separate handle, so that the permit belongs to this message only.
+        let own = self.clone();
+        if let Err(reason) = own.writable().await {
+            return Err(Refused { value: message, reason });
+        }
+        own.write(message)
     }
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
     ///
-    /// What [`Scope::write_tracked`](crate::Scope::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
+    /// What [`Context::write_tracked`](crate::Context::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
     /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
     /// the completion alone fails.
     ///
@@ -202,14 +232,14 @@ impl<M: 'static> Channel<M> {
             return Err(Refused { value: message, reason });
         }
         let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
-        let sent = self.send(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
+        let sent = self.submit(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
         if sent.is_err() {
             producers.end_unconfirmed(1);
         }
         sent.map(|()| completion)
     }
 
-    fn send(
+    fn submit(
         &self,
         message: M,
         mail: impl FnOnce(Box<dyn Any + Send>, WriteTicket) -> Mail,
@@ -247,7 +277,7 @@ impl<M: 'static> Channel<M> {
 
     /// Takes the permit for one message, if this handle has seen a writable channel.
     pub(in crate::channel) fn take_permit(&self) -> bool {
-        self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
+        self.permit.take()
     }
 
     /// Returns the function that estimates the encoded size of a message.
@@ -268,6 +298,11 @@ impl<M: 'static> Channel<M> {
     /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
+    }
+
+    /// Returns the time of the loop's clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.shared.outlet.now()
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -16,9 +16,9 @@ pub(crate) enum Mail {
     Message(Box<dyn Any + Send>, WriteTicket),
     /// A message to write, with a confirmation that completes when it is sent.
     Notify(Box<dyn Any + Send>, Confirmation, WriteTicket),
-    /// A `ScopeTask` of the pipeline's outbound type, or a `RemoteTask` of its handler, to run now.
+    /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run now.
     Run(Box<dyn Any + Send>),
-    /// A `ScopeTask` to run at a time of the loop.
+    /// A `RemoteTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
     /// The answer has arrived for which this task waits.
     Answer(TaskKey),

@@ -7,6 +7,7 @@ mod pipeline_types;
 mod producers;
 mod shared;
 mod stats;
+mod write_permit;
 
 pub use channel::Channel;
 pub(in crate::channel) use close_listeners::LeaveAtClose;

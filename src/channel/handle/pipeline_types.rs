@@ -6,7 +6,7 @@ use std::any::{Any, TypeId};
 /// producer's thread.
 pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
 
-/// The types that handles to a pipeline must match: `Channel` its message type, `Remote` its
+/// The types that handles to a pipeline must match: `Channel` its message type, `HandlerRef` its
 /// handler type as well.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PipelineTypes {

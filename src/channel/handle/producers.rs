@@ -5,7 +5,11 @@
 //! after handling the message, in the same step in which it publishes the weight of the buffer. A
 //! waiter is notified once. Any thread adds; [`Producers::settle`] runs on the channel's loop.
 
-use super::{mail::WriteTicket, pipeline_types::SizeHint};
+use super::{
+    mail::WriteTicket,
+    pipeline_types::SizeHint,
+    write_permit::{Grant, WritePermit},
+};
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
@@ -51,9 +55,14 @@ pub(crate) struct Producers {
 
 #[derive(Default)]
 struct WaitingProducers {
-    completers: Vec<Completer>,
+    waiters: Vec<WaitingProducer>,
     /// The number of them at which the list is pruned.
     prune_at: usize,
+}
+
+struct WaitingProducer {
+    completer: Completer,
+    grant: Grant,
 }
 
 impl Producers {
@@ -163,10 +172,11 @@ impl Producers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes when the channel is writable; fails once `takes_writes` answers `false`.
-    pub(in crate::channel) fn writable(
+    /// Completes when the channel is writable, with a permit. Fails once `takes_writes` returns `false`.
+    pub(super) fn writable(
         &self,
         event_loop: u32,
+        permit: &WritePermit,
         takes_writes: impl Fn() -> bool,
     ) -> Completion {
         let mut waiting = self.waiting();
@@ -175,28 +185,33 @@ impl Producers {
             return Completion::ready(Err(Error::Closed));
         }
         if self.gauge.is_writable() {
+            permit.give();
             return Completion::ready(Ok(()));
         }
         let (completer, completion) = completion(Some(event_loop));
-        waiting.push(completer);
+        waiting.push(WaitingProducer { completer, grant: permit.grant_later() });
         completion
     }
 
     /// The channel is writable: completes what waits for that. On the loop only.
     pub(in crate::channel) fn notify(&self) {
-        self.complete(|| Ok(()));
+        for WaitingProducer { completer, grant } in self.take_waiters() {
+            if completer.is_awaited() {
+                grant.give();
+            }
+            completer.complete(Ok(()));
+        }
     }
 
     /// No more can be written.
     pub(in crate::channel) fn end(&self) {
-        self.complete(|| Err(Error::Closed));
+        for WaitingProducer { completer, .. } in self.take_waiters() {
+            completer.complete(Err(Error::Closed));
+        }
     }
 
-    fn complete(&self, result: impl Fn() -> Result) {
-        let completers = std::mem::take(&mut self.waiting().completers);
-        for completer in completers {
-            completer.complete(result());
-        }
+    fn take_waiters(&self) -> Vec<WaitingProducer> {
+        std::mem::take(&mut self.waiting().waiters)
     }
 
     // ---- writes that are to be answered --------------------------------------------------------------------
@@ -225,13 +240,13 @@ impl Producers {
 pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
 
 impl WaitingProducers {
-    fn push(&mut self, completer: Completer) {
-        if self.completers.len() >= self.prune_at.max(PRUNE_FROM) {
+    fn push(&mut self, waiter: WaitingProducer) {
+        if self.waiters.len() >= self.prune_at.max(PRUNE_FROM) {
             // Async code may ask again and again and drop the answer each time.
-            self.completers.retain(Completer::is_awaited);
-            self.prune_at = self.completers.len() * 2;
+            self.waiters.retain(|waiter| waiter.completer.is_awaited());
+            self.prune_at = self.waiters.len() * 2;
         }
-        self.completers.push(completer);
+        self.waiters.push(waiter);
     }
 }
 
@@ -250,12 +265,15 @@ mod tests {
     fn waiters_that_nobody_awaits_are_forgotten() {
         let producers = producers();
         producers.add(WriteTicket { weight: 100_000, admitted: true, pauses: false });
-        let kept: Vec<_> = (0..10).map(|_| producers.writable(0, || true)).collect();
+        let (awaited, given_up) = (WritePermit::default(), WritePermit::default());
+        let kept: Vec<_> = (0..10).map(|_| producers.writable(0, &awaited, || true)).collect();
         for _ in 0..10_000 {
-            drop(producers.writable(0, || true));
-            assert!(producers.waiting().completers.len() <= 2 * PRUNE_FROM);
+            drop(producers.writable(0, &given_up, || true));
+            assert!(producers.waiting().waiters.len() <= 2 * PRUNE_FROM);
         }
+        assert!(!awaited.take(), "granted on completion");
         producers.notify();
+        assert!(awaited.take() && !awaited.take() && !given_up.take());
         assert!(kept.into_iter().all(|completion| completion.wait().is_ok()));
     }
 

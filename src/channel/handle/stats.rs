@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-/// What a channel has moved so far; from [`Scope::stats`](crate::Scope::stats) and [`Channel::stats`](crate::Channel::stats).
+/// What a channel has moved so far; from [`Context::stats`](crate::Context::stats) and [`Channel::stats`](crate::Channel::stats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelStats {

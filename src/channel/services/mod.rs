@@ -19,6 +19,7 @@ use crate::{
         watch::IdleTimeouts,
     },
     clock::TimeSource,
+    executor::Executor,
     id::Key,
     log_throttle::{LogThrottle, Topic},
     metrics::Tally,
@@ -53,8 +54,10 @@ pub(crate) struct LoopServices {
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
     pub(crate) workers: WorkerPool,
-    /// Works that the channels of this loop have given to them.
-    pub(crate) offloaded: u64,
+    /// Runs the futures of handlers.
+    pub(crate) executor: Executor,
+    /// Tasks of this loop's channels that have waited for an answer so far.
+    pub(crate) awaited: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// What channels may have waiting to be sent, all together.
@@ -101,7 +104,8 @@ impl LoopServices {
             random: Arc::new(Random::of_system()),
             log,
             workers,
-            offloaded: 0,
+            executor: Executor::default(),
+            awaited: 0,
             attention: Vec::new(),
             outbound,
             io_time: IoTime::unlimited(),

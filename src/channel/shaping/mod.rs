@@ -33,7 +33,7 @@ pub use shared::SharedTraffic;
 /// TCP, and what is written meanwhile waits in the channel's buffer, in order, and counts against its
 /// [water marks](crate::buffer::WaterMark) and [`max_outbound`](crate::ChannelOptions::max_outbound) as ever. When the bucket
 /// is empty the channel pauses in that direction for 10 to 100 ms (half a burst, if that is in between), or for the time of one
-/// byte, if that is longer. What has been read is delivered, and [`auto_read`](crate::Scope::auto_read) stays as the program
+/// byte, if that is longer. What has been read is delivered, and [`auto_read`](crate::Context::auto_read) stays as the program
 /// has set it. A graceful close sends what waits at the same rate, for at most
 /// [`close_timeout`](crate::ChannelOptions::close_timeout).
 ///
@@ -121,7 +121,7 @@ impl TrafficLimits {
 
 /// What limits the traffic of one channel: limits of its own, those of a group, both or none.
 ///
-/// Given to [`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic) and [`Scope::set_traffic`](crate::Scope::set_traffic), which take
+/// Given to [`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic) and [`Context::set_traffic`](crate::Context::set_traffic), which take
 /// [`TrafficLimits`] and [`SharedTraffic`] too.
 #[derive(Debug, Clone, Default)]
 #[must_use]

@@ -9,17 +9,19 @@ use std::sync::Arc;
 
 impl ChannelState {
     /// Returns what the handles of this channel share; creates it at the first request.
-    pub(crate) fn share(&mut self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
-        if let Some(shared) = &self.shared {
-            return shared.clone();
-        }
-        let shared = Arc::new(ChannelShared::new(
+    pub(crate) fn share(&self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
+        self.shared.get_or_init(|| Arc::new(self.new_shared(services, size_hint))).clone()
+    }
+
+    #[cold]
+    fn new_shared(&self, services: &LoopServices, size_hint: SizeHint) -> ChannelShared {
+        let shared = ChannelShared::new(
             self.id(),
             services.outlet.clone(),
             (self.local_address(), self.peer_address()),
             &self.config,
             size_hint,
-        ));
+        );
         if self.status.is_closed() {
             shared.set_closed();
         } else if !self.status.is_open() {
@@ -32,14 +34,13 @@ impl ChannelState {
             shared.producers.add_unconfirmed(pending_writes.unanswered());
         }
         shared.producers.begin(self.weight(), self.status.has(Memory::WRITABLE));
-        self.shared = Some(shared.clone());
         shared
     }
 
     /// Resumes reading after held input has dropped below the low mark, unless it is paused again
     /// by now.
     pub(crate) fn release(&mut self, services: &mut LoopServices) {
-        if self.shared.as_ref().is_some_and(|shared| shared.holding.is_paused()) {
+        if self.shared.get().is_some_and(|shared| shared.holding.is_paused()) {
             return;
         }
         self.status.unset(ReadDemand::INPUT_HELD);

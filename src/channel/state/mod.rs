@@ -42,7 +42,7 @@ use crate::{
 };
 use log::Level;
 use packed_address::PackedAddress;
-use std::{net::SocketAddr, sync::Arc};
+use std::{cell::OnceCell, net::SocketAddr, sync::Arc};
 
 /// Public only in the signatures of the pipeline's links, which nobody outside can name.
 pub struct ChannelState {
@@ -55,8 +55,8 @@ pub struct ChannelState {
     /// Input that is not decoded yet, in memory of the channel.
     pub(crate) partial: Undecoded,
     pub(crate) config: Arc<ChannelConfig>,
-    /// Created with the first handle.
-    pub(crate) shared: Option<Arc<ChannelShared>>,
+    /// Created with the first handle, which takes a shared reference only.
+    pub(crate) shared: OnceCell<Arc<ChannelShared>>,
     /// Kept where messages are confirmed or may be dropped.
     pub(crate) pending_writes: Option<Box<PendingWrites>>,
     /// Idle timeouts, time limits and stage timers.
@@ -85,7 +85,7 @@ impl ChannelState {
             partial: Undecoded::default(),
             pending_writes: Self::first_pending_writes(&config),
             config,
-            shared: None,
+            shared: OnceCell::new(),
             watch: None,
             tasks: None,
             extras: Extras::default(),
@@ -144,6 +144,12 @@ impl ChannelState {
         }
     }
 
+    /// Flushes when the running callback has returned.
+    #[inline]
+    pub(crate) fn request_flush(&mut self) {
+        self.status.set(Pending::FLUSH);
+    }
+
     // ---- closing ----
 
     /// Ends the output once the outbound buffer was sent.
@@ -151,7 +157,7 @@ impl ChannelState {
         if self.status.request_end_of_output() && self.extras.are_used() {
             self.log_closing("ending the output");
         }
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = self.shared.get() {
             shared.set_output_ended();
         }
     }
@@ -173,7 +179,7 @@ impl ChannelState {
         if self.status.request_close(mode) && self.extras.are_used() && !was_abrupt {
             self.log_closing(if mode == CloseMode::Graceful { "closing" } else { "closing now" });
         }
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = self.shared.get() {
             shared.set_closing();
         }
     }

@@ -55,7 +55,7 @@ impl ChannelState {
 
     /// Makes room for further unconfirmed writes by handles.
     pub(crate) fn note_answered(&self, writes: usize) {
-        if let Some(shared) = &self.shared
+        if let Some(shared) = self.shared.get()
             && writes > 0
         {
             shared.producers.end_unconfirmed(writes);
@@ -64,7 +64,7 @@ impl ChannelState {
 
     /// Counts an unconfirmed write of the handler.
     pub(crate) fn note_unanswered(&self) {
-        if let Some(shared) = &self.shared {
+        if let Some(shared) = self.shared.get() {
             shared.producers.add_unconfirmed(1);
         }
     }

@@ -1,9 +1,10 @@
-//! Tasks of the handler that wait for their time or for a worker, and the close timeout.
+//! Tasks of the handler that wait for their time or for an answer, and the close timeout.
 
 use super::{ChannelState, Pending};
 use crate::{
-    Result,
+    Error, Result,
     channel::{services::LoopServices, tasks::TaskTime, timers::TaskKey},
+    error::drop_guarded,
     timer::QueueKey,
 };
 use std::any::Any;
@@ -35,7 +36,7 @@ impl ChannelState {
         let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
         let tasks = self.tasks.get_or_insert_default();
         tasks.arm(channel, limit, services, when, task).unwrap_or_else(|| {
-            self.status.set(Pending::TASK_REFUSED);
+            self.note_refused_task();
             TaskKey::NONE
         })
     }
@@ -61,17 +62,28 @@ impl ChannelState {
         self.tasks.as_mut()?.take_due(slot)
     }
 
-    /// Keeps a task until a worker has its answer.
+    /// Keeps the task that `make` creates for its key, until its answer arrives.
     ///
     /// # Errors
-    /// If the limit of tasks is reached; the task is dropped.
-    pub(crate) fn await_worker(
+    /// [`Error::Closed`] if the channel is closing, [`Error::Full`] if the limit of tasks is reached;
+    /// `make` is dropped.
+    pub(crate) fn await_answer(
         &mut self,
         services: &mut LoopServices,
-        task: Box<dyn Any>,
+        make: impl FnOnce(TaskKey) -> Box<dyn Any>,
     ) -> Result<TaskKey> {
+        if !self.status.is_open() {
+            drop_guarded(make);
+            return Err(Error::Closed);
+        }
         let limit = self.config.max_scheduled_tasks;
-        self.tasks.get_or_insert_default().await_worker(limit, services, task)
+        self.tasks.get_or_insert_default().await_answer(limit, services, make)
+    }
+
+    /// Notifies the handler, when the running callback has returned, that a task was dropped because
+    /// the limit of tasks is reached.
+    pub(crate) fn note_refused_task(&mut self) {
+        self.status.set(Pending::TASK_REFUSED);
     }
 
     /// Removes and returns a task whose answer has arrived, unless it was cancelled.
@@ -79,7 +91,7 @@ impl ChannelState {
         self.tasks.as_mut()?.take_answered(key)
     }
 
-    /// Drops the scheduled tasks and returns their number. Offloaded work stays.
+    /// Drops the scheduled tasks and returns their number. Tasks that wait for an answer stay.
     pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
         self.tasks.as_mut().map_or(0, |tasks| tasks.cancel_timed(services))
     }

@@ -39,7 +39,7 @@ impl ChannelState {
 
     /// Returns whether the channel would be writable with a buffer of this weight.
     fn is_writable_with(&self, weight: usize) -> bool {
-        match &self.shared {
+        match self.shared.get() {
             None => self.mark().writable(self.status.has(Memory::WRITABLE), weight),
             Some(shared) => shared.would_be_writable(weight, self.mark()),
         }
@@ -58,11 +58,11 @@ impl ChannelState {
     pub(in crate::channel) fn is_settled(&self) -> bool {
         let Some(loan) = &self.outbound else {
             return self.status.has(Memory::WRITABLE)
-                && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(0));
+                && self.shared.get().is_none_or(|shared| shared.producers.is_settled(0));
         };
         self.status.has(Memory::WRITABLE)
             && loan.has_certain_room(0)
-            && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(loan.buffer.weight()))
+            && self.shared.get().is_none_or(|shared| shared.producers.is_settled(loan.buffer.weight()))
     }
 
     /// Returns whether the handler has to be notified of a change.
@@ -80,7 +80,7 @@ impl ChannelState {
     pub(in crate::channel) fn update_writable(&mut self) -> Option<bool> {
         let was = self.status.has(Memory::WRITABLE);
         let weight = self.weight();
-        let is = match &self.shared {
+        let is = match self.shared.get() {
             None => self.mark().writable(was, weight),
             Some(shared) => shared.settle(weight, self.mark(), was),
         };
@@ -96,7 +96,7 @@ impl ChannelState {
         if is {
             self.status.set(Memory::WRITABLE);
             self.status.unset(ReadDemand::OUTPUT_FULL);
-            if let Some(shared) = &self.shared {
+            if let Some(shared) = self.shared.get() {
                 shared.notify_writable();
             }
         } else {

@@ -2,7 +2,7 @@
 
 use crate::timer::{QueueKey, WheelKey};
 
-/// A key that cancels a scheduled task, a timeout or offloaded work of a channel.
+/// A key that cancels a task of a channel: scheduled, or waiting for a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskKey {
     pub(in crate::channel) slot: u32,
@@ -14,8 +14,8 @@ pub struct TaskKey {
 pub(in crate::channel) enum TimerPlace {
     Exact(QueueKey),
     Wheel(WheelKey),
-    /// In a worker pool, with the loop's number for it.
-    Worker(u64),
+    /// With a worker or a completion that answers it, with the loop's number for it.
+    Answer(u64),
     /// Nowhere: the task was refused.
     Nowhere,
 }

@@ -26,7 +26,7 @@ use std::{
 #[derive(Clone, Default)]
 pub(crate) struct Attempt(Arc<OnceLock<Key>>);
 
-/// A message that ends an attempt to connect, unless its channel exists already.
+/// A message that cancels an attempt to connect. Ignored if its channel exists already.
 pub(crate) struct CancelConnect(pub(crate) Attempt);
 
 impl SourceMail for CancelConnect {
@@ -35,12 +35,12 @@ impl SourceMail for CancelConnect {
     }
 }
 
-/// A connection in the making.
+/// An outbound connection that is being established.
 pub(crate) struct Connecting {
     /// `None` once the connection is established.
     pending: Option<Pending>,
     attempt: Attempt,
-    /// The limit in nanoseconds; 0 for none.
+    /// The limit in nanoseconds, or 0 for none.
     timeout: u64,
     deadline: Option<QueueKey>,
 }
@@ -51,7 +51,7 @@ struct Pending {
 }
 
 impl Connecting {
-    /// An attempt whose socket has begun to connect. A `timeout` of 0 is no limit.
+    /// Creates an attempt whose socket has started to connect. A `timeout` of 0 means no limit.
     pub(crate) fn new(
         connection: Connection,
         callback: Box<dyn ConnectCallback>,
@@ -69,11 +69,11 @@ impl Connecting {
         }
     }
 
-    /// Returns the error of the attempt, or whether the peer is there.
+    /// Returns whether the connection is established, or the error of the attempt.
     fn is_connected(&mut self, ready: Ready) -> Result<bool> {
         let Some(Pending { connection, callback }) = &self.pending else { return Ok(false) };
         let stream = &connection.stream;
-        // Being writable is not success: the socket's error says, and the peer is there only then.
+        // Writability alone is not success. The socket's error and the presence of a peer decide.
         let connected = match stream.take_error() {
             Ok(Some(e)) | Err(e) => Err(e),
             Ok(None) => match stream.has_peer() {
@@ -85,7 +85,7 @@ impl Connecting {
         if callback.is_wanted() { Ok(true) } else { Err(Error::Cancelled) }
     }
 
-    /// Completes the attempt if the peer is there. `ready` is empty without an event.
+    /// Completes the attempt if the connection is established. `ready` is empty without an event.
     fn finish(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
         match self.is_connected(ready) {
             Ok(true) => {}
@@ -188,7 +188,7 @@ impl Source for Connecting {
         self.cancel_deadline(ctx);
         let Some(Pending { connection, .. }) = &mut self.pending else { return };
         if let Err(e) = ctx.io.selector.deregister(connection.stream.source()) {
-            log::debug!("{}: a connection leaving the poll: {e}", ctx.loop_name);
+            log::debug!("{}: deregistering a connection: {e}", ctx.loop_name);
         }
         ctx.metrics.connect_errors.add(1);
         self.fail(result.err().unwrap_or(Error::Cancelled));

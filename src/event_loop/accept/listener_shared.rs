@@ -1,8 +1,7 @@
 //! The state that the handle of a server shares with its listeners.
 //!
-//! Invariant: wherever a listener ends, the handle is notified, because the listener's end
-//! ([`ListenerGuard`]) does that when it is dropped. Any thread reads; the loops of the listeners
-//! write.
+//! Invariant: wherever a listener ends, the handle is notified, because dropping the listener's
+//! [`ListenerGuard`] does so. Any thread reads. The loops of the listeners write.
 
 use crate::{Error, Result, id::Key, sync::Completer};
 use std::sync::{
@@ -16,7 +15,7 @@ pub(crate) struct ServerShared {
 }
 
 pub(crate) enum ServerClosed {
-    /// The number of listeners that are left, and the completions of their end.
+    /// The number of listeners that have not ended, and the completers that wait for their end.
     Awaited(usize, Vec<Completer>),
     Done,
 }
@@ -28,7 +27,7 @@ pub(crate) struct ListenerShared {
     server: Arc<ServerShared>,
 }
 
-/// The listener's end of [`ListenerShared`]. Dropping it completes the end of the listener.
+/// The listener's side of [`ListenerShared`]. Dropping it reports the end of the listener.
 pub(crate) struct ListenerGuard(pub(crate) Arc<ListenerShared>);
 
 impl std::ops::Deref for ListenerGuard {
@@ -46,7 +45,7 @@ impl Drop for ListenerGuard {
 }
 
 impl ServerShared {
-    /// The state of a server with this number of listeners.
+    /// Creates the state of a server with this number of listeners.
     pub(crate) fn new(listeners: usize) -> Self {
         ServerShared { closed: Mutex::new(ServerClosed::Awaited(listeners, Vec::new())) }
     }
@@ -73,7 +72,7 @@ impl ListenerShared {
         ListenerShared { key: OnceLock::new(), ended: AtomicBool::new(false), server }
     }
 
-    /// Notes that the listener has ended. Only the first call counts.
+    /// Notes that the listener has ended. Only the first call takes effect.
     pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.server.listener_ended(result);

@@ -1,25 +1,25 @@
 //! Listeners: from an accepted socket to a connection that its loop serves.
 //!
-//! A listener asks two parties about each connection, before a pipeline is made. The server's
-//! `Gate` has the filter and the limits of the server and of the address. The group then chooses a
-//! loop that has room. A connection that either refuses is counted and closed, after a farewell if
-//! the program has one. The farewell is one write to the bare socket and the end of the stream.
+//! Two parties decide about each connection, before a pipeline is created. The server's `Gate`
+//! applies the filter and the limits per server and per address. The group then chooses a loop that
+//! has room. A connection that either refuses is counted and closed, after a farewell if the
+//! program has one. The farewell is one write to the bare socket and the end of the stream.
 //! Received bytes are then read and dropped, because unread bytes cause a reset, which could
 //! overtake the farewell.
 //!
 //! With `listener_per_loop` each loop has a listening socket on the address (`SO_REUSEPORT`) and
-//! serves its own connections. One listener and a chooser are the default, because the kernel's
-//! hash has three disadvantages. It knows nothing of load, it lets a second process bind unnoticed,
-//! and connections in the backlog of a listener that ends are reset. All listeners of a server
-//! share one gate. The server is closed when the last listener has ended.
+//! serves its own connections. One listener and a chooser are the default, because distribution by
+//! the kernel's hash has three disadvantages. It ignores the load, it lets a second process bind
+//! unnoticed, and connections in the backlog of a listener that ends are reset. All listeners of a
+//! server share one gate. The server is closed when the last listener has ended.
 //!
-//! Invariants: a turn accepts at most `accepts_per_turn` connections per listener. A listener that
-//! has more is carried over to the next turn. A connection that cannot be registered or set up, or
-//! whose pipeline cannot be made, is closed alone. The log reports such failures with a rate limit,
-//! because they may affect every connection. Runs on the loop's thread.
+//! Invariants: a turn accepts at most `accepts_per_turn` connections per listener. A listener with
+//! further connections is carried over to the next turn. If a connection cannot be registered or
+//! set up, or its pipeline cannot be created, only that connection is closed. The log reports such
+//! failures with a rate limit, because they may affect every connection. Runs on the loop's thread.
 //!
 //! Modules: `rejection` (connections that are not admitted), `retry` (when to accept again after an
-//! error), `listener_shared` (the state shared with the handle of the server), `connecting` (outgoing
+//! error), `listener_shared` (the state shared with the server's handle), `connecting` (outgoing
 //! connections that are not established yet).
 
 mod connecting;
@@ -57,7 +57,7 @@ use std::{
     time::Duration,
 };
 
-/// The rest of a listener after a panic in the loop's own code, in nanoseconds.
+/// The pause of a listener after a panic in the loop's own code, in nanoseconds.
 const REST_AFTER_PANIC: u64 = 1_000_000_000;
 
 /// The loops that serve the connections of a listener.
@@ -87,7 +87,7 @@ impl SourceMail for ListenerMail {
     }
 }
 
-/// A listener on its way to its loop, and there.
+/// A listener, both before and after its loop has received it.
 pub(crate) struct ListenerSource {
     pub(crate) listener: Listener,
     pub(crate) address: Address,
@@ -98,24 +98,24 @@ pub(crate) struct ListenerSource {
     /// The limit of connections that are accepted in one turn.
     pub(crate) accepts_per_turn: usize,
     pub(crate) shared: ListenerGuard,
-    /// Whether the program wants connections accepted.
+    /// Whether the program has enabled accepting.
     pub(crate) accepting: bool,
     pub(crate) progress: AcceptProgress,
 }
 
-/// How far a listener has come, in this turn and after errors.
+/// The progress of a listener in this turn, and its state after errors.
 #[derive(Default)]
 pub(crate) struct AcceptProgress {
     /// The calls of `accept` in this turn.
     calls: usize,
-    /// Whether it waits: for its retry timer, since accepting has failed, or for the next turn, since
-    /// it has had its share of this one.
+    /// Whether the listener is paused: until its retry timer expires after an error, or until the
+    /// next turn after its share of this one.
     paused: bool,
     retry: AcceptRetry,
 }
 
 impl ListenerSource {
-    /// Accepts until no connection waits, or the share of this turn is used up.
+    /// Accepts until no connection is waiting, or the share of this turn is used up.
     fn begin_accepting(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         self.progress.calls = 0;
         self.accept(ctx)
@@ -151,7 +151,12 @@ impl ListenerSource {
                         return Transition::Stay;
                     }
                     let name = ctx.loop_name;
-                    log_throttled!(ctx.io.services, ABORTED, Level::Debug, "{name}: accepting: {e}");
+                    log_throttled!(
+                        ctx.io.services,
+                        ABORTED,
+                        Level::Debug,
+                        "{name}: accepting a connection failed: {e}"
+                    );
                 }
             }
         }
@@ -160,8 +165,9 @@ impl ListenerSource {
         Transition::Stay
     }
 
-    /// Schedules the listener for the next turn, because no event reports connections that are already
-    /// waiting. Events are ignored until then, so that the listener gets no second share.
+    /// Schedules the listener for the next turn, because no event reports connections that are
+    /// already waiting. Events are ignored until then, so that the listener gets only one share per
+    /// turn.
     fn accept_later(&mut self, ctx: &mut LoopContext<'_>, in_full: bool) {
         if self.accepting && !self.progress.paused {
             self.progress.paused = true;
@@ -178,7 +184,7 @@ impl ListenerSource {
             ctx.io.services,
             ACCEPT_ERRORS,
             Level::Warn,
-            "{name}: accepting on {address}: {e}; trying again in {rest:?}"
+            "{name}: accepting on {address} failed: {e}; retrying in {rest:?}"
         );
     }
 
@@ -188,9 +194,9 @@ impl ListenerSource {
         ctx.io.services.queue.insert(deadline, Due::Source(ctx.key));
     }
 
-    /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None` for
-    /// the loop of the listener. Returns the socket if the connection is rejected.
-    #[expect(clippy::type_complexity, reason = "the two results of one question")]
+    /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None`
+    /// for the loop of the listener. Returns the socket if the connection is rejected.
+    #[expect(clippy::type_complexity, reason = "the two results of one decision")]
     #[inline(always)]
     fn admit(
         &self,
@@ -228,7 +234,7 @@ impl ListenerSource {
     }
 }
 
-/// Sends a connection to the loop that is to serve it.
+/// Sends a connection to the loop that will serve it.
 fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) {
     ctx.metrics.accepted.add(1);
     if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(connection)), 0) {
@@ -286,7 +292,8 @@ impl Source for ListenerSource {
             ListenerCommand::Close => Transition::End(Ok(())),
             ListenerCommand::SetAccepting(accepting) => {
                 self.accepting = accepting;
-                // Connections that came meanwhile have been reported already. No event reports them again.
+                // Connections that arrived in the meantime have been reported already. No event
+                // reports them again.
                 self.begin_accepting(ctx)
             }
         }
@@ -309,11 +316,11 @@ impl Source for ListenerSource {
     }
 
     fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
-        log::error!("{}: the listener on {} is lost: {error}", ctx.loop_name, self.address);
+        log::error!("{}: the listener on {} has failed: {error}", ctx.loop_name, self.address);
         Transition::End(Ok(()))
     }
 
-    /// A server goes on accepting, but not in a spin.
+    /// Keeps the server accepting, after a pause that prevents a busy loop.
     fn retry_after_panic(&mut self, ctx: &mut LoopContext<'_>) -> bool {
         self.pause_for(ctx, REST_AFTER_PANIC);
         true
@@ -321,7 +328,7 @@ impl Source for ListenerSource {
 
     fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
         if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
-            log::debug!("{}: a listener leaving the poll: {e}", ctx.loop_name);
+            log::debug!("{}: deregistering a listener: {e}", ctx.loop_name);
         }
         let ListenerSource { listener, shared, .. } = *self;
         drop(listener);

@@ -5,22 +5,22 @@
 //! descriptors or memory, and errors that are unknown. It retries by a timer, after 10 ms at first
 //! and at most half a second, because an edge-triggered poll does not report the backlog again.
 //!
-//! Invariants: a listener is tried again within half a second, so a server that was out of
-//! descriptors recovers soon. It is never tried again immediately, so it does not spin. Pure: times
-//! are arguments, in nanoseconds. Runs on the loop's thread.
+//! Invariants: a listener is retried within half a second, so a server that ran out of descriptors
+//! recovers soon. It is never retried immediately, so it does not spin. Pure: times are arguments,
+//! in nanoseconds. Runs on the loop's thread.
 
 use std::io::{self, ErrorKind};
 
-/// The first rest: long enough not to spin, short enough for a shortage of a moment.
+/// The first pause: long enough not to spin, short enough for a brief shortage.
 const FIRST: u64 = 10_000_000;
 
-/// The longest rest.
+/// The longest pause.
 const LONGEST: u64 = 500_000_000;
 
-/// How a listener fares at accepting.
+/// The consecutive failures of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptRetry {
-    /// In a row.
+    /// Failures since the last success.
     failures: u32,
 }
 
@@ -29,7 +29,7 @@ impl AcceptRetry {
         self.failures = 0;
     }
 
-    /// It failed: for how long to rest.
+    /// Records a failure. Returns the time to pause.
     pub(crate) fn failed(&mut self) -> u64 {
         let rest = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
@@ -37,13 +37,14 @@ impl AcceptRetry {
     }
 }
 
-/// Whether accepting failed because of that one connection (or a signal), so that the next one is not to wait: it is
-/// gone already, or the network has an error of its own for it.
+/// Returns whether accepting failed because of one connection or a signal, so that the next
+/// connection need not wait. The failed connection is gone, or has a pending network error of its
+/// own.
 ///
-/// Everything else is a want of descriptors or memory, which may be over later, or something that nobody has thought of,
-/// which is not to make the loop spin.
+/// All other errors pause the listener. They are a lack of descriptors or memory, which may end
+/// later, or unknown errors, which must not make the loop spin.
 pub(crate) fn concerns_one_connection(e: &io::Error) -> bool {
-    // accept(2) has the list: these are the network's errors that are already pending on the new socket.
+    // accept(2) lists these network errors, which are already pending on the new socket.
     const EPROTO: i32 = 71;
     let of_linux = cfg!(any(target_os = "linux", target_os = "android"));
     matches!(
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_grow_to_half_a_second_and_begin_anew_after_a_success() {
+    fn pauses_grow_to_half_a_second_and_restart_after_a_success() {
         let mut retry = AcceptRetry::default();
         let mut rests = || [(); 9].map(|()| retry.failed() / 1_000_000);
         assert_eq!(rests(), [10, 20, 40, 80, 160, 320, 500, 500, 500]);
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn only_what_concerns_one_connection_has_the_next_one_not_wait() {
+    fn only_errors_of_one_connection_do_not_pause_the_listener() {
         let concerns = |code| concerns_one_connection(&io::Error::from_raw_os_error(code));
         for (name, code) in
             [("ECONNABORTED", 103), ("EINTR", 4), ("EPROTO", 71), ("EPERM", 1), ("ENETDOWN", 100)]

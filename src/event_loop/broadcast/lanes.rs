@@ -1,9 +1,10 @@
 //! Waiting broadcasts, in one lane for each group.
 //!
 //! Groups take turns after [`QUANTUM`] deliveries each (round robin), so the backlog of one group
-//! does not delay the others. The loop counts the waiting deliveries of each channel. Mail for a
-//! channel has them made first, in order (`take_for`). Between groups there is no order: otherwise
-//! a member of two groups would make each of them wait for the backlog of the other.
+//! does not delay the others. The loop counts the waiting deliveries of each channel. When mail for
+//! a channel arrives, its waiting deliveries are made first, in order (`take_for`). There is no
+//! order between groups. Otherwise a member of two groups would make each of them wait for the
+//! backlog of the other.
 //!
 //! Invariants: the broadcasts of a group are delivered in the order of their arrival. No delivery
 //! is made twice. Pure: the loop writes to the channels. Runs on the loop's thread.
@@ -11,18 +12,18 @@
 use crate::{channel::Delivery, id::Key};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Deliveries of one group before the next one has its turn.
+/// The number of deliveries of one group before the next group has its turn.
 const QUANTUM: usize = 256;
 
-/// Counts of channels that are kept for the next time.
+/// The number of channel counts whose memory is kept for reuse.
 const MAX_SPARE_COUNTS: usize = 64 * 1024;
 
-/// A broadcast under way on this loop.
+/// A broadcast in progress on this loop.
 pub(in crate::event_loop) struct WaitingDelivery {
     pub(in crate::event_loop) delivery: Box<Delivery>,
-    /// Grows with the order in which broadcasts came.
+    /// Increases in the order of arrival.
     number: u64,
-    /// Members that received it out of turn.
+    /// Members that received the broadcast out of turn.
     early: HashSet<Key>,
 }
 
@@ -31,9 +32,9 @@ pub(in crate::event_loop) struct Lanes {
     lanes: HashMap<usize, VecDeque<WaitingDelivery>>,
     /// The groups with waiting broadcasts, in the order of their turns.
     turns: VecDeque<usize>,
-    /// Deliveries that are left of the first group's turn.
+    /// The number of deliveries left in the turn of the first group.
     quantum: usize,
-    /// Numbers of waiting deliveries, by the channel's slot. When a slot is reused, its number
+    /// The number of waiting deliveries, by the channel's slot. When a slot is reused, its number
     /// still includes deliveries to the previous channel. `waiting_for` then finds fewer
     /// broadcasts.
     counts: Vec<u32>,
@@ -68,7 +69,7 @@ impl Lanes {
     }
 
     /// Returns the next delivery, which the caller makes. Returns `None` if the first broadcast is
-    /// finished; the caller removes it with [`Lanes::take_finished`].
+    /// finished. The caller then removes it with [`Lanes::take_finished`].
     #[inline]
     pub(in crate::event_loop) fn next(&mut self) -> Option<(Key, &mut WaitingDelivery)> {
         if self.quantum == 0 && !self.is_first_done() {
@@ -80,7 +81,7 @@ impl Lanes {
             let key = pending.delivery.next()?;
             if pending.early.is_empty() || !pending.early.remove(&key) {
                 self.quantum -= 1;
-                // Not below zero, since it was counted when the broadcast came.
+                // Cannot underflow, since the delivery was counted when the broadcast arrived.
                 self.counts[key.index as usize] -= 1;
                 return Some((key, pending));
             }
@@ -123,7 +124,7 @@ impl Lanes {
     pub(in crate::event_loop) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
         let most = self.counts.get(channel.index as usize).map_or(0, |count| *count as usize);
         let mut found = Vec::new();
-        // Short lanes and late broadcasts first, so that the search seldom walks through the
+        // Search short lanes and late broadcasts first, so that the search seldom walks through the
         // backlog of a flood.
         let mut groups: Vec<_> = self.lanes.iter().collect();
         groups.sort_unstable_by_key(|(_, lane)| lane.len());

@@ -1,10 +1,10 @@
-//! The time that the phases of a turn may take: ioRatio as a formula, and the floor below which a
-//! phase is not cut off.
+//! The time that the phases of a turn may take: `io_ratio` as a formula, and the floor below which
+//! a phase is not cut off.
 //!
 //! Invariants: the budget follows the time that I/O took and never exceeds the cap. A phase runs at
 //! least one entry, and at least [`FLOOR`] entries while these are short. So progress is
-//! guaranteed, and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
-//! owns nothing.
+//! guaranteed, and each poll is worth its cost. docs/fairness.md states the resulting bounds. Pure,
+//! and owns nothing.
 
 mod pace;
 mod stopwatch;
@@ -14,44 +14,45 @@ pub(super) use stopwatch::{Span, Stopwatch};
 
 use std::time::Duration;
 
-/// Entries that a phase runs even without a budget, unless they take longer than [`FLOOR_TIME`].
+/// The number of entries that a phase runs even without a budget, unless they take longer than
+/// [`FLOOR_TIME`].
 pub(crate) const FLOOR: u64 = 64;
 
-/// Nanoseconds after which a phase without a budget ends, although fewer than [`FLOOR`] entries
+/// The nanoseconds after which a phase without a budget ends, even if fewer than [`FLOOR`] entries
 /// ran. A poll that does not sleep takes about 1 % of that.
 pub(crate) const FLOOR_TIME: u64 = 100_000;
 
-/// The most time that tasks get in a turn, and timers once more, if nobody says otherwise.
+/// The default time limit for the tasks of a turn, and again for its timers.
 pub(crate) const DEFAULT_MAX_TASK_TIME: Duration = Duration::from_millis(100);
 
 /// The default time limit for the I/O of a turn. A turn with a thousand quick requests takes a
 /// small part of it.
 pub(crate) const DEFAULT_MAX_IO_TIME: Duration = Duration::from_millis(100);
 
-/// The ratio at which there is no limit.
+/// The ratio that removes the limit.
 pub(crate) const UNLIMITED: u8 = 100;
 
 /// How a loop divides its time between I/O and the rest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// Percent of the busy time that I/O gets; [`UNLIMITED`]: whatever waits is run.
+    /// The percentage of the busy time that I/O gets. [`UNLIMITED`] runs all waiting entries.
     pub(crate) io_ratio: u8,
-    /// The most that is given, in nanoseconds.
+    /// The upper limit of a share, in nanoseconds.
     pub(crate) cap: u64,
 }
 
-/// What tasks get in one turn, and timers once more.
+/// The time for tasks in one turn. Timers get the same time once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// So many nanoseconds. It may be 0: then the floor applies ([`Limit`]).
+    /// A time in nanoseconds. It may be 0, in which case the floor applies ([`Limit`]).
     Time(u64),
-    /// As long as it takes to run those that wait when their phase begins.
+    /// Unlimited time, for the entries that are waiting when the phase begins.
     Unlimited,
 }
 
 impl Budget {
-    /// The share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not more than
-    /// the cap.
+    /// Returns the share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not
+    /// more than the cap.
     pub(crate) fn after(self, io_time: u64) -> Share {
         if self.io_ratio >= UNLIMITED {
             return Share::Unlimited;
@@ -63,7 +64,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Returns the time at which a phase that begins at `now` reaches the cap; `None` without a
+    /// Returns the time at which a phase that begins at `now` reaches the cap, or `None` without a
     /// limit.
     pub(crate) fn cap_until(self, now: u64) -> Option<u64> {
         (self.io_ratio < UNLIMITED).then(|| now.saturating_add(self.cap))
@@ -71,7 +72,7 @@ impl Budget {
 }
 
 impl Share {
-    /// When it is used up, if that is a matter of time.
+    /// Returns when the share is used up, or `None` if it has no time limit.
     pub(crate) fn until(self, began: u64) -> Option<u64> {
         match self {
             Share::Time(time) => Some(began.saturating_add(time)),
@@ -88,7 +89,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// The limit of a phase that begins at `now`, with a share that lasts until `until`.
+    /// Creates the limit of a phase that begins at `now`, with a share that lasts until `until`.
     pub(crate) fn new(until: Option<u64>, now: u64) -> Self {
         Limit { until, floor_until: now.saturating_add(FLOOR_TIME) }
     }
@@ -101,18 +102,19 @@ impl Limit {
         }
     }
 
-    /// Whether only time ends the phase.
+    /// Returns whether the phase has a time limit.
     pub(crate) fn is_time(self) -> bool {
         self.until.is_some()
     }
 
-    /// Whether a phase that has run `ran` entries ends at `now`.
+    /// Returns whether a phase that has run `ran` entries ends at `now`.
     pub(crate) fn is_reached(self, ran: u64, now: u64) -> bool {
         self.until.is_some_and(|until| now >= until) && (ran >= FLOOR || ran > 0 && now >= self.floor_until)
     }
 
-    /// The entries that may have run at the next reading, of which `ran` have run and `batch` are
-    /// to follow. The floor is one of them, so that a phase without a budget ends right there.
+    /// Returns how many entries may have run by the next clock reading, if `ran` have run and
+    /// `batch` are to follow. The floor limits the result, so that a phase without a budget ends
+    /// exactly there.
     #[inline]
     pub(crate) fn next_reading(self, ran: u64, batch: u64) -> u64 {
         if self.until.is_none() {
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn e_41_no_ratio_gives_more_than_the_cap() {
+    fn e_41_the_budget_never_exceeds_the_cap() {
         for io_ratio in 1..100 {
             let budget = Budget { io_ratio, cap: 5_000 };
             assert_eq!(budget.after(u64::MAX), Share::Time(5_000), "{io_ratio}");

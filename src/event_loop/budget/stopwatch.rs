@@ -1,23 +1,24 @@
-//! Measures where a loop's time goes, from the clock readings that a turn makes anyway.
+//! Measures the time that a loop spends in each phase, without additional clock readings.
 //!
 //! Each reading charges the time since the previous one to a phase. A turn that only moves bytes
 //! has two readings: after the poll and before the next one. So I/O and flush are one span. In one
-//! turn of [`SAMPLED`] the second reading is made between I/O and flush instead. The sleep then
-//! ends later by the time of the flush. The cost of an event in turns of either kind tells how much
-//! of the span is the flush. So the times of I/O and flush are estimates, but their sum is exact.
+//! turn of [`SAMPLED`] the second reading is made between I/O and flush instead, and the flush is
+//! charged together with the next poll. Comparing the cost per event of both kinds of turn tells
+//! how much of the span is the flush. So the times of I/O and flush are estimates, but their sum is
+//! exact.
 //!
 //! Invariant: the times of the phases add up to the lifetime of the loop. Runs on the loop's
 //! thread. Reads no clock itself.
 
 use crate::metrics::Metrics;
 
-/// One turn in so many is read between I/O and flush instead of after both.
+/// One turn in this many is read between I/O and flush instead of after both.
 const SAMPLED: u64 = 64;
 
-/// Events after which older ones count half.
+/// The number of events after which older ones count half.
 const MEMORY: u64 = 1 << 14;
 
-/// What the loop does between two readings.
+/// The activity of the loop between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
     Polling,
@@ -25,30 +26,30 @@ pub(crate) enum Span {
     Tasks,
     Timers,
     Flushing,
-    /// Both, with no reading between them.
+    /// I/O and flush, with no reading between them.
     IoAndFlushing,
-    /// Both, in a sampled turn.
+    /// Flush and poll, in a sampled turn.
     FlushingAndPolling,
 }
 
 pub(crate) struct Stopwatch {
-    /// The reading before.
+    /// The previous reading.
     last: u64,
-    /// What has gone on since.
+    /// The activity since then.
     span: Span,
     /// When the poll returned.
     turn_began: u64,
-    /// Whether the turn goes on.
+    /// Whether the turn is still running.
     in_turn: bool,
     turns: u64,
-    /// Events of this turn.
+    /// The number of events in this turn.
     events: u64,
-    /// What events cost without the flush, and with it.
+    /// The cost of events without the flush, and with it.
     without: Cost,
     with: Cost,
 }
 
-/// Nanoseconds that events took.
+/// The total time of a number of events, in nanoseconds.
 #[derive(Default)]
 struct Cost {
     time: u64,
@@ -85,7 +86,7 @@ impl Stopwatch {
         }
     }
 
-    /// The clock was read: what has gone on so far ends, `next` begins.
+    /// Records a clock reading: the current span ends and `next` begins.
     pub(crate) fn lap(&mut self, now: u64, next: Span, metrics: &Metrics) {
         let took = now - self.last;
         match self.span {
@@ -112,12 +113,12 @@ impl Stopwatch {
         (self.last, self.span) = (now, next);
     }
 
-    /// What goes on turns out to be something else.
+    /// Replaces the current span, when it turns out to be another one.
     pub(crate) fn rename(&mut self, span: Span) {
         self.span = span;
     }
 
-    /// The poll has returned, and the reading for it was made.
+    /// Begins a turn, after the poll has returned and its reading was made.
     pub(crate) fn begin_turn(&mut self) {
         self.turns += 1;
         self.events = 0;
@@ -125,7 +126,7 @@ impl Stopwatch {
         self.in_turn = true;
     }
 
-    /// So many sources were handled.
+    /// Records the number of sources that were handled.
     pub(crate) fn note_events(&mut self, events: u64) {
         if events > 0 {
             self.events = events;
@@ -133,17 +134,18 @@ impl Stopwatch {
         }
     }
 
-    /// What the loop is doing.
+    /// Returns the current span.
     pub(crate) fn span(&self) -> Span {
         self.span
     }
 
-    /// The turn is over, as of the last reading: how long it took, unless that was asked before.
+    /// Ends the turn as of the last reading. Returns its duration, or `None` if the turn has
+    /// already ended.
     pub(crate) fn end_turn(&mut self) -> Option<u64> {
         std::mem::take(&mut self.in_turn).then(|| self.last - self.turn_began)
     }
 
-    /// Whether this turn is to be read before it flushes and not afterwards.
+    /// Returns whether this turn is read before its flush instead of after it.
     pub(crate) fn is_sampled(&self) -> bool {
         self.span == Span::IoAndFlushing && self.turns.is_multiple_of(SAMPLED)
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_tell_flushing_from_io() {
+    fn samples_separate_flushing_from_io() {
         let metrics = Metrics::default();
         let mut watch = Stopwatch::new(0);
         let (now, mut readings) = (Cell::new(0), 0);
@@ -189,7 +191,8 @@ mod tests {
             readings += 1;
             watch.lap(now.get(), next, &metrics);
         };
-        // Turns of 30 units of I/O and 10 of flushing for each of some events, after 100 of sleep.
+        // Each turn sleeps for 100 units, and takes 30 units of I/O and 10 of flushing for each of
+        // some events.
         let (turns, mut events) = (63_999, 0);
         for turn in 0..turns {
             let n = 1 + turn % 7;
@@ -207,7 +210,7 @@ mod tests {
             lap(&mut watch, 40 * n, Span::Polling);
             assert_eq!((watch.end_turn(), watch.end_turn()), (Some(40 * n), None));
         }
-        assert_eq!(readings, turns * 2, "never a third");
+        assert_eq!(readings, turns * 2, "two readings per turn");
         let [polling, io, tasks, timers, flushing] = times(&metrics);
         assert_eq!(polling + io + tasks + timers + flushing, now.get(), "nothing is lost");
         let near = |a: u64, b: u64| a.abs_diff(b) < b / 50;

@@ -6,35 +6,35 @@
 use crate::{event_loop::load::Assignment, id::Key, timer::QueueKey, transport::Stream};
 use std::collections::BTreeMap;
 
-/// Default number of sockets of one loop that may linger.
+/// The default limit of lingering sockets per loop.
 pub(crate) const DEFAULT_MAX_LINGERING: usize = 1024;
 
-/// A socket without a channel, which waits for its peer to end the connection.
+/// A socket without a channel that waits for its peer to end the connection.
 pub(crate) struct LingeringSocket {
     pub(in crate::event_loop) stream: Stream,
-    /// Dropped behind the stream: the connection counts until the socket is closed. `None` until
-    /// the handler is dropped.
+    /// Dropped after the stream: the connection counts until the socket is closed. `None` until the
+    /// handler is dropped.
     pub(in crate::event_loop) assignment: Option<Assignment>,
     /// The close timeout.
     pub(in crate::event_loop) deadline: QueueKey,
     /// The number of this socket in [`Lingering`].
     pub(in crate::event_loop) number: u64,
-    /// Whether to read until the kernel has nothing left, because no further event may come.
+    /// Whether to read until the kernel's buffer is empty, because no further event may come.
     pub(in crate::event_loop) to_the_end: bool,
-    /// Whether it is in the loop's list of sources to be read without an event.
+    /// Whether the socket is in the loop's list of sources to be read without an event.
     pub(in crate::event_loop) listed: bool,
 }
 
 /// The registry of the lingering sockets of a loop.
 pub(crate) struct Lingering {
     limit: usize,
-    /// Oldest first.
+    /// The sockets by age, oldest first.
     sockets: BTreeMap<u64, Key>,
     began: u64,
 }
 
 impl Lingering {
-    /// A registry for at most `limit` sockets.
+    /// Creates a registry for at most `limit` sockets.
     pub(crate) fn new(limit: usize) -> Self {
         Lingering { limit, sockets: BTreeMap::new(), began: 0 }
     }
@@ -48,7 +48,7 @@ impl Lingering {
         self.limit > 0
     }
 
-    /// Closes later sockets at once instead of letting them linger.
+    /// Makes later sockets close immediately instead of lingering.
     pub(in crate::event_loop) fn stop(&mut self) {
         self.limit = 0;
     }

@@ -12,7 +12,7 @@
 //! socket lingers in the poll (`event_loop::lingering`).
 //!
 //! Invariants: the loop never closes a socket for which `SO_LINGER` is set to a time above zero.
-//! The connection's [`Assignment`] is dropped behind the socket.
+//! The connection's [`Assignment`] is dropped after the socket.
 
 mod lingering;
 
@@ -47,13 +47,13 @@ pub(super) enum SocketAfterClose {
 }
 
 impl ClosedChannel {
-    /// A channel whose socket is closed.
+    /// Creates the record of a channel whose socket is closed.
     pub(crate) fn closed(key: Key) -> Self {
         ClosedChannel { key, socket: SocketAfterClose::Closed }
     }
 }
 
-/// Hands the socket to a worker, which closes it.
+/// Passes the socket to a worker, which closes it.
 pub(super) fn close_on_worker(
     stream: Stream,
     time: Duration,
@@ -69,7 +69,7 @@ pub(super) fn close_on_worker(
 
 struct Closing {
     stream: Stream,
-    /// Dropped behind the stream.
+    /// Dropped after the stream.
     _counted: Option<Assignment>,
     time: Duration,
 }

@@ -4,14 +4,14 @@ use super::{Interest, Readiness};
 use crate::event_loop::{EventLoop, LoopShared};
 use std::{fmt, sync::Arc};
 
-/// The result of a source's callback: what the loop does with the source next.
+/// The result of a source's callback: the next step of the loop for the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceAction {
-    /// Wait for the next event. Correct if the last operation would have blocked, or if the callback
-    /// has arranged another way to go on.
+    /// Wait for the next event. Correct if the last operation would have blocked, or if the
+    /// callback has arranged another way to continue.
     Continue,
-    /// Call the callback again in the next turn, with the same readiness. For a callback that stopped
-    /// before the source was drained.
+    /// Call the callback again in the next turn, with the same readiness. For a callback that
+    /// stopped before the source was drained.
     Again,
     /// Deregister the source and drop it.
     Deregister,

@@ -1,4 +1,4 @@
-//! The handle of an event source, for the program.
+//! The program's handle of an event source.
 
 use super::{
     Interest,
@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What handles share with the source's slot.
+/// The state that handles share with the source's slot.
 pub(super) struct SourceShared {
     end: Mutex<EndState>,
 }
@@ -37,7 +37,7 @@ impl SourceShared {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The source has ended. Only the first call counts.
+    /// Records the end of the source. Only the first call takes effect.
     pub(super) fn end(&self, result: Result) {
         let mut end = self.lock();
         let EndState::Awaited(waiting) = &mut *end else { return };
@@ -70,12 +70,12 @@ impl<S: Send + 'static> SourceHandle<S> {
         SourceHandle { event_loop, key, shared, source: PhantomData }
     }
 
-    /// Sets the operations that the source is watched for. Takes effect when the loop has received the
-    /// request.
+    /// Sets the operations that the source is watched for. Takes effect when the loop has received
+    /// the request.
     ///
-    /// Also re-arms the source, even with the same interest: present readiness is reported once more.
-    /// This resumes a source whose callback has stopped before the source was drained. If the poll
-    /// refuses the change, the source ends with that error.
+    /// Also re-arms the source, even with the same interest: present readiness is reported once
+    /// more. This resumes a source whose callback has stopped before the source was drained. If the
+    /// poll refuses the change, the source ends with that error.
     ///
     /// # Errors
     /// [`Error::Closed`] if the source has ended. [`Error::Full`] if the queue of the loop is full,
@@ -89,15 +89,15 @@ impl<S: Send + 'static> SourceHandle<S> {
         self.event_loop.shared.submit_with(0, mail)
     }
 
-    /// Deregisters the source. The completion hands it back. The callback is dropped on the loop, and
-    /// is not called after the completion is done.
+    /// Deregisters the source. The completion hands it back. The callback is dropped on the loop,
+    /// and is not called after the completion is done.
     ///
-    /// The completion fails with [`Error::Closed`] if the source ends in another way before the loop
-    /// has received the request, or was handed back already.
+    /// The completion fails with [`Error::Closed`] if the source ends in another way before the
+    /// loop has received the request, or was already handed back.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the source has ended. [`Error::ShutDown`] if the loop is shut down. Never
-    /// [`Error::Full`]: the queue of the loop always takes this request.
+    /// [`Error::Closed`] if the source has ended. [`Error::ShutDown`] if the loop is shut down.
+    /// Never [`Error::Full`]: the queue of the loop always takes this request.
     pub fn deregister(&self) -> Result<Completion<S>> {
         if !self.is_registered() {
             return Err(Error::Closed);
@@ -114,8 +114,8 @@ impl<S: Send + 'static> SourceHandle<S> {
         Ok(completion)
     }
 
-    /// Completes when the source has ended: with `Ok` if it was deregistered, otherwise with the error
-    /// that ended it. The table of [`EventLoop::register`] lists them.
+    /// Completes when the source has ended: with `Ok` if it was deregistered, otherwise with the
+    /// error that ended it. The table of [`EventLoop::register`] lists them.
     pub fn ended(&self) -> Completion {
         match &mut *self.shared.lock() {
             EndState::Done(result) => Completion::ready(again(result)),

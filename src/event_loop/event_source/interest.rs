@@ -1,11 +1,11 @@
-//! The events of an event source that are watched, and those that the poll has reported.
+//! The interest in events of a source, and the readiness that the poll has reported.
 
 use crate::channel::driver::Ready;
 use std::fmt;
 
 /// The operations that a registered source is watched for.
 ///
-/// Ends and errors of a stream are reported whatever the interest is. See
+/// Ends and errors of a stream are reported for any interest. See
 /// [`EventLoop::register`](crate::EventLoop::register).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Interest(mio::Interest);
@@ -45,7 +45,7 @@ impl fmt::Debug for Interest {
     }
 }
 
-/// The readiness of a source, as its callback gets it.
+/// The readiness of a source, as reported to its callback.
 ///
 /// Readiness is a hint: an operation may still block, for example because another process has read
 /// from the same pipe.
@@ -71,12 +71,12 @@ impl Readiness {
         self.0.is_writable() || self.0.is_write_closed() || self.0.is_error()
     }
 
-    /// Returns whether the other end has ended its stream. There may be unread input before the end.
+    /// Returns whether the other end has ended its stream. Unread input may precede the end.
     pub fn is_read_closed(self) -> bool {
         self.0.is_read_closed()
     }
 
-    /// Returns whether the other end reads no more.
+    /// Returns whether the other end has stopped reading.
     pub fn is_write_closed(self) -> bool {
         self.0.is_write_closed()
     }

@@ -1,4 +1,4 @@
-//! Event sources: descriptors of the program that a loop watches beside its channels.
+//! Event sources: descriptors of the program that a loop watches in addition to its channels.
 //!
 //! A source and its callback move to the loop as one boxed value, so that mio's types stay out of
 //! the API. A source occupies a slot like a channel. Events, mail, the panic guard, the watchdog, a
@@ -62,7 +62,7 @@ impl EventLoop {
     ///
     /// # How a source ends
     ///
-    /// | what happens | the source | [`SourceHandle::ended`] completes with |
+    /// | event | the source | [`SourceHandle::ended`] completes with |
     /// |---|---|---|
     /// | [`SourceHandle::deregister`] | is handed back | `Ok` |
     /// | the callback returns [`SourceAction::Deregister`] | is dropped on the loop | `Ok` |
@@ -71,12 +71,13 @@ impl EventLoop {
     /// | a rebuild of the poll cannot move the source | is dropped on the loop | [`Error::Io`] |
     /// | the loop ends | is dropped on the loop | [`Error::ShutDown`] |
     ///
-    /// Dropping all handles changes nothing: the source stays registered. Sources do not keep a
-    /// shutdown waiting. They work until the loop ends, and their callback is not called for that.
-    /// A rebuild of the poll moves all sources. Whatever is ready then is reported once more.
+    /// Dropping all handles changes nothing: the source stays registered. Sources do not delay a
+    /// shutdown. They work until the loop ends, and their callback is not called for that. A
+    /// rebuild of the poll moves all sources. Present readiness is then reported once more.
     ///
-    /// While the callback runs, the [`Watchdog`](crate::Watchdog) reports it as a task with the place
-    /// of this call. [`LoopMetrics`](crate::LoopMetrics) counts sources and failed callbacks.
+    /// While the callback runs, the [`Watchdog`](crate::Watchdog) reports it as a task with the
+    /// location of this call. [`LoopMetrics`](crate::LoopMetrics) counts sources and failed
+    /// callbacks.
     ///
     /// ```
     /// use netwheel::{Interest, SourceAction, prelude::*};
@@ -113,12 +114,12 @@ impl EventLoop {
     ///
     /// # Errors
     /// The source is handed back with [`Error::Full`] if the loop has as many sources as
-    /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue is
-    /// full, and with [`Error::ShutDown`] if the loop is shut down.
+    /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue
+    /// is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
     ///
-    /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for example
-    /// a regular file, or a descriptor that is registered already. It fails with [`Error::ShutDown`]
-    /// while the loop is shutting down. The source is dropped then.
+    /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
+    /// example a regular file, or a descriptor that is registered already. It fails with
+    /// [`Error::ShutDown`] while the loop is shutting down. The source is dropped then.
     #[track_caller]
     pub fn register<S, F>(
         &self,

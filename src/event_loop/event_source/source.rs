@@ -30,13 +30,13 @@ use std::{
     sync::Arc,
 };
 
-/// A source and its callback, whatever their types are.
+/// A source and its callback, with their types erased.
 pub(super) trait AnySource: Send {
     fn descriptor(&self) -> RawFd;
 
     fn call(&mut self, ctx: &mut SourceContext<'_>) -> Result<SourceAction>;
 
-    /// The source alone.
+    /// Drops the callback and returns the source.
     fn into_source(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
@@ -66,7 +66,7 @@ where
     }
 }
 
-/// A place among the sources of a loop; free again when this is dropped.
+/// A permit for one event source of a loop. Dropping it releases the permit.
 pub(super) struct SourcePermit(Arc<Permits>);
 
 impl SourcePermit {
@@ -133,10 +133,11 @@ impl NewSource for Registration {
 /// An event source that is registered.
 struct EventSource {
     source: Box<dyn AnySource>,
-    /// The registered descriptor. Another source may get its number once this one is closed.
+    /// The registered descriptor. Its number may be reused by another source once this one is
+    /// closed.
     descriptor: RawFd,
     interest: Interest,
-    /// The readiness that the callback has not been called with.
+    /// Readiness that has not been passed to the callback yet.
     pending: Readiness,
     /// The callback is to be called in the next turn without an event.
     listed: bool,
@@ -162,7 +163,7 @@ impl Drop for EndGuard {
 }
 
 impl EventSource {
-    /// Calls the callback, and does what it asks for.
+    /// Calls the callback, and carries out the action that it returns.
     fn call(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         match self.try_call(ctx) {
             Ok(SourceAction::Continue) => Transition::Stay,
@@ -190,7 +191,7 @@ impl EventSource {
             return Ok(action);
         }
         if self.source.descriptor() != self.descriptor {
-            return Err(Error::other("the source has another descriptor than it was registered with"));
+            return Err(Error::other("the descriptor of the source differs from the registered one"));
         }
         if set_interest {
             self.set_interest(ctx, interest)?;
@@ -201,7 +202,7 @@ impl EventSource {
         Ok(action)
     }
 
-    /// Changes what the poll watches. Present readiness is reported once more.
+    /// Changes the registered interest. Present readiness is reported once more.
     fn set_interest(&mut self, ctx: &LoopContext<'_>, interest: Interest) -> Result {
         let source = &mut SourceFd(&self.descriptor);
         let changed = ctx.io.selector.reregister(source, ctx.key.token(), interest.of_poll());
@@ -210,13 +211,13 @@ impl EventSource {
         Ok(())
     }
 
-    /// Leaves the poll.
+    /// Deregisters the source from the poll.
     fn leave(&self, ctx: &LoopContext<'_>) {
         // If the program has replaced the descriptor, its number may name another source by now.
         if self.source.descriptor() == self.descriptor
             && let Err(e) = ctx.io.selector.deregister(&mut SourceFd(&self.descriptor))
         {
-            log::debug!("an event source leaves the poll: {e}");
+            log::debug!("deregistering an event source: {e}");
         }
     }
 }
@@ -295,11 +296,15 @@ impl Source for EventSource {
         drop(permit);
         let error = result.as_ref().err().filter(|_| failed).map(Error::again);
         end.0.end(result);
-        // The log is the program's own and may panic: the source has ended by now.
+        // The log is code of the program and may panic. The source has already ended by now.
         if let Some(error) = error {
             let level =
                 if matches!(error, Error::Panicked(_)) { log::Level::Error } else { log::Level::Warn };
-            log::log!(level, "{}: the event source registered at {origin} is lost: {error}", ctx.loop_name);
+            log::log!(
+                level,
+                "{}: the event source registered at {origin} has failed: {error}",
+                ctx.loop_name
+            );
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Ends a loop's sleep from another thread.
 //!
-//! Invariants: the waker belongs to the poll in use, so no wake goes to a closed poll. A thread
-//! that rests is unparked instead, because it is not in its poll. Any thread calls
-//! [`LoopWaker::wake`]; the loop's thread calls the other functions. Owns the waker, and no other
-//! part of the poll.
+//! Invariants: the waker belongs to the poll in use, so no wake goes to a closed poll. A resting
+//! thread is unparked instead, because it is not in its poll. Any thread calls [`LoopWaker::wake`].
+//! The loop's thread calls the other functions. Owns the waker, and no other part of the poll.
 
 use mio::Waker;
 use std::{
@@ -18,7 +17,7 @@ const WAKE_ATTEMPTS: usize = 16;
 
 pub(in crate::event_loop) struct LoopWaker(Mutex<Target>);
 
-/// What a wake reaches.
+/// The target of a wake.
 struct Target {
     waker: Arc<Waker>,
     /// The loop's thread while it is parked.
@@ -34,10 +33,11 @@ impl LoopWaker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the sleep. Retries a few times: a signal interrupts a single write, and other errors
-    /// may be transient, too.
+    /// Ends the sleep. Retries a few times: a signal may interrupt a write, and other errors may be
+    /// transient, too.
     pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
-        // A swap in mid-write would lose the wake with the dropped poll, so the lock prevents it.
+        // If the waker were swapped in mid-write, the wake would be lost with the dropped poll. The
+        // lock prevents that.
         let mut target = self.lock();
         if let Some(thread) = target.parked.take() {
             thread.unpark();
@@ -55,7 +55,7 @@ impl LoopWaker {
         }
     }
 
-    /// Makes later wakes go to another poll.
+    /// Directs later wakes to another poll.
     pub(in crate::event_loop) fn swap(&self, waker: Arc<Waker>) {
         self.lock().waker = waker;
     }
@@ -63,8 +63,8 @@ impl LoopWaker {
     /// Parks the calling thread, which is the loop's, until [`wake`](LoopWaker::wake) is called,
     /// for at most `limit`.
     ///
-    /// `is_asleep` returns whether the published sleep still stands. A submitter ends it before it
-    /// calls `wake`, so a wake that came before this call is seen.
+    /// `is_asleep` returns whether the published sleep is still in effect. A submitter ends it
+    /// before it calls `wake`, so a wake that came before this call is noticed.
     #[allow(clippy::disallowed_methods, reason = "the limit is the real time of the owner of a manual loop")]
     pub(in crate::event_loop) fn park(&self, limit: Option<Duration>, is_asleep: impl Fn() -> bool) {
         self.lock().parked = Some(thread::current());

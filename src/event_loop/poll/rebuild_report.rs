@@ -4,45 +4,46 @@
 
 use std::{fmt, time::Duration};
 
-/// Why a poll was replaced.
+/// The reason for replacing a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RebuildCause {
-    /// The program asked for it.
+    /// The program called [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
     Asked,
-    /// It returned for no reason again and again.
+    /// The poll kept returning without a reason.
     Premature,
-    /// It failed.
+    /// The poll failed.
     PollFailed {
-        /// Whether that was not said in the minute before.
+        /// Whether no such failure was logged in the minute before.
         first: bool,
     },
 }
 
-/// What came of replacing a poll; see [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
+/// The result of replacing a poll. See [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PollRebuild {
-    /// Why it was done.
+    /// The reason for the rebuild.
     pub cause: RebuildCause,
-    /// Which poll of the loop was replaced; the first is 1.
+    /// The number of the replaced poll. The first poll of a loop has the number 1.
     pub old_poll: u64,
-    /// Which is in use now.
+    /// The number of the new poll.
     pub new_poll: u64,
-    /// Listeners, connections, connections in the making and datagram channels that were moved.
+    /// Listeners, connections, pending outbound connections, event sources and datagram channels
+    /// that were moved.
     pub moved: usize,
-    /// Those that could not be moved and were closed, with the error.
+    /// Sources that could not be moved and were closed with the error.
     pub closed: usize,
-    /// How long it took, by the loop's clock.
+    /// The duration of the rebuild, on the loop's clock.
     pub took: Duration,
 }
 
 impl fmt::Display for RebuildCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            RebuildCause::Asked => "asked for",
-            RebuildCause::Premature => "it returned for no reason",
-            RebuildCause::PollFailed { .. } => "it failed",
+            RebuildCause::Asked => "requested",
+            RebuildCause::Premature => "premature wakeups",
+            RebuildCause::PollFailed { .. } => "poll error",
         })
     }
 }
@@ -51,12 +52,13 @@ impl fmt::Display for PollRebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PollRebuild { cause, old_poll, new_poll, moved, closed, took } = self;
         write!(f, "poll rebuilt ({cause}): {moved} sources moved, {closed} closed; ")?;
-        write!(f, "poll {new_poll} instead of {old_poll}, in {took:?}")
+        write!(f, "poll {new_poll} replaced poll {old_poll} in {took:?}")
     }
 }
 
 impl RebuildCause {
-    /// What a person should see: not what was asked for, and of a poll that fails again and again not every time.
+    /// Returns the log level. A requested rebuild is less severe than one that the loop has to
+    /// make. Repeated failures of a poll are logged at debug level.
     pub(in crate::event_loop) fn level(self) -> log::Level {
         match self {
             RebuildCause::Asked => log::Level::Info,

@@ -1,24 +1,26 @@
 //! The poll, the reasons why it returns, and a second poll to move to.
 //!
-//! A poll that a signal interrupts is repeated without sleeping, so that I/O comes before timers.
-//! The process may have been stopped for a long time.
+//! If a signal interrupts a poll, the poll is repeated without sleeping, so that I/O comes before
+//! timers. The process may have been stopped for a long time.
 //!
-//! Invariant: every return has exactly one [`WakeCause`]. `spin` judges what many of one kind mean.
-//! Runs on the loop's thread. Does not own the sources that it watches: their owner moves them when
-//! the poll is rebuilt.
+//! Invariant: every return has exactly one [`WakeCause`]. `spin` interprets repeated causes. Runs
+//! on the loop's thread. Does not own the sources that it watches: their owner moves them when the
+//! poll is rebuilt.
 
 use crate::channel::driver::Ready;
 use mio::{Events, Interest, Poll, Token, Waker, event::Event, event::Source};
 use std::{io, sync::Arc, time::Duration};
 
-/// The waker's token; no source has it (see [`Key::MAX_INDEX`](crate::id::Key::MAX_INDEX)).
+/// The waker's token. It is never the token of a source (see
+/// [`Key::MAX_INDEX`](crate::id::Key::MAX_INDEX)).
 const WAKER: Token = Token(usize::MAX);
 
-/// Events taken by one poll; the rest comes with the next one.
+/// The maximum number of events per poll. The next poll returns the others.
 const EVENTS: usize = 1024;
 
-/// The operations that sockets with input and output are watched for. Both from the start, so that no
-/// call is needed later to change it. Urgent data is reported only to a caller that asks for it.
+/// The operations that sockets with input and output are watched for. Both directions are included
+/// from the start, so that no system call is needed later to change them. Urgent data is only
+/// reported if requested.
 pub(crate) const STREAM_INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(PRIORITY);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -29,32 +31,32 @@ const PRIORITY: Interest = Interest::READABLE;
 /// The operations that listeners are watched for.
 pub(crate) const LISTENER_INTEREST: Interest = Interest::READABLE;
 
-/// Why a poll returned.
+/// The reason why a poll returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeCause {
     /// A source is ready.
     Io,
-    /// Another thread asked, or did so a little earlier.
+    /// Another thread called the waker, now or a little earlier.
     Waker,
-    /// The time to sleep until is reached.
+    /// The sleep has reached its deadline.
     Deadline,
     /// A signal (`EINTR`).
     Interrupted,
-    /// It was not to sleep.
+    /// The timeout was zero.
     NotAsleep,
-    /// None of these.
+    /// The poll returned before its timeout without any of these reasons.
     Premature,
 }
 
 pub(crate) struct Selector {
     poll: Poll,
     events: Option<Events>,
-    /// Which poll it is, counted from 1.
+    /// The number of this poll, counted from 1.
     number: u64,
 }
 
 impl Selector {
-    /// A poll and the waker that belongs to it.
+    /// Opens a poll and the waker that belongs to it.
     pub(crate) fn new() -> io::Result<(Self, Arc<Waker>)> {
         let (poll, waker) = Self::open()?;
         let events = Some(new_events());
@@ -67,7 +69,7 @@ impl Selector {
         Ok((poll, Arc::new(waker)))
     }
 
-    /// Watches a source, edge-triggered.
+    /// Registers a source, edge-triggered.
     pub(crate) fn register(
         &self,
         source: &mut dyn Source,
@@ -77,7 +79,7 @@ impl Selector {
         self.poll.registry().register(source, Token(token), interest)
     }
 
-    /// Watches a registered source for other operations. Reports present readiness once more.
+    /// Changes the interest of a registered source. Reports present readiness once more.
     #[cfg(unix)]
     pub(crate) fn reregister(
         &self,
@@ -88,15 +90,16 @@ impl Selector {
         self.poll.registry().reregister(source, Token(token), interest)
     }
 
-    /// Stops watching. Closing alone would not do: a duplicate of the descriptor would keep it watched.
+    /// Deregisters a source. Closing it would not suffice: a duplicate of the descriptor would keep
+    /// it registered.
     pub(crate) fn deregister(&self, source: &mut dyn Source) -> io::Result<()> {
         self.poll.registry().deregister(source)
     }
 
     /// Sleeps until something happens, at most for `timeout`.
     ///
-    /// None if nothing happened although it might sleep: whether because the time was up or for no reason is seen
-    /// only when the clock is read.
+    /// Returns `None` if a poll with a timeout above zero returned without an event. Whether the
+    /// timeout has passed is only known when the clock is read.
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
         let events = self.events.get_or_insert_with(new_events);
         match self.poll.poll(events, timeout) {
@@ -123,7 +126,7 @@ impl Selector {
         Ok((timeout == Some(Duration::ZERO)).then_some(WakeCause::NotAsleep))
     }
 
-    /// Takes the events out, to handle them; they are given back with [`Selector::put_events`].
+    /// Takes the events out, to handle them. Return them with [`Selector::put_events`].
     #[inline]
     pub(crate) fn take_events(&mut self) -> Events {
         self.events.take().unwrap_or_else(new_events)
@@ -141,7 +144,7 @@ impl Selector {
         sources.map(|event| (event.token().0, ready(event)))
     }
 
-    /// Which poll of this loop is in use, counted from 1.
+    /// Returns the number of the poll in use, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -152,14 +155,15 @@ impl Selector {
         Ok((Successor { poll }, waker))
     }
 
-    /// Makes the second poll the one in use; the first is closed.
+    /// Puts the second poll into use and closes the first.
     pub(crate) fn replace(&mut self, successor: Successor) {
         self.poll = successor.poll;
         self.number += 1;
     }
 
-    /// Moves one source. First off the old poll, then onto the new one: mio refuses the reverse order in debug
-    /// builds. A fresh registration reports what is ready at once, so no readiness is lost.
+    /// Moves one source: deregisters it from the old poll, then registers it with the new one. mio
+    /// refuses the reverse order in debug builds. A new registration reports present readiness, so
+    /// no readiness is lost.
     pub(crate) fn move_source(
         &self,
         to: &Successor,
@@ -168,7 +172,7 @@ impl Selector {
         interest: Interest,
     ) -> io::Result<()> {
         if let Err(e) = self.poll.registry().deregister(source) {
-            log::debug!("leaving the old poll: {e}");
+            log::debug!("deregistering a source from the old poll: {e}");
         }
         to.poll.registry().register(source, Token(token), interest)
     }
@@ -201,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e_45_a_poll_that_is_not_to_sleep_is_none_that_returned_for_nothing() {
+    fn e_45_a_poll_with_a_zero_timeout_is_not_a_return_without_cause() {
         let (mut selector, _waker) = Selector::new().unwrap();
         assert_eq!(selector.poll(Some(Duration::ZERO)).unwrap(), Some(WakeCause::NotAsleep));
         assert_eq!(selector.poll(Some(Duration::from_millis(1))).unwrap(), None);
@@ -217,7 +221,7 @@ mod tests {
         let mut socket = mio::net::UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         selector.register(&mut socket, 7, STREAM_INTEREST).unwrap();
         waker.wake().unwrap();
-        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Io), "whatever else has happened");
+        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Io), "I/O takes precedence over the waker");
     }
 
     #[test]

@@ -1,54 +1,56 @@
-//! Whether a loop may sleep, and for how long.
+//! Decides whether a loop may sleep, and for how long.
 //!
 //! With busy polling, the loop polls without a timeout for a while after its last work: I/O, tasks
-//! or timers, but not a spurious wakeup. It publishes no sleep then, so submitters do not write to
-//! the waker. The time is that of the last poll, so the clock is not read for it.
+//! or timers, but not a spurious wakeup. It publishes no sleep in that time, so submitters do not
+//! write to the waker. The time comes from the last poll, so no extra clock reading is needed.
 //!
 //! A clock that may get ahead of the poll's own, such as `BootClock` after a suspend, limits the
 //! sleep towards a deadline ([`Clock::longest_sleep`](crate::clock::Clock::longest_sleep)).
 //!
-//! Invariant: a sleep that such a bound has cut short ends at a deadline like any other. So it is
-//! neither premature nor work. Runs on the loop's thread. Time is an argument.
+//! Invariant: a sleep that such a bound has shortened ends at a deadline like any other. So it
+//! counts neither as premature nor as work. Runs on the loop's thread. Time is an argument.
 
 use crate::clock::nanos;
 use std::time::Duration;
 
-/// The longest sleep without a look at the clock, so that no timeout is too long for the operating system's poll.
+/// The longest sleep without a clock reading. Keeps timeouts within the range of the operating
+/// system's poll.
 const MAX_SLEEP: u64 = 24 * 60 * 60 * 1_000_000_000;
 
-/// The shortest bound that a clock can set: less would be no sleep at all.
+/// The shortest bound that a clock can set. A shorter bound would prevent sleeping.
 const MIN_BOUND: u64 = 1_000_000;
 
 pub(crate) struct Sleep {
     /// The longest sleep before a deadline.
     longest: u64,
-    /// For how long a loop polls without sleeping after its last work.
+    /// How long a loop polls without sleeping after its last work.
     busy_poll: u64,
     busy_until: u64,
-    /// The longest sleep in the turn that is running; set for loops that are driven by hand.
+    /// The longest sleep in the current turn. Set for manual loops.
     pub(crate) at_most: Option<u64>,
 }
 
 impl Sleep {
-    /// For a clock that has to be looked at so often, and a time of busy polling.
+    /// Creates the settings for a clock that bounds sleeps to `longest`, and a time of busy
+    /// polling.
     pub(crate) fn new(longest: Option<Duration>, busy_poll: Duration) -> Self {
         let longest = longest.map_or(MAX_SLEEP, |longest| nanos(longest).clamp(MIN_BOUND, MAX_SLEEP));
         Sleep { longest, busy_poll: nanos(busy_poll), busy_until: 0, at_most: None }
     }
 
-    /// Something was done at `now`.
+    /// Records that work was done at `now`.
     #[inline]
     pub(crate) fn worked(&mut self, now: u64) {
         self.busy_until = now.saturating_add(self.busy_poll);
     }
 
-    /// Whether the loop has to stay awake although no work waits.
+    /// Returns whether the loop has to stay awake although no work is waiting.
     #[inline]
     pub(crate) fn is_forbidden(&self, now: u64) -> bool {
         (self.busy_poll > 0 && now < self.busy_until) || self.at_most == Some(0)
     }
 
-    /// When a sleep that begins at `now` ends, if something is to be done at `deadline`.
+    /// Returns when a sleep that begins at `now` ends, if the next deadline is `deadline`.
     #[inline]
     pub(crate) fn until(&self, deadline: Option<u64>, now: u64) -> Option<u64> {
         let deadline = deadline.map(|at| at.min(now.saturating_add(self.longest)));
@@ -61,7 +63,8 @@ impl Sleep {
         }
     }
 
-    /// The poll's timeout where time does not pass by itself, so that no deadline comes nearer in a sleep.
+    /// Returns the poll's timeout on a manual clock, where deadlines do not come nearer during a
+    /// sleep.
     pub(crate) fn timeout_in_manual_time(&self) -> Option<Duration> {
         self.at_most.map(|at_most| Duration::from_nanos(at_most.min(MAX_SLEEP)))
     }
@@ -89,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clocks_bound_holds_where_there_is_a_deadline() {
+    fn the_bound_of_a_clock_applies_if_there_is_a_deadline() {
         let sleep = Sleep::new(Some(Duration::from_secs(1)), Duration::ZERO);
         assert_eq!(sleep.until(None, 5), None);
         assert_eq!(sleep.until(Some(3600 * SECOND), 5), Some(5 + SECOND));
         assert_eq!(sleep.until(Some(SECOND), 5), Some(SECOND));
         let hasty = Sleep::new(Some(Duration::ZERO), Duration::ZERO);
-        assert_eq!(hasty.until(Some(SECOND), 0), Some(MIN_BOUND), "no clock can take a whole core");
+        assert_eq!(hasty.until(Some(SECOND), 0), Some(MIN_BOUND), "no clock can prevent sleeping");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Detects that a loop turns without doing anything, and decides on the remedy.
+//! Detects that a loop spins without doing any work, and decides on the remedy.
 //!
 //! - The poll returns prematurely [`DEFAULT_REBUILD_THRESHOLD`] times in a row. It is rebuilt, at
 //!   most [`REBUILDS_PER_MINUTE`] times a minute. After that the loop rests at each further return.
-//! - The same overdue deadline stands for 512 turns in a row. The loop rests at each further turn.
+//! - The same overdue deadline stays unserved for 512 turns in a row. The loop rests at each
+//!   further turn.
 //! - The waker wakes the loop 512 times in a row without work. This is only logged, because it ends
 //!   when the other thread stops.
 //! - A poll fails. It is replaced each time, after a rest that `turn::poll_phase` chooses.
@@ -12,32 +13,33 @@
 //! about each of the other signs. Pure: times are arguments, in nanoseconds. Runs on the loop's
 //! thread.
 
-/// Premature returns in a row after which the poll is rebuilt, as in Netty: high enough never to be reached by
-/// chance, low enough to end a spin within milliseconds.
+/// The number of consecutive premature returns after which the poll is rebuilt, as in Netty. High
+/// enough not to be reached by chance, low enough to end a spin within milliseconds.
 pub(crate) const DEFAULT_REBUILD_THRESHOLD: u32 = 512;
 
-/// Rebuilds that the loop makes by itself within a minute.
+/// The maximum number of automatic rebuilds per minute.
 pub(crate) const REBUILDS_PER_MINUTE: usize = 3;
 
-/// Turns with the same deadline in the past, and nothing run, after which it counts as stuck.
+/// The number of turns with the same overdue deadline and no work after which the loop counts as
+/// stuck.
 const STUCK_AFTER: u32 = 512;
 
-/// Wakes in a row with nothing to do after which it is said.
+/// The number of consecutive wakes without work after which a warning is logged.
 const VAIN_AFTER: u32 = 512;
 
 const MINUTE: u64 = 60 * 1_000_000_000;
 
 pub(crate) struct SpinGuard {
     premature: u32,
-    /// Below 3: never rebuild.
+    /// Values below 3 disable rebuilding.
     threshold: u32,
-    /// When the last rebuilds were made, the oldest first.
+    /// The times of the last rebuilds, oldest first.
     rebuilds: [Option<u64>; REBUILDS_PER_MINUTE],
-    /// When it was last said that rebuilding does not help.
+    /// When the log last reported that rebuilding does not help.
     warned: Option<u64>,
-    /// When it was last said that the poll fails.
+    /// When the log last reported that the poll fails.
     failed: Option<u64>,
-    /// Wakes in a row with nothing to do, and when it was last said that there are many.
+    /// The number of consecutive wakes without work, and when the log last reported it.
     vain: u32,
     told_of_vain: Option<u64>,
     stuck: Stuck,
@@ -47,17 +49,17 @@ pub(crate) struct SpinGuard {
 struct Stuck {
     deadline: u64,
     turns: u32,
-    /// When it was last said.
+    /// When the log last reported it.
     warned: Option<u64>,
 }
 
-/// What to do.
+/// The reaction to a sign of spinning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remedy {
     Nothing,
     /// Move to a new poll.
     Rebuild,
-    /// Sleep a little, so as not to take a whole core; and say so if `tell`.
+    /// Sleep a little, so that the loop does not occupy a whole core. Log it if `tell` is set.
     Rest {
         tell: bool,
     },
@@ -78,7 +80,7 @@ impl SpinGuard {
         }
     }
 
-    /// The loop did something, or slept as long as it meant to.
+    /// Records that the loop did some work, or slept until its deadline.
     #[inline]
     pub(crate) fn worked(&mut self) {
         self.premature = 0;
@@ -86,7 +88,7 @@ impl SpinGuard {
         self.stuck.turns = 0;
     }
 
-    /// The poll returned early for no reason.
+    /// Records a premature return of the poll.
     pub(crate) fn premature(&mut self, now: u64) -> Remedy {
         self.premature = self.premature.saturating_add(1);
         if self.threshold < 3 || self.premature < self.threshold {
@@ -101,23 +103,25 @@ impl SpinGuard {
         Remedy::Rebuild
     }
 
-    /// The poll was rebuilt, for whatever reason: the new one starts with a clean slate.
+    /// Records that the poll was rebuilt, for any reason. The count starts again for the new poll.
     pub(crate) fn rebuilt(&mut self) {
         self.premature = 0;
     }
 
-    /// The poll has failed: whether to say so. One that fails every other time would else fill the log.
+    /// Records a failure of the poll. Returns whether to log it: a poll that fails every other time
+    /// would otherwise fill the log.
     pub(crate) fn tell_of_failure(&mut self, now: u64) -> bool {
         once_a_minute(&mut self.failed, now)
     }
 
-    /// Another thread has woken the loop, and there was nothing to do: whether to say that this goes on and on.
+    /// Records a wake by another thread without any work. Returns whether to log that this happens
+    /// repeatedly.
     pub(crate) fn woken_in_vain(&mut self, now: u64) -> bool {
         self.vain = self.vain.saturating_add(1);
         self.vain >= VAIN_AFTER && once_a_minute(&mut self.told_of_vain, now)
     }
 
-    /// A turn ends with nothing done, and its next deadline is over already.
+    /// Records a turn that did no work although its next deadline has passed.
     pub(crate) fn overdue(&mut self, deadline: u64, now: u64) -> Remedy {
         let stuck = &mut self.stuck;
         if stuck.turns == 0 || stuck.deadline != deadline {
@@ -144,12 +148,13 @@ fn once_a_minute(last: &mut Option<u64>, now: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The remedies of so many premature returns at one time, without those that do nothing.
+    /// Returns the remedies for `returns` premature returns at one time, without
+    /// [`Remedy::Nothing`].
     fn premature(guard: &mut SpinGuard, returns: u32, now: u64) -> Vec<Remedy> {
         (0..returns).map(|_| guard.premature(now)).filter(|remedy| *remedy != Remedy::Nothing).collect()
     }
 
-    /// As the loop does it: what is rebuilt starts anew.
+    /// Like `premature`, but resets the count after a rebuild, as the loop does.
     fn spin(guard: &mut SpinGuard, returns: u32, now: u64) -> (usize, usize, usize) {
         let (mut rebuilds, mut rests, mut told) = (0, 0, 0);
         for _ in 0..returns {
@@ -192,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn e_48_the_count_begins_anew_with_the_second_poll() {
+    fn e_48_the_count_restarts_with_the_second_poll() {
         let mut guard = SpinGuard::new(3);
         assert_eq!(premature(&mut guard, 3, 0), [Remedy::Rebuild]);
         guard.rebuilt();
@@ -202,13 +207,17 @@ mod tests {
     #[test]
     fn rebuild_capped() {
         let mut guard = SpinGuard::new(512);
-        // A poll that no rebuild cures, at a thousand returns a millisecond, for ten minutes.
+        // A poll that no rebuild repairs, at a thousand returns per millisecond, for ten minutes.
         for minute in 0..10 {
             let (rebuilds, rests, told) = spin(&mut guard, 100_000, minute * MINUTE);
             assert_eq!((rebuilds, told), (REBUILDS_PER_MINUTE, 1), "minute {minute}");
-            assert!(rests >= 100_000 - (REBUILDS_PER_MINUTE + 1) * 512, "from then on at every one");
+            assert!(
+                rests >= 100_000 - (REBUILDS_PER_MINUTE + 1) * 512,
+                "the loop rests at each further return"
+            );
         }
-        // The window moves: three at once, then one whenever one of them is a minute old.
+        // The window slides: three rebuilds at once, then another whenever one of them is a minute
+        // old.
         let mut guard = SpinGuard::new(3);
         let at = |guard: &mut SpinGuard, second: u64| spin(guard, 3, second * 1_000_000_000).0;
         assert_eq!(
@@ -218,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_wakes_is_said_once_a_minute_and_any_work_ends_it() {
+    fn a_flood_of_wakes_is_logged_once_a_minute_and_any_work_ends_it() {
         let mut guard = SpinGuard::new(512);
         let told =
             |guard: &mut SpinGuard, wakes: u32, now| (0..wakes).filter(|_| guard.woken_in_vain(now)).count();
@@ -228,7 +237,7 @@ mod tests {
         guard.worked();
         assert_eq!(told(&mut guard, VAIN_AFTER - 1, 5 + 2 * MINUTE), 0);
         assert_eq!(told(&mut guard, 1, 5 + 2 * MINUTE), 1);
-        assert_eq!(guard.premature(0), Remedy::Nothing, "it is none of the poll's fault");
+        assert_eq!(guard.premature(0), Remedy::Nothing, "wakes do not count as premature returns");
     }
 
     #[test]
@@ -242,9 +251,13 @@ mod tests {
             turns(&mut guard, 5, 3, 10),
             [Remedy::Rest { tell: true }, Remedy::Rest { tell: false }, Remedy::Rest { tell: false }]
         );
-        assert_eq!(turns(&mut guard, 6, STUCK_AFTER - 1, 10), [], "one that moves is not stuck");
+        assert_eq!(turns(&mut guard, 6, STUCK_AFTER - 1, 10), [], "a deadline that moves is not stuck");
         guard.worked();
-        assert_eq!(turns(&mut guard, 6, STUCK_AFTER - 1, 10), [], "nor one that had something run");
+        assert_eq!(
+            turns(&mut guard, 6, STUCK_AFTER - 1, 10),
+            [],
+            "a deadline after which something ran is not stuck"
+        );
         assert_eq!(turns(&mut guard, 6, 1, 10 + MINUTE), [Remedy::Rest { tell: true }]);
     }
 }

@@ -1,7 +1,7 @@
 //! The life of a loop, from the start of its thread to its termination.
 //!
-//! Invariants: the state only moves forward. The first shutdown request counts. The termination
-//! completes once, however the loop ends.
+//! Invariants: the state only moves forward. Only the first shutdown request takes effect. The
+//! termination completes once, however the loop ends.
 
 use super::LoopShared;
 use crate::{
@@ -38,7 +38,7 @@ pub(super) struct LoopEnd {
     terminated: Mutex<Termination>,
 }
 
-/// Makes the body of the thread. Called while a handle to the loop is at hand, so it need not keep the
+/// Makes the body of the thread. The caller has a handle to the loop, so this need not keep the
 /// loop alive.
 pub(crate) type MakeThreadBody = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
 
@@ -58,7 +58,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LoopShared {
-    /// Sets the thread that the first submission starts.
+    /// Sets the body of the thread that the first submission starts.
     pub(crate) fn set_thread_body(&self, make: MakeThreadBody) {
         *lock(&self.end.unstarted) = Some(make);
     }
@@ -100,7 +100,7 @@ impl LoopShared {
         Ok(())
     }
 
-    /// Requests a graceful shutdown. Only the first request counts.
+    /// Requests a graceful shutdown. Only the first request takes effect.
     pub(crate) fn shut_down(&self, request: ShutdownRequest) {
         {
             let mut asked = lock(&self.end.request);
@@ -140,16 +140,17 @@ impl LoopShared {
         self.end.report.get().cloned().unwrap_or_default()
     }
 
-    /// Adds a hook that runs when the loop has ended. Starts the loop's thread if necessary, because the hook
-    /// runs on it.
+    /// Adds a hook that runs when the loop has ended. Starts the loop's thread if necessary,
+    /// because the hook runs on it.
     ///
     /// # Errors
-    /// Fails if the loop has ended or cannot be started, or has too many hooks.
+    /// Fails if the loop has ended, cannot be started, or has too many hooks.
     pub(crate) fn add_hook(&self, hook: Task) -> Result {
         if self.state() == LifeState::NotStarted {
             self.start()?;
         }
-        // After the hooks have run, `hooks` refuses more. A thread that was never started has run none.
+        // After the hooks have run, `hooks` refuses more. A thread that was never started has run
+        // none.
         if self.state() == LifeState::Terminated {
             return Err(Error::ShutDown);
         }
@@ -174,7 +175,7 @@ impl LoopShared {
         }
     }
 
-    /// Completes the termination. `cause` is the panic that has ended the loop, if any.
+    /// Completes the termination. `cause` is the message of the panic that ended the loop, if any.
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
         // Submitters no longer wait for space in the queue, however the loop has ended.
         self.mailbox.close();

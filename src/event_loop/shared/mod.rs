@@ -1,8 +1,8 @@
 //! The state that the handles of a loop share with its thread.
 //!
-//! Invariants: the life state only moves forward. Accepted mail ([`LoopShared::submit`]) is taken
-//! out by the loop's thread in the order in which one thread submitted it. The waker is written at
-//! most once per sleep. Any thread may call everything here.
+//! Invariants: the life state only moves forward. The loop's thread takes accepted mail
+//! ([`LoopShared::submit`]) from the queue in the order in which one thread submitted it. The waker
+//! is written at most once per sleep. Any thread may call everything here.
 //!
 //! Modules: `life` (from the start of the thread to its end), `submission` (mail and wakeups).
 
@@ -33,19 +33,21 @@ pub(crate) struct LoopShared {
     pub(crate) name: String,
     pub(crate) time: TimeSource,
     pub(crate) random: Arc<Random>,
-    /// On cache lines of its own: the loop writes it all the time, and what submitters look at lies beside.
+    /// On separate cache lines: the loop writes the metrics constantly, and neighbouring fields are
+    /// read by submitters.
     pub(crate) metrics: Arc<CachePadded<Metrics>>,
     pub(crate) load: Arc<Load>,
     pub(crate) wake_up: CachePadded<WakeUp>,
     pub(crate) activity: Arc<Activity>,
     pub(crate) mailbox: Mailbox<LoopMail>,
-    /// The rate limit of lines in the log.
+    /// The rate limit of log lines.
     pub(crate) log: Arc<LogThrottle>,
     pub(crate) max_scheduled_tasks: usize,
-    /// Event sources that are registered, or on their way; none are allowed until their limit is set.
+    /// Permits for event sources that are registered, or being registered. None are available until
+    /// the limit is set.
     #[cfg(unix)]
     pub(crate) event_sources: Arc<Permits>,
-    /// Scheduled tasks that have not ended.
+    /// The number of scheduled tasks that have not ended.
     pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
     waker: LoopWaker,

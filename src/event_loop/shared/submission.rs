@@ -1,7 +1,7 @@
 //! Submission of mail to a loop, and the wakeups that follow.
 //!
-//! A submitter queues its mail first, and then looks at the published sleep. If the write to the
-//! waker fails 16 times, the submitter publishes the sleep again, so that the next submitter writes
+//! A submitter queues its mail first, and then reads the published sleep. If the write to the waker
+//! fails 16 times, the submitter publishes the sleep again, so that the next submitter writes
 //! (`wakes_failed`).
 //!
 //! Invariants: accepted mail is in the queue before the loop is woken for it. Only the first of
@@ -22,8 +22,8 @@ use mio::Waker;
 use std::{sync::Arc, time::Duration};
 
 impl LoopShared {
-    /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the thread
-    /// if it sleeps beyond `when` (0 for now).
+    /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the
+    /// thread if it sleeps beyond `when` (0 for now).
     ///
     /// # Errors
     /// Returns the mail if the queue is full or closed.
@@ -31,18 +31,19 @@ impl LoopShared {
         self.enter_queue(mail, when, Mailbox::put)
     }
 
-    /// Like [`LoopShared::submit`], for mail that is to be handled now.
+    /// Like [`LoopShared::submit`], for mail that must be handled immediately.
     pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.submit(mail, 0)
     }
 
-    /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases something.
+    /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases a
+    /// resource.
     pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 
-    /// Like [`LoopShared::submit_now`], but waits up to `timeout` for space in the queue. Must not be called
-    /// on the loop's own thread.
+    /// Like [`LoopShared::submit_now`], but waits up to `timeout` for space in the queue. Must not
+    /// be called on the loop's own thread.
     ///
     /// # Errors
     /// Returns the mail if the queue stayed full, or is closed.
@@ -95,16 +96,16 @@ impl LoopShared {
         if self.state() >= LifeState::ShutDown { Err(Error::ShutDown) } else { Ok(()) }
     }
 
-    /// Wakes the loop for mail that is to be handled at `when`, also after the mail was refused.
+    /// Wakes the loop for mail that must be handled at `when`, even if the mail was refused.
     #[inline]
     fn wake_for_mail(&self, when: u64) {
         let now = when > 0 && self.mailbox.is_crowded();
         self.wake_if_asleep(if now { 0 } else { when });
     }
 
-    /// Puts mail into the queue without limit, and without waking the loop unless the queue is crowded.
+    /// Puts mail into the queue without limit. Does not wake the loop unless the queue is crowded.
     pub(crate) fn submit_quietly(&self, mail: LoopMail) {
-        // A loop that has ended needs no cleanup.
+        // A loop that has ended does not need cleanup.
         let _ = self.mailbox.put_always(mail);
         if self.mailbox.is_crowded() {
             self.wake_if_asleep(0);
@@ -124,7 +125,7 @@ impl LoopShared {
     fn wake(&self, asleep: Asleep) {
         self.metrics.wakes_written.add_shared(1);
         let Err(e) = self.waker.wake() else { return };
-        // The next submitter tries again. Until then the mail waits for the loop's deadline.
+        // The next submitter tries again. Until then the mail waits for the loop's next deadline.
         self.wake_up.restore(asleep);
         self.metrics.wakes_failed.add_shared(1);
         let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
@@ -136,7 +137,7 @@ impl LoopShared {
         self.waker.swap(waker);
     }
 
-    /// Parks the loop's thread until the sleep that it has published is ended, for at most `limit`.
+    /// Parks the loop's thread until the published sleep is ended, for at most `limit`.
     #[cold]
     pub(in crate::event_loop) fn park(&self, limit: Option<Duration>) {
         self.waker.park(limit, || self.wake_up.is_asleep());

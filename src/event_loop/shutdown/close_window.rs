@@ -1,14 +1,14 @@
 //! The order and times in which channels are notified of a shutdown: evenly over a window.
 //!
 //! Invariants: of `n` entries, number `i` (from 0) is due at `begin + window × i / n`, rounded down
-//! to the nanosecond. So the first is due at once, none at the end of the window, and all at once
-//! if the window is zero. Entries come out in the order in which they were added. Time is an
-//! argument. Runs on the loop's thread.
+//! to the nanosecond. So the first entry is due immediately, none at the end of the window, and all
+//! immediately if the window is zero. Entries come out in the order in which they were added. Time
+//! is an argument. Runs on the loop's thread.
 
 use crate::clock::END_OF_TIME;
 use std::vec;
 
-/// Entries that come due evenly over a window.
+/// Entries that become due evenly over a window.
 #[derive(Debug)]
 pub(super) struct CloseWindow<T> {
     waiting: vec::IntoIter<T>,
@@ -22,7 +22,7 @@ impl<T> CloseWindow<T> {
         CloseWindow { total: entries.len(), waiting: entries.into_iter(), begin, window }
     }
 
-    /// When the next entry is due; none if none is left.
+    /// Returns when the next entry is due, or `None` if all entries have been taken.
     pub(super) fn next_at(&self) -> Option<u64> {
         let number = self.total - self.waiting.len();
         if number == self.total {
@@ -33,7 +33,7 @@ impl<T> CloseWindow<T> {
         Some(self.begin.saturating_add(offset as u64).min(END_OF_TIME))
     }
 
-    /// The next entry, if it is due by `now`.
+    /// Returns the next entry, if it is due by `now`.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<T> {
         if self.next_at()? > now {
             return None;
@@ -41,7 +41,7 @@ impl<T> CloseWindow<T> {
         self.waiting.next()
     }
 
-    /// The next entry, whether it is due or not.
+    /// Returns the next entry, whether it is due or not.
     pub(super) fn pop(&mut self) -> Option<T> {
         self.waiting.next()
     }
@@ -51,7 +51,8 @@ impl<T> CloseWindow<T> {
 mod tests {
     use super::*;
 
-    /// When each of `n` entries comes out, with a look at every instant.
+    /// Returns the time at which each of `n` entries comes out. Polls at every instant of the
+    /// window.
     fn times(n: usize, begin: u64, window: u64) -> Vec<u64> {
         let mut pace = CloseWindow::new((0..n).collect(), begin, window);
         let mut times = Vec::new();
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_due_at_its_even_share_of_the_window() {
+    fn entries_are_due_evenly_over_the_window() {
         assert_eq!(times(4, 100, 40), [100, 110, 120, 130]);
         assert_eq!(times(3, 0, 10), [0, 3, 6]);
         assert_eq!(times(5, 0, 2), [0, 0, 0, 1, 1]);
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_up_is_due_all_at_once_and_the_rest_keeps_its_time() {
+    fn overdue_entries_come_out_at_once_and_the_others_keep_their_times() {
         let mut pace = CloseWindow::new((0..10).collect(), 0, 100);
         assert_eq!(std::iter::from_fn(|| pace.pop_due(35)).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(pace.next_at(), Some(40));
@@ -88,9 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_window_overflows_nothing() {
+    fn the_longest_window_does_not_overflow() {
         let mut pace = CloseWindow::new(vec![(); 3], END_OF_TIME - 1, u64::MAX);
         assert!(pace.pop_due(END_OF_TIME - 1).is_some());
-        assert_eq!(pace.next_at(), Some(END_OF_TIME), "a time that comes");
+        assert_eq!(pace.next_at(), Some(END_OF_TIME), "a time that the clock reaches");
     }
 }

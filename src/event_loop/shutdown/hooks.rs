@@ -1,8 +1,8 @@
 //! Callbacks that run on a loop's thread when the loop has ended.
 //!
 //! Invariants: an accepted hook runs once, on the loop's thread, after everything else that the
-//! loop does. Hooks run in the order in which they were added. A hook that another hook adds runs
-//! after the waiting ones. Any thread adds.
+//! loop does. Hooks run in the order of addition. A hook that another hook adds runs after the
+//! waiting ones. Any thread may add hooks.
 
 use crate::{
     Error, Result, error::panic_message, event_loop::task::Task, resource::SHUTDOWN_HOOKS, sync::Activity,
@@ -13,7 +13,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Hooks that one loop takes in its life: so even hooks that add hooks come to an end.
+/// The maximum number of hooks over the life of a loop. It also ends a chain of hooks that add
+/// hooks.
 const MAX_HOOKS: usize = 1024;
 
 #[derive(Default)]
@@ -31,10 +32,10 @@ impl ShutdownHooks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a hook for the end.
+    /// Adds a hook that runs when the loop has ended.
     ///
     /// # Errors
-    /// If the end is over, or [`MAX_HOOKS`] were taken.
+    /// If the hooks have already run, or [`MAX_HOOKS`] were added.
     pub(crate) fn add(&self, hook: Task) -> Result {
         let mut state = self.lock();
         if state.over {
@@ -48,14 +49,14 @@ impl ShutdownHooks {
         Ok(())
     }
 
-    /// Runs them until none is left, and takes no more.
+    /// Runs all hooks until none is left. Later ones are refused.
     pub(crate) fn run(&self, event_loop: &str, activity: &Activity) {
         while let Some(mut hook) = self.next() {
             let origin = hook.origin();
             let run = || catch_unwind(AssertUnwindSafe(|| hook.run()));
             if let Err(panic) = activity.in_task(origin, run) {
                 let message = panic_message(panic);
-                log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");
+                log::error!("{event_loop}: the shutdown hook added at {origin} panicked: {message}");
             }
         }
     }

@@ -13,7 +13,7 @@
 //! 3. **End.** The last step begins when no channel is left and no task has run for the quiet
 //!    period, or at the timeout. The remaining handlers are notified, and the queue is closed. That
 //!    is one bit, so a task was either accepted and runs, or refused. Accepted tasks run, the
-//!    kernel is given as many bytes as it takes at once, and the channels close. A channel that had
+//!    kernel is given as many bytes as it accepts, and the channels close. A channel that had
 //!    sent everything and was closing ends gracefully; the others are *forced*. The report is
 //!    logged.
 //! 4. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
@@ -25,7 +25,7 @@
 //! counts from the end of the last channel.
 //!
 //! Invariants: a channel is notified at most once, and each channel that is open at the end has
-//! been notified. A shutdown that has begun opens no channel. A turn notifies a bounded number.
+//! been notified. No channel opens after a shutdown has begun. A turn notifies a bounded number.
 //! Runs on the loop's thread.
 
 mod close_window;
@@ -49,7 +49,7 @@ use crate::{
 use close_window::CloseWindow;
 use std::time::Duration;
 
-/// A shutdown that is going on; times of the loop in nanoseconds.
+/// A shutdown in progress. All times are those of the loop, in nanoseconds.
 pub(crate) struct Shutdown {
     began: u64,
     /// The time at which the turn ended in which the last task ran, or at which the shutdown began.
@@ -60,17 +60,17 @@ pub(crate) struct Shutdown {
     emptied: Option<u64>,
     quiet: u64,
     until: u64,
-    /// When to look next: for whether it is over, or for whom to tell.
+    /// When the loop next checks whether the shutdown is complete or a channel is to be notified.
     next_look: u64,
-    /// Channels that are still to be told; some may be gone by then.
+    /// Channels that have not been notified yet. Some may have closed by then.
     window: CloseWindow<Key>,
     report: ShutdownReport,
-    /// The counters when it began, and what closing at the deadline has added to them.
+    /// The counters at the beginning, and what closing at the deadline has added to them.
     before: Unsent,
     forced_unsent: u64,
 }
 
-/// What a loop has counted of closes that were not graceful.
+/// The loop's counters of closes with unsent bytes.
 struct Unsent {
     channels: u64,
     bytes: u64,
@@ -122,36 +122,36 @@ impl Shutdown {
         self.report.tasks_cancelled += tasks as u64;
     }
 
-    /// Returns the next channel to notify, if its time in the window has come.
+    /// Returns the next channel to notify, if it is due.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<Key> {
         self.window.pop_due(now)
     }
 
-    /// Returns the next channel to notify, whether its time has come or not.
+    /// Returns the next channel to notify, whether it is due or not.
     pub(super) fn pop(&mut self) -> Option<Key> {
         self.window.pop()
     }
 
-    /// Returns the time at which the turn has to look at the shutdown again.
+    /// Returns the time of the next check.
     pub(crate) fn next_look(&self) -> u64 {
         self.next_look
     }
 
-    /// Notes when the turn ended, if a task ran in it. Not the time of the turn: before that task,
-    /// others may have taken long.
+    /// Notes the end of the turn, if a task ran in it. The time of the turn would be too early,
+    /// because tasks that ran before the last one may have taken long.
     pub(super) fn end_turn(&mut self, time: &TimeSource) {
         if std::mem::take(&mut self.busy) {
             self.last_task = time.now();
         }
     }
 
-    /// Returns the time at which the shutdown ends. A loop is `empty` if it has no channel and no task;
-    /// sockets may still linger.
+    /// Returns the time at which the shutdown ends. A loop is `empty` if it has no channel and no
+    /// task. Sockets may still linger.
     pub(super) fn ends_at(&mut self, empty: bool, lingering: usize, now: u64) -> u64 {
         if empty { self.ends_when_empty(lingering, now) } else { self.until }
     }
 
-    /// Looks again at `end`, or earlier if a channel is to be notified.
+    /// Schedules the next check at `end`, or earlier if a channel is to be notified before.
     pub(super) fn wait_until(&mut self, end: u64) {
         self.next_look = self.window.next_at().map_or(end, |at| at.min(end));
     }
@@ -171,7 +171,7 @@ impl Shutdown {
         since.saturating_add(self.quiet).min(END_OF_TIME).min(self.until)
     }
 
-    /// Returns the report, when nothing is left to count.
+    /// Returns the report. Call it when nothing is left to count.
     pub(super) fn report(mut self, now: u64, metrics: &Metrics) -> ShutdownReport {
         let after = Unsent::read(metrics);
         let report = &mut self.report;

@@ -6,7 +6,7 @@
 use crate::{Error, Result, clock::nanos};
 use std::time::Duration;
 
-/// How an [`EventLoop`](crate::EventLoop) or a group of them ends; taken by
+/// Options for shutting down an [`EventLoop`](crate::EventLoop) or a group, passed to
 /// [`EventLoopGroup::shut_down`](crate::EventLoopGroup::shut_down).
 ///
 /// | setting | default | range |
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// | `timeout` | 15 s | at least `quiet` |
 /// | `window` | 0 | at most `timeout` |
 ///
-/// All are durations on the loop's clock, counted from when the loop hears of the shutdown.
+/// All are durations on the loop's clock, starting when the loop receives the request.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, ShutdownOptions};
@@ -58,32 +58,36 @@ impl Default for ShutdownOptions {
 }
 
 impl ShutdownOptions {
-    /// The defaults of the table above.
+    /// Returns the defaults of the table above.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long no task may have come before the loop ends; with zero it ends as soon as its channels are closed.
+    /// Sets the quiet period: the time without new tasks after which the loop ends. With zero, the
+    /// loop ends as soon as its channels are closed. The default is 2 s.
     ///
-    /// Sockets that [linger](crate::EventLoopGroupBuilder::max_lingering) are kept open for as
-    /// long, counted from the end of the last channel, unless their peers end the connections
-    /// before. With zero none lingers.
+    /// Sockets that [linger](crate::EventLoopGroupBuilder::max_lingering) are kept open for the
+    /// same time, counted from the end of the last channel, unless their peers end the connections
+    /// earlier. With zero, no socket lingers.
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.quiet = quiet;
         self
     }
 
-    /// After how long the loop ends whatever is left: channels that are still open are closed as they are.
+    /// Sets the deadline after which the remaining channels are closed forcibly. The default is 15
+    /// s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Over how long the channels are told that it ends, one after the other, so that clients do not all come back
-    /// at the same instant.
+    /// Sets the window over which channels are notified of the shutdown, one after the other. This
+    /// avoids that all clients reconnect at the same instant. The default is zero, which notifies
+    /// all channels immediately.
     ///
-    /// Of `n` channels that a loop has, number `i` (from 0) is told after `window × i / n`. Until then it works as
-    /// before. Every loop of a group spreads its own channels over the same window.
+    /// Of the `n` channels of a loop, number `i` (from 0) is notified after `window × i / n`. Until
+    /// then it works as before. Every loop of a group spreads its own channels over the same
+    /// window.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
         self

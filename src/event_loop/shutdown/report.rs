@@ -5,36 +5,37 @@
 
 use std::{fmt, time::Duration};
 
-/// What became of a loop's channels and tasks when it shut down; of several loops together after
-/// [`merge`](ShutdownReport::merge).
+/// The result of a shutdown: how a loop's channels and tasks ended.
+/// [`merge`](ShutdownReport::merge) combines the reports of several loops.
 ///
-/// A loop that never started has nothing to report: all is zero. `Display` makes one line of it.
+/// For a loop that never started, all fields are zero. `Display` formats the report as one line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// Channels that were open when the shutdown began.
     pub channels: u64,
-    /// Those of them that closed with everything sent, whoever closed them.
+    /// Channels that closed after all their bytes were sent, on whichever side the close began.
     pub graceful: u64,
-    /// Those that closed before the deadline with bytes unsent: the connection broke, the channel's `close_timeout`
-    /// was over, or its handler closed it at once.
+    /// Channels that closed before the deadline with unsent bytes, because the connection broke,
+    /// the `close_timeout` of the channel expired, or its handler closed it immediately.
     pub incomplete: u64,
-    /// Those that were closed by the deadline: still open, or with bytes unsent.
+    /// Channels that the deadline closed: they were still open, or had unsent bytes.
     pub forced: u64,
-    /// Bytes that were written to channels and not sent when they closed.
+    /// Bytes that were written to channels but not sent before they closed.
     pub unsent_bytes: u64,
-    /// Connections that came too late to become channels: they were closed at once.
+    /// Connections that arrived too late to become channels. They were closed immediately.
     pub connections_refused: u64,
-    /// Tasks that ran after it began on the loop; what handles have channels do is not counted.
+    /// Tasks that ran after the shutdown began. Requests from handles to channels do not count.
     pub tasks_run: u64,
-    /// Scheduled tasks that did not run: the loop's, and those of each channel when it was told.
+    /// Scheduled tasks that did not run: those of the loop, and those that each channel had when it
+    /// was notified.
     pub tasks_cancelled: u64,
-    /// From the beginning to the end, on the loop's clock; of several loops the longest.
+    /// The duration of the shutdown, on the loop's clock. After a merge, the longest of all loops.
     pub took: Duration,
 }
 
 impl ShutdownReport {
-    /// Adds what another loop reports.
+    /// Adds the report of another loop.
     pub fn merge(&mut self, other: &ShutdownReport) {
         let ShutdownReport {
             channels,

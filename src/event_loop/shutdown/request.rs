@@ -1,7 +1,7 @@
-//! The methods of a loop's handle that end the loop, and the part that they share with those of a
-//! group.
+//! The methods of a loop's handle that shut the loop down, and functions that loops and groups
+//! share.
 //!
-//! Any thread calls them. The first request counts, and the loop's thread does the rest.
+//! Any thread calls them. Only the first request takes effect. The loop's thread does the rest.
 
 use super::{ShutdownOptions, ShutdownReport, ShutdownRequest};
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
 };
 use std::{panic::Location, time::Duration};
 
-/// Has `begin` end a loop, or several, unless the times contradict each other; completes when it has.
+/// Checks the times, and calls `begin` to shut down one loop or several. Completes when they have
+/// ended, or with an error if the times contradict each other.
 pub(crate) fn end_gracefully(
     quiet: Duration,
     timeout: Duration,
@@ -23,7 +24,8 @@ pub(crate) fn end_gracefully(
     }
 }
 
-/// The same for who asks what came of it: completes the pair with the `report` as it is then.
+/// Like [`end_gracefully`], but completes the given pair with the result of `report`, which is
+/// called when the loops have ended.
 pub(crate) fn end_and_report(
     options: ShutdownOptions,
     begin: impl FnOnce(ShutdownRequest) -> Completion,
@@ -40,32 +42,37 @@ pub(crate) fn end_and_report(
 }
 
 impl EventLoop {
-    /// Ends the loop: as [`shut_down`](EventLoop::shut_down) with these two times and no window, for programs that
-    /// do not ask what came of it.
+    /// Shuts the loop down without a window and without a report. Otherwise like
+    /// [`shut_down`](EventLoop::shut_down).
     ///
-    /// An error ([`Error::Setting`](crate::Error::Setting)) if `timeout` is shorter than `quiet`; the loop goes on then.
+    /// Completes with [`Error::Setting`](crate::Error::Setting) if `timeout` is shorter than
+    /// `quiet`. The loop keeps running in that case.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
         end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
     }
 
-    /// Ends the loop, in phases; completes when it has ended, with what came of it.
+    /// Shuts the loop down in phases. Completes with a report when the loop has ended.
     ///
-    /// 1. At once: its listeners close, connections in the making fail, connections that come later are closed, and
-    ///    the loop's scheduled tasks are cancelled. Tasks are still taken and run.
-    /// 2. Over the [`window`](ShutdownOptions::window): one channel after the other has its own scheduled tasks
-    ///    cancelled and its handler told ([`Handler::shutdown`](crate::Handler::shutdown)), which closes it after
-    ///    what it wrote is sent, unless the handler says otherwise. At most 1024 are told in one turn. A channel
-    ///    that is closing already is left to its `close_timeout`.
-    /// 3. When no channel is left and no task came for the `quiet` period, or when the `timeout` is over: no more
-    ///    tasks are taken, those that wait are run, channels that are left are told if they were not, sent what the
-    ///    kernel takes at once, and closed.
+    /// 1. Immediately, its listeners close, connections that are being established fail, later
+    ///    connections are closed, and the loop's scheduled tasks are cancelled. New tasks are still
+    ///    accepted and run.
+    /// 2. Over the [`window`](ShutdownOptions::window), each channel is notified in turn. Its
+    ///    scheduled tasks are cancelled and [`Handler::shutdown`](crate::Handler::shutdown) is
+    ///    called, which by default closes the channel after its pending writes have been sent. At
+    ///    most 1024 channels are notified per turn. A channel that is already closing keeps its
+    ///    `close_timeout`.
+    /// 3. The loop ends when no channel is left and no task has arrived for the `quiet` period, or
+    ///    when the `timeout` expires. New tasks are refused and queued tasks run. Each remaining
+    ///    channel is notified if it has not been, sends the bytes that the kernel accepts without
+    ///    blocking, and is closed.
     /// 4. Hooks run ([`on_shutdown`](EventLoop::on_shutdown)).
     ///
-    /// The first request counts; later ones complete with the same report. One line of it is logged (info). A loop
-    /// that never started ends at once.
+    /// Only the first request takes effect. Later ones complete with the same report. The report is
+    /// also logged as one line at level info. A loop that never started ends immediately.
     ///
-    /// An error ([`Error::Setting`](crate::Error::Setting)) if the options contradict each other; the loop goes on then. With the loop's
-    /// panic, should the loop itself have failed.
+    /// Completes with [`Error::Setting`](crate::Error::Setting) if the options contradict each
+    /// other. The loop keeps running in that case. If the loop itself has panicked, completes with
+    /// [`Error::Panicked`](crate::Error::Panicked).
     pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
         let shared = self.shared.clone();
         let told = completion(Some(shared.id));
@@ -77,15 +84,17 @@ impl EventLoop {
         self.terminated()
     }
 
-    /// Has `hook` run on the loop's thread when the loop has ended: after the last task, when its channels are closed
-    /// and their handlers dropped.
+    /// Adds a hook that runs on the loop's thread when the loop has ended: after the last task,
+    /// when its channels are closed and their handlers dropped.
     ///
-    /// Hooks run once each, in the order in which they were given. A hook may give another one; it can give the loop
-    /// nothing else to do. A panic in one is logged. They run as well should the loop itself have failed. As they need
-    /// the loop's thread, the first one starts it. Not run: hooks of a loop that is never shut down.
+    /// Each hook runs once, in the order of addition. A hook may add further hooks, but cannot
+    /// submit other work to the loop. A panic in a hook is logged. Hooks also run if the loop
+    /// itself has failed. They need the loop's thread, so the first hook starts it. Hooks of a loop
+    /// that is never shut down do not run.
     ///
     /// # Errors
-    /// If the loop has run its hooks, or was given 1024 already; the hook is dropped.
+    /// [`Error::ShutDown`](crate::Error::ShutDown) if the hooks have already run.
+    /// [`Error::Full`](crate::Error::Full) if 1024 hooks were added. The hook is dropped.
     #[track_caller]
     pub fn on_shutdown(&self, hook: impl FnOnce() + Send + 'static) -> Result {
         self.shared.add_hook(Task::new(hook, Location::caller()))

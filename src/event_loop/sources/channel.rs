@@ -1,6 +1,6 @@
 //! A channel and its socket in a slot of the loop.
 //!
-//! The loop adds to the channel's driver what only a loop has: the poll, closing, and lingering
+//! The loop adds its own operations to the channel's driver: the poll, closing, and lingering
 //! sockets. The phases of a turn call the methods of [`ChannelSlot`] directly, and [`Source`] where
 //! the kind of source does not matter.
 //!
@@ -31,8 +31,8 @@ use std::{io, time::Duration};
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
     pub(crate) driver: ChannelDriver<Stream>,
-    /// Dropped behind the driver: the connection counts until its handler is dropped. A socket that
-    /// outlives the channel takes the assignment over.
+    /// Declared after the driver: the connection counts until its handler is dropped. A socket that
+    /// outlives the channel takes over the assignment.
     pub(crate) assignment: Option<Assignment>,
 }
 
@@ -44,7 +44,7 @@ impl ChannelSlot {
         self.finish(io, metrics, next);
     }
 
-    /// Begins the channel: calls `active` once its filters are ready.
+    /// Starts the channel: calls `active` once its filters are ready.
     pub(crate) fn activate(&mut self, io: &mut Io, metrics: &Metrics) {
         let next = self.driver.activate(io);
         self.finish(io, metrics, next);
@@ -67,7 +67,7 @@ impl ChannelSlot {
         self.finish(io, metrics, next);
     }
 
-    /// Calls into the core, then does what cannot wait until the end of the turn.
+    /// Calls the core, then closes the socket if the core requests it.
     #[inline]
     pub(crate) fn call(
         &mut self,
@@ -79,7 +79,7 @@ impl ChannelSlot {
         self.finish(io, metrics, next);
     }
 
-    /// Does what a call of the driver has answered.
+    /// Carries out the result of a driver call.
     #[inline]
     fn finish(&mut self, io: &mut Io, metrics: &Metrics, next: Next) {
         if next == Next::Close {
@@ -87,7 +87,7 @@ impl ChannelSlot {
         }
     }
 
-    /// Closes the channel and its socket; after a graceful close the socket may linger. `inactive`
+    /// Closes the channel and its socket. After a graceful close the socket may linger. `inactive`
     /// is called later in the turn, never from here.
     fn close_socket(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(stream) = self.driver.transport.take() else { return };
@@ -101,9 +101,10 @@ impl ChannelSlot {
             let (services, id) = (&io.services, core.state.id());
             log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e}");
         }
-        // The end of the stream would come before the reset, and the peer take it for a good one.
+        // The end of the stream would arrive before the reset, and the peer would take it for a
+        // normal end.
         let resets = linger.is_some_and(|time| time.is_zero());
-        // A stream that was read to its end has nothing more: there to close it is to end it.
+        // A stream that was read to its end has no further input, so closing it suffices to end it.
         let unread =
             !core.state.status.has(Readiness::HANG_UP) || core.state.status.has(Readiness::MAYBE_READABLE);
         let gracefully = unread && !core.state.status.closes_at_once() && !resets;
@@ -113,7 +114,12 @@ impl ChannelSlot {
             Err(mut stream) => {
                 if let Err(e) = io.selector.deregister(stream.source()) {
                     let (services, id) = (&io.services, core.state.id());
-                    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
+                    log_throttled!(
+                        services,
+                        BROKEN,
+                        Level::Debug,
+                        "channel {id}: deregistering the socket: {e}"
+                    );
                 }
                 match linger.filter(|time| !time.is_zero()) {
                     Some(time) => SocketAfterClose::ClosedByWorker(stream, time),
@@ -134,7 +140,8 @@ impl ChannelSlot {
 }
 
 impl ChannelSlot {
-    /// Returns whether the channel does not close by itself, now that what could be sent is sent.
+    /// Returns whether the channel would stay open, although all bytes that could be sent have been
+    /// sent.
     fn is_to_be_forced(&self) -> bool {
         let state = &self.driver.core.state;
         let closes =
@@ -169,23 +176,24 @@ impl Source for ChannelSlot {
     }
 
     fn begin_shutdown(&mut self) -> AtShutdown {
-        // After the socket is closed, only the call of `inactive` is left.
+        // Once the socket is closed, only the call of `inactive` remains.
         if self.driver.transport.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
     }
 
     fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {
-        // A closing channel is left to its close timeout, which is among its tasks.
+        // A closing channel keeps its close timeout, which is among its tasks.
         if !self.driver.core.state.status.is_open() {
             return 0;
         }
-        // Offloaded work may produce a reply that is in flight. It is dropped if the channel closes.
+        // Offloaded work may produce a reply that is in flight. It is dropped if the channel
+        // closes.
         let cancelled = self.driver.core.state.cancel_timed_tasks(&mut ctx.io.services);
         self.call(ctx.io, ctx.metrics, |core, services| core.handle_shutdown(services));
         cancelled
     }
 
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {
-        // What the kernel takes at once may still go.
+        // Send the bytes that the kernel still accepts without blocking.
         self.driver.flush(ctx.io);
         let forced = self.is_to_be_forced();
         if forced {

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a key never names two sources, because its generation grows when the slot is
 //! released. So events and mail for a source that is gone are recognised and dropped. A source
-//! takes twelve bytes beside its own size, and a free slot takes sixteen. Runs on the loop's
-//! thread.
+//! takes twelve bytes in addition to its own size, and a free slot takes sixteen. Runs on the
+//! loop's thread.
 
 mod channel;
 
@@ -12,8 +12,8 @@ pub(crate) use channel::ChannelSlot;
 use super::source::Source;
 use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key, resource::SOCKETS};
 
-/// A source in its slot. Channels are the hot path, so they are stored and called without indirection.
-/// All other sources are rare, and no slot is to be larger than that of a channel.
+/// A source in its slot. Channels are the hot path, so they are stored and called without
+/// indirection. All other sources are rare, and must not make slots larger than that of a channel.
 #[expect(clippy::large_enum_variant, reason = "the slot is boxed as a whole")]
 pub(crate) enum Slot {
     Channel(ChannelSlot),
@@ -31,12 +31,12 @@ impl Slot {
 }
 
 pub(crate) struct Sources {
-    /// Every slot ever used.
+    /// All slots, including empty ones.
     slots: Vec<Option<Box<Slot>>>,
-    /// Of each of them: how often it was given up.
+    /// For each slot, how often it was released.
     generations: Vec<u32>,
-    /// Those that are empty; the one that was given up last is used first. Apart from the slots, where a place in this list would
-    /// take a word of each, used or not.
+    /// The indices of empty slots. The last one released is reused first. A free list inside the
+    /// slots would take a word of each slot, whether used or not.
     free: Vec<u32>,
 }
 
@@ -47,10 +47,10 @@ impl Sources {
         Sources { slots: Vec::new(), generations: Vec::new(), free: Vec::new() }
     }
 
-    /// The key that the next source will get.
+    /// Returns the key of the next source.
     ///
     /// # Errors
-    /// If more sources exist than keys can tell apart.
+    /// [`Error::Full`] if there are more sources than keys can distinguish.
     pub(crate) fn next_key(&self) -> Result<Key> {
         let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
         if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
@@ -61,7 +61,7 @@ impl Sources {
         Ok(Key { index: index as u32, generation })
     }
 
-    /// Puts a source where [`Sources::next_key`] said.
+    /// Puts a source into the slot that [`Sources::next_key`] returned.
     pub(crate) fn insert(&mut self, slot: Slot) {
         let slot = Some(Box::new(slot));
         match self.free.pop() {
@@ -73,7 +73,7 @@ impl Sources {
         }
     }
 
-    /// Replaces a source; the key stays.
+    /// Replaces a source. The key does not change.
     pub(crate) fn replace(&mut self, key: Key, slot: Slot) -> Option<Slot> {
         let old = self.get(key)?;
         let old = std::mem::replace(old, slot);
@@ -104,7 +104,7 @@ impl Sources {
         }
     }
 
-    /// The source that an event is for; none if it is gone.
+    /// Returns the source that an event is for, or `None` if it is gone.
     #[inline]
     pub(crate) fn by_token(&mut self, token: usize) -> Option<(Key, &mut Slot)> {
         let key = self.key_at(Key::index_of(token))?;
@@ -123,7 +123,7 @@ impl Sources {
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
     }
 
-    /// The key of whatever is, or was last, in a slot.
+    /// Returns the key of the current or last source in a slot.
     #[inline]
     fn key_at(&self, index: u32) -> Option<Key> {
         let generation = *self.generations.get(index as usize)?;
@@ -147,10 +147,11 @@ mod tests {
     use crate::channel::{ChannelCore, ChannelState, Watch};
     use std::mem::size_of;
 
-    /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
-    /// cost nothing or two. If this fails, put what few channels need behind one
-    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/system/rss.rs` say what a connection costs in all;
-    /// raise the bounds only for what every channel needs at every time.
+    /// The minimum memory of each connection, even if it is idle. Allocators round sizes up to 16
+    /// bytes, so an extra word may cost nothing or two words. If this fails, move fields that few
+    /// channels need into an `Option<Box<..>>`, like the existing ones in `ChannelState`, and
+    /// measure the total cost of a connection with `tests/system/rss.rs`. Raise the bounds only for
+    /// fields that every channel always needs.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_channel_stays_small() {
@@ -158,21 +159,23 @@ mod tests {
         assert!(state <= 176, "ChannelState: {state} bytes");
         // The pipeline, a fat pointer.
         assert_eq!(core - state, 2 * size_of::<usize>());
-        // One allocation, 224 bytes with a header of 8. Sockets of mio are two words larger where debug assertions are on.
+        // One allocation: 224 bytes with a header of 8. With debug assertions, sockets of mio are
+        // two words larger.
         assert!(slot <= 216 + 16 * usize::from(cfg!(debug_assertions)), "Slot: {slot} bytes");
-        // 80 with its header.
+        // 80 bytes with its header.
         assert!(size_of::<Watch>() <= 64);
-        assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
+        assert_eq!(size_of::<ChannelSlot>(), slot, "no other kind of source may be larger than a channel");
     }
 
-    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/system/rss.rs` finds the
-    /// same in the kernel's count of pages.
+    /// The size of an idle channel with frames and an idle timeout, as stated in
+    /// docs/performance.md for glibc. `tests/system/rss.rs` measures the same in the kernel's count
+    /// of pages.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-    fn an_idle_channel_weighs_what_the_docs_say() {
-        // A header of 8 bytes, in steps of 16.
+    fn an_idle_channel_has_the_documented_size() {
+        // A header of 8 bytes, rounded up to 16.
         let allocated = |size: usize| (size + 8).next_multiple_of(16).max(32);
-        // As above.
+        // Without the two words of debug assertions, as above.
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
         let pipeline = allocated(size_of::<crate::codec::LengthField>());

@@ -1,4 +1,4 @@
-//! The way from a handle to the heap of the loop that the calling thread runs.
+//! Access to the heap of the loop that the calling thread runs.
 //!
 //! Invariant: a thread finds a heap here only while it runs that heap's loop. Owns nothing: the
 //! entry is removed when the loop ends.
@@ -10,7 +10,7 @@ thread_local! {
     static QUEUE: RefCell<Option<(u32, DueQueue)>> = const { RefCell::new(None) };
 }
 
-/// Makes `queue` that of this thread's loop, until dropped.
+/// A guard that makes `queue` the heap of this thread's loop, until it is dropped.
 pub(in crate::event_loop) struct LocalQueue(Option<(u32, DueQueue)>);
 
 pub(in crate::event_loop) fn enter(event_loop: u32, queue: DueQueue) -> LocalQueue {
@@ -23,7 +23,7 @@ impl Drop for LocalQueue {
     }
 }
 
-/// The heap of `event_loop`, if this thread runs it.
+/// Returns the heap of `event_loop`, if the calling thread runs that loop.
 pub(in crate::event_loop) fn queue_of(event_loop: u32) -> Option<DueQueue> {
     if loop_id::current() != Some(event_loop) {
         return None;

@@ -7,24 +7,24 @@
 use crate::{Error, Result, clock::nanos, sync::Random};
 use std::time::Duration;
 
-/// What a fixed-rate task does about runs whose time passed while the loop was busy.
+/// The treatment of runs of a fixed-rate task whose time passed while the loop was busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedRuns {
-    /// They are left out; the next run is at the next multiple of the period (the default).
+    /// Skips missed runs. The next run is at the next multiple of the period. This is the default.
     #[default]
     Skip,
-    /// They are made up for one after the other, one in each turn of the loop (Netty makes up for them too).
+    /// Makes up for missed runs, one per turn of the loop, like Netty.
     CatchUp,
 }
 
-/// How a periodic task repeats, beyond its period; a [`MissedRuns`] alone is one too.
+/// Options for the repetition of a periodic task. Converts from a [`MissedRuns`].
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, Periodic};
 /// use std::time::Duration;
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
-/// // Many of these, started at once, do not all run in the same millisecond.
+/// // Without jitter, many tasks that start together would all run in the same millisecond.
 /// let spread = Periodic::new().jitter(Duration::from_secs(3));
 /// let minute = Duration::from_secs(60);
 /// let task = group.next().schedule_at_fixed_rate_with(spread, minute, minute, || Ok(()))?;
@@ -39,19 +39,21 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Missed runs are skipped; no jitter.
+    /// Returns the defaults: missed runs are skipped, and the jitter is zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What is done about runs whose time has passed; of no account with a fixed delay, which misses none.
+    /// Sets the treatment of missed runs. Has no effect on tasks with a fixed delay, which cannot
+    /// miss runs.
     pub fn missed_runs(mut self, missed: MissedRuns) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Each run is late by a time of its own choice, evenly from zero to less than `jitter`; the rhythm is kept. Zero
-    /// (the default) is none, and it must not be longer than the period or delay.
+    /// Delays each run by a random time, uniformly distributed from zero to less than `jitter`. The
+    /// delay of one run does not move later ones. The default is zero, which means no jitter. It
+    /// must not be longer than the period or delay.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
@@ -64,7 +66,7 @@ impl From<MissedRuns> for Periodic {
     }
 }
 
-/// The rhythm of one task.
+/// The repetition of one task.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::event_loop) struct Repeat {
     every: Every,
@@ -73,17 +75,18 @@ pub(in crate::event_loop) struct Repeat {
 
 #[derive(Debug, Clone, Copy)]
 enum Every {
-    /// From start to start; and when the run that comes next is due without its jitter.
+    /// Measured from start to start. `next` is when the next run is due without its jitter.
     Rate { period: u64, missed: MissedRuns, next: u64 },
-    /// From the end of a run.
+    /// Measured from the end of a run.
     Delay(u64),
 }
 
 impl Repeat {
-    /// Every `period`, and the deadline of the first run, which is due at `first`.
+    /// Returns a repetition with this period, and the deadline of the first run, which is due at
+    /// `first`.
     ///
     /// # Errors
-    /// If the period is zero, or the jitter longer.
+    /// If the period is zero, or the jitter is longer than the period.
     pub(in crate::event_loop) fn at_rate(
         period: Duration,
         first: u64,
@@ -95,10 +98,11 @@ impl Repeat {
         Ok(Repeat { every, jitter }.start(first, random))
     }
 
-    /// Every time `delay` after the end of a run, and the deadline of the first one, which is due at `first`.
+    /// Returns a repetition that waits for `delay` after the end of each run, and the deadline of
+    /// the first run, which is due at `first`.
     ///
     /// # Errors
-    /// If the delay is zero, or the jitter longer.
+    /// If the delay is zero, or the jitter is longer than the delay.
     pub(in crate::event_loop) fn with_delay(
         delay: Duration,
         first: u64,
@@ -124,7 +128,7 @@ impl Repeat {
         (self, self.late(first, random))
     }
 
-    /// The next deadline, after a run that has just ended.
+    /// Returns the next deadline, after a run that has just ended.
     pub(in crate::event_loop) fn next(&mut self, now: u64, random: &Random) -> u64 {
         let due = match &mut self.every {
             Every::Delay(delay) => now.saturating_add(*delay),
@@ -172,12 +176,12 @@ mod tests {
         assert_eq!(
             repeat.next(stalled, &random),
             3_601_000 * MS,
-            "one run, now, and then the next in the old phase"
+            "one run now, and the next one in the old phase"
         );
     }
 
     #[test]
-    fn e_03_the_end_of_time_is_not_passed() {
+    fn e_03_deadlines_saturate_at_the_end_of_time() {
         let random = Random::new(1);
         let mut repeat = rate(u64::MAX / 2, MissedRuns::Skip);
         for now in [0, u64::MAX / 2, u64::MAX - 1, u64::MAX, u64::MAX] {
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_delays_each_run_by_itself_and_keeps_the_phase() {
+    fn jitter_delays_each_run_independently_and_keeps_the_phase() {
         let random = Random::new(1);
         let options = Periodic::new().jitter(Duration::from_nanos(100));
         let (mut repeat, first) =
@@ -204,11 +208,11 @@ mod tests {
         }
         assert!(late.iter().all(|late| *late < 100));
         let mean = late.iter().sum::<u64>() / 1000;
-        assert!((40..60).contains(&mean), "evenly: {mean}");
+        assert!((40..60).contains(&mean), "not uniform: the mean is {mean}");
     }
 
     #[test]
-    fn e_02_a_rhythm_of_nothing_and_a_jitter_beyond_it_are_refused() {
+    fn e_02_a_period_of_zero_and_a_longer_jitter_are_refused() {
         let random = Random::new(1);
         let long = Periodic::new().jitter(Duration::from_secs(2));
         for (every, options, setting) in [

@@ -19,17 +19,21 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 impl EventLoop {
-    /// Runs `task` on the loop after `delay`; its value is what the task's completion gets.
+    /// Runs `task` on the loop after `delay`. Its return value completes
+    /// [`ScheduledTask::completion`].
     ///
-    /// Never early; late by the loop's lag (at most a millisecond of sleep granularity when it is idle). A delay
-    /// beyond 584 years waits for ever. Scheduled by a task that runs because it was due, it waits for the next turn
-    /// at least, even without a delay. An `Err` that is the task's value is logged and counted like
-    /// that of a [periodic task](EventLoop::schedule_at_fixed_rate), if its type is `Result<(),
-    /// netwheel::Error>`.
+    /// The task never runs early. It runs late by the loop's lag, and by at most a millisecond of
+    /// sleep granularity if the loop is idle. A delay beyond 584 years never expires. If a
+    /// scheduled task schedules another one, the new one runs in the next turn at the earliest,
+    /// even without a delay.
+    ///
+    /// If the task returns `Result<(), netwheel::Error>`, an `Err` is logged and counted like that
+    /// of a [periodic task](EventLoop::schedule_at_fixed_rate).
     ///
     /// # Errors
-    /// If so many tasks are scheduled that there is no room for another one, if the loop's queue is full, or if the
-    /// loop is shutting down.
+    /// [`Error::Full`] if the limit of scheduled tasks
+    /// ([`max_scheduled_tasks`](crate::EventLoopGroupBuilder::max_scheduled_tasks)) is reached or
+    /// the loop's queue is full. [`Error::ShutDown`] if the loop is shutting down.
     #[track_caller]
     pub fn schedule<T: Send + 'static>(
         &self,
@@ -44,17 +48,17 @@ impl EventLoop {
         )
     }
 
-    /// Runs `task` after `initial_delay` and then every `period`, measured from start to start; runs that are
-    /// missed are skipped.
+    /// Runs `task` after `initial_delay` and then every `period`, measured from start to start.
+    /// Missed runs are skipped.
     ///
-    /// It ends when it is cancelled, when it returns an error or panics (its completion then fails with that),
-    /// or with the loop. An error is also logged, with the location of this call, and counted
-    /// ([`tasks_failed`](crate::LoopMetrics::tasks_failed)), because the completion may have been
-    /// dropped. [`Error::Cancelled`] is neither logged nor counted: a task returns it to end
-    /// itself.
+    /// The task ends when it is cancelled, returns an error or panics, or when the loop ends. Its
+    /// completion then fails with that error. The error is also logged, with the location of this
+    /// call, and counted ([`tasks_failed`](crate::LoopMetrics::tasks_failed)), because the
+    /// completion may have been dropped. [`Error::Cancelled`] is neither logged nor counted: a task
+    /// returns it to end itself.
     ///
     /// # Errors
-    /// If `period` is zero, and as of [`schedule`](EventLoop::schedule).
+    /// [`Error::Setting`] if `period` is zero. Otherwise like [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_at_fixed_rate(
         &self,
@@ -65,10 +69,12 @@ impl EventLoop {
         self.schedule_at_fixed_rate_with(Periodic::new(), initial_delay, period, task)
     }
 
-    /// As [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with a choice about missed runs and jitter.
+    /// Like [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with options for missed
+    /// runs and jitter.
     ///
     /// # Errors
-    /// If `period` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
+    /// [`Error::Setting`] if `period` is zero or shorter than the jitter. Otherwise like
+    /// [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_at_fixed_rate_with(
         &self,
@@ -83,10 +89,11 @@ impl EventLoop {
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
 
-    /// Runs `task` after `initial_delay` and then again and again, `delay` after each run has ended.
+    /// Runs `task` after `initial_delay` and then repeatedly, each time `delay` after the end of
+    /// the previous run.
     ///
     /// # Errors
-    /// If `delay` is zero, and as of [`schedule`](EventLoop::schedule).
+    /// [`Error::Setting`] if `delay` is zero. Otherwise like [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_with_fixed_delay(
         &self,
@@ -97,10 +104,12 @@ impl EventLoop {
         self.schedule_with_fixed_delay_with(Periodic::new(), initial_delay, delay, task)
     }
 
-    /// As [`schedule_with_fixed_delay`](EventLoop::schedule_with_fixed_delay), with a choice about jitter.
+    /// Like [`schedule_with_fixed_delay`](EventLoop::schedule_with_fixed_delay), with options for
+    /// jitter.
     ///
     /// # Errors
-    /// If `delay` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
+    /// [`Error::Setting`] if `delay` is zero or shorter than the jitter. Otherwise like
+    /// [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_with_fixed_delay_with(
         &self,
@@ -115,12 +124,15 @@ impl EventLoop {
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
 
-    /// Runs `task` once at the end of a turn: when the tasks and timers of the turn in which it reaches the loop have
-    /// run, before what they wrote is sent. For what gathers up the work of a turn. If there are more of these than
-    /// the timers' share of the turn has room for (64 have it always), the rest runs at the end of the next one.
+    /// Runs `task` once at the end of the turn in which it reaches the loop. It runs after the
+    /// tasks and timers of that turn, and before pending writes are flushed. Use it to combine the
+    /// work of a turn.
+    ///
+    /// At least 64 such tasks run per turn. If more are waiting than the time for timers allows,
+    /// the others run at the end of the next turn.
     ///
     /// # Errors
-    /// As of [`schedule`](EventLoop::schedule).
+    /// Like [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_at_turn_end<T: Send + 'static>(
         &self,
@@ -129,11 +141,12 @@ impl EventLoop {
         self.submit_scheduled(TaskBody::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
     }
 
-    /// As [`schedule`](EventLoop::schedule), whatever the length of the queue and the number of scheduled tasks: for what
-    /// the loop has taken on before, and which has this one timer at most.
+    /// Like [`schedule`](EventLoop::schedule), but ignores the limits of the queue and of scheduled
+    /// tasks. For operations that the loop has already accepted, and that have at most this one
+    /// timer.
     ///
     /// # Errors
-    /// If the loop is shutting down.
+    /// [`Error::ShutDown`] if the loop is shutting down.
     #[track_caller]
     pub(crate) fn schedule_always(
         &self,
@@ -153,12 +166,12 @@ impl EventLoop {
         Ok(ScheduledTask::new(entry, completion))
     }
 
-    /// The loop's time after `delay`.
+    /// Returns the loop's time after `delay`.
     fn after(&self, delay: Duration) -> u64 {
         self.shared.time.now().saturating_add(nanos(delay))
     }
 
-    /// Gives the loop a task that can be cancelled, which it has to know of before `when`.
+    /// Submits a cancellable task, which the loop has to receive before `when`.
     #[track_caller]
     fn submit_scheduled<T: Send + 'static>(
         &self,

@@ -4,8 +4,8 @@
 //! has not ended is counted, so that their number can be limited.
 //!
 //! Invariants: a closure runs on the loop's thread, never twice at once, and never after a
-//! successful cancel. A cancel drops the closure at once, on any thread. Its entry in the heap is
-//! removed at once on the loop's thread, and otherwise by the loop later.
+//! successful cancel. A cancel drops the closure immediately, on any thread. The entry in the heap
+//! is removed immediately if the cancel is on the loop's thread, and otherwise later by the loop.
 
 use super::{local, periodic::Repeat};
 use crate::{
@@ -27,7 +27,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
-/// A task that was given to an [`EventLoop`](crate::EventLoop) to run later; dropping this lets it run.
+/// A handle to a scheduled task of an [`EventLoop`](crate::EventLoop). Dropping the handle does not
+/// cancel the task.
 pub struct ScheduledTask<T = ()> {
     entry: Arc<TaskEntry<T>>,
     completion: Completion<T>,
@@ -36,27 +37,28 @@ pub struct ScheduledTask<T = ()> {
 pub(in crate::event_loop) struct TaskEntry<T> {
     shared: Arc<LoopShared>,
     state: Mutex<TaskState<T>>,
-    /// Its place in the loop's heap; set and read by the loop only.
+    /// The position in the loop's heap. Set and read only by the loop.
     place: Mutex<Option<QueueKey>>,
-    /// Where the task was scheduled, for reports.
+    /// The source location where the task was scheduled, for reports.
     origin: &'static Location<'static>,
 }
 
 enum TaskState<T> {
     Waiting(TaskBody<T>, Completer<T>, TaskPermit),
-    /// The body is being run by the loop.
+    /// The loop is running the body.
     Running,
-    /// Cancelled while it ran: not to be run again.
+    /// Cancelled during a run: the task must not run again.
     CancelledRunning,
     Ended,
 }
 
-/// One of the tasks that a loop may have scheduled; given back when dropped.
+/// A permit for one scheduled task of a loop. Dropping it releases the permit.
 pub(in crate::event_loop) struct TaskPermit(Arc<LoopShared>);
 
 pub(in crate::event_loop) enum TaskBody<T> {
     Once(Box<dyn FnOnce() -> T + Send>),
-    /// The body of a periodic task, which has no value: its completion can only fail, and `T` is `()`.
+    /// The body of a periodic task, which has no value. Its completion can only fail, and `T` is
+    /// `()`.
     Again {
         body: Box<dyn FnMut() -> Result + Send>,
         repeat: Repeat,
@@ -78,7 +80,8 @@ impl<T: Send + 'static> TaskEntry<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the task before its (next) run. What is dropped and completed runs after the lock is released.
+    /// Ends the task before its next run. Drops and completes values only after the lock is
+    /// released.
     fn cancel(&self, why: Error) -> bool {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, TaskState::Ended) {
@@ -106,7 +109,8 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
         let (body, completer, permit) = {
             let mut state = self.lock();
             match std::mem::replace(&mut *state, TaskState::Ended) {
-                // A one-shot that has started can no longer be cancelled: its state is `Ended` from here on.
+                // A one-shot task that has started cannot be cancelled. Its state is `Ended` from
+                // here on.
                 TaskState::Waiting(body, completer, permit) => {
                     if matches!(body, TaskBody::Again { .. }) {
                         *state = TaskState::Running;
@@ -214,8 +218,10 @@ impl<T> TaskEntry<T> {
 }
 
 impl TaskPermit {
+    /// Takes a permit.
+    ///
     /// # Errors
-    /// If so many tasks are scheduled that there is no room for another one.
+    /// [`Error::Full`] if the limit of scheduled tasks is reached.
     pub(in crate::event_loop) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
         let limit = shared.max_scheduled_tasks;
         if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
@@ -225,7 +231,7 @@ impl TaskPermit {
         Ok(TaskPermit(shared.clone()))
     }
 
-    /// Counts, and is never refused.
+    /// Takes a permit even if the limit is reached.
     pub(in crate::event_loop) fn always(shared: &Arc<LoopShared>) -> Self {
         shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed);
         TaskPermit(shared.clone())
@@ -243,11 +249,12 @@ impl<T: Send + 'static> ScheduledTask<T> {
         ScheduledTask { entry, completion }
     }
 
-    /// Cancels the task; callable from any thread.
+    /// Cancels the task. May be called from any thread.
     ///
-    /// True if that ended it: a one-shot will not run, a periodic task will not run again. Its closure is dropped
-    /// before this returns (after the running run, if there is one). False if it has run, is running for its only
-    /// time, or was cancelled before.
+    /// Returns `true` if this call ended the task: a one-shot task will not run, and a periodic
+    /// task will not run again. Its closure is dropped before this returns, or after the current
+    /// run if there is one. Returns `false` if the task has ended, was cancelled before, or is a
+    /// one-shot task that is running.
     pub fn cancel(&self) -> bool {
         let cancelled = self.entry.cancel(Error::Cancelled);
         if cancelled {
@@ -257,15 +264,15 @@ impl<T: Send + 'static> ScheduledTask<T> {
         cancelled
     }
 
-    /// Takes the empty entry out of the heap.
+    /// Removes the empty entry from the heap.
     fn leave_heap(&self) {
         let shared = &self.entry.shared;
         let Some(queue) = local::queue_of(shared.id) else {
-            // Nothing has to wake up for that.
+            // The loop need not wake up for this.
             shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
             return;
         };
-        // None if it is still on its way to the heap: the loop will see then that it has ended.
+        // `None` if the entry is still in the queue. The loop then finds that the task has ended.
         if let Some(place) = self.entry.place() {
             self.entry.set_place(None);
             drop_guarded(queue.cancel(place));
@@ -273,13 +280,14 @@ impl<T: Send + 'static> ScheduledTask<T> {
         }
     }
 
-    /// Whether it has ended: run, failed or cancelled.
+    /// Returns whether the task has ended: it has run, failed or was cancelled.
     pub fn is_done(&self) -> bool {
         self.completion.is_done()
     }
 
-    /// What comes of it: the value of a one-shot; for a periodic task, the error that ended it. A cancelled one
-    /// fails with [`Error::Cancelled`], one that shutdown has ended with [`Error::ShutDown`].
+    /// Returns the completion of the task. It delivers the value of a one-shot task, or the error
+    /// that ended a periodic task. It fails with [`Error::Cancelled`] if the task was cancelled,
+    /// and with [`Error::ShutDown`] if a shutdown ended it.
     pub fn completion(self) -> Completion<T> {
         self.completion
     }

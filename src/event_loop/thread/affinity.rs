@@ -7,15 +7,16 @@
 use crate::{Error, Result};
 use core_affinity::CoreId;
 
-/// A core to run on.
+/// A core that a thread can be pinned to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Core(CoreId);
 
 impl Core {
-    /// The cores with these numbers.
+    /// Returns the cores with these numbers.
     ///
     /// # Errors
-    /// If there is none, or one is not among those that the calling thread may use.
+    /// [`Error::Setting`] if `numbers` is empty, or contains a core that the calling thread may not
+    /// use.
     pub(crate) fn all(numbers: &[usize]) -> Result<Vec<Core>> {
         if numbers.is_empty() {
             return Err(Error::setting("pin_to", "no core", "one core or more"));
@@ -29,10 +30,10 @@ impl Core {
         numbers.iter().map(core).collect()
     }
 
-    /// Makes the calling thread, which is that of the loop `name`, run on this core only.
+    /// Pins the calling thread, which is that of the loop `name`, to this core.
     pub(crate) fn pin(self, name: &str) {
         if !core_affinity::set_for_current(self.0) {
-            log::warn!("{name}: the thread cannot be pinned to core {}; it runs where it may", self.0.id);
+            log::warn!("{name}: the thread cannot be pinned to core {}; it runs unpinned", self.0.id);
         }
     }
 }

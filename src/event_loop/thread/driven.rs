@@ -2,7 +2,7 @@
 //!
 //! Invariants: callbacks run within [`DrivenLoop::run_turn`] and [`Drop`], and nowhere else. A
 //! dropped loop ends like one that was shut down without a quiet period and with a timeout of zero.
-//! Owns the loop; its handles own no part of it.
+//! Owns the loop. Its handles own no part of it.
 
 use super::{LoopConfig, end};
 use crate::{
@@ -26,9 +26,9 @@ use std::{
     task::{Wake, Waker},
 };
 
-/// A loop without a thread of its own. It cannot leave the thread that made it.
+/// A loop without its own thread. It cannot leave the thread that created it.
 pub(crate) struct DrivenLoop {
-    /// `None` once it has ended.
+    /// `None` once the loop has ended.
     pub(in crate::event_loop) turn: Option<Turn>,
     watch: Option<WatchedLoop>,
     shared: Arc<LoopShared>,
@@ -55,8 +55,8 @@ impl DrivenLoop {
         self.turn.is_none()
     }
 
-    /// Runs one turn, which sleeps for at most `max_wait` nanoseconds. Returns the number of things that
-    /// ran in it.
+    /// Runs one turn, which sleeps for at most `max_wait` nanoseconds. Returns the number of items
+    /// that it has handled.
     pub(crate) fn run_turn(&mut self, max_wait: Option<u64>) -> usize {
         let Some(turn) = &mut self.turn else { return 0 };
         let _entered = enter(turn);
@@ -90,28 +90,29 @@ impl Drop for DrivenLoop {
     }
 }
 
-/// Makes the calling thread that of the loop, until the result is dropped.
+/// Makes the calling thread the loop's thread, until the result is dropped.
 fn enter(turn: &Turn) -> (loop_id::Entered, tasks::LocalQueue) {
     (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()))
 }
 
-/// Returns the number of things that a loop has counted so far: sources, tasks, timers.
+/// Returns the number of ready sources, tasks and timers that a loop has counted so far.
 fn things_run(shared: &LoopShared) -> u64 {
     let metrics = &shared.metrics;
     let counters = [&metrics.ready, &metrics.tasks_run, &metrics.timers_fired, &metrics.wheel_fired];
     counters.into_iter().fold(0, |sum, counter| sum.wrapping_add(counter.read()))
 }
 
-/// Ends the sleep of the loop's turn, so that its owner looks at a completion again.
+/// Ends the sleep of the loop's turn, so that its owner polls the completion again.
 struct WakeLoop(Arc<LoopShared>);
 
 impl Wake for WakeLoop {
     fn wake(self: Arc<Self>) {
-        // On the loop its owner looks after the turn anyway. From elsewhere a bare wake could come just before the
-        // loop falls asleep, and be lost: only what is in the queue is not.
+        // On the loop's thread, the owner polls again after the turn. From another thread, a bare
+        // wake could arrive just before the loop falls asleep, and be lost. Mail in the queue
+        // cannot be lost.
         if !self.0.is_in_event_loop() {
             let nothing = Task::new(|| {}, Location::caller());
-            // One that has ended is not asleep.
+            // A loop that has ended is not asleep.
             let _ = self.0.submit_always(LoopMail::Task(nothing));
         }
     }

@@ -8,11 +8,12 @@ use crate::{
         closing::DEFAULT_MAX_LINGERING,
         poll::DEFAULT_REBUILD_THRESHOLD,
     },
+    executor::Executor,
     settings::check_range,
 };
 use std::{sync::Arc, time::Duration};
 
-/// Settings of [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder) that each loop gets.
+/// The settings of [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder) that apply to each loop.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopSettings {
     pub(crate) io_ratio: u32,
@@ -29,6 +30,7 @@ pub(crate) struct LoopSettings {
     pub(crate) rebuild_threshold: u32,
     pub(crate) busy_poll: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) executor: Executor,
 }
 
 impl Default for LoopSettings {
@@ -48,6 +50,7 @@ impl Default for LoopSettings {
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             busy_poll: Duration::ZERO,
             clock: Arc::new(SystemClock),
+            executor: Executor::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The life of a loop: how it is built, what its thread runs, and how it ends.
+//! The life of a loop: its construction, the body of its thread, and its end.
 //!
 //! Invariants: a loop stays on the thread that runs its first turn. However it ends, the mail in
 //! its queue is run or refused, its hooks run, and its termination completes.
@@ -44,7 +44,8 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// The settings and resources of a loop. See [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+/// The settings and resources of a loop. See
+/// [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
@@ -55,7 +56,7 @@ pub(crate) struct LoopConfig {
     /// The seed of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
-    /// The source of the loop's id; `None` for that of the process.
+    /// The generator of the loop's id. `None` means the generator of the process.
     pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
@@ -64,11 +65,12 @@ pub(crate) struct LoopConfig {
 type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
 
 impl EventLoop {
-    /// A loop whose thread starts with the first submission.
+    /// Creates a loop whose thread starts with the first submission.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
         let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
         let (shared, make) = Self::prepare(config)?;
-        // The closure is owned by `shared`. A strong reference would leak a loop that is never started.
+        // The closure is owned by `shared`. A strong reference would leak a loop that is never
+        // started.
         let weak = Arc::downgrade(&shared);
         shared.set_thread_body(Box::new(move || {
             let shared = weak.upgrade().expect("a loop is started through a handle to it");
@@ -82,7 +84,8 @@ impl EventLoop {
         Ok(EventLoop { shared })
     }
 
-    /// Makes the shared part of a loop, and a closure that makes its turn on the thread that will run it.
+    /// Creates the shared part of a loop, and a closure that creates its turn on the thread that
+    /// will run it.
     fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
         let settings = config.settings;
         let wheel =
@@ -112,7 +115,7 @@ impl EventLoop {
     }
 }
 
-/// The parts of a turn that are made before its thread starts.
+/// The parts of a turn that are created before its thread starts.
 struct TurnParts {
     settings: LoopSettings,
     selector: Selector,
@@ -124,7 +127,7 @@ struct TurnParts {
 }
 
 impl TurnParts {
-    /// Makes the turn, on the thread that will run it.
+    /// Creates the turn, on the thread that will run it.
     fn assemble(self, shared: Arc<LoopShared>) -> Turn {
         let TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers } = self;
         let real_time = settings.clock.is_real_time();
@@ -136,6 +139,7 @@ impl TurnParts {
         let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
         services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
         services.random = shared.random.clone();
+        services.executor = settings.executor.clone();
         let io = Io {
             selector,
             drivers: LoopIo::new(services, shared.metrics.clone()),
@@ -168,7 +172,7 @@ impl TurnParts {
     }
 }
 
-/// Renames settings of the wheel to the names that the builder of a group has for them.
+/// Renames settings of the wheel to their names in the group builder.
 fn as_setting_of_a_group(error: Error) -> Error {
     let Error::Setting(mut refused) = error else { return error };
     refused.setting = match refused.setting {
@@ -190,19 +194,19 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     end(turn, cause, watch);
 }
 
-/// Ends a loop on its thread, after the last turn. `cause` is the panic that has ended the loop, if any.
-/// The watchdog's `watch` is dropped when no code is left that could block.
+/// Ends a loop on its thread, after the last turn. `cause` is the message of the panic that ended
+/// the loop, if any. The watchdog's `watch` is dropped when no more code can block.
 fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
     let shared = turn.shared.clone();
     // The termination has to complete even if the log panics.
     if let Some(cause) = &cause {
-        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
+        caught(|| log::error!("{}: the loop itself panicked and has ended: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
     shared.activity.enter_phase(Phase::Shutdown);
-    // Drops channels, handlers and the rest of the queue on their own thread.
+    // Drops channels, handlers and the remaining mail on their own thread.
     if let Some(message) = caught(move || drop(turn)) {
-        caught(|| log::error!("{}: ending: {message}", shared.name));
+        caught(|| log::error!("{}: a panic while the loop ended: {message}", shared.name));
     }
     shared.run_hooks();
     caught(|| {

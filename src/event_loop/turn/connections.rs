@@ -1,7 +1,8 @@
 //! New channels: connections that were accepted or established.
 //!
-//! Invariants: the pipeline of a connection is created on its own loop. A factory that fails costs
-//! only that connection. A shutdown that has begun opens no channel. Runs on the loop's thread.
+//! Invariants: the pipeline of a connection is created on its own loop. If a factory fails, only
+//! that connection is closed. A shutdown that has begun opens no channel. Runs on the loop's
+//! thread.
 
 use super::Turn;
 use crate::{
@@ -39,7 +40,7 @@ impl Turn {
                 self.sources.insert(Slot::Channel(channel_slot(core, connection)));
                 self.activate(key);
             }
-            // The same error may hit every connection, for example a factory that fails.
+            // The same error may affect every connection, for example if a factory fails.
             Err(e) => {
                 let peer = connection.peer;
                 drop(connection);
@@ -54,7 +55,7 @@ impl Turn {
         }
     }
 
-    /// Makes the pipeline of a connection, and has the poll watch its socket.
+    /// Creates the pipeline of a connection, and registers its socket with the poll.
     fn register(&mut self, connection: &mut Connection) -> Result<(Key, AnyPipeline)> {
         let pipeline = connection.make_pipeline()?;
         let key = self.sources.next_key()?;
@@ -90,9 +91,9 @@ impl Turn {
     fn activate(&mut self, key: Key) {
         debug_assert!(
             self.shutdown.is_none(),
-            "a channel that begins after the beginning of a shutdown is not notified of it"
+            "a channel that opens after a shutdown has begun is never notified"
         );
-        // A panic costs this channel, and not the listener that has accepted it.
+        // A panic closes this channel, but not the listener that accepted it.
         self.guarded_once(Some(key), |turn| {
             let Turn { sources, io, shared, .. } = turn;
             let Some(slot) = sources.channel(key) else { return };

@@ -1,18 +1,18 @@
-//! Broadcasts that came through the loop's queue.
+//! Broadcasts that arrived through the loop's queue.
 //!
-//! A turn writes to at most 4096 members, over all broadcasts. With an ioRatio below 100 it also
+//! A turn writes to at most 4096 members, over all broadcasts. With an `io_ratio` below 100 it also
 //! stops after `max_task_time`. Waiting broadcasts use up to half of the number before the queue,
 //! and the remainder after it. The limit is a number and not the budget of tasks. That budget would
-//! often end a turn in the middle of a group, and each member would then get each message with a
-//! write of its own. Within a turn, the messages of several broadcasts to one channel leave with
+//! often end a turn in the middle of a group, and each member would then receive each message with
+//! a separate write. Within a turn, the messages of several broadcasts to one channel leave with
 //! one write.
 //!
-//! Invariants: a broadcast is delivered immediately if no other one waits. The deliveries that
+//! Invariants: a broadcast is delivered immediately if no other one is waiting. The deliveries that
 //! exceed the limit of the turn wait in the lane of their group (`broadcast::lanes`), and the loop
 //! continues with its queue. Mail for a channel never overtakes an earlier broadcast to it: those
 //! deliveries are made first. If the turn has no room for them, the mail is held back and blocks
 //! the queue. So the requests of one thread to a group and to its members stay in order. Runs on
-//! the loop's thread. A delivery knows its members, the loop their channels.
+//! the loop's thread. A delivery knows its members, the loop knows their channels.
 
 use super::Turn;
 use crate::{
@@ -23,18 +23,19 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few
-/// milliseconds if there are so many; more of them at once would gather more messages for each, but
-/// keep everybody else waiting.
+/// The maximum number of channels that the broadcasts of one turn write to. Most of the time goes
+/// into flushing them: a few milliseconds for this many. A higher limit would combine more messages
+/// per write, but delay everything else.
 const DELIVERIES_PER_TURN: usize = 4096;
 
-/// The part of [`DELIVERIES_PER_TURN`] that waiting broadcasts get after the queue. Mail in the
-/// queue can cause deliveries out of turn, which must not use up the whole turn.
+/// The part of [`DELIVERIES_PER_TURN`] that waiting broadcasts may use before the queue. The other
+/// part is kept for deliveries out of turn, which mail in the queue causes, and for waiting
+/// broadcasts after the queue.
 const BEFORE_THE_QUEUE: usize = DELIVERIES_PER_TURN / 2;
 
 impl Turn {
     /// Begins a turn's share: delivers some of the waiting broadcasts, then handles held mail.
-    /// Returns the number of mails handled.
+    /// Returns the number of messages handled.
     pub(super) fn begin_broadcasts(&mut self) -> u64 {
         (self.broadcasts.left, self.broadcasts.taken) = (DELIVERIES_PER_TURN, 0);
         self.broadcasts.until = self.budget.cap_until(self.io.services.now);
@@ -47,8 +48,8 @@ impl Turn {
         u64::from(!self.broadcasts.holds_queue())
     }
 
-    /// Delivers waiting broadcasts up to the limit of the turn, when its tasks have run.
-    /// Returns whether any broadcast waited.
+    /// Delivers waiting broadcasts up to the limit of the turn, after its tasks. Returns whether
+    /// any broadcast was waiting.
     pub(super) fn end_broadcasts(&mut self) -> bool {
         if self.broadcasts.lanes.is_empty() {
             return false;
@@ -79,7 +80,7 @@ impl Turn {
         self.shared.metrics.broadcasts.add(1);
         self.broadcasts.taken += 1;
         if !self.broadcasts.lanes.is_empty() {
-            // In turn with other groups, and behind its own.
+            // In turn with other groups, and after earlier broadcasts of its own group.
             self.broadcasts.lanes.push(delivery);
             return;
         }
@@ -109,7 +110,7 @@ impl Turn {
         }
     }
 
-    /// Makes the deliveries that `next` returns, until it returns none or only `leaving` are left
+    /// Makes the deliveries that `next` returns, until it returns `None` or only `leaving` are left
     /// in this turn. Reads the clock between batches, and ends the turn's share when its time is
     /// up.
     fn deliver_in_batches(
@@ -164,7 +165,7 @@ impl Turn {
         true
     }
 
-    /// Holds back mail whose channel has to catch up first. The queue waits behind it.
+    /// Holds back mail whose channel has to catch up first. The queue waits until it is handled.
     #[cold]
     pub(super) fn hold(&mut self, mail: LoopMail) {
         self.broadcasts.held = Some(mail);

@@ -2,11 +2,11 @@
 //! updates the gauges.
 //!
 //! Tasks, timers and other channels have written to channels in this turn. Each of these channels
-//! is flushed once, so one write sends everything. It also sends what the write right behind a read
-//! has left.
+//! is flushed once, so one write sends everything. It also sends bytes that the write directly
+//! after a read has left over.
 //!
 //! Invariants: a channel is flushed at most once per turn in this phase. A handler is dropped after
-//! its `inactive` returns, with its slot free already. Runs on the loop's thread.
+//! its `inactive` returns, when its slot is already free. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
 use log::Level;
 
 impl Turn {
-    /// Flushes and closes channels that have asked for it. A channel that asks again meanwhile waits for
-    /// the next turn.
+    /// Flushes and closes channels that have requested it. A channel that requests it again during
+    /// this call waits for the next turn.
     pub(super) fn flush_channels(&mut self) {
         if self.io.services.attention.is_empty() {
             if self.stopwatch.span() == Span::Flushing {
@@ -48,7 +48,7 @@ impl Turn {
             }
         });
         drop(listed);
-        // Keeps the memory of the list. Usually no channel was added in the meantime.
+        // Keeps the allocation of the list. Usually no channel was added in the meantime.
         attention.append(&mut self.io.services.attention);
         self.io.services.attention = attention;
     }

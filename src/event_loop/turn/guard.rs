@@ -3,8 +3,8 @@
 //! Such a panic comes from the loop's own code, from the program's logger, or from a `Display` or
 //! `Drop` of the program.
 //!
-//! Invariant: the panic costs at most the source that was being handled, and never the loop. A
-//! listener is tried again after a second. Runs on the loop's thread.
+//! Invariant: the panic ends at most the source that was being handled, and never the loop. A
+//! listener is retried after a second. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -16,12 +16,14 @@ use crate::{
 use log::Level;
 
 impl Turn {
-    /// Has `handle` go on, piece by piece, until it comes to its end: it is called again after a panic, and must not
-    /// come to the same piece twice. A panic that neither a channel nor a task has caught (in the program's log, or in
-    /// the `Display` or the `Drop` of something of its own) costs the source that was `current`, if any, not the loop.
+    /// Calls `handle` until it returns without a panic. `handle` works through a sequence of items.
+    /// After a panic it is called again, and must continue with the next item. A panic that neither
+    /// a channel nor a task has caught closes the `current` source, if any, and never ends the
+    /// loop. Such a panic comes from the program's logger, or from a `Display` or `Drop` of the
+    /// program.
     ///
-    /// What is not a piece of its own, like reading the clock, has no place in it: if that panicked each time, there
-    /// would be no end.
+    /// `handle` must not contain code that does not belong to an item, such as reading the clock.
+    /// If that panicked each time, this would never return.
     pub(in crate::event_loop) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
         let mut current = None;
         while let Some(message) = caught(|| handle(self, &mut current)) {
@@ -29,7 +31,7 @@ impl Turn {
         }
     }
 
-    /// As [`Turn::guarded`], for a single piece.
+    /// Like [`Turn::guarded`], for a single item.
     pub(in crate::event_loop) fn guarded_once(
         &mut self,
         current: Option<Key>,
@@ -45,11 +47,11 @@ impl Turn {
         self.shared.metrics.io_panics.add(1);
         let retries = key.and_then(|key| self.with_source(key, |source, ctx| source.retry_after_panic(ctx)));
         let what = match retries {
-            Some(true) => "accepting panicked, which is tried again later",
-            Some(false) => "handling a socket panicked, which is closed",
-            None => "something panicked that is not a socket's",
+            Some(true) => "accepting panicked, and is retried later",
+            Some(false) => "handling a socket panicked, and the socket is closed",
+            None => "code that does not belong to a socket panicked",
         };
-        // What panicked may have been the log itself.
+        // The panic may have come from the log itself.
         let name = &self.shared.name;
         caught(|| log_throttled!(self.io.services, PANICS, Level::Error, "{name}: {what}: {message}"));
         let Some(key) = key.filter(|_| retries == Some(false)) else { return };

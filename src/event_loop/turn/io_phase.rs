@@ -5,13 +5,14 @@
 //! sources. After `max_io_time` all remaining sources wait for the next turn. `channel::driver`
 //! reads and writes channels, and `LoopIo` has the limit of bytes per turn.
 //!
-//! Invariants: sources that were left out because the time was up come before new events of the
-//! next turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
+//! Invariants: sources that were skipped because the time was up come before new events of the next
+//! turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{channel::driver::Ready, event_loop::sources::Slot, id::Key};
 
-/// The limit of sources that are handled without an event in one turn. The others wait for the next turn.
+/// The maximum number of sources that are handled without an event in one turn. The others wait for
+/// the next turn.
 const CARRIED_OVER_PER_TURN: usize = 1024;
 
 impl Turn {
@@ -19,9 +20,11 @@ impl Turn {
     #[inline]
     pub(super) fn handle_io(&mut self, mut events: impl Iterator<Item = (usize, Ready)>) -> u64 {
         let was_cut = self.io.begin_turn();
-        // Sources that are added while events are handled have had their share, and wait for the next turn.
+        // Sources that are added while events are handled have had their share, and wait for the
+        // next turn.
         let waiting = self.io.carried_over.len().min(CARRIED_OVER_PER_TURN);
-        // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
+        // Sources that were cut off in the last turn go first. Otherwise new events could starve
+        // them.
         let mut handled = 0;
         if was_cut {
             handled = self.handle_carried_over(waiting);
@@ -36,7 +39,7 @@ impl Turn {
                 turn.handle_event(token, ready, current);
             }
         });
-        // Usually there are none.
+        // Usually no source is waiting.
         if waiting > 0 && !was_cut {
             handled += self.handle_carried_over(waiting);
         }
@@ -44,7 +47,7 @@ impl Turn {
         handled
     }
 
-    /// Handles up to `left` carried-over sources while there is time, and returns their number.
+    /// Handles up to `left` carried-over sources while there is time. Returns their number.
     #[inline(never)]
     fn handle_carried_over(&mut self, mut left: usize) -> u64 {
         let mut handled = 0;
@@ -67,7 +70,8 @@ impl Turn {
 
     fn handle_event(&mut self, token: usize, ready: Ready, current: &mut Option<Key>) {
         let Turn { sources, io, shared, .. } = self;
-        // An event for a source that was closed earlier in this batch finds another generation, or nothing.
+        // An event for a source that was closed earlier in this batch finds another generation, or
+        // an empty slot.
         let Some((key, slot)) = sources.by_token(token) else { return };
         *current = Some(key);
         match slot {

@@ -1,18 +1,18 @@
 //! One turn of a loop: its phases and their order.
 //!
 //! ```text
-//!  poll ─► ready I/O ─► tasks within the ioRatio budget ─► due timers ─► flush, close ─┐
-//!   ▲                                                                                  │
-//!   └──────────── sleep until the next deadline, or not at all if work waits ──────────┘
+//!  poll ─► ready I/O ─► tasks within their budget ─► due timers ─► flush, close ─┐
+//!   ▲                                                                            │
+//!   └────────── sleep until the next deadline, unless work is waiting ───────────┘
 //! ```
 //!
 //! | phase | module | bound |
 //! |---|---|---|
 //! | poll | `poll_phase` | 1024 events |
 //! | I/O | `io_phase` | `reads_per_turn`, 8 MiB per turn, `max_io_time` |
-//! | tasks | `task_phase` | the share of ioRatio, at most `max_task_time` |
+//! | tasks | `task_phase` | the share given by `io_ratio`, at most `max_task_time` |
 //! | broadcasts | `delivery_phase` | 4096 members, `max_task_time` |
-//! | timers | `timer_phase` | a share as large as that of tasks, 1024 entries of each kind |
+//! | timers | `timer_phase` | the same share as tasks, 1024 entries of each kind |
 //! | flush and close | `flush_phase` | `writes_per_turn` for each channel, once |
 //!
 //! `connections` opens channels, `source_calls` calls the other sources, `guard` catches panics,
@@ -21,8 +21,8 @@
 //!
 //! The clock is read after the poll. It is read after the I/O if there are tasks or due timers, and
 //! while these run ([`Pace`]). It is read once more before a sleep. So a turn that only moves bytes
-//! reads it twice, and [`Stopwatch`] tells from the same readings how long each phase takes. The
-//! I/O reads it once in 64 units of work, and between any two units while they are slow.
+//! reads it twice, and [`Stopwatch`] derives the time of each phase from the same readings. The I/O
+//! reads it once per 64 units of work, and between any two units while they are slow.
 //!
 //! Invariants: every turn polls. Work beyond a bound is carried over and keeps the next poll from
 //! sleeping. Tasks and timers have a budget each ([`Budget`]), so neither starves the other, or the
@@ -73,31 +73,32 @@ pub(crate) struct Turn {
     pub(crate) stopwatch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) sleep: Sleep,
-    /// Whether time passes by itself.
+    /// Whether the clock advances without the program.
     pub(crate) real_time: bool,
-    /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
+    /// Whether the last turn reached a bound, so that timers or tasks for the end of the turn are
+    /// still due.
     pub(crate) timers_left: bool,
     /// A connection that a listener has accepted, until its channel is opened.
     pub(super) accepted: Option<Connection>,
     pub(super) broadcasts: Broadcasts,
-    /// What is to run once the timers of this turn have.
+    /// Tasks to run after the timers of this turn.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
-    /// When a rest is over that was requested because the poll fails or returns for no reason.
+    /// When a rest ends that was requested because the poll fails or returns without a reason.
     pub(super) rest_until: Option<u64>,
-    /// Polls in a row that failed.
+    /// The number of consecutive failed polls.
     pub(crate) poll_failures: u32,
-    /// Whether it was said that the poll fails, and not yet that it works again.
+    /// Whether a failure of the poll was logged, but not its recovery.
     pub(crate) failure_logged: bool,
 }
 
 impl Turn {
-    /// Turns until the loop has shut down.
+    /// Runs turns until the loop has shut down.
     pub(crate) fn run(&mut self) {
         while !self.turn() {}
     }
 
-    /// Runs the phases that follow the poll: channels, tasks, timers, flush and close. `handled` is the
-    /// number of sources that were ready. Returns whether the turn was the last.
+    /// Runs the phases that follow the poll: channels, tasks, timers, flush and close. `handled` is
+    /// the number of sources that were ready. Returns whether the turn was the last.
     #[inline]
     pub(super) fn run_phases(&mut self, cause: Option<WakeCause>, handled: u64) -> bool {
         self.stopwatch.note_events(handled);
@@ -116,7 +117,7 @@ impl Turn {
             self.shared.metrics.wakes_in_vain.add(1);
             if self.spin.woken_in_vain(self.io.services.now) {
                 let say = |turn: &mut Self| {
-                    log::warn!("{}: woken again and again with nothing to do", turn.shared.name);
+                    log::warn!("{}: the loop is woken repeatedly without any work", turn.shared.name);
                 };
                 self.guarded_once(None, say);
             }
@@ -130,10 +131,10 @@ impl Turn {
         last
     }
 
-    /// Reads the clock: what went on until now is charged to its phase, and `next` begins.
+    /// Reads the clock: charges the time until now to the current span, and begins `next`.
     pub(super) fn lap(&mut self, next: Span) {
         self.shared.metrics.clock_reads.add(1);
-        // A clock that steps back must not turn the loop's time back.
+        // If the clock steps back, the loop's time must not.
         self.io.services.now = self.io.services.time.now().max(self.io.services.now);
         self.stopwatch.lap(self.io.services.now, next, &self.shared.metrics);
     }
@@ -143,7 +144,7 @@ impl Turn {
         self.lap(self.stopwatch.span());
     }
 
-    /// Notes how long the turn took, once.
+    /// Records the duration of the turn, once.
     pub(super) fn end_turn_time(&mut self) {
         if let Some(took) = self.stopwatch.end_turn() {
             self.shared.metrics.turn_time.record(took);
@@ -151,17 +152,20 @@ impl Turn {
         }
     }
 
-    /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
+    /// Ends the I/O of this turn. Returns the share of the tasks, which is also that of the timers.
+    /// Returns `None` if neither is waiting.
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
-        // I/O that was cut off has just read the clock. A timer that came due since the poll runs in this turn.
+        // I/O that was cut off has just read the clock. A timer that became due since the poll runs
+        // in this turn.
         let io_time = &self.io.services.io_time;
         let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
         let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);
         if self.inbox.is_empty() && !self.broadcasts.is_waiting() && !due {
             return None;
         }
-        // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.
+        // The time since the poll returned went into I/O, if there was any. Time asleep is not I/O
+        // time.
         if did_io {
             self.stopwatch.rename(Span::Io);
         }

@@ -1,27 +1,27 @@
-//! The part of a turn around the poll, in two halves. They let a driver other than the kernel run a
-//! loop.
+//! The part of a turn around the poll, in two halves. This lets a driver other than the kernel run
+//! a loop.
 //!
 //! ```text
 //!  fall_asleep ──► Wait ──► the driver polls, or lets a rest pass ──► resume(wait, cause, events)
 //! ```
 //!
 //! The first half ends with the published sleep: from then on a submitter writes to the waker. The
-//! second half begins with the answer of the poll. The driver may run other loops in between.
+//! second half begins with the result of the poll. The driver may run other loops in between.
 //! [`Turn::turn`] is the driver of the kernel, and the only code that blocks the loop's thread.
 //!
 //! # Sleep
 //! A loop does not sleep if work was carried over. Otherwise it sleeps until the earliest of three
 //! times: the first deadline in the heap, the next occupied tick of the wheel, and the next step of
-//! a shutdown. It publishes that time in [`WakeUp`](crate::sync::WakeUp) *before* it looks at the
-//! queue for the last time. A submitter queues first and looks at `WakeUp` afterwards. So one of
-//! them sees the other, and only the first of many submitters writes to the waker. A timer that is
-//! submitted from another thread and is later than the end of the sleep wakes nothing.
+//! a shutdown. It publishes that time in [`WakeUp`](crate::sync::WakeUp) *before* it checks the
+//! queue for the last time. A submitter queues first and reads `WakeUp` afterwards. So one of them
+//! sees the other, and only the first of many submitters writes to the waker. A timer that is
+//! submitted from another thread and is due after the end of the sleep does not wake the loop.
 //!
 //! # Causes
 //! Each return of the poll has one [`WakeCause`]. Only [`WakeCause::Premature`] counts as a sign of
-//! a spin; [`SpinGuard`](crate::event_loop::poll::SpinGuard) decides what follows. A wakeup by the
-//! waker leaves that count alone, and is counted as spurious if there was nothing to do. A failed
-//! poll is replaced at once. The loop then rests for 10 ms, and twice as long after each further
+//! a spin. [`SpinGuard`](crate::event_loop::poll::SpinGuard) decides on the reaction. A wakeup by
+//! the waker does not change that count. If there was no work, it is counted as spurious. A failed
+//! poll is replaced immediately. The loop then rests for 10 ms. The rest doubles with each further
 //! failure, up to a second.
 //!
 //! Invariants: the driver answers each [`Wait`] with [`Turn::resume`], except [`Wait::Rest`], after
@@ -39,8 +39,8 @@ use crate::{
 };
 use std::{io, time::Duration};
 
-/// The rest after each premature return once new polls do not help: short enough to serve on, long
-/// enough to free the core.
+/// The rest after each premature return once new polls do not help. Short enough to keep serving,
+/// long enough to free the core.
 const REST: Duration = Duration::from_millis(1);
 
 /// The rest after the first failed poll. It doubles with each further failure in a row.
@@ -52,15 +52,15 @@ const MAX_POLL_ERROR_REST: Duration = Duration::from_secs(1);
 /// How a loop waits between the two halves of a turn. Times are in nanoseconds of the loop's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Takes the events that are there, because work waits.
+    /// Takes the present events without sleeping, because work is waiting.
     NotAtAll,
-    /// Sleeps until there is an event, or until this time.
+    /// Sleeps until an event or until this time.
     Until(u64),
-    /// Sleeps until there is an event.
+    /// Sleeps until an event.
     Forever,
-    /// Does not poll before this time, because the poll fails or returns for no reason. The driver
-    /// then calls [`Turn::fall_asleep`] again. On a clock that is moved by hand it may do so
-    /// earlier, when the loop was woken.
+    /// Does not poll before this time, because the poll fails or returns without a reason. The
+    /// driver then calls [`Turn::fall_asleep`] again. On a manual clock it may do so earlier, when
+    /// the loop was woken.
     Rest(u64),
 }
 
@@ -80,7 +80,7 @@ impl Turn {
         };
         let mut polled = self.io.selector.poll(timeout);
         if !self.real_time && timeout.is_some() && matches!(polled, Ok(None)) {
-            // The limit of the loop's owner is over, wherever the loop's own time stands.
+            // The limit of the loop's owner has passed, wherever the loop's own time stands.
             polled = Ok(Some(WakeCause::Deadline));
         }
         let events = self.io.selector.take_events();
@@ -109,8 +109,8 @@ impl Turn {
         if self.has_work() || self.sleep.is_forbidden(self.io.services.now) {
             return Wait::NotAtAll;
         }
-        // A sampled turn was read before its flush. A sleep that begins a little later ends that
-        // much later.
+        // In a sampled turn, the clock was read before the flush. A sleep that begins a little
+        // later ends that much later.
         if self.stopwatch.span() != Span::FlushingAndPolling {
             self.lap(Span::Polling);
         }
@@ -121,21 +121,21 @@ impl Turn {
             && deadline <= now
         {
             let remedy = self.spin.overdue(deadline, now);
-            self.guarded_once(None, |turn| turn.apply(remedy, "a deadline that is over has nothing run"));
+            self.guarded_once(None, |turn| turn.apply(remedy, "an overdue deadline does not run anything"));
             return Wait::NotAtAll;
         }
-        // After publishing, the next submitter writes to the waker. While mail arrives, that write
-        // is avoided.
+        // After publishing, the next submitter writes to the waker. If mail has already arrived,
+        // that write is avoided.
         if !self.inbox.is_empty() {
             return Wait::NotAtAll;
         }
         self.shared.wake_up.about_to_sleep(deadline);
-        // Mail that came before the sleep was published has not written to the waker.
+        // Mail that arrived before the sleep was published has not written to the waker.
         if !self.inbox.is_empty() {
             return Wait::NotAtAll;
         }
         if !self.real_time {
-            // Time that is moved by hand may have been moved just before the sleep was published.
+            // A manual clock may have been advanced just before the sleep was published.
             self.lap(Span::Polling);
             if deadline.is_some_and(|deadline| deadline <= self.io.services.now) {
                 return Wait::NotAtAll;
@@ -144,7 +144,7 @@ impl Turn {
         deadline.map_or(Wait::Forever, Wait::Until)
     }
 
-    /// The second half of a turn: handles the answer of the poll, then everything else. Returns
+    /// The second half of a turn: handles the result of the poll, then everything else. Returns
     /// whether the turn was the last.
     ///
     /// `polled` is the reason why the poll returned, or `None` if nothing has happened. `events`
@@ -161,12 +161,12 @@ impl Turn {
         self.run_phases(cause, handled)
     }
 
-    /// Begins the turn that the poll has ended the sleep for. Returns why it did, unless it failed.
+    /// Begins the turn after the poll. Returns the cause of the wakeup, unless the poll failed.
     fn wake(&mut self, wait: Wait, polled: io::Result<Option<WakeCause>>) -> Option<WakeCause> {
         self.shared.wake_up.awake();
         self.shared.activity.begin_turn();
         self.lap(Span::Flushing);
-        // If it was not to sleep, the last turn ends only here.
+        // If the poll did not sleep, the last turn ends only here.
         self.end_turn_time();
         self.stopwatch.begin_turn();
         let now = self.io.services.now;
@@ -187,7 +187,7 @@ impl Turn {
         if self.poll_failures > 0 {
             self.poll_failures = 0;
             if std::mem::take(&mut self.failure_logged) {
-                self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
+                self.guarded_once(None, |turn| log::info!("{}: the poll has recovered", turn.shared.name));
             }
         }
         let metrics = &self.shared.metrics;
@@ -202,11 +202,11 @@ impl Turn {
         counter.add(1);
         match cause {
             WakeCause::Io | WakeCause::Deadline | WakeCause::Interrupted => self.spin.worked(),
-            // Neither shows whether the loop spins.
+            // Neither cause shows whether the loop spins.
             WakeCause::Waker | WakeCause::NotAsleep => {}
             WakeCause::Premature => {
                 let remedy = self.spin.premature(now);
-                let why = "the poll returns for no reason, and a new one did not help";
+                let why = "the poll returns without a reason, and a new one did not help";
                 self.guarded_once(None, |turn| turn.apply(remedy, why));
             }
         }
@@ -228,7 +228,7 @@ impl Turn {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // Suppressed log lines are reported although nothing else happens.
+        // Suppressed log lines are reported even if nothing else happens.
         match self.shared.log.due() {
             None => next,
             Some(report) => Some(next.map_or(report, |next| next.min(report))),
@@ -243,14 +243,14 @@ impl Turn {
                 self.shared.metrics.rests.add(1);
                 self.rest(REST);
                 if tell {
-                    log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
+                    log::warn!("{}: {why}; pausing for {REST:?} each time", self.shared.name);
                 }
             }
         }
     }
 
-    /// Handles a poll call that failed: a new poll may do better, but is not opened a hundred
-    /// thousand times a second.
+    /// Handles a failed poll: opens a new one, which may work, but not a hundred thousand times a
+    /// second.
     #[cold]
     fn poll_failed(&mut self, e: &io::Error) {
         self.shared.metrics.poll_errors.add(1);
@@ -258,25 +258,25 @@ impl Turn {
         self.failure_logged |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
-        // If opening one fails, that is logged, and the failed poll is tried again.
+        // If opening a poll fails, that is logged, and the failed poll is tried again.
         drop(self.rebuild(RebuildCause::PollFailed { first }));
     }
 
-    // ---- rests ---------------------------------------------------------------------------------------
+    // ---- rests ----------------------------------------------------------------------------------
 
     /// Requests a rest before the next poll. The work of this turn is done first.
     fn rest(&mut self, time: Duration) {
         self.rest_until = Some(self.io.services.now.saturating_add(crate::clock::nanos(time)));
     }
 
-    /// Returns the rest that is left, and ends a rest whose time has come.
+    /// Returns the remaining rest, or ends a rest that has passed.
     #[cold]
     fn go_on_resting(&mut self, until: u64) -> Option<Wait> {
-        // The rest is the time of no phase.
+        // The time of the rest does not belong to a phase.
         self.lap(Span::Polling);
         self.end_turn_time();
         if !self.real_time {
-            // The clock may never move again, so work and mail end the rest.
+            // The clock may never advance again, so work and mail end the rest.
             self.shared.wake_up.about_to_sleep(Some(until));
             self.lap(Span::Polling);
         }
@@ -289,11 +289,11 @@ impl Turn {
         Some(Wait::Rest(until))
     }
 
-    /// Lets a rest pass, or the part of it that the owner of a manual loop waits for.
+    /// Waits for a rest to pass, or for the part of it that the owner of a manual loop allows.
     #[cold]
     #[allow(
         clippy::disallowed_methods,
-        reason = "the driver of the kernel; a clock that is moved by hand parks"
+        reason = "the driver of the kernel; with a manual clock the thread is parked instead"
     )]
     fn let_rest_pass(&mut self, until: u64) {
         let limit = self.sleep.at_most.map(Duration::from_nanos);
@@ -307,7 +307,7 @@ impl Turn {
             return;
         }
         std::thread::sleep(left);
-        // It is over even if the clock says otherwise: no clock may keep a loop from its poll.
+        // The rest ends even if the clock disagrees: no clock may keep a loop from its poll.
         self.rest_until = None;
     }
 }

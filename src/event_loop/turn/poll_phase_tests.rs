@@ -23,7 +23,7 @@ fn turn(by_hand: &mut ManualEventLoop) -> &mut Turn {
     by_hand.driven().turn.as_mut().unwrap()
 }
 
-/// Answers for the poll.
+/// Resumes the turn with the result of a simulated poll.
 fn answer(turn: &mut Turn, wait: Wait, cause: Option<WakeCause>, event: Option<(usize, Ready)>) {
     assert!(!turn.resume(wait, Ok(cause), event.into_iter()));
 }
@@ -40,7 +40,7 @@ impl Handler for Echo {
 }
 
 #[test]
-fn mail_between_the_halves_meets_a_published_sleep() {
+fn mail_between_the_halves_sees_the_published_sleep() {
     let (mut by_hand, clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let turn = turn(&mut by_hand);
@@ -53,7 +53,7 @@ fn mail_between_the_halves_meets_a_published_sleep() {
     let wait = turn.fall_asleep();
     assert_eq!(wait, Wait::Until(5 * MS));
     event_loop.schedule(Duration::from_millis(7), || ()).unwrap();
-    assert_eq!(event_loop.metrics().wakes_written, 1, "it is awake before that");
+    assert_eq!(event_loop.metrics().wakes_written, 1, "the loop wakes before that");
     answer(turn, wait, None, None);
     assert_eq!(event_loop.metrics().wakes_premature, 1);
 
@@ -68,7 +68,7 @@ fn mail_between_the_halves_meets_a_published_sleep() {
 }
 
 #[test]
-fn a_driver_other_than_the_kernel_says_which_sources_are_ready() {
+fn a_driver_other_than_the_kernel_reports_ready_sources() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let bootstrap = ServerBootstrap::new(by_hand.group());
@@ -116,15 +116,15 @@ fn after_a_failed_poll_the_rest_passes_by_the_clock_of_the_loop() {
         for _ in 0..3 {
             assert_eq!(by_hand.run_once(Duration::ZERO), 0);
         }
-        assert_eq!(event_loop.metrics().polls, failures, "it rests, and does not poll");
+        assert_eq!(event_loop.metrics().polls, failures, "a resting loop does not poll");
         clock.advance(Duration::from_millis(1));
     }
-    // The kernel's poll is in order.
+    // The kernel's poll works.
     assert_eq!(by_hand.run_once(Duration::ZERO), 0);
     assert_eq!((event_loop.metrics().polls, turn(&mut by_hand).poll_failures), (4, 0));
 }
 
-/// Has a loop rest for an hour, and runs it without a limit of its own until it has polled.
+/// Makes a loop rest for an hour, and runs it without a limit until it has polled.
 fn rest_until_polled(by_hand: &mut ManualEventLoop, end_rest: impl FnOnce() + Send) {
     turn(by_hand).rest(HOUR);
     let polls = by_hand.event_loop().metrics().polls;
@@ -137,9 +137,9 @@ fn rest_until_polled(by_hand: &mut ManualEventLoop, end_rest: impl FnOnce() + Se
 }
 
 #[test]
-fn a_rest_of_an_hour_ends_when_the_clock_is_moved_by_an_hour() {
+fn a_rest_of_an_hour_ends_when_the_clock_advances_by_an_hour() {
     let (mut by_hand, clock) = by_hand();
-    // The loop must have something that ends the turn after the rest.
+    // The loop needs a deadline that ends the turn after the rest.
     by_hand.event_loop().schedule(HOUR, || ()).unwrap();
     by_hand.run_once(Duration::ZERO);
     rest_until_polled(&mut by_hand, || {
@@ -159,7 +159,7 @@ fn mail_ends_a_rest_while_the_clock_stands_still() {
 }
 
 #[test]
-fn no_rest_keeps_the_owner_of_a_manual_loop_longer_than_its_limit() {
+fn a_rest_does_not_exceed_the_limit_of_the_owner_of_a_manual_loop() {
     let mut real = EventLoopGroup::builder().build_manual().unwrap();
     let (mut manual, _clock) = by_hand();
     for by_hand in [&mut real, &mut manual] {

@@ -3,13 +3,12 @@
 //! Each source is deregistered from the old poll and registered with the new one, in this order,
 //! because mio refuses the reverse. A new registration reports present readiness, so no edge is
 //! lost. The waker is swapped afterwards. A wake that went to the old poll is lost, but its mail is
-//! in the queue, which the loop looks at before its next sleep. The log, the metrics and a
-//! [`PollRebuild`] say what was done.
+//! in the queue, which the loop checks before its next sleep. The log, the metrics and a
+//! [`PollRebuild`] describe the result.
 //!
 //! Invariants: if a new poll cannot be opened, the old one stays in use. A source that cannot be
-//! moved is closed with its error, and the others continue. How often the loop may rebuild by
-//! itself is decided by `poll::SpinGuard`. Windows cannot replace a poll. Runs on the loop's
-//! thread.
+//! moved is closed with its error, and the others continue. `poll::SpinGuard` limits how often the
+//! loop rebuilds by itself. Windows cannot replace a poll. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -20,14 +19,14 @@ use crate::{
 use std::{io, time::Duration};
 
 impl Turn {
-    /// Opens a new poll and moves everything to it.
+    /// Opens a new poll and moves all sources to it.
     ///
     /// # Errors
-    /// If none can be opened (logged already); the old one stays in use then.
+    /// If no poll can be opened, which has been logged. The old poll then stays in use.
     pub(crate) fn rebuild(&mut self, cause: RebuildCause) -> Result<PollRebuild> {
         self.spin.rebuilt();
         if cfg!(windows) {
-            // mio leaves it open whether a source may change its poll; there it may not.
+            // mio does not specify whether a source may change its poll. On Windows it may not.
             log::log!(cause.level(), "{}: the poll cannot be replaced on this system", self.shared.name);
             return Err(Error::other("the poll cannot be replaced on this system"));
         }
@@ -42,8 +41,8 @@ impl Turn {
             }
         };
         let (moved, failed) = self.move_sources(&successor);
-        // Wakes from here on go to the new poll. One that went to the old poll is lost, but whatever it announced
-        // is in the queue, and the queue is looked at before the next sleep.
+        // From here on, wakes go to the new poll. A wake that went to the old poll is lost, but its
+        // mail is in the queue, which is checked before the next sleep.
         self.shared.swap_waker(waker);
         self.io.selector.replace(successor);
         let took = self.time().now().saturating_sub(began);
@@ -71,7 +70,8 @@ impl Turn {
         Ok(report)
     }
 
-    /// Moves all sources. Returns the number of moved sources, and the keys of the others with their errors.
+    /// Moves all sources. Returns the number of moved sources, and the keys of the others with
+    /// their errors.
     fn move_sources(&mut self, successor: &Successor) -> (usize, Vec<(Key, io::Error)>) {
         let (mut moved, mut failed) = (0, Vec::new());
         for key in self.sources.keys() {

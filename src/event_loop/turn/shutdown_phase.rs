@@ -1,8 +1,8 @@
-//! The steps of a shutdown in the turns of a loop; `shutdown` describes their order.
+//! The steps of a shutdown in the turns of a loop. `shutdown` describes their order.
 //!
-//! Invariants: every channel that is open is notified once, at the latest when the loop ends. A
-//! shutdown that has begun opens no channel. A turn notifies at most 1024 channels, before its
-//! tasks and timers. Runs on the loop's thread.
+//! Invariants: every open channel is notified once, at the latest when the loop ends. A shutdown
+//! that has begun opens no channel. A turn notifies at most 1024 channels, before its tasks and
+//! timers. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     sync::Phase,
 };
 
-/// The limit of channels that are notified in one turn: a million channels must not make an endless turn.
+/// The maximum number of channels that are notified in one turn, so that a million channels do not
+/// make an endless turn.
 const NOTIFIED_PER_TURN: usize = 1024;
 
 impl Turn {
@@ -27,7 +28,8 @@ impl Turn {
             match self.sources.get(*key).map(|slot| slot.as_source().begin_shutdown()) {
                 Some(AtShutdown::Drain) => true,
                 Some(AtShutdown::End(result)) => {
-                    // This drops values of the program, which may panic. The shutdown begins nevertheless.
+                    // This drops values of the program, which may panic. The shutdown continues
+                    // nevertheless.
                     self.guarded_once(None, |turn| turn.end_source(*key, result));
                     false
                 }
@@ -47,8 +49,8 @@ impl Turn {
         self.notify_channels();
     }
 
-    /// Notifies the channels whose time in the window has come, up to the limit of a turn. Returns
-    /// whether there were any. Runs before the timers, so that a timer that is due at the same time does
+    /// Notifies the channels that are due in the window, up to the limit of a turn. Returns whether
+    /// there were any. Runs before the timers, so that a timer that is due at the same time does
     /// not run.
     pub(super) fn notify_channels(&mut self) -> bool {
         let now = self.io.services.now;
@@ -92,7 +94,7 @@ impl Turn {
         true
     }
 
-    /// Ends the loop at once: notifies all channels, then closes everything without waiting.
+    /// Ends the loop immediately: notifies all channels, then closes everything without waiting.
     pub(in crate::event_loop) fn end_now(&mut self) {
         self.begin_shutdown();
         self.finish();
@@ -101,13 +103,13 @@ impl Turn {
     fn finish(&mut self) {
         self.shared.activity.enter_phase(Phase::Shutdown);
         self.io.lingering.stop();
-        // Notifies the channels whose time in the window has not come.
+        // Notifies the channels that are not due yet.
         while let Some(key) = self.shutdown.as_mut().and_then(Shutdown::pop) {
             self.guarded_once(Some(key), |turn| turn.notify(key));
         }
         self.shared.advance(LifeState::ShutDown);
         self.shared.mailbox.close();
-        // No more mail is accepted from here on. Accepted mail is handled.
+        // From here on, no more mail is accepted. Accepted mail is handled.
         while self.run_at_end(None) > 0 {}
         self.deliver_without_limit();
         let mut left = self.shared.mailbox.len();

@@ -1,6 +1,6 @@
 //! Calls of sources, and the transitions that follow.
 //!
-//! Invariant: a source is out of its slot before any part of it is dropped, so a panic leaves
+//! Invariant: a source is removed from its slot before any part of it is dropped, so a panic leaves
 //! nothing behind. Runs on the loop's thread.
 
 use super::Turn;
@@ -23,7 +23,7 @@ impl Turn {
         context(io, shared, accepted, key)
     }
 
-    /// Calls a source, if it is there.
+    /// Calls a source, if it exists.
     pub(super) fn with_source<T>(
         &mut self,
         key: Key,
@@ -34,7 +34,7 @@ impl Turn {
         Some(call(source, &mut context(io, shared, accepted, key)))
     }
 
-    /// Calls a source, if it is there, and makes the transition that it returns.
+    /// Calls a source, if it exists, and makes the transition that it returns.
     pub(super) fn call_source(
         &mut self,
         key: Key,

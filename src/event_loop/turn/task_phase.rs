@@ -1,14 +1,14 @@
 //! The task phase of a turn: the loop's queue.
 //!
-//! The phase has the share of time that ioRatio gives for the I/O of this turn, at most
-//! `max_task_time`. Time asleep does not count as I/O. With an ioRatio of 100 the phase handles the
-//! entries that waited when it began. When the phase ends, threads that wait for space in the queue
-//! are woken. While there are none, that costs one fence and one load.
+//! The time of the phase follows from the I/O time of this turn and `io_ratio`, at most
+//! `max_task_time`. Time asleep does not count as I/O. With an `io_ratio` of 100 the phase handles
+//! the entries that were waiting when it began. When the phase ends, threads that wait for space in
+//! the queue are woken. If there are none, that costs one fence and one load.
 //!
 //! Invariants: entries are handled in the order of the queue. The phase ends with the entry that
 //! exceeds its share, or a few short entries later (`Pace`), but not before its floor (`budget`). A
-//! panic in a task is counted, and logged with the place where the task was submitted. Neither that
-//! panic nor one in the handling of another entry reaches the loop. Runs on the loop's thread.
+//! panic in a task is counted, and logged with the location where the task was submitted. Neither
+//! that panic nor one in the handling of another entry reaches the loop. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -25,18 +25,20 @@ use log::Level;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 impl Turn {
-    /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
+    /// Handles the waiting entries of the queue, within `share`. Returns whether there were any.
+    /// The clock has just been read.
     pub(in crate::event_loop) fn run_tasks(&mut self, share: Share) -> bool {
         let began = self.io.services.now;
         let mut limit = Limit::new(share.until(began), began);
-        // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
+        // Without a time limit, only the entries that wait now are handled: tasks that keep
+        // submitting tasks must not starve the I/O.
         let mut left = if limit.is_time() { usize::MAX } else { self.shared.mailbox.len() };
         let waited = self.broadcasts.is_waiting();
         let mut ran = self.begin_broadcasts();
         if self.broadcasts.holds_queue() {
             left = 0;
         }
-        // Broadcasts have a share of their own.
+        // Broadcasts have their own share.
         limit = limit.later(self.io.services.now - began);
         let (mut read_at, mut drained) = (ran, false);
         loop {
@@ -87,15 +89,15 @@ impl Turn {
     }
 
     /// Handles the next entry of the queue. Returns its call site, or `None` if the queue is empty.
-    /// Counts the entry in `ran` before it runs, so that an entry that panics counts. Sets `left` to zero
-    /// if the queue has to wait.
+    /// Counts the entry in `ran` before it runs, so that an entry that panics counts. Sets `left`
+    /// to zero if the queue has to wait.
     #[inline(always)]
     fn run_next(&mut self, current: &mut Option<Key>, ran: &mut u64, left: &mut usize) -> Option<Site> {
         let mut mail = self.inbox.take();
         *ran += u64::from(mail.is_some());
         *left -= 1;
         *current = mail.as_ref().and_then(LoopMail::source);
-        // Runs in place. Moving it once more would cost as much as a small task.
+        // Runs in place, because another move would cost as much as a small task.
         if let Some(LoopMail::Task(task)) = &mut mail {
             let origin = task.origin();
             self.run_task(origin, || task.run());
@@ -160,7 +162,7 @@ impl Turn {
                 self.io.services,
                 PANICS,
                 Level::Error,
-                "{name}: the task given at {origin} panicked: {message}"
+                "{name}: the task submitted at {origin} panicked: {message}"
             );
         }
     }

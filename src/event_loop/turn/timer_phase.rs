@@ -2,13 +2,13 @@
 //!
 //! The heap runs first, by deadline and then by age. The entries of the wheel follow, and the tasks
 //! of `schedule_at_turn_end` come last. A periodic task that catches up on missed runs makes one of
-//! them per turn, so that I/O gets through in between.
+//! them per turn, so that I/O proceeds in between.
 //!
 //! Invariants: timers have a share of their own, as large as that of tasks, and run in every turn
 //! in which they are due. Heap, wheel and end of turn have a floor each (`budget`), and run at most
-//! 1024 entries each. The rest keeps the next poll from sleeping. A timer that is armed while
-//! timers run waits for the next turn. A panic that neither a channel nor a task catches costs one
-//! timer and its source. Runs on the loop's thread.
+//! 1024 entries each. Remaining entries keep the next poll from sleeping. A timer that is armed
+//! while timers run waits for the next turn. A panic that neither a channel nor a task catches ends
+//! one timer and its source. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -23,11 +23,12 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Scheduled tasks, idle entries, and tasks for the end of a turn, that run in one turn at most.
+/// The maximum number of entries per turn, for each of scheduled tasks, wheel entries, and tasks
+/// for the end of the turn.
 const TIMERS_PER_TURN: u64 = 1024;
 
 impl Turn {
-    /// Puts a task into the heap, unless it was cancelled meanwhile.
+    /// Puts a task into the heap, unless it has been cancelled.
     pub(in crate::event_loop) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
         if let Some(shutdown) = &mut self.shutdown {
             self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
@@ -38,7 +39,7 @@ impl Turn {
         }
     }
 
-    /// Runs what is due, within `share`; whether there was anything.
+    /// Runs due timers within `share`. Returns whether there were any.
     pub(in crate::event_loop) fn run_timers(&mut self, share: Share) -> bool {
         let now = self.io.services.now;
         let is_due = |turn: &Self| turn.io.services.next_deadline().is_some_and(|at| at <= now);
@@ -46,7 +47,8 @@ impl Turn {
             self.timers_left = false;
             return false;
         }
-        // A shutdown request waits in the queue behind slow tasks. It cancels timers, so due timers must not run first.
+        // A shutdown request may wait in the queue behind slow tasks. It cancels timers, so due
+        // timers must not run first.
         if self.shutdown.is_none() && self.shared.state() >= LifeState::ShuttingDown {
             self.timers_left = true;
             return false;
@@ -64,8 +66,8 @@ impl Turn {
         fired + expired + moves + ended > 0
     }
 
-    /// Calls `run` for each entry until it returns `None` or the limit is reached. `run` returns the call site of the entry.
-    /// Returns the number of entries.
+    /// Calls `run` for each entry until it returns `None` or the limit is reached. `run` returns
+    /// the call site of the entry. Returns the number of entries.
     fn run_due_entries(
         &mut self,
         until: Option<u64>,
@@ -120,7 +122,8 @@ impl Turn {
         fired
     }
 
-    /// Runs one timer of the heap; one that is periodic and has missed its next time already goes to `behind`.
+    /// Runs one timer of the heap. A periodic timer whose next run is already due is added to
+    /// `behind`.
     fn run_due(
         &mut self,
         due: timer::Due<Due>,
@@ -138,7 +141,7 @@ impl Turn {
                 }
                 let run = || task.run(&self.io.services.time);
                 match self.shared.activity.in_task(task.origin(), run) {
-                    // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
+                    // Makes up for missed runs, one per turn, so that I/O proceeds between them.
                     Some(next) if next <= now => behind.push((due, next)),
                     Some(next) => self.put_back(due, next),
                     None => {}
@@ -163,7 +166,8 @@ impl Turn {
         }
     }
 
-    /// Runs what is due on the wheel: how many, and how often it was called only to move entries towards their time.
+    /// Runs due entries of the wheel. Returns their number, and the number of calls that only moved
+    /// entries towards their time.
     fn run_wheel(&mut self, now: u64, until: Option<u64>) -> (u64, u64) {
         let mut moves = 0;
         let ran = self.run_due_entries(until, |turn, current| {
@@ -191,9 +195,10 @@ impl Turn {
         task.set_place(Some(place));
     }
 
-    /// Runs what was to run once the tasks and timers of this turn have; how much.
+    /// Runs the tasks for the end of the turn. Returns their number.
     pub(in crate::event_loop) fn run_at_end(&mut self, until: Option<u64>) -> u64 {
-        // What they give for the end of a turn is for the next one: it comes through the queue.
+        // Tasks that these tasks submit for the end of a turn arrive through the queue, so they run
+        // in the next turn.
         self.run_due_entries(until, |turn, _| {
             let task = turn.at_end.pop_front()?;
             if let Some(shutdown) = &mut turn.shutdown {

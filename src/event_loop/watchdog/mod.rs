@@ -1,7 +1,7 @@
-//! The watchdog: reports loops that are stuck, and what they are doing.
+//! The watchdog: reports stuck loops and their activity.
 //!
 //! [`Watchdog`] is the setting, and [`Stall`] the report. `observer` judges one loop by its
-//! activity and has no clock. `watchdog_thread` looks at the loops of a group.
+//! activity and has no clock. `watchdog_thread` inspects the loops of a group.
 
 mod observer;
 mod stall;
@@ -13,32 +13,35 @@ pub(crate) use watchdog_thread::{WatchdogThread, WatchedLoop};
 use crate::{Error, Result};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// The shortest limit: below it, a scheduler that has other things to do looks like a handler that blocks.
+/// The shortest limit. Below it, normal scheduling delays look like a blocked handler.
 const MIN_LIMIT: Duration = Duration::from_millis(10);
 
-/// The longest time between two looks at a loop.
+/// The longest interval between two inspections of a loop.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A watch over the loops of a group: says which of them is stuck, in which phase, on which channel, in which
-/// handler or task, and for how long.
+/// A watchdog for the loops of a group. Reports which loop is stuck, in which phase, on which
+/// channel, in which handler or task, and for how long.
 ///
-/// A loop is stuck when it has been in one and the same turn, and not in poll, for longer than the limit. Each
-/// stall is told once, however long it lasts, and once more when it is over. Nothing is told of a loop that
-/// sleeps or turns, however busy it is.
+/// A loop is stuck when it has spent more than the limit in the same turn, not counting the poll.
+/// Each stall is reported once, however long it lasts, and once more when it ends. A loop that
+/// sleeps or makes progress is not reported, however busy it is.
 ///
-/// It is off unless [`EventLoopGroupBuilder::watchdog`](crate::EventLoopGroupBuilder::watchdog) gets one. Then one
-/// thread, `<name of the group>-watchdog`, looks at every loop of the group that runs, four times within the limit
-/// and at least once a second, so a stall is told between 1 and 1.5 times the limit after it began; a shorter one
-/// may not be seen. The thread starts with the first loop and ends with the last. It costs the loops nothing that
-/// they do not do anyway: they write down where they are in plain stores, watched or not.
+/// The watchdog is off unless
+/// [`EventLoopGroupBuilder::watchdog`](crate::EventLoopGroupBuilder::watchdog) is set. It then has
+/// one thread per group, named `<name of the group>-watchdog`, which starts with the first loop and
+/// ends with the last. The thread inspects every running loop four times per limit, and at least
+/// once per second. So a stall is reported between 1 and 1.5 times the limit after it began. A
+/// shorter stall may be missed. The loops have no extra cost: they record their activity with plain
+/// stores, whether or not a watchdog reads them.
 ///
-/// It measures by the operating system's monotonic clock, also where the loops' own clock is moved by hand. What
-/// the loops cannot help is not held against them: when the watchdog's own thread was kept from running (the whole
-/// process was stopped, or a debugger held it; the machine is overloaded), it takes all times anew and tells of no
-/// stall that it has not itself seen to last.
+/// The watchdog uses the operating system's monotonic clock, even if the loops use a manual clock.
+/// If the watchdog's own thread was delayed, because the process was stopped, by a debugger for
+/// example, or the machine is overloaded, it restarts all measurements. It only reports stalls that
+/// it has observed itself.
 ///
-/// It cannot do anything about a stall: a loop cannot be interrupted, and goes on when its callback returns. It
-/// takes no backtrace; for that, let [`on_stall`](Watchdog::on_stall) ask a tool that can.
+/// The watchdog cannot end a stall. A loop cannot be interrupted, and continues when its callback
+/// returns. The watchdog takes no backtrace. To get one, call a suitable tool from
+/// [`on_stall`](Watchdog::on_stall).
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, Watchdog};
@@ -54,7 +57,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// let stall = stalled.recv().unwrap();
 /// assert_eq!(stall.event_loop, "worker-0");
 /// assert!(stall.elapsed > Duration::from_millis(20));
-/// println!("{stall}"); // worker-0 has been stuck for 21ms in tasks: the task given at src/main.rs:9:14
+/// println!("{stall}"); // worker-0 has been stuck for 21ms in tasks: the task submitted at src/main.rs:9:14
 /// # drop(release);
 /// # Ok::<(), netwheel::Error>(())
 /// ```
@@ -69,8 +72,8 @@ pub struct Watchdog {
 type Callback = dyn Fn(&Stall) + Send + Sync;
 
 impl Watchdog {
-    /// A watchdog that writes a line to the log, as a warning, when a loop is stuck for longer than `limit`, and
-    /// another one when it goes on. A group refuses a limit below 10 ms.
+    /// Creates a watchdog that logs a warning when a loop is stuck for longer than `limit`, and
+    /// another when the loop continues. The group builder refuses a limit below 10 ms.
     pub fn new(limit: Duration) -> Self {
         Watchdog {
             limit,
@@ -79,26 +82,27 @@ impl Watchdog {
         }
     }
 
-    /// What is done instead of the line in the log when a loop is stuck; once for each stall.
+    /// Sets a callback that replaces the log line when a loop is stuck. It is called once per
+    /// stall.
     ///
-    /// Runs on the watchdog's thread: while it runs, no loop is watched. A panic in it is logged and goes no
-    /// further.
+    /// Runs on the watchdog's thread. While it runs, no loop is watched. A panic in it is caught
+    /// and logged.
     pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_stall = Arc::new(callback);
         self
     }
 
-    /// What is done instead of the line in the log when a stall that was told is over: the loop is in another turn,
-    /// asleep, or has ended. It gets what `on_stall` got, with the whole time that passed meanwhile as
-    /// [`elapsed`](Stall::elapsed).
+    /// Sets a callback that replaces the log line when a reported stall ends, because the loop is
+    /// in another turn, sleeps, or has ended. It receives the same report as `on_stall`, with the
+    /// total duration of the stall as [`elapsed`](Stall::elapsed).
     ///
-    /// Runs on the watchdog's thread, as `on_stall` does.
+    /// Runs on the watchdog's thread, like `on_stall`.
     pub fn on_recovery(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.on_recovery = Arc::new(callback);
         self
     }
 
-    /// Refuses what is out of range.
+    /// Refuses a limit that is out of range.
     pub(crate) fn check(&self) -> Result {
         if self.limit < MIN_LIMIT {
             return Err(Error::setting("watchdog", format!("{:?}", self.limit), "a limit of 10 ms or more"));
@@ -106,7 +110,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// The time between two looks.
+    /// Returns the interval between two inspections.
     fn interval(&self) -> Duration {
         (self.limit / 4).min(MAX_INTERVAL)
     }

@@ -1,7 +1,7 @@
-//! Judges one loop by repeated looks at its activity.
+//! Judges one loop by repeated snapshots of its activity.
 //!
 //! Invariants: a long turn is reported at most once, and its end at most once, after it. Pure:
-//! looks and times are arguments, and reports are results. Runs on the watchdog's thread.
+//! snapshots and times are arguments, and reports are results. Runs on the watchdog's thread.
 
 use super::Stall;
 use crate::{
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 pub(super) struct Observer {
     event_loop: String,
     id: u32,
-    /// The turn that is being watched, and since when.
+    /// The turn that is being watched, and when it was first seen.
     turn: u64,
     since: Instant,
-    /// The callback or task in it, and since when.
+    /// The callback or task in that turn, and when it was first seen.
     step: u64,
     step_since: Instant,
-    /// What was told of this turn.
+    /// The stall that was reported for this turn.
     told: Option<Stall>,
 }
 
-/// What there is to tell.
+/// A report about the loop.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     Stuck(Stall),
@@ -32,11 +32,11 @@ pub(super) enum Finding {
 
 impl Observer {
     pub(super) fn new(event_loop: String, id: u32, now: Instant) -> Self {
-        // No turn has the number 0: the first that is seen is a new one.
+        // The first turn that is seen is a new one, because turns are numbered from 1.
         Observer { event_loop, id, turn: 0, since: now, step: 0, step_since: now, told: None }
     }
 
-    /// The loop was seen like this.
+    /// Evaluates a snapshot of the loop. Returns a report if one is due.
     pub(super) fn look(
         &mut self,
         sight: &ActivitySnapshot,
@@ -49,7 +49,7 @@ impl Observer {
                 stall.elapsed = now.saturating_duration_since(self.since);
                 Finding::Over(stall)
             });
-            // A loop at rest has turned: whatever it does next is another turn.
+            // A resting loop has finished its turn. Its next activity is another turn.
             (self.turn, self.since) = (sight.turn, now);
             (self.step, self.step_since) = (sight.step, now);
             return over;
@@ -78,7 +78,8 @@ impl Observer {
         Some(Stall { event_loop, turn, phase, channel, handler, task, elapsed, in_call })
     }
 
-    /// Nobody was there to look for a while: nothing of that time counts, but for what was told before.
+    /// Restarts the measurements after a time without snapshots, unless a stall has been reported
+    /// already.
     pub(super) fn start_anew(&mut self, now: Instant) {
         if self.told.is_none() {
             (self.since, self.step_since) = (now, now);
@@ -93,7 +94,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(100);
 
-    /// An observer, and a time that is moved by hand.
+    /// An observer, and a time that the test advances.
     struct Bench {
         observer: Observer,
         now: Instant,
@@ -105,14 +106,15 @@ mod tests {
             Bench { observer: Observer::new("loop-0".to_owned(), 3, now), now }
         }
 
-        /// Looks `ms` after the last look.
+        /// Takes a snapshot `ms` after the last one.
         fn look(&mut self, ms: u64, turn: u64, phase: Option<Phase>, step: u64) -> Option<Finding> {
             self.now += Duration::from_millis(ms);
             let sight = ActivitySnapshot { turn, phase, step, doing: Occupation::Nothing };
             self.observer.look(&sight, self.now, LIMIT)
         }
 
-        /// As `look`; what is told must be a stall, and how long it has lasted and lasted in this call.
+        /// Like `look`, but expects a stall. Returns its duration, and how long the current call
+        /// has lasted.
         fn stuck(&mut self, ms: u64, turn: u64, step: u64) -> (u128, u128) {
             match self.look(ms, turn, Some(Phase::Io), step) {
                 Some(Finding::Stuck(stall)) => {
@@ -134,7 +136,7 @@ mod tests {
     const IO: Option<Phase> = Some(Phase::Io);
 
     #[test]
-    fn a_turn_is_told_once_when_it_is_longer_than_the_limit() {
+    fn a_turn_longer_than_the_limit_is_reported_once() {
         let mut bench = Bench::new();
         assert_eq!(bench.look(0, 1, IO, 1), None);
         assert_eq!(bench.look(100, 1, IO, 1), None, "exactly the limit is not longer");
@@ -152,7 +154,7 @@ mod tests {
         bench.look(0, 1, IO, 1);
         bench.stuck(101, 1, 1);
         assert_eq!(bench.over(9, 2, Some(Phase::Timers)), 110);
-        assert_eq!(bench.look(100, 2, IO, 0), None, "its time begins when it is first seen");
+        assert_eq!(bench.look(100, 2, IO, 0), None, "a turn is timed from its first snapshot");
         assert_eq!(bench.stuck(1, 2, 0), (101, 101));
     }
 
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_blamed_is_told_from_one_of_many() {
+    fn a_blocking_callback_is_distinguished_from_one_of_many() {
         let mut bench = Bench::new();
         for step in 1..10 {
             assert_eq!(bench.look(10, 1, IO, step), None);
@@ -184,11 +186,11 @@ mod tests {
         assert_eq!(bench.stuck(21, 1, 99), (101, 0), "a turn of many callbacks");
         bench.look(10, 2, IO, 101);
         bench.look(10, 2, IO, 103);
-        assert_eq!(bench.stuck(91, 2, 103), (101, 91), "one that blocks");
+        assert_eq!(bench.stuck(91, 2, 103), (101, 91), "one callback that blocks");
     }
 
     #[test]
-    fn time_in_which_nobody_looked_does_not_count() {
+    fn time_without_snapshots_does_not_count() {
         let mut bench = Bench::new();
         bench.look(0, 1, IO, 1);
         bench.look(60, 1, IO, 1);
@@ -196,10 +198,10 @@ mod tests {
         bench.observer.start_anew(bench.now);
         assert_eq!(bench.look(0, 1, IO, 1), None);
         assert_eq!(bench.look(100, 1, IO, 1), None);
-        assert_eq!(bench.stuck(1, 1, 1), (101, 101), "what lasts afterwards is a stall all the same");
+        assert_eq!(bench.stuck(1, 1, 1), (101, 101), "a turn that lasts longer afterwards is a stall");
         bench.now += Duration::from_secs(3600);
         bench.observer.start_anew(bench.now);
-        assert_eq!(bench.look(1000, 1, IO, 1), None, "and it is not told again");
-        assert_eq!(bench.over(1, 2, IO), 3_601_000 + 102, "by the clock");
+        assert_eq!(bench.look(1000, 1, IO, 1), None, "the stall is not reported again");
+        assert_eq!(bench.over(1, 2, IO), 3_601_000 + 102, "the total duration includes the gap");
     }
 }

@@ -5,39 +5,41 @@
 use crate::{ChannelId, sync::Phase};
 use std::{fmt, panic::Location, time::Duration};
 
-/// A loop that has been in one turn for longer than its watchdog's limit, and what it was doing when that was seen.
+/// A loop that has spent more than its watchdog's limit in one turn, and what it was doing at the
+/// time of the report.
 ///
-/// It prints as a line for the log, without its end.
+/// `Display` formats the report as a log line, without a trailing newline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
     /// The name of the loop.
     pub event_loop: String,
-    /// Which of its turns, as [`LoopMetrics::turns`](crate::LoopMetrics::turns) counts them.
+    /// The number of the turn, as counted by [`LoopMetrics::turns`](crate::LoopMetrics::turns).
     pub turn: u64,
-    /// What kind of work it was at.
+    /// The phase of the turn.
     pub phase: Phase,
-    /// The channel whose callback, codec or stage was running, if one was.
+    /// The channel whose callback, codec or stage was running, if any.
     pub channel: Option<ChannelId>,
     /// The type of that channel's handler.
     pub handler: Option<&'static str>,
-    /// Where the task that was running had been given to the loop, if it was a task of the loop's own.
+    /// The source location where the running task was submitted, if the loop was running a task.
     pub task: Option<&'static Location<'static>>,
-    /// How long it has been in this turn, as far as the watchdog has seen: at least so long, and at most a quarter
-    /// of the limit longer.
+    /// The duration of the turn, as observed by the watchdog. The real duration may be longer by up
+    /// to a quarter of the limit.
     pub elapsed: Duration,
-    /// How much of that it has been in this very callback or task, as far as the watchdog has seen. Close to
-    /// `elapsed`: this is what blocks. Far below it: the turn is long because it has many, of which this is one.
+    /// The time spent in the current callback or task, as observed by the watchdog. A value close
+    /// to `elapsed` means that this call blocks. A much smaller value means that the turn runs many
+    /// calls, of which this is one.
     pub in_call: Duration,
 }
 
 impl Stall {
-    /// As a line for the log when it is over.
+    /// Formats the log line for the end of the stall.
     pub(super) fn over(&self) -> impl fmt::Display + '_ {
         Over(self)
     }
 
-    /// In which phase, and whose code ran.
+    /// Writes the phase, and the channel, handler or task that ran.
     fn fmt_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in {}", self.phase)?;
         if let Some(channel) = self.channel {
@@ -47,7 +49,7 @@ impl Stall {
             write!(f, ", handler {handler}")?;
         }
         if let Some(task) = self.task {
-            write!(f, ": the task given at {task}")?;
+            write!(f, ": the task submitted at {task}")?;
         }
         Ok(())
     }
@@ -58,7 +60,7 @@ impl fmt::Display for Stall {
         write!(f, "{} has been stuck for {:?} ", self.event_loop, in_millis(self.elapsed))?;
         self.fmt_place(f)?;
         if self.in_call < self.elapsed / 2 && (self.channel.is_some() || self.task.is_some()) {
-            write!(f, " (for {:?}; there were others before)", in_millis(self.in_call))?;
+            write!(f, " (for {:?}, after other calls)", in_millis(self.in_call))?;
         }
         Ok(())
     }
@@ -69,7 +71,7 @@ struct Over<'a>(&'a Stall);
 impl fmt::Display for Over<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Over(stall) = self;
-        write!(f, "{} goes on; it was stuck for {:?} ", stall.event_loop, in_millis(stall.elapsed))?;
+        write!(f, "{} continues after being stuck for {:?} ", stall.event_loop, in_millis(stall.elapsed))?;
         stall.fmt_place(f)
     }
 }

@@ -1,6 +1,6 @@
 //! The watchdog's thread.
 //!
-//! Callbacks run on it without a lock, so they delay neither a loop that begins nor one that ends.
+//! Callbacks run on it without a lock, so they delay neither a loop that starts nor one that ends.
 //!
 //! Invariants: a group has this thread only while one of its loops runs. The thread alone owns the
 //! observers. It ends when the last [`WatchedLoop`] is dropped. It holds only the activity of a
@@ -20,19 +20,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How late a look may be, at least, before it is taken that the watchdog itself was kept from running: what a
-/// scheduler makes a thread wait when there is much to do.
+/// The smallest delay of an inspection that counts as a delay of the watchdog itself. A busy
+/// scheduler can delay a thread by this much.
 const MIN_TOLERANCE: Duration = Duration::from_millis(10);
 
-/// The watch over one group.
+/// The watchdog of one group.
 pub(crate) struct WatchdogThread {
     thread_name: String,
     watchdog: Watchdog,
-    /// Sends to the thread. Every [`WatchedLoop`] owns it, so it is gone when no loop runs.
+    /// Sends to the thread. The [`WatchedLoop`]s own the sender, so it is gone when no loop runs.
     commands: Mutex<Weak<Sender<Command>>>,
 }
 
-/// What a loop's thread sends to the watchdog's: one of each in its life, which bounds the queue.
+/// A message from a loop's thread to the watchdog's. A loop sends each kind once in its life, which
+/// bounds the queue.
 enum Command {
     Watch(Watched),
     Forget(Arc<Activity>),
@@ -43,10 +44,10 @@ struct Watched {
     activity: Arc<Activity>,
 }
 
-/// A loop is watched as long as it has this.
+/// A guard: the loop is watched until this is dropped.
 pub(crate) struct WatchedLoop {
     activity: Arc<Activity>,
-    /// None if the thread could not be started.
+    /// `None` if the thread could not be started.
     commands: Option<Arc<Sender<Command>>>,
 }
 
@@ -61,18 +62,22 @@ impl WatchdogThread {
         let commands = match self.commands() {
             Ok(commands) => {
                 let watched = Watched { observer, activity: activity.clone() };
-                let _ = commands.send(Command::Watch(watched)); // the thread receives as long as this is owned
+                // The thread receives for as long as this sender exists.
+                let _ = commands.send(Command::Watch(watched));
                 Some(commands)
             }
             Err(e) => {
-                log::error!("{}: cannot start; {event_loop} is not watched: {e}", self.thread_name);
+                log::error!(
+                    "{}: cannot start the thread; {event_loop} will not be watched: {e}",
+                    self.thread_name
+                );
                 None
             }
         };
         WatchedLoop { activity, commands }
     }
 
-    /// Returns the way to the thread, which is started if there is none.
+    /// Returns the sender to the thread. Starts the thread if it is not running.
     fn commands(self: &Arc<Self>) -> io::Result<Arc<Sender<Command>>> {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(commands) = commands.upgrade() {
@@ -88,7 +93,7 @@ impl WatchdogThread {
         Ok(sender)
     }
 
-    /// The life of the thread.
+    /// Runs the thread.
     fn walk(&self, commands: &Receiver<Command>) {
         let (limit, interval) = (self.watchdog.limit, self.watchdog.interval());
         let tolerance = interval.max(MIN_TOLERANCE);
@@ -125,7 +130,7 @@ impl WatchdogThread {
     }
 }
 
-/// Looks at every loop. If the look is late, all times are taken anew.
+/// Inspects every loop. If the inspection is late, all measurements restart.
 fn look(loops: &mut [Watched], now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watched in loops {

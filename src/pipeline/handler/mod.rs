@@ -2,8 +2,8 @@
 
 mod context;
 
-pub use context::Context;
-pub(super) use context::HandlerTask;
+pub use context::{AnyHandler, ChannelContext, Context};
+pub(super) use context::{RemoteTask, run_as, run_as_any};
 
 use crate::{
     Error, Result,
@@ -19,7 +19,7 @@ use log::Level;
 ///
 /// The order of calls is: `active`, then any of `read`, `read_complete`, `writability_changed`, `idle`, `error`
 /// and scheduled tasks, then `inactive`, once, as the last one. No callback is ever called from within another. A handler
-/// whose pipeline is [replaced](crate::Scope::replace_pipeline) is dropped instead, without `inactive`.
+/// whose pipeline is [replaced](crate::Context::replace_pipeline) is dropped instead, without `inactive`.
 /// An `Err` that a callback returns goes to [`error`](Handler::error). A panic is caught at the channel's
 /// boundary and goes there as well, and the channel is closed whatever `error` does; other channels do not
 /// notice.
@@ -120,7 +120,7 @@ pub trait Handler: Sized + 'static {
     /// [`half_close`](crate::ChannelOptions::half_close) is on; otherwise the channel closes at this point.
     ///
     /// Closes the channel by default. A handler that still has something to say does not: the channel goes on until
-    /// [`close`](crate::Scope::close) or [`shutdown_write`](crate::Scope::shutdown_write).
+    /// [`close`](crate::Context::close) or [`shutdown_write`](crate::Context::shutdown_write).
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -148,7 +148,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// The default logs the error and closes the channel. The level is `info` for protocol errors, `debug` for broken
     /// connections and `warn` for all others. Each loop logs at most 10 lines of each kind in 10 seconds, and then the
-    /// number of suppressed lines; see [`Scope::may_log`](crate::Scope::may_log). One that returns `Ok` without closing keeps the channel open,
+    /// number of suppressed lines; see [`Context::may_log`](crate::Context::may_log). One that returns `Ok` without closing keeps the channel open,
     /// unless the connection is broken or a callback panicked.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ pub trait Handler: Sized + 'static {
     }
 
     /// The channel is closed; writes fail from now on. Called if and only if `active` was, unless the pipeline was
-    /// [replaced](crate::Scope::replace_pipeline) since.
+    /// [replaced](crate::Context::replace_pipeline) since.
     ///
     /// # Errors
     /// Are logged.

@@ -4,7 +4,7 @@
 //! is called, so `ctx.write` may *push* through the same links. Between two messages the driver
 //! looks at the channel: a close, auto-read off, a flush or another pipeline takes effect there.
 //! One virtual call enters per event ([`Links`](crate::channel::Links)), and one leaves per write
-//! ([`Push`](crate::channel::Push) behind a [`Scope`](crate::Scope)). Everything in between is
+//! ([`Push`](crate::channel::Push) behind a [`Context`](crate::Context)). Everything in between is
 //! monomorphised.
 //!
 //! A codec or stage that makes several messages of one input queues all but the first. The links

@@ -1,15 +1,25 @@
-//! What completes later: one value, made on one side, awaited on the other.
+//! A value that is produced later, on another thread or by a callback.
 //!
-//! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
-//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
-//! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
-//! completion cancels its operation. A result that arrived before the drop is returned to the operation, which
-//! releases it. So a drop and a result that race release the value exactly once. A callback runs on
-//! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
-//! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
-//! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
+//! # Invariants
+//!
+//! - Exactly one result is delivered, in exactly one way: to a wait, to a callback, or to a
+//!   `Future`.
+//! - Dropping the producer without a result completes with [`Error::Cancelled`].
+//! - So does cancelling an operation that supports it. The producer is then notified, and its own
+//!   result is dropped.
+//! - Dropping a cancellable completion cancels its operation. A result that arrived before the drop
+//!   is returned to the operation, which releases it. So a drop and a result that race release the
+//!   value exactly once.
+//! - A callback runs on the completing thread, or at once on the calling thread if the result is
+//!   available. The completing thread catches and logs its panics. No lock is held during the call,
+//!   and `trampoline` bounds the recursion.
+//! - Waiting on a loop that has to complete the operation is an error. So is waiting on a thread
+//!   that drives such a loop by hand.
 
+mod completer;
 mod trampoline;
+
+pub use completer::Completer;
 
 use super::{
     loop_id,
@@ -35,6 +45,7 @@ use trampoline::log_panic;
 /// |---|---|
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
 /// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
 /// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///
 /// So a timeout around a pending operation, such as `tokio::time::timeout(d,
@@ -42,9 +53,9 @@ use trampoline::log_panic;
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use netwheel::prelude::*;
+/// # use {netwheel::prelude::*, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
-/// let completion = group.shutdown_gracefully(Default::default(), std::time::Duration::from_secs(5));
+/// let completion = group.shutdown_gracefully(Default::default(), Duration::from_secs(5));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await
 /// # Ok(())
 /// # }
@@ -54,15 +65,11 @@ pub struct Completion<T = ()> {
     inner: Arc<CompletionShared<T>>,
 }
 
-/// The producer's side.
-pub(crate) struct Completer<T = ()> {
-    inner: Arc<CompletionShared<T>>,
-}
-
 struct CompletionShared<T> {
-    /// The loops without which it is not completed; usually one.
+    /// The loops that must run to complete the operation; usually one.
     event_loops: Loops,
-    /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
+    /// Notifies the producer that the result is not wanted. `None` if the operation cannot be
+    /// cancelled.
     cancel: Option<Cancel<T>>,
     state: Mutex<CompletionState<T>>,
     done: Condvar,
@@ -72,6 +79,7 @@ enum CompletionState<T> {
     Pending {
         waker: Option<Waker>,
         callback: Option<Callback<T>>,
+        on_cancel: Option<OnCancel>,
     },
     /// Still running, but the result will be dropped.
     Detached,
@@ -82,6 +90,25 @@ enum CompletionState<T> {
 impl<T> CompletionState<T> {
     fn is_pending(&self) -> bool {
         matches!(self, CompletionState::Pending { .. } | CompletionState::Detached)
+    }
+}
+
+/// What a [`Completer`] wants when its operation is cancelled.
+enum OnCancel {
+    Call(Box<dyn FnOnce() + Send>),
+    Wake(Waker),
+}
+
+impl OnCancel {
+    /// Runs on the cancelling thread, so a panic in the program's code is logged.
+    fn run(self) {
+        let run = || match self {
+            OnCancel::Call(call) => call(),
+            OnCancel::Wake(waker) => waker.wake(),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            log_panic("the callback of a cancelled completer", panic);
+        }
     }
 }
 
@@ -101,13 +128,13 @@ pub(crate) enum Unwanted<T> {
     Result(T),
 }
 
-/// A pair of both sides; `event_loop` is the loop on which it will be completed.
+/// Creates both sides of a completion. `event_loop` is the loop that will complete it.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), None)
 }
 
-/// A pair for an operation that can be cancelled. `cancel` is called at most once, on the thread
-/// that cancels or drops the completion.
+/// Creates both sides for an operation that can be cancelled. `cancel` is called at most once, on
+/// the thread that cancels or drops the completion.
 pub(crate) fn cancellable<T>(
     event_loop: Option<u32>,
     cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
@@ -115,12 +142,12 @@ pub(crate) fn cancellable<T>(
     pair(Loops::One(event_loop), Some(Box::new(cancel)))
 }
 
-/// As [`completion`], for what is done only when each of several loops has done its part.
+/// Like [`completion`], for an operation in which each of several loops takes part.
 pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Completion<T>) {
     pair(Loops::All(event_loops), None)
 }
 
-/// As [`cancellable`], for what any of several loops may have to do.
+/// Like [`cancellable`], for an operation in which any of several loops may take part.
 pub(crate) fn cancellable_of_all<T>(
     event_loops: Box<[u32]>,
     cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
@@ -129,13 +156,13 @@ pub(crate) fn cancellable_of_all<T>(
 }
 
 fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
-    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None });
+    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None, on_cancel: None });
     let inner = Arc::new(CompletionShared { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
 }
 
 impl Loops {
-    /// Whether the calling thread is one of them.
+    /// Returns whether the calling thread is one of the loops, or drives one.
     fn is_here(&self) -> bool {
         match self {
             Loops::One(event_loop) => event_loop.is_some_and(loop_id::is_own),
@@ -146,22 +173,34 @@ impl Loops {
 
 impl<T> CompletionShared<T> {
     fn lock(&self) -> MutexGuard<'_, CompletionState<T>> {
-        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        // A panic cannot leave the state inconsistent, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was the first result: the others are dropped.
+    /// Delivers the result unless there is one. Returns whether this was the first result; later
+    /// ones are dropped.
     fn complete(&self, result: Result<T>) -> bool {
+        let Some(on_cancel) = self.finish(result) else { return false };
+        if on_cancel.is_some() {
+            drop_guarded(on_cancel);
+        }
+        true
+    }
+
+    /// Delivers the first result, and returns what the producer wants of a cancel. `None` if there
+    /// was a result before.
+    fn finish(&self, result: Result<T>) -> Option<Option<OnCancel>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Pending { callback: Some(callback), .. } => {
+            CompletionState::Pending { callback: Some(callback), on_cancel, .. } => {
                 drop(state);
-                // The completing thread may be a loop, which must not end because of somebody's callback.
+                // The completing thread may be a loop, which must survive a panic in a callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
                     log_panic("a completion's callback", panic);
                 }
+                Some(on_cancel)
             }
-            CompletionState::Pending { waker, callback: None } => {
+            CompletionState::Pending { waker, callback: None, on_cancel } => {
                 *state = CompletionState::Done(result);
                 drop(state);
                 self.done.notify_all();
@@ -170,17 +209,18 @@ impl<T> CompletionShared<T> {
                 {
                     log_panic("the waker of a completion's task", panic);
                 }
+                Some(on_cancel)
             }
             CompletionState::Detached => {
                 drop(state);
                 drop_guarded(result);
+                Some(None)
             }
             first => {
                 *state = first;
-                return false;
+                None
             }
         }
-        true
     }
 
     /// Cancels the operation, or releases its result, unless a callback or `detach` has claimed the
@@ -193,11 +233,14 @@ impl<T> CompletionShared<T> {
                 *state = wanted;
                 return;
             }
-            CompletionState::Pending { waker, callback: None } => {
+            CompletionState::Pending { waker, callback: None, on_cancel } => {
                 // Dropping a waker may drop a task and run its destructors, so the lock is released
                 // first.
                 drop(state);
                 drop(waker);
+                if let Some(on_cancel) = on_cancel {
+                    on_cancel.run();
+                }
                 Unwanted::Operation
             }
             CompletionState::Done(Ok(value)) => {
@@ -211,33 +254,62 @@ impl<T> CompletionShared<T> {
 }
 
 impl<T> Completion<T> {
-    /// A completion that is done already.
+    /// Creates a completion that is already done.
     pub(crate) fn ready(result: Result<T>) -> Self {
         let (completer, completion) = completion(None);
         completer.complete(result);
         completion
     }
 
-    /// Whether the result is there.
+    /// Wakes `waker` when there is a result, at once if there is one. The result stays.
+    pub(crate) fn wake_when_done(&self, waker: Waker) {
+        let mut state = self.inner.lock();
+        if let CompletionState::Pending { waker: waiting, .. } = &mut *state {
+            let earlier = waiting.replace(waker);
+            drop(state);
+            drop(earlier);
+        } else {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    /// Takes the result if there is one.
+    pub(crate) fn take(self) -> Option<Result<T>> {
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Done(result) => Some(result),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// Returns whether the result is available.
     pub fn is_done(&self) -> bool {
         !self.inner.lock().is_pending()
     }
 
-    /// Blocks the calling thread until it is done.
+    /// Blocks the calling thread until the operation is done.
     ///
     /// # Errors
-    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it,
-    /// or on the thread that drives this loop by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
+    ///
+    /// Returns the error of the operation. Returns [`Error::WouldDeadlock`] immediately if called
+    /// on the event loop that has to complete the operation, or on the thread that drives this loop
+    /// by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
     pub fn wait(self) -> Result<T> {
         self.wait_until(None).unwrap_or(Err(Error::Cancelled))
     }
 
-    /// Blocks the calling thread until it is done, or `timeout` has passed; then the completion is handed back.
+    /// Blocks the calling thread until the operation is done or `timeout` has passed.
     ///
-    /// The timeout is real time, whatever [`Clock`](crate::Clock) the loop has.
+    /// `Ok` contains the result of the operation, which may itself be an error. The timeout is
+    /// measured in real time, regardless of the loop's [`Clock`](crate::Clock).
     ///
     /// # Errors
-    /// `Err` is the completion itself, not done yet. What the operation answered, good or bad, is in `Ok`.
+    ///
+    /// Returns the completion itself if the timeout has passed.
     #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
         match self.wait_until(Instant::now().checked_add(timeout)) {
@@ -268,15 +340,17 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or on this thread before `on_complete` returns if the operation is done. The completing
-    /// thread logs a panic in the callback and continues.
+    /// Calls `callback` with the result.
+    ///
+    /// If the operation is done, the callback runs on this thread before `on_complete` returns.
+    /// Otherwise it runs on the completing thread, usually the event loop, so it must not block.
+    /// The completing thread logs a panic in the callback and continues.
     ///
     /// A callback may itself call `on_complete` on a completion that is done. At most 8 callbacks
     /// are nested. Further callbacks are queued, and run in order on the same thread when the
-    /// outermost callback has returned; a panic in a queued callback is logged. So a chain of
-    /// callbacks cannot overflow the stack, whatever its length. It keeps its thread busy until it
-    /// ends, like a loop.
+    /// outermost callback has returned. A panic in a queued callback is logged. A chain of
+    /// callbacks of any length therefore cannot overflow the stack, but keeps its thread busy until
+    /// it ends.
     pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
     where
         T: 'static,
@@ -284,8 +358,9 @@ impl<T> Completion<T> {
         let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Pending { .. } => {
-                *state = CompletionState::Pending { waker: None, callback: Some(Box::new(callback)) };
+            CompletionState::Pending { on_cancel, .. } => {
+                let callback: Option<Callback<T>> = Some(Box::new(callback));
+                *state = CompletionState::Pending { waker: None, callback, on_cancel };
             }
             CompletionState::Done(result) => {
                 drop(state);
@@ -298,9 +373,9 @@ impl<T> Completion<T> {
     /// Cancels a pending operation: a connect, or an acquire of a pool.
     ///
     /// Returns `true` if this call ended the operation. The completion then fails with
-    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon. Returns
+    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon after. Returns
     /// `false` if the operation is done or cannot be cancelled. Thread-safe. Dropping the
-    /// completion cancels the operation, too.
+    /// completion also cancels the operation.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -311,7 +386,8 @@ impl<T> Completion<T> {
     /// # }
     /// # fn main() -> Result {
     /// let group = EventLoopGroup::builder().threads(1).build()?;
-    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet));
+    /// let client = ClientBootstrap::new(&group)
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet));
     /// let connecting = client.connect("127.0.0.1:9");
     /// if connecting.cancel() {
     ///     assert!(matches!(connecting.wait(), Err(Error::Cancelled)));
@@ -321,11 +397,12 @@ impl<T> Completion<T> {
     /// ```
     pub fn cancel(&self) -> bool {
         let Some(cancel) = &self.inner.cancel else { return false };
-        let first = self.inner.complete(Err(Error::Cancelled));
-        if first {
-            cancel(Unwanted::Operation);
+        let Some(on_cancel) = self.inner.finish(Err(Error::Cancelled)) else { return false };
+        if let Some(on_cancel) = on_cancel {
+            on_cancel.run();
         }
-        first
+        cancel(Unwanted::Operation);
+        true
     }
 
     /// Lets the operation continue and drops its result.
@@ -333,14 +410,14 @@ impl<T> Completion<T> {
     /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
     /// and its handler serves it. A channel acquired from a pool returns to the pool.
     pub fn detach(self) {
-        // Only a cancellable operation ends with its completion.
+        // Dropping any other completion does not affect its operation.
         if self.inner.cancel.is_some() {
             let mut state = self.inner.lock();
             match std::mem::replace(&mut *state, CompletionState::Taken) {
-                CompletionState::Pending { waker, .. } => {
+                CompletionState::Pending { waker, on_cancel, .. } => {
                     *state = CompletionState::Detached;
                     drop(state);
-                    drop(waker);
+                    drop((waker, on_cancel));
                 }
                 done => {
                     drop(state);
@@ -368,8 +445,9 @@ impl<T> Future for Completion<T> {
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Done(result) => Poll::Ready(result),
             CompletionState::Taken | CompletionState::Detached => Poll::Ready(Err(Error::Cancelled)),
-            CompletionState::Pending { callback, .. } => {
-                *state = CompletionState::Pending { waker: Some(cx.waker().clone()), callback };
+            CompletionState::Pending { callback, on_cancel, .. } => {
+                let waker = Some(cx.waker().clone());
+                *state = CompletionState::Pending { waker, callback, on_cancel };
                 Poll::Pending
             }
         }
@@ -382,47 +460,12 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
-impl<T> Completer<T> {
-    /// Delivers the result; the first one counts.
-    pub(crate) fn complete(self, result: Result<T>) {
-        self.inner.complete(result);
-    }
-
-    /// As [`complete`](Completer::complete); false if it was cancelled, and the result is dropped.
-    pub(crate) fn deliver(self, result: Result<T>) -> bool {
-        self.inner.complete(result)
-    }
-
-    /// Whether a result would be the first: it was not cancelled.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.inner.lock().is_pending()
-    }
-
-    /// Whether anybody would get a result: it was neither cancelled nor dropped.
-    pub(crate) fn is_awaited(&self) -> bool {
-        match *self.inner.lock() {
-            CompletionState::Pending { callback: Some(_), .. } => true,
-            CompletionState::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
-            _ => false,
-        }
-    }
-}
-
-impl<T> Drop for Completer<T> {
-    fn drop(&mut self) {
-        // After `complete` this finds the result there and leaves it.
-        if self.is_pending() {
-            self.inner.complete(Err(Error::Cancelled));
-        }
-    }
-}
-
 #[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_awaited_until_it_is_there_or_nobody_can_ask_for_it() {
+    fn a_result_is_awaited_until_it_arrives_or_the_completion_is_dropped() {
         let (kept, completion) = super::completion::<()>(None);
         assert!(kept.is_awaited());
         drop(completion);
@@ -455,7 +498,7 @@ mod tests {
         drop(completion);
         assert_eq!(undone.try_recv(), Ok(None));
         assert!(!completer.is_pending());
-        assert!(!completer.deliver(Ok(1)), "whoever delivers keeps what nobody takes");
+        assert!(!completer.deliver(Ok(1)), "the producer keeps an unwanted result");
 
         let (completer, completion, undone) = self::undone();
         assert!(completer.deliver(Ok(2)));
@@ -465,11 +508,11 @@ mod tests {
         let (completer, completion, undone) = self::undone();
         completer.complete(Err(Error::Closed));
         drop(completion);
-        assert!(undone.try_recv().is_err(), "a failure leaves nothing to undo");
+        assert!(undone.try_recv().is_err(), "an error needs no undo");
     }
 
     #[test]
-    fn a_result_that_is_taken_or_left_alone_is_not_undone() {
+    fn a_result_that_is_taken_or_detached_is_not_undone() {
         let (completer, completion, undone) = self::undone();
         completion.detach();
         assert!(completer.deliver(Ok(1)));

@@ -3,7 +3,7 @@
 //! A callback may call `on_complete` on a completion that is done, which calls the next callback.
 //! Without a bound, a long chain of these overflows the stack.
 //!
-//! Always holds: at most [`MAX_DEPTH`] callbacks are nested on a thread. Further callbacks are
+//! Invariants: at most [`MAX_DEPTH`] callbacks are nested on a thread. Further callbacks are
 //! queued, and run on the same thread when the outermost callback has returned. Queued callbacks
 //! run in order, and later callbacks never overtake them. A panic in a queued callback is caught
 //! and logged, because its caller has returned. All state is thread-local.
@@ -21,7 +21,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// Callbacks that may be nested on one thread.
+/// The maximum number of callbacks nested on one thread.
 pub(super) const MAX_DEPTH: usize = 8;
 
 type Callback = Box<dyn FnOnce()>;
@@ -37,7 +37,8 @@ per_thread! {
 /// are queued.
 ///
 /// # Panics
-/// If `callback` panics and is not queued.
+///
+/// Propagates a panic of `callback` unless the callback is queued.
 pub(super) fn run(callback: impl FnOnce() + 'static) {
     let depth = DEPTH.with(Cell::get);
     if depth == 0 {
@@ -71,7 +72,7 @@ fn run_outermost(callback: impl FnOnce()) {
     }
 }
 
-/// Returns `true` also on a thread that is exiting and has dropped the queue.
+/// Returns whether the queue is empty, or has been dropped because the thread is exiting.
 fn is_queue_empty() -> bool {
     QUEUE.try_with(|queue| queue.borrow().is_empty()).unwrap_or(true)
 }
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    /// Calls itself `n` times, and notes the deepest nesting.
+    /// Calls itself `n` times and records the deepest nesting.
     fn chain(n: usize, deepest: Rc<Cell<usize>>) {
         deepest.set(deepest.get().max(DEPTH.with(Cell::get)));
         if n > 0 {
@@ -140,7 +141,8 @@ mod tests {
                 let inner = log.clone();
                 run(move || nest(depth + 1, inner));
             }
-            // The deepest one queues; the outer ones must not overtake it, although they have room.
+            // The innermost callback is queued. The outer ones must not overtake it, although they
+            // could nest.
             let n = MAX_DEPTH - depth;
             run(move || log.borrow_mut().push(n));
         }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_the_queue_and_the_depth_in_order() {
+    fn a_panic_keeps_the_queue_and_the_depth_consistent() {
         fn deep(n: usize, ran: Rc<Cell<usize>>) {
             if n == 0 {
                 for panics in [true, false] {

@@ -1,4 +1,4 @@
-//! Completing against waiting, giving a callback, polling and giving up. A wake-up that is lost shows as a deadlock.
+//! Completion against wait, callback, poll and drop. A lost wakeup shows as a deadlock.
 
 use super::model;
 use crate::{
@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-/// A completion that another thread ends with `end`, and what to do meanwhile.
-fn meanwhile(
+/// Creates a completion that another thread ends with `end`, and runs `body` concurrently.
+fn race_with(
     end: impl FnOnce(Completer<u32>) + Clone + Send + Sync + 'static,
     body: impl Fn(Completion<u32>) + Send + Sync + 'static,
 ) {
@@ -32,7 +32,7 @@ fn complete(completer: Completer<u32>) {
     completer.complete(Ok(7));
 }
 
-/// Ends a thread's sleep when it is woken.
+/// A waker that unblocks a sleeping thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -41,7 +41,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls until it is ready, with another waker each time, as one who moves from executor to executor.
+/// Polls until the result is ready, with a new waker each time, like a future that moves between
+/// executors.
 fn block_on(completion: Completion<u32>) -> Result<u32> {
     let mut completion = pin!(completion);
     loop {
@@ -54,18 +55,18 @@ fn block_on(completion: Completion<u32>) -> Result<u32> {
 }
 
 #[test]
-fn e_31_who_waits_gets_the_result() {
-    meanwhile(complete, |completion| assert_eq!(completion.wait().unwrap(), 7));
+fn e_31_a_waiter_gets_the_result() {
+    race_with(complete, |completion| assert_eq!(completion.wait().unwrap(), 7));
 }
 
 #[test]
-fn e_31_who_waits_is_told_that_nobody_will_complete_it() {
-    meanwhile(drop, |completion| assert!(matches!(completion.wait(), Err(Error::Cancelled))));
+fn e_31_a_waiter_is_notified_if_the_producer_is_dropped() {
+    race_with(drop, |completion| assert!(matches!(completion.wait(), Err(Error::Cancelled))));
 }
 
 #[test]
-fn e_31_who_waited_in_vain_may_wait_again() {
-    meanwhile(complete, |completion| {
+fn e_31_a_waiter_can_wait_again_after_a_timeout() {
+    race_with(complete, |completion| {
         let result = completion.wait_timeout(Duration::ZERO).unwrap_or_else(Completion::wait);
         assert_eq!(result.unwrap(), 7);
     });
@@ -73,17 +74,17 @@ fn e_31_who_waited_in_vain_may_wait_again() {
 
 #[test]
 fn e_31_a_future_is_woken() {
-    meanwhile(complete, |completion| assert_eq!(block_on(completion).unwrap(), 7));
+    race_with(complete, |completion| assert_eq!(block_on(completion).unwrap(), 7));
 }
 
 #[test]
-fn e_31_a_future_is_told_that_nobody_will_complete_it() {
-    meanwhile(drop, |completion| assert!(matches!(block_on(completion), Err(Error::Cancelled))));
+fn e_31_a_future_is_notified_if_the_producer_is_dropped() {
+    race_with(drop, |completion| assert!(matches!(block_on(completion), Err(Error::Cancelled))));
 }
 
 #[test]
 fn e_31_a_future_that_was_polled_with_another_waker_is_woken() {
-    meanwhile(complete, |completion| {
+    race_with(complete, |completion| {
         let mut completion = completion;
         let elsewhere = std::task::Waker::noop();
         match pin!(&mut completion).poll(&mut Context::from_waker(elsewhere)) {
@@ -93,22 +94,22 @@ fn e_31_a_future_that_was_polled_with_another_waker_is_woken() {
     });
 }
 
-/// What callbacks are called with, over all calls; its lock is not one of the model's.
-fn told(completion: Completion<u32>) -> Arc<Mutex<Vec<Result<u32>>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let mine = told.clone();
+/// Collects the arguments of all callback calls. The lock is not part of the model.
+fn results_of(completion: Completion<u32>) -> Arc<Mutex<Vec<Result<u32>>>> {
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let mine = results.clone();
     completion.on_complete(move |result| mine.lock().unwrap().push(result));
-    told
+    results
 }
 
 fn a_callback_is_called_once(end: fn(Completer<u32>), expected: fn(&Result<u32>) -> bool) {
     model(move || {
         let (completer, completion) = completion(None);
         let thread = thread::spawn(move || end(completer));
-        let told = told(completion);
+        let results = results_of(completion);
         thread.join().unwrap();
-        let told = told.lock().unwrap();
-        assert!(told.len() == 1 && expected(&told[0]), "{told:?}");
+        let results = results.lock().unwrap();
+        assert!(results.len() == 1 && expected(&results[0]), "{results:?}");
     });
 }
 
@@ -118,13 +119,13 @@ fn e_31_a_callback_is_called_once() {
 }
 
 #[test]
-fn e_31_a_callback_is_told_that_nobody_will_complete_it() {
+fn e_31_a_callback_is_notified_if_the_producer_is_dropped() {
     a_callback_is_called_once(drop, |result| matches!(result, Err(Error::Cancelled)));
 }
 
-/// The loop that completes a thing is the one thread that may not wait for it.
+/// Only the loop that completes the operation must not wait for it.
 #[test]
-fn e_31_only_its_own_loop_may_not_wait() {
+fn e_31_only_the_completing_loop_must_not_wait() {
     use crate::sync::loop_id;
     model(|| {
         let (completer, completion) = completion(Some(1));
@@ -138,7 +139,7 @@ fn e_31_only_its_own_loop_may_not_wait() {
     });
 }
 
-/// Either the result or the cancel is first: the other one hears that it was not.
+/// Either the result or the cancel is first, and the other one returns `false`.
 #[test]
 fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
     use crate::sync::cancellable;
@@ -156,7 +157,7 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
         assert_eq!(
             calls.load(SeqCst),
             u32::from(cancelled),
-            "the producer is told if and only if it was first"
+            "the producer is notified exactly if the cancel was first"
         );
         match completion.wait() {
             Ok(7) => assert!(delivered),
@@ -168,7 +169,7 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
 
 /// Drops a completion while another thread completes it. `expected` checks whether the result was
 /// accepted, and the calls of the cancel hook.
-fn a_drop_meets(
+fn race_drop_with_result(
     end: fn(Completer<u32>) -> bool,
     drop_it: fn(Completion<u32>),
     expected: fn(bool, &[Option<u32>]),
@@ -193,8 +194,8 @@ fn a_drop_meets(
 /// If the drop is first, the operation keeps its value. Otherwise the cancel hook receives the
 /// value.
 #[test]
-fn of_a_drop_and_a_result_exactly_one_disposes_of_the_value() {
-    a_drop_meets(
+fn either_the_drop_or_the_result_disposes_of_the_value() {
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         drop,
         |delivered, undone| assert_eq!(undone, if delivered { [Some(7)] } else { [None] }),
@@ -202,8 +203,8 @@ fn of_a_drop_and_a_result_exactly_one_disposes_of_the_value() {
 }
 
 #[test]
-fn a_drop_that_meets_a_failure_undoes_at_most_the_operation() {
-    a_drop_meets(
+fn a_drop_that_races_with_an_error_undoes_at_most_the_operation() {
+    race_drop_with_result(
         |completer| completer.deliver(Err(Error::Closed)),
         drop,
         |delivered, undone| assert_eq!(undone, if delivered { &[][..] } else { &[None] }),
@@ -211,8 +212,8 @@ fn a_drop_that_meets_a_failure_undoes_at_most_the_operation() {
 }
 
 #[test]
-fn what_is_detached_is_never_undone() {
-    a_drop_meets(
+fn a_detached_operation_is_never_undone() {
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         Completion::detach,
         |delivered, undone| assert!(delivered && undone.is_empty()),
@@ -222,7 +223,7 @@ fn what_is_detached_is_never_undone() {
 /// A timeout polls its future and drops it later.
 #[test]
 fn a_drop_after_a_poll_undoes_once() {
-    a_drop_meets(
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         |mut completion| {
             let polled = pin!(&mut completion).poll(&mut Context::from_waker(std::task::Waker::noop()));

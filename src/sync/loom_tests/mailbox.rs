@@ -1,4 +1,4 @@
-//! Handing over, closing, and waiting for room. A waiter that is left asleep shows as a deadlock.
+//! Sending, closing, and waiting for space. A waiter that is left asleep shows as a deadlock.
 
 use super::{Loop, Shared, model};
 use crate::{Error, error::Refused};
@@ -17,13 +17,13 @@ impl Shared {
 }
 
 #[test]
-fn e_59_what_was_accepted_is_taken_and_nothing_after_the_close() {
+fn e_59_accepted_entries_are_taken_and_none_after_the_close() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let putters = [1, 2].map(|n| event_loop.beside(move |shared| shared.mailbox.put(n).map(|()| n)));
         event_loop.finish();
         let results = putters.map(|putter| putter.join().unwrap());
-        assert!(event_loop.inbox.take().is_none(), "it came after the end");
+        assert!(event_loop.inbox.take().is_none(), "accepted after the end");
         assert_eq!(event_loop.shared.mailbox.len(), 0);
         assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|r| matches!(r.reason, Error::ShutDown)));
         let accepted: Vec<u32> = results.into_iter().flatten().collect();
@@ -32,7 +32,7 @@ fn e_59_what_was_accepted_is_taken_and_nothing_after_the_close() {
 }
 
 #[test]
-fn e_59_one_threads_entries_come_in_order_up_to_the_close() {
+fn e_59_entries_of_one_thread_are_taken_in_order_until_the_close() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let putter =
@@ -44,7 +44,7 @@ fn e_59_one_threads_entries_come_in_order_up_to_the_close() {
     });
 }
 
-/// Entries never seem to be more out than in, nor more in than there is room.
+/// The observed length is never negative and never above the limit.
 #[test]
 fn e_29_the_limit_holds() {
     model(|| {
@@ -65,7 +65,7 @@ fn e_29_a_waiter_gets_in_when_there_is_room() {
         event_loop.shared.mailbox.put(1).unwrap();
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));
         event_loop.run_tasks(1);
-        waiter.join().unwrap().expect("there is room");
+        waiter.join().unwrap().expect("there is space");
         event_loop.run_tasks(1);
         assert_eq!(event_loop.taken, [1, 2]);
     });
@@ -78,14 +78,14 @@ fn e_29_all_waiters_get_in_one_after_the_other() {
         event_loop.shared.mailbox.put(1).unwrap();
         let waiters = [2, 3].map(|n| event_loop.beside(move |shared| shared.submit_timeout(n, FOR_EVER)));
         event_loop.turn_until(3);
-        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().expect("there is room"));
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().expect("there is space"));
         assert_eq!(event_loop.sorted(), [1, 2, 3]);
     });
 }
 
-/// Who gives up takes nobody's room with him.
+/// A waiter that gives up does not take space from another waiter.
 #[test]
-fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
+fn e_29_a_waiter_gets_in_while_another_one_times_out() {
     model(|| {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
@@ -95,7 +95,7 @@ fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
             event_loop.sleep(None);
             event_loop.run_tasks(usize::MAX);
         }
-        patient.join().unwrap().expect("there is room");
+        patient.join().unwrap().expect("there is space");
         let expected = match impatient.join().unwrap() {
             Ok(()) => vec![1, 2, 3],
             Err(Refused { value: 2, reason: Error::Full { .. } }) => vec![1, 3],
@@ -106,9 +106,9 @@ fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
     });
 }
 
-/// Somebody who does not wait takes the room that a waiter was woken for.
+/// A thread that does not wait takes the space for which a waiter was woken.
 #[test]
-fn e_29_a_waiter_whose_room_was_taken_waits_on() {
+fn e_29_a_waiter_whose_space_was_taken_continues_to_wait() {
     model(|| {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
@@ -122,14 +122,14 @@ fn e_29_a_waiter_whose_room_was_taken_waits_on() {
             event_loop.sleep(None);
             event_loop.run_tasks(1);
         }
-        waiter.join().unwrap().expect("there is room");
+        waiter.join().unwrap().expect("there is space");
         let entries = if other.join().unwrap() { 3 } else { 2 };
         event_loop.run_tasks(usize::MAX);
         assert_eq!(event_loop.taken.len(), entries);
     });
 }
 
-/// What fills the queue woke nobody when it was given.
+/// The entry that fills the queue did not wake the loop when it was submitted.
 #[test]
 fn e_29_a_waiter_wakes_a_loop_that_sleeps_on_a_full_queue() {
     model(|| {
@@ -139,7 +139,7 @@ fn e_29_a_waiter_wakes_a_loop_that_sleeps_on_a_full_queue() {
             shared.submit_timeout(2, FOR_EVER)
         });
         event_loop.turn_until(2);
-        waiter.join().unwrap().expect("there is room");
+        waiter.join().unwrap().expect("there is space");
         assert_eq!(event_loop.taken, [1, 2]);
     });
 }
@@ -151,7 +151,7 @@ fn e_59_the_close_releases_a_waiter() {
         event_loop.shared.mailbox.put(1).unwrap();
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));
         event_loop.shared.mailbox.close();
-        let refused = waiter.join().unwrap().expect_err("there was never room");
+        let refused = waiter.join().unwrap().expect_err("there was never space");
         assert!(matches!(refused, Refused { value: 2, reason: Error::ShutDown }));
         event_loop.finish();
         assert_eq!(event_loop.taken, [1]);
@@ -159,7 +159,7 @@ fn e_59_the_close_releases_a_waiter() {
 }
 
 #[test]
-fn e_59_waiters_at_the_end_come_in_or_are_refused() {
+fn e_59_waiters_at_the_end_get_in_or_are_refused() {
     model(|| {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
@@ -173,7 +173,7 @@ fn e_59_waiters_at_the_end_come_in_or_are_refused() {
                 Err(refused) => assert!(matches!(refused.reason, Error::ShutDown) && refused.value == n),
             }
         }
-        assert!(event_loop.inbox.take().is_none(), "it came after the end");
+        assert!(event_loop.inbox.take().is_none(), "accepted after the end");
         assert_eq!(event_loop.sorted(), expected);
     });
 }

@@ -1,15 +1,17 @@
-//! Models of this room: loom runs each of them under every order of steps, and every value that a load may see,
-//! that the memory model allows.
+//! Models of this module. loom runs each model under every interleaving, and with every value that
+//! a load may return, that the memory model allows.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg netwheel_loom" cargo test --profile loom --lib --target-dir target/loom sync::
 //! ```
 //!
-//! Complete up to [`PREEMPTIONS`] involuntary switches between threads (fewer where that would take minutes): a lost
-//! wake-up takes one or two. `LOOM_MAX_PREEMPTIONS` sets another number for all. loom takes sequentially consistent
-//! loads and stores for acquire and release; of fences it knows the full meaning. What a loop does around these
-//! structures is written out here as it is in `event_loop` (`turn`, `shared`, `shutdown`); if that changes, change
-//! [`Loop`].
+//! The exploration is complete up to [`PREEMPTIONS`] involuntary switches between threads (fewer
+//! where it would take minutes). A lost wakeup takes one or two. `LOOM_MAX_PREEMPTIONS` overrides
+//! the number for all models. loom treats sequentially consistent loads and stores as acquire and
+//! release, but models fences exactly.
+//!
+//! The code that a loop runs around these structures is repeated here from `event_loop` (`turn`,
+//! `shared`, `shutdown`). If that code changes, change [`Loop`].
 
 mod completion;
 mod held_input;
@@ -25,10 +27,10 @@ use loom::{
 };
 use std::sync::Arc;
 
-/// Involuntary switches in one run.
+/// The maximum number of involuntary switches in one run.
 const PREEMPTIONS: usize = 3;
 
-/// Runs `body` in every way.
+/// Runs `body` in every interleaving.
 fn model(body: impl Fn() + Send + Sync + 'static) {
     model_up_to(PREEMPTIONS, body);
 }
@@ -39,7 +41,7 @@ fn model_up_to(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// A poll, as far as its waker goes: sleeps until it was woken, and counts.
+/// A model of a poll's waker: sleeps until it is woken, and counts the writes.
 struct Poll {
     woken: Mutex<(bool, usize)>,
     changed: Condvar,
@@ -65,7 +67,7 @@ impl Poll {
     }
 }
 
-/// What the handles of a loop share with it, and what they do: `LoopShared`.
+/// A model of `LoopShared`, the state that handles share with the loop.
 struct Shared {
     mailbox: Mailbox<u32>,
     wake_up: WakeUp,
@@ -73,9 +75,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// Gives the loop something that is wanted at `when`; whether that wrote to the waker.
+    /// Submits an entry that is due at `when`. Returns whether it wrote to the waker.
     fn submit(&self, entry: u32, when: u64) -> bool {
-        self.mailbox.put(entry).expect("there is room");
+        self.mailbox.put(entry).expect("there is space");
         self.wake_if_asleep(when)
     }
 
@@ -87,19 +89,19 @@ impl Shared {
         wakes
     }
 
-    /// Submits, with a waker whose writes fail. Returns whether a write was tried.
+    /// Submits with a waker whose writes fail. Returns whether a write was attempted.
     fn submit_with_broken_waker(&self, entry: u32, when: u64) -> bool {
-        self.mailbox.put(entry).expect("there is room");
+        self.mailbox.put(entry).expect("there is space");
         let asleep = self.wake_up.must_wake(when);
         asleep.inspect(|asleep| self.wake_up.restore(*asleep)).is_some()
     }
 }
 
-/// The loop's thread: `Turn`.
+/// A model of `Turn`, the loop's thread.
 struct Loop {
     shared: Arc<Shared>,
     inbox: Inbox<u32>,
-    /// What came out, in order.
+    /// The entries taken out, in order.
     taken: Vec<u32>,
 }
 
@@ -110,13 +112,13 @@ impl Loop {
         Loop { shared: Arc::new(Shared { mailbox, wake_up: WakeUp::new(), poll }), inbox, taken: Vec::new() }
     }
 
-    /// Another thread that has the handle.
+    /// Runs `f` on another thread that has the handle.
     fn beside<T: 'static>(&self, f: impl FnOnce(&Shared) -> T + 'static) -> JoinHandle<T> {
         let shared = self.shared.clone();
         thread::spawn(move || f(&shared))
     }
 
-    /// Sleeps, unless something waits, until it is woken.
+    /// Sleeps until woken, unless entries are waiting.
     fn sleep(&self, deadline: Option<u64>) {
         self.shared.wake_up.about_to_sleep(deadline);
         if self.inbox.is_empty() {
@@ -125,7 +127,7 @@ impl Loop {
         self.shared.wake_up.awake();
     }
 
-    /// Takes what waits, up to `most`.
+    /// Takes waiting entries, up to `most`.
     fn run_tasks(&mut self, most: usize) {
         let before = self.taken.len();
         while self.taken.len() - before < most
@@ -138,7 +140,7 @@ impl Loop {
         }
     }
 
-    /// Turns until `entries` came out in all.
+    /// Runs turns until `entries` were taken out in total.
     fn turn_until(&mut self, entries: usize) {
         while self.taken.len() < entries {
             self.sleep(None);
@@ -146,7 +148,7 @@ impl Loop {
         }
     }
 
-    /// The end of the loop: refuses, and takes what was accepted.
+    /// Ends the loop: closes the mailbox and takes the accepted entries.
     fn finish(&mut self) {
         self.shared.mailbox.close();
         while let Some(entry) = self.inbox.take() {

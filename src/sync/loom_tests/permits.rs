@@ -1,4 +1,4 @@
-//! Places that are taken at once.
+//! Permits that are taken concurrently.
 
 use super::model;
 use crate::sync::Permits;
@@ -9,20 +9,20 @@ use loom::{
 use std::sync::Arc;
 
 #[test]
-fn h_08_of_two_that_race_for_the_last_place_one_gets_it() {
+fn h_08_one_of_two_racing_threads_gets_the_last_permit() {
     model(|| {
         let places = Arc::new(Permits::new(1));
         let theirs = places.clone();
         let theirs = thread::spawn(move || theirs.take());
         let mine = places.take();
-        assert_ne!(mine, theirs.join().unwrap(), "one of them, and not both");
+        assert_ne!(mine, theirs.join().unwrap(), "exactly one of the two gets the permit");
         places.give_back();
         assert_eq!(places.taken(), 0);
     });
 }
 
 #[test]
-fn h_08_no_more_are_inside_than_there_are_places_while_others_come_and_go() {
+fn h_08_holders_never_exceed_the_limit_while_permits_change_hands() {
     model(|| {
         let places = Arc::new(Permits::new(1));
         let inside = Arc::new(AtomicUsize::new(0));
@@ -30,7 +30,7 @@ fn h_08_no_more_are_inside_than_there_are_places_while_others_come_and_go() {
             move || {
                 for _ in 0..2 {
                     if places.take() {
-                        assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "both are inside");
+                        assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "both hold the permit");
                         inside.fetch_sub(1, Ordering::AcqRel);
                         places.give_back();
                     }

@@ -1,12 +1,12 @@
-//! Sleep against submit. A wake-up that is lost shows as a deadlock.
+//! Sleep against submit. A lost wakeup shows as a deadlock.
 
 use super::{Loop, model};
 
-/// Now.
+/// The time of a submission that is due immediately.
 const NOW: u64 = 0;
 
 #[test]
-fn e_24_no_task_is_slept_on() {
+fn e_24_the_loop_does_not_sleep_while_a_task_waits() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let submitter = event_loop.beside(|shared| shared.submit(1, NOW));
@@ -15,9 +15,10 @@ fn e_24_no_task_is_slept_on() {
     });
 }
 
-/// A submitter that is slow between its two steps meets the next sleep, which ends at another time.
+/// A submitter that is delayed between its two steps meets the next sleep, which has another
+/// deadline.
 #[test]
-fn e_24_no_task_is_slept_on_in_the_next_sleep() {
+fn e_24_a_task_does_not_wait_through_the_next_sleep() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let first = event_loop.beside(|shared| shared.submit(1, NOW));
@@ -56,14 +57,14 @@ fn e_23_a_running_loop_is_not_woken() {
         event_loop.sleep(None);
         let submitter = event_loop.beside(|shared| shared.submit(2, NOW));
         event_loop.run_tasks(usize::MAX);
-        assert!(!submitter.join().unwrap(), "it knew that the loop runs");
+        assert!(!submitter.join().unwrap(), "the loop was running");
         event_loop.run_tasks(usize::MAX);
         assert_eq!((event_loop.taken, event_loop.shared.poll.writes()), (vec![1, 2], 0));
     });
 }
 
 #[test]
-fn e_15_a_later_timer_does_not_wake_and_an_earlier_one_is_not_slept_on() {
+fn e_15_an_earlier_timer_wakes_the_loop_and_a_later_one_does_not() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let later = event_loop.beside(|shared| shared.submit(1, 100));
@@ -72,16 +73,17 @@ fn e_15_a_later_timer_does_not_wake_and_an_earlier_one_is_not_slept_on() {
             event_loop.sleep(Some(100));
             event_loop.run_tasks(usize::MAX);
         }
-        assert!(!later.join().unwrap(), "it wakes for what is not before the deadline");
+        assert!(!later.join().unwrap(), "a timer not before the deadline does not wake the loop");
         earlier.join().unwrap();
         event_loop.run_tasks(usize::MAX);
         assert_eq!(event_loop.sorted(), [1, 2]);
     });
 }
 
-/// The sleep that it was later than is over; it is earlier than the next one.
+/// The timer is later than the deadline of a sleep that has ended, but earlier than that of the
+/// next one.
 #[test]
-fn e_15_a_timer_that_meets_a_longer_sleep_is_not_slept_on() {
+fn e_15_a_timer_that_meets_a_longer_sleep_ends_it() {
     model(|| {
         let mut event_loop = Loop::new(8);
         let timer = event_loop.beside(|shared| shared.submit(1, 100));
@@ -95,7 +97,8 @@ fn e_15_a_timer_that_meets_a_longer_sleep_is_not_slept_on() {
     });
 }
 
-/// The write to the waker fails. The next submission wakes the loop, unless the loop runs by then.
+/// The write to the waker fails. The next submission wakes the loop, unless the loop is running by
+/// then.
 #[test]
 fn after_a_failed_wake_the_next_submitter_wakes() {
     model(|| {

@@ -12,7 +12,7 @@ fn mark() -> WaterMark {
     WaterMark::new(2, 2).expect("a mark")
 }
 
-/// What the loop does until nothing is left: takes what was queued, and notifies of each change.
+/// Acts like the loop: takes queued messages until none is left, and notifies of each change.
 fn drain(gauge: &WriteGauge, queued: &AtomicUsize, was: &mut bool, notified: &mut usize) {
     let taken = queued.swap(0, Ordering::AcqRel);
     let mut delta = -(taken as isize);
@@ -27,10 +27,11 @@ fn drain(gauge: &WriteGauge, queued: &AtomicUsize, was: &mut bool, notified: &mu
     }
 }
 
-/// A producer queues a message that is above the mark, adds it, and asks. The loop takes it at any moment. If the producer
-/// was told to wait, the loop notifies behind that.
+/// A producer queues a message that is above the mark, adds its weight, and asks whether it may
+/// continue. The loop takes the message at any moment. If the producer saw a pause, the loop
+/// notifies afterwards.
 #[test]
-fn whoever_saw_the_pause_is_notified() {
+fn a_producer_that_saw_the_pause_is_notified() {
     model(|| {
         let (gauge, queued) = (Arc::new(WriteGauge::default()), Arc::new(AtomicUsize::new(0)));
         let producer = {
@@ -44,15 +45,15 @@ fn whoever_saw_the_pause_is_notified() {
         let (mut was, mut notified) = (true, 0);
         drain(&gauge, &queued, &mut was, &mut notified);
         let was_writable = producer.join().unwrap();
-        // The message lies in the queue still, so the loop comes round.
+        // The message is still queued, so the loop runs again.
         drain(&gauge, &queued, &mut was, &mut notified);
         assert!(was && gauge.is_writable());
-        assert!(was_writable || notified == 1, "it waits for ever");
+        assert!(was_writable || notified == 1, "the producer waits forever");
         assert_eq!(gauge.weight(), 0);
     });
 }
 
-/// Two producers, neither of which is above the mark alone.
+/// Two producers, neither of which exceeds the mark alone.
 #[test]
 fn a_pause_that_two_producers_make_ends() {
     model(|| {
@@ -70,6 +71,6 @@ fn a_pause_that_two_producers_make_ends() {
         let paused = producers.map(|producer| !producer.join().unwrap()).iter().any(|paused| *paused);
         drain(&gauge, &queued, &mut was, &mut notified);
         assert!(was && gauge.is_writable());
-        assert!(!paused || notified > 0, "one of them waits for ever");
+        assert!(!paused || notified > 0, "one of the producers waits forever");
     });
 }

@@ -1,14 +1,18 @@
-//! Threads that wait for room in a full queue.
+//! Threads that wait for space in a full queue.
 //!
-//! A waiter registers, then looks at the queue, then sleeps; the loop takes entries out, then looks whether anybody
-//! is registered. Whichever order the two run in, one of them sees the other (Dekker, as in `wake_up`), so nobody
-//! sleeps beside room. From its look until it sleeps a waiter holds the lock that the loop takes before it notifies:
-//! no notification falls in between. Looking is putting in: what waits for the same room comes in one by one.
+//! A waiter registers, then checks the queue, then sleeps. The loop takes entries out, then checks
+//! for registered waiters. In every order of these steps, one side sees the other (Dekker's
+//! algorithm, as in `wake_up`), so waiters never sleep while there is space. A waiter holds the
+//! lock from its check until it sleeps, and the loop takes the same lock before it notifies. So a
+//! notification cannot fall in between. The check is itself an attempt to put the entry in, so
+//! waiters for the same space enter one by one.
 //!
-//! All waiters are woken together, for as much room as a phase of tasks makes; those who find it taken wait on, in
-//! no order among each other. While nobody waits, the loop pays one fence and one load per phase, and takes no lock.
+//! All waiters are woken together, for the space freed by one task phase. Waiters that find the
+//! queue full again continue to wait, in no particular order. Without waiters, the loop pays one
+//! fence and one load per phase, and does not lock.
 //!
-//! Any thread but the loop's waits; the loop's thread announces. Owns neither the queue nor its limit.
+//! Any thread except the loop's may wait; the loop's thread notifies. This module owns neither the
+//! queue nor its limit.
 
 use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
 use std::{
@@ -17,7 +21,7 @@ use std::{
 };
 
 pub(super) struct SpaceWaiters {
-    /// Threads between the start of their first look and the end of their last one.
+    /// The number of threads between the start of their first check and the end of their last one.
     waiting: AtomicUsize,
     lock: Mutex<()>,
     made: Condvar,
@@ -32,10 +36,11 @@ impl SpaceWaiters {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `attempt` now, whenever room was made, and one last time when the time is up: until it answers.
+    /// Calls `attempt` immediately, after every notification, and once more after the timeout,
+    /// until it returns a value.
     #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(super) fn wait<R>(&self, timeout: Duration, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
-        // Real time, whatever the loop's clock says: it is this thread that waits.
+        // Real time, regardless of the loop's clock, because this thread blocks.
         let deadline = Instant::now().checked_add(timeout);
         let mut guard = self.lock();
         // Before the first look at the queue; pairs with the fence in `announce`.
@@ -55,7 +60,7 @@ impl SpaceWaiters {
         answer
     }
 
-    /// Wakes those who wait, if there are any; called after entries were taken out.
+    /// Wakes waiters, if there are any. Called after entries were taken out.
     #[inline]
     pub(super) fn announce(&self) {
         // After the entries were taken; pairs with the fence in `wait`.
@@ -65,7 +70,7 @@ impl SpaceWaiters {
         }
     }
 
-    /// Has everybody look again, whatever the queue's length.
+    /// Wakes all waiters for another attempt, regardless of the queue's length.
     #[cold]
     pub(super) fn wake_all(&self) {
         drop(self.lock());

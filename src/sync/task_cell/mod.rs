@@ -1,29 +1,32 @@
-//! A closure on its way to a loop, in place when it is small: what an entry of the queue holds instead of a box.
+//! A closure sent to a loop, stored in place if it is small. Entries of the queue hold this instead
+//! of a box.
 //!
-//! To allocate a box on one thread and free it on another costs more than all the rest of a submission. What does not
-//! fit (more than [`WORDS`] words, or an alignment beyond a word's) is boxed, and the box lies in the cell.
+//! Allocating a box on one thread and freeing it on another costs more than the rest of a
+//! submission. A closure of more than [`WORDS`] words, or with an alignment above a word's, is
+//! boxed, and the cell holds the box.
 //!
-//! Always holds: the closure is called once or dropped once, and nothing else is done with it. Made by one thread,
-//! run or dropped by another; it owns the closure.
+//! Invariant: the closure is called once or dropped once. The cell owns the closure. One thread
+//! creates it, and another thread may run or drop it.
 //!
-//! The only `unsafe` code of the crate. It rests on this, all within this file:
-//! 1. While `act` is there, `words` hold a valid `F` and `act` is `act_on::<F>` of that very `F`:
+//! This is the only `unsafe` code of the crate. It relies on the following, all within this file:
+//! 1. While `act` is `Some`, `words` hold a valid `F`, and `act` is `act_on::<F>` for the same `F`.
 //!    [`TaskCell::in_place`] sets both, and nothing else sets either.
-//! 2. The `F` is moved out by `act` alone, which is taken away before it is called: so once, even if it panics. A cell
-//!    may be moved, as any `F` may; nobody else looks at the words.
-//! 3. `F` is `Send` and `'static`, which is what it takes to send a cell and to keep it. A cell is `Sync` because nothing
-//!    can be done with a shared one.
+//! 2. Only `act` moves the `F` out, and `act` is taken before it is called. So the `F` is moved out
+//!    at most once, even if it panics. Moving a cell moves the `F`, as with any value. Nothing else
+//!    reads the words.
+//! 3. `F` is `Send` and `'static`, so cells can be sent and kept. A cell is `Sync`, because a
+//!    shared cell offers no operations.
 
-#![allow(unsafe_code, reason = "a closure is stored without its type; on what that rests is said above")]
+#![allow(unsafe_code, reason = "a closure is stored without its type; see above for why this is sound")]
 
 use std::mem::MaybeUninit;
 
-/// Words of captures that are kept in place.
+/// The number of words of captures stored in place.
 pub(crate) const WORDS: usize = 3;
 
 type Words = MaybeUninit<[usize; WORDS]>;
 
-/// A `FnOnce() + Send + 'static` of whatever type.
+/// A type-erased `FnOnce() + Send + 'static`.
 pub(crate) struct TaskCell {
     act: Option<unsafe fn(&mut Words, Act)>,
     words: Words,
@@ -43,20 +46,22 @@ impl TaskCell {
 
     #[inline]
     fn in_place<F: FnOnce() + Send + 'static>(task: F) -> Self {
-        assert!(fits::<F>(), "known when it is compiled");
+        assert!(fits::<F>(), "the size is checked by the caller");
         let mut words = Words::uninit();
-        // SAFETY: the words are as large and as aligned as an `F` needs, as was just asserted.
+        // SAFETY: the words have the size and alignment of an `F`, as asserted above.
         unsafe { words.as_mut_ptr().cast::<F>().write(task) };
         TaskCell { act: Some(act_on::<F>), words }
     }
 
-    /// Calls the closure, the first time. If that panics, the captures are dropped on the way, as with any closure.
+    /// Calls the closure, if it was not called before. If the closure panics, its captures are
+    /// dropped during unwinding, as for any closure.
     ///
-    /// Not by value: moving a cell just written costs more than calling it.
+    /// Takes `&mut self`, because moving a cell that was just written costs more than calling it.
     #[inline]
     pub(crate) fn run(&mut self) {
         if let Some(act) = self.act.take() {
-            // SAFETY: the words hold the `F` of `act`, and nobody looks at them again: `act` is gone.
+            // SAFETY: the words hold the `F` of `act`. They are not read again, because `act` was
+            // taken.
             unsafe { act(&mut self.words, Act::Run) };
         }
     }
@@ -76,12 +81,14 @@ const fn fits<F>() -> bool {
     size_of::<F>() <= size_of::<Words>() && align_of::<F>() <= align_of::<Words>()
 }
 
-/// Moves the closure out, to call or to drop it.
+/// Moves the closure out and calls or drops it.
 ///
 /// # Safety
-/// `words` hold a valid `F`, which is not used afterwards.
+///
+/// `words` must hold a valid `F`, which must not be used afterwards.
 unsafe fn act_on<F: FnOnce()>(words: &mut Words, act: Act) {
-    // SAFETY: by the caller's promise; it was written by `in_place`, so size and alignment are right.
+    // SAFETY: guaranteed by the caller. The `F` was written by `in_place`, so size and alignment
+    // match.
     let task = unsafe { words.as_mut_ptr().cast::<F>().read() };
     match act {
         Act::Run => task(),

@@ -1,4 +1,5 @@
-//! Task cells: each of run, drop and panic, for closures in place, boxed, over-aligned and without captures.
+//! Task cells: run, drop and panic, for closures that are in place, boxed, over-aligned or without
+//! captures.
 
 use super::*;
 use std::{
@@ -9,7 +10,7 @@ use std::{
     },
 };
 
-/// A capture whose copies are counted by the strong count.
+/// Returns a capture whose copies are counted by the strong count.
 fn counted() -> (Arc<()>, Arc<()>) {
     let count = Arc::new(());
     (count.clone(), count)
@@ -41,7 +42,7 @@ fn three_words_are_in_place_and_dropped_once_run() {
 }
 
 #[test]
-fn what_is_not_run_is_dropped_and_does_not_run() {
+fn dropping_a_cell_drops_its_closure_without_a_call() {
     let (count, capture) = counted();
     let small = TaskCell::new(move || panic!("run, with {capture:?}"));
     let (large_count, capture) = counted();
@@ -77,14 +78,14 @@ fn an_over_aligned_closure_is_boxed_and_stays_aligned() {
     };
     assert!(!is_in_place(&task));
     let cell = TaskCell::new(task);
-    // Wherever it is moved to.
+    // The closure must stay aligned when the cell is moved.
     let cells = [cell];
     for mut cell in cells {
         cell.run();
     }
     assert_eq!(at.load(Ordering::Relaxed), 5);
 
-    // No bytes at all, and still not fit for a word's place.
+    // A zero-sized capture with an alignment above a word's does not fit either.
     #[repr(align(64))]
     struct Nothing;
     let nothing = Nothing;
@@ -127,7 +128,7 @@ fn a_panic_drops_the_captures_once() {
 }
 
 #[test]
-fn a_panic_in_a_captures_drop_goes_to_who_drops_the_cell() {
+fn a_panic_while_dropping_a_capture_propagates_to_the_dropper() {
     struct Bomb {
         _capture: Arc<()>,
     }

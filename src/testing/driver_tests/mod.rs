@@ -1,4 +1,4 @@
-//! The driver over memory: what it does with each answer of a transport.
+//! The driver over memory: its reaction to each result of a transport.
 
 mod reading;
 mod sockets;
@@ -57,7 +57,7 @@ impl Handler for Probe {
     }
 }
 
-/// A channel that decodes nothing, and what happened to it.
+/// A channel that decodes nothing, and a log of its callbacks.
 struct Fixture {
     event_loop: EmbeddedLoop,
     id: ChannelId,
@@ -134,7 +134,7 @@ fn nothing(_: &mut Context<'_, Probe>, _: &str) -> Result {
     Ok(())
 }
 
-/// Writes what it reads.
+/// Echoes its input.
 fn echo(ctx: &mut Context<'_, Probe>, call: &str) -> Result {
     if ["complete", "end", "inactive"].contains(&call) || call.starts_with("error") {
         return Ok(());

@@ -32,7 +32,7 @@ fn after_a_full_read_the_transport_is_read_again() {
 }
 
 #[test]
-fn what_is_behind_urgent_data_is_read() {
+fn bytes_behind_urgent_data_are_read() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), nothing);
     fixture.change(|transport| {
         transport.limit_read(6);
@@ -48,7 +48,7 @@ fn a_hang_up_that_is_reported_with_the_last_bytes_is_not_lost() {
     assert_eq!(fixture.log(), ["last", "complete", "complete", "inactive"]);
 }
 
-/// While reading is off the hang-up is remembered, and so are the bytes.
+/// While reading is off, the hang-up and the bytes are remembered.
 #[test]
 fn a_hang_up_while_reading_is_off_ends_the_channel_when_reading_is_on() {
     let mut fixture = Fixture::new(&ChannelOptions::new().auto_read(false), nothing);
@@ -63,7 +63,7 @@ fn a_hang_up_while_reading_is_off_ends_the_channel_when_reading_is_on() {
 }
 
 #[test]
-fn an_interrupted_read_is_made_again() {
+fn an_interrupted_read_is_repeated() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), nothing);
     fixture.change(|transport| {
         transport.fail_read(ErrorKind::Interrupted.into());
@@ -88,7 +88,7 @@ fn an_error_behind_the_bytes_of_a_burst_comes_after_read_complete() {
 }
 
 #[test]
-fn a_read_that_finds_nothing_keeps_what_was_kept() {
+fn an_empty_read_keeps_undecoded_input() {
     let pipeline = |probe| Pipeline::codec(Line::new()).handler(probe);
     let mut fixture = Fixture::of(&ChannelOptions::new(), pipeline, nothing);
     fixture.receive("half");
@@ -97,9 +97,9 @@ fn a_read_that_finds_nothing_keeps_what_was_kept() {
     assert_eq!(fixture.log(), ["complete", "complete", "half a line", "complete"]);
 }
 
-/// The rest of a burst waits for the next turn, in which other channels come first.
+/// The remaining input of a burst waits for the next turn, in which other channels come first.
 #[test]
-fn the_read_budget_ends_a_burst_and_the_next_turn_goes_on() {
+fn the_read_budget_ends_a_burst_and_the_next_turn_continues_it() {
     let mut fixture = Fixture::new(&small_reads().reads_per_turn(2), nothing);
     fixture.prepare(|transport| transport.receive(b"aaaabbbbccccddddee"));
     let log = fixture.log.clone();
@@ -107,7 +107,7 @@ fn the_read_budget_ends_a_burst_and_the_next_turn_goes_on() {
         let next = driver.handle_ready(io, Ready::READABLE);
         assert_eq!(*log.borrow(), ["aaaa", "bbbb", "complete"]);
         assert_eq!(io.carried_over.len(), 1);
-        // An event is no second share.
+        // A further event does not grant another share.
         assert_eq!(driver.handle_ready(io, Ready::READABLE), Next::Stay);
         assert_eq!(log.borrow().len(), 3);
         assert_eq!(io.carried_over.len(), 1);
@@ -117,7 +117,7 @@ fn the_read_budget_ends_a_burst_and_the_next_turn_goes_on() {
 }
 
 #[test]
-fn once_a_turn_has_read_much_each_channel_gets_one_read() {
+fn a_turn_that_has_read_its_limit_of_bytes_reads_each_channel_once() {
     let mut fixture = Fixture::new(&small_reads(), nothing);
     fixture.prepare(|transport| transport.receive(b"aaaabbbb"));
     let log = fixture.log.clone();
@@ -139,13 +139,13 @@ fn an_event_that_has_to_wait_is_handled_in_the_next_turn() {
         driver.defer(io, Ready::READABLE);
         driver.defer(io, Ready::READABLE.with(Ready::READ_CLOSED));
         assert!(log.borrow().is_empty());
-        assert_eq!(io.carried_over.len(), 1, "once");
+        assert_eq!(io.carried_over.len(), 1, "the channel is listed once");
         Next::Stay
     });
     assert_eq!(fixture.log(), ["abc", "complete"]);
 }
 
-/// Decoding that was interrupted goes on with the kept bytes, and the empty transport is left alone.
+/// Interrupted decoding continues with the kept bytes, and does not read the empty transport.
 #[test]
 fn an_interrupted_decoding_is_resumed_without_a_read() {
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
@@ -189,7 +189,7 @@ fn a_flush_between_two_messages_goes_out_before_the_second() {
 }
 
 #[test]
-fn every_read_gives_its_buffer_back() {
+fn every_read_returns_its_buffer() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), echo);
     for _ in 0..10 {
         fixture.receive("abc");
@@ -203,7 +203,7 @@ fn every_read_gives_its_buffer_back() {
     assert_eq!(allocated, 1);
 }
 
-/// A closing channel reads on, because a peer that is blocked in its own write may never read.
+/// A closing channel keeps reading, because a peer that is blocked in its own write may never read.
 #[test]
 fn a_closing_channel_discards_its_input_until_everything_is_sent() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), |ctx, call| {
@@ -231,7 +231,7 @@ fn a_closing_channel_discards_its_input_until_everything_is_sent() {
     assert_eq!((fixture.sent().as_str(), fixture.log()), ("farewell", vec!["inactive".to_owned()]));
 }
 
-/// After the end of the input only a read can find that the connection is broken.
+/// After the end of the input, only a read can detect that the connection is broken.
 #[test]
 fn after_the_end_of_the_input_a_broken_connection_is_noticed() {
     let mut fixture = Fixture::new(&ChannelOptions::new().half_close(true), nothing);

@@ -1,4 +1,4 @@
-//! The same driver over TCP.
+//! The channel driver over TCP.
 
 use crate::{ChannelOptions, codec::Line, prelude::*};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reports each line with the bytes that are pending when it comes, then echoes and flushes it.
+/// Reports each line with the number of pending bytes at its arrival, then echoes and flushes it.
 struct Echo(Sender<String>);
 
 impl Handler for Echo {
@@ -63,7 +63,7 @@ impl Fixture {
         fixture
     }
 
-    /// Holds the loop up until the sender is dropped, so that what happens meanwhile makes one event.
+    /// Blocks the loop until the sender is dropped, so that everything until then causes one event.
     fn hold(&self) -> Sender<()> {
         let (entered, is_held) = channel();
         let (release, released) = channel::<()>();
@@ -120,7 +120,7 @@ fn an_interrupted_decoding_is_resumed_without_a_read() {
 }
 
 #[test]
-fn what_exceeds_the_read_budget_is_read_in_the_next_turns() {
+fn input_beyond_the_read_budget_is_read_in_the_next_turns() {
     let mut fixture = Fixture::new(ChannelOptions::new().read_size(4).reads_per_turn(1));
     let held = fixture.hold();
     fixture.client.write_all(b"one\ntwo\nfor\n").unwrap();

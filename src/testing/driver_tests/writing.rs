@@ -19,7 +19,7 @@ fn write(fixture: &mut Fixture, text: &'static str) {
 }
 
 #[test]
-fn the_answer_to_a_burst_goes_out_with_one_write_right_behind_it() {
+fn the_reply_to_a_burst_is_sent_with_one_write_directly_after_it() {
     let mut fixture = Fixture::new(&ChannelOptions::new().read_size(4), echo);
     fixture.prepare(|transport| transport.receive(b"abcdefgh"));
     fixture.drive(|driver, io| {
@@ -31,7 +31,7 @@ fn the_answer_to_a_burst_goes_out_with_one_write_right_behind_it() {
 }
 
 #[test]
-fn after_a_blocked_write_nothing_is_tried_until_an_event_says_so() {
+fn after_a_blocked_write_the_next_write_waits_for_an_event() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), nothing);
     fixture.change(|transport| transport.set_room(Some(2)));
     write(&mut fixture, "abcd");
@@ -49,7 +49,7 @@ fn after_a_blocked_write_nothing_is_tried_until_an_event_says_so() {
 }
 
 #[test]
-fn a_deferred_event_of_a_blocked_channel_has_it_flushed_at_the_end_of_the_turn() {
+fn a_deferred_event_flushes_a_blocked_channel_at_the_end_of_the_turn() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), nothing);
     fixture.change(|transport| transport.set_room(Some(0)));
     write(&mut fixture, "abcd");
@@ -61,9 +61,9 @@ fn a_deferred_event_of_a_blocked_channel_has_it_flushed_at_the_end_of_the_turn()
     assert_eq!(fixture.sent(), "abcd");
 }
 
-/// A transport that takes little with each write has the rest of a long answer sent turn by turn.
+/// If each write takes only a few bytes, a long reply is sent over several turns.
 #[test]
-fn the_write_budget_ends_a_flush_and_the_next_turn_goes_on() {
+fn the_write_budget_ends_a_flush_and_the_next_turn_continues_it() {
     let mut fixture = Fixture::new(&ChannelOptions::new().writes_per_turn(3), nothing);
     fixture.prepare(|transport| (0..7).for_each(|_| transport.limit_write(1)));
     fixture.drive(|driver, io| {
@@ -82,7 +82,7 @@ fn the_write_budget_ends_a_flush_and_the_next_turn_goes_on() {
 }
 
 #[test]
-fn an_interrupted_write_is_made_again() {
+fn an_interrupted_write_is_repeated() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), echo);
     fixture.prepare(|transport| transport.fail_write(ErrorKind::Interrupted.into()));
     fixture.receive("abc");
@@ -128,7 +128,7 @@ fn the_write_half_is_shut_down_behind_the_last_byte() {
 }
 
 #[test]
-fn a_channel_that_closes_sends_what_it_has_written() {
+fn a_closing_channel_sends_its_pending_bytes() {
     let mut fixture = Fixture::new(&ChannelOptions::new(), |ctx, call| {
         if call == "go" {
             ctx.write("farewell".into())?;

@@ -22,8 +22,8 @@ pub(super) fn stack(filters: usize, make: impl Fn() -> Xor) -> Vec<Box<dyn Filte
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-/// Records its callbacks and echoes lines; `quit` closes, `end` shuts down the write half, `swap` has another
-/// pipeline take over.
+/// Records its callbacks and echoes lines. The line `quit` closes the channel, `end` shuts down the
+/// write half, and `swap` replaces the pipeline.
 struct Echo(Log);
 
 impl Echo {
@@ -100,7 +100,7 @@ impl Fixture {
         Fixture { event_loop, id, log, peer: Peer::new(filters) }
     }
 
-    /// A channel whose filters are established.
+    /// Creates a channel whose filters are established.
     fn established(filters: usize, options: &ChannelOptions) -> Self {
         let mut fixture = Self::new(filters, options);
         fixture.shake_hands();
@@ -128,7 +128,7 @@ impl Fixture {
         self.wire(&wire);
     }
 
-    /// Opens what the channel has sent.
+    /// Takes the channel's output, and opens it with the peer's filters.
     fn answer(&mut self) -> String {
         let wire = self.event_loop.read_outbound(self.id);
         String::from_utf8(self.peer.open(&wire)).unwrap()
@@ -142,7 +142,7 @@ impl Fixture {
         self.change(|transport| transport.set_room(room));
     }
 
-    /// Returns what waits: plaintext, and bytes of the wire that are sealed.
+    /// Returns the numbers of pending plaintext bytes and of sealed bytes.
     fn waiting(&mut self) -> (usize, usize) {
         let mut waiting = (0, 0);
         self.event_loop.act(self.id, |driver, _| {
@@ -163,7 +163,7 @@ impl Fixture {
 }
 
 #[test]
-fn active_comes_behind_the_handshake_of_every_filter() {
+fn active_is_called_after_the_handshake_of_every_filter() {
     for filters in 1..=3 {
         let mut fixture = Fixture::new(filters, &ChannelOptions::new());
         assert!(fixture.log().is_empty());
@@ -178,14 +178,14 @@ fn active_comes_behind_the_handshake_of_every_filter() {
 fn the_handshake_is_read_although_auto_read_is_off() {
     let mut fixture = Fixture::established(2, &ChannelOptions::new().auto_read(false));
     fixture.receive("hello\n");
-    assert!(fixture.log().is_empty(), "nothing was asked for");
+    assert!(fixture.log().is_empty(), "no read was requested");
 }
 
 #[test]
 fn every_split_of_the_wire_gives_the_same_result() {
     let mut peer = Peer::new(1);
     let mut other = Xor::server();
-    // The same handshake for all.
+    // All splits use the same handshake.
     let hello = peer.take();
     let (mut plain, mut reply) = Default::default();
     other.open(&hello, &mut plain, &mut reply).unwrap();
@@ -256,14 +256,14 @@ fn a_full_buffer_drops_only_what_is_not_sealed() {
     fixture.set_room(None);
     let answer = fixture.answer();
     let numbers: Vec<&str> = answer.split_terminator('\n').map(|line| &line[..2]).collect();
-    assert!(answer.split_terminator('\n').all(|line| line.len() == 19_999), "no line is torn");
+    assert!(answer.split_terminator('\n').all(|line| line.len() == 19_999), "no line is cut");
     let begun = sealed.div_ceil(20_000);
     assert!((0..begun).all(|n| numbers[n] == format!("{n:02}")), "{numbers:?}");
     assert!(numbers.len() < 20 && numbers.is_sorted() && numbers.ends_with(&["19"]), "{numbers:?}");
 }
 
 #[test]
-fn a_close_ends_the_output_in_the_terms_of_the_filters() {
+fn a_close_ends_the_output_of_all_filters() {
     for filters in 1..=2 {
         let mut fixture = Fixture::established(filters, &ChannelOptions::new());
         fixture.receive("quit\n");
@@ -274,9 +274,9 @@ fn a_close_ends_the_output_in_the_terms_of_the_filters() {
 }
 
 #[test]
-fn a_close_waits_until_the_last_record_is_taken() {
+fn a_close_waits_until_the_last_record_is_sent() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());
-    // `bye` and its record fit, the closing record does not.
+    // `bye` and its record fit, but the closing record does not.
     fixture.set_room(Some(7));
     fixture.receive("quit\n");
     assert_eq!((fixture.answer().as_str(), fixture.peer.has_ended()), ("bye\n", false));
@@ -287,7 +287,7 @@ fn a_close_waits_until_the_last_record_is_taken() {
 }
 
 #[test]
-fn each_half_ends_by_itself() {
+fn each_half_ends_independently() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new().half_close(true));
     fixture.receive("end\n");
     assert_eq!(fixture.answer(), "");
@@ -299,9 +299,9 @@ fn each_half_ends_by_itself() {
     assert!(!fixture.is_open());
 }
 
-/// What follows the end of the stream is not plaintext, whatever it is.
+/// Bytes after the end of the stream are not plaintext.
 #[test]
-fn nothing_behind_the_end_of_the_stream_is_delivered() {
+fn bytes_after_the_end_of_the_stream_are_not_delivered() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new().half_close(true));
     let end = fixture.peer.end();
     let more = fixture.peer.seal(b"sealed\n");
@@ -413,7 +413,7 @@ fn a_byte_of_the_wire_postpones_an_idle_event_although_it_brings_no_plaintext() 
 }
 
 #[test]
-fn limits_of_traffic_measure_the_wire() {
+fn traffic_limits_measure_the_wire() {
     const RECORD: usize = 9;
     let mut fixture = Fixture::with(1, &ChannelOptions::new(), |settings| {
         settings.traffic = TrafficLimits::new().read(1000).read_burst(2 * RECORD).into();
@@ -433,7 +433,7 @@ fn limits_of_traffic_measure_the_wire() {
     assert!(fixture.log().contains(&"three".to_owned()));
 }
 
-/// A short read of the wire has emptied the transport, with filters too.
+/// Also with filters, a short read of the wire has emptied the transport.
 #[test]
 fn a_short_read_of_the_wire_is_the_last_one() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());

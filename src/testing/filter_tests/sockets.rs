@@ -1,4 +1,4 @@
-//! The same over TCP.
+//! Filters over TCP.
 
 use super::xor::{Peer, Xor};
 use crate::{codec::Line, prelude::*, testing::filter_tests::memory::stack};
@@ -57,13 +57,13 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads plaintext until it ends like this.
+/// Reads plaintext until it ends with `end`.
 fn read_until(stream: &mut TcpStream, peer: &mut Peer, end: &str) -> String {
     let mut plain = Vec::new();
     let mut wire = vec![0; 64 * 1024];
     while !plain.ends_with(end.as_bytes()) {
         let n = stream.read(&mut wire).unwrap();
-        assert!(n > 0, "the stream ended behind {} bytes", plain.len());
+        assert!(n > 0, "the stream ended after {} bytes", plain.len());
         plain.extend(peer.open(&wire[..n]));
         stream.write_all(&peer.take()).unwrap();
     }
@@ -119,9 +119,9 @@ fn a_connection_that_fails_its_handshake_is_closed_without_a_callback() {
     assert!(events.try_recv().is_err());
 }
 
-/// A peer that reads nothing has the server block; all of a long answer arrives once it reads.
+/// A peer that does not read blocks the server. The whole of a long reply arrives once it reads.
 #[test]
-fn an_answer_that_blocks_the_socket_arrives_whole() {
+fn a_reply_that_blocks_the_socket_arrives_whole() {
     let (group, address, _events) = serve(1);
     let mut stream = connect(address);
     let mut peer = Peer::new(1);
@@ -132,7 +132,7 @@ fn an_answer_that_blocks_the_socket_arrives_whole() {
     let wire = peer.seal(line.repeat(lines).as_bytes());
     let mut writer = stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || writer.write_all(&wire).unwrap());
-    // Until the server's output has blocked it takes nothing more.
+    // The server reads until its output has blocked.
     while group.next().metrics().writes_blocked == 0 {
         std::thread::yield_now();
     }

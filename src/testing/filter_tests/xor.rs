@@ -1,7 +1,7 @@
-//! A filter for tests: records of XORed bytes, behind a handshake of one round.
+//! A filter for tests: records of XORed bytes, after a handshake of one round.
 //!
-//! A record is a type, a length of two bytes, and the payload. A `HELLO` carries a nonce, `DATA` bytes that
-//! are XORed with both nonces, and a `CLOSE` ends the stream.
+//! A record is a type, a length of two bytes, and the payload. `HELLO` carries a nonce, `DATA`
+//! carries bytes that are XORed with both nonces, and `CLOSE` ends the stream.
 
 use crate::{PeerError, Result, channel::filter::Filter};
 use bytes::{Buf, BufMut, BytesMut};
@@ -113,7 +113,7 @@ impl Filter for Xor {
     }
 }
 
-/// The other end of a channel with such filters.
+/// The other end of a channel with [`Xor`] filters.
 #[derive(Debug)]
 pub(super) struct Peer {
     filters: crate::channel::filter::Filters,
@@ -127,7 +127,7 @@ impl Peer {
         Peer { filters }
     }
 
-    /// Takes what is to be sent: the handshake, or what was sealed.
+    /// Takes the bytes to send: the handshake and sealed bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let wire = self.filters.wire().to_vec();
         self.filters.take(wire.len());

@@ -1,7 +1,6 @@
-//! Adding a timeout: any thread may do it.
+//! Adding a timeout, which any thread may do.
 //!
-//! Invariant: a timeout is counted before the thread can see it, and handed back uncounted if it is
-//! refused.
+//! Invariant: a timeout is counted before the thread can see it. A refused timeout is not counted.
 
 use super::{
     shared::{CROWD, TimerShared},
@@ -16,7 +15,7 @@ use std::{
 };
 
 impl TimerShared<Timeout> {
-    /// Adds a timeout, or hands back what it was to be made of.
+    /// Adds a timeout, or returns the task and the hook if it is refused.
     pub(super) fn add<F, H>(
         self: &Arc<Self>,
         delay: Duration,
@@ -32,7 +31,7 @@ impl TimerShared<Timeout> {
         if let Err(reason) = running.and_then(|()| self.count_in()) {
             return Err(Refused { value: (task, on_cancel), reason });
         }
-        // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
+        // A zero delay belongs to the current tick, even at the very moment when that tick begins.
         let deadline = deadline_after(self.now(), delay.max(Duration::from_nanos(1)));
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
@@ -40,7 +39,7 @@ impl TimerShared<Timeout> {
         if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
             self.count_out();
             let (Some(task), on_cancel) = entry.take_back() else {
-                unreachable!("nobody else has seen it");
+                unreachable!("the timeout was never shared");
             };
             return Err(Refused { value: (task, on_cancel), reason: refused.reason });
         }

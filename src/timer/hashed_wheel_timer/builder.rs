@@ -1,7 +1,7 @@
-//! The settings of a timer, with their defaults and ranges; and how many timers there are.
+//! The settings of a timer, with their defaults and ranges.
 //!
-//! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
-//! the range. Runs on the thread that builds.
+//! Invariant: setters accept any value. `build` refuses invalid values and names the setting, the
+//! value and the range. Runs on the calling thread.
 
 use super::{
     HashedWheelTimer,
@@ -11,10 +11,12 @@ use super::{
 use crate::{Clock, Error, Result, SystemClock, timer::WheelBuilder};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// The most that are pending where there is no limit: with those that were cancelled, less than a wheel can hold.
+/// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not
+/// been removed yet, this stays below the capacity of a wheel.
 const UNLIMITED: usize = 1 << 31;
 
-/// Settings of a [`HashedWheelTimer`]; refused values are reported by [`build`](HashedWheelTimerBuilder::build).
+/// Settings of a [`HashedWheelTimer`]. [`build`](HashedWheelTimerBuilder::build) reports invalid
+/// values.
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -45,39 +47,45 @@ impl HashedWheelTimerBuilder {
         }
     }
 
-    /// The length of a tick: a task is at most this much late, and the thread wakes at most this often.
+    /// Sets the length of a tick. Tasks run late by at most one tick, and the thread wakes at most
+    /// once per tick.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.wheel = self.wheel.tick(tick);
         self
     }
 
-    /// Slots of the wheel's first level. A revolution (`tick` × `slots`) well above the common delay saves moving
-    /// timeouts down from a further level; see [`Wheel`](crate::timer::Wheel).
+    /// Sets the number of slots of the wheel's first level.
+    ///
+    /// If a revolution (`tick` × `slots`) is well above the usual delay, timeouts need not be moved
+    /// down from a higher level. See [`Wheel`](crate::timer::Wheel).
     pub fn slots(mut self, slots: usize) -> Self {
         self.wheel = self.wheel.slots(slots);
         self
     }
 
-    /// What the thread is called; systems show the first 15 bytes or so.
+    /// Sets the name of the thread. Most systems show about 15 bytes of it.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// Timeouts that may be pending; more are refused. 0 means no limit (but for 2³¹, which a wheel can hold).
+    /// Sets the maximum number of pending timeouts. Further timeouts are refused.
     ///
-    /// One that was cancelled or has expired is not pending from that moment.
+    /// 0 means no limit except the wheel's own capacity of 2³¹. A timeout stops counting as soon as
+    /// it is cancelled or expires.
     pub fn max_pending(mut self, timeouts: usize) -> Self {
         self.max_pending = timeouts;
         self
     }
 
-    /// Where tasks run, instead of on the timer's thread; for tasks that take long.
+    /// Sets an executor that runs the tasks instead of the timer's thread, for tasks that take
+    /// long.
     ///
-    /// `execute` is called on the timer's thread with the task of each timeout that expires, boxed, and should
-    /// neither run it nor wait. What it refuses is logged and dropped; so it is if it panics. A task that it drops
-    /// without a run just goes. Timers that are built from clones of this builder share it. Hooks of cancelled
-    /// timeouts do not go this way.
+    /// `execute` is called on the timer's thread with the boxed task of each timeout that expires.
+    /// It should neither run the task nor block. If it returns an error or panics, the task is
+    /// dropped and the failure is logged. If it drops the task without running it, the task is lost
+    /// silently. Hooks of cancelled timeouts always run on the timer's thread. Timers built from
+    /// clones of this builder share the executor.
     ///
     /// ```
     /// use netwheel::{EventLoopGroup, timer::HashedWheelTimer};
@@ -103,19 +111,22 @@ impl HashedWheelTimerBuilder {
         self
     }
 
-    /// Where the timer takes its time from; tests give a [`ManualClock`](crate::testing::ManualClock).
+    /// Sets the clock. The default is [`SystemClock`]; tests can use a
+    /// [`ManualClock`](crate::testing::ManualClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The timer; its thread starts when it is first needed. Its ticks are counted from now.
+    /// Builds the timer. Its thread starts when it is first needed. Ticks are counted from this
+    /// call.
     ///
-    /// Timers are meant to be shared. The first time that a process has more than 64 of them, that is logged as an
-    /// error.
+    /// Timers are meant to be shared. An error is logged the first time that a process has more
+    /// than 64 timers.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a setting is out of its range.
+    ///
+    /// Returns [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HashedWheelTimer> {
         if self.thread_name.contains('\0') {
             return Err(Error::setting("thread_name", self.thread_name.escape_debug(), "a text without NUL"));

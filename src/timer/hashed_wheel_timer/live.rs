@@ -1,17 +1,17 @@
 //! The number of timers in the process.
 //!
-//! Each timer has a thread of its own. A program that creates one per connection is told so once.
+//! Each timer has its own thread. A program that creates one per connection gets one warning.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// So many timers may live before it is taken for a mistake: each has a thread.
+/// The number of timers above which an error is logged, because each timer has a thread.
 const MANY_TIMERS: usize = 64;
 
-// Of the process, because the warning about too many threads is. Nothing else depends on them.
+// Process-wide, because the threads of all timers count. Only the log message depends on these.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// One timer among those that live in this process, until it is stopped.
+/// A count of one running timer in this process, until it is dropped.
 pub(super) struct Live(());
 
 impl Live {

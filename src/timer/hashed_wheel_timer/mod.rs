@@ -1,36 +1,40 @@
 //! A timer with its own thread, for programs that have no event loop.
 //!
-//! `builder` holds the settings, `timeout` is one timeout, `shared` is what the handles share with
-//! the thread, `worker` is the thread. The thread alone owns the [`Wheel`](super::Wheel). Additions
-//! reach it through one [`Mailbox`](crate::sync::Mailbox), cancels through another, and a
-//! [`WakeUp`](crate::sync::WakeUp) says whether it has to be woken.
+//! `builder` holds the settings, `timeout` is one timeout, `shared` is the state that handles share
+//! with the thread, and `worker` is the thread. Only the thread accesses the
+//! [`Wheel`](super::Wheel). Additions reach it through one [`Mailbox`](crate::sync::Mailbox) and
+//! cancellations through another. A [`WakeUp`](crate::sync::WakeUp) records whether the thread must
+//! be woken.
 //!
-//! - A timeout is one `Arc`: state, task and hook. Adding puts it into the first mailbox; the
-//!   thread moves at most 100,000 per turn into the wheel. The state goes from *queued* to *armed*,
-//!   and from either to *expired* or *cancelled*, by one compare-and-swap. Whoever makes that step
-//!   owns the task.
-//! - A cancel drops the task at once. If the timeout was *armed*, it goes into the second mailbox,
-//!   and the thread removes it from the wheel when it next runs. If it was *queued*, the thread
-//!   finds out on the way. A cancel wakes the thread only when 16,384 wait, or for a hook, which
-//!   runs on the thread.
-//! - The thread parks until the wheel's next expiry, which it publishes in `WakeUp`. Adding rounds
-//!   the deadline up to a tick and wakes the thread only if that is earlier. On a manual clock the
-//!   thread sleeps until it is woken.
-//! - A turn moves, reads the clock, runs at most 1024 timeouts, and sleeps if none ran. A tick may
-//!   begin between the move and the reading while an addition for it is on its way. The wheel would
-//!   delay that timeout by a tick, so it is kept beside the wheel (`overdue`) and runs after what
-//!   was due by then.
-//! - Stop closes the first mailbox, wakes the thread and joins it. The thread cancels what is in
-//!   the wheel and the mailbox and returns it. An addition before the close is in that result; one
-//!   after it is refused. Dropping the last handle does the same without joining.
+//! - A timeout is one `Arc` with its state, task and hook. Adding a timeout puts it into the first
+//!   mailbox. The thread moves at most 100,000 per turn into the wheel. The state goes from
+//!   *queued* to *armed*, and from either to *expired* or *cancelled*, by one compare-and-swap. The
+//!   caller whose compare-and-swap succeeds owns the task.
+//! - Cancelling drops the task at once. An *armed* timeout also goes into the second mailbox, and
+//!   the thread removes it from the wheel when it next runs. For a *queued* timeout, the thread
+//!   finds the state changed when it takes the timeout from the first mailbox. A cancel wakes the
+//!   thread only if 16,384 cancelled timeouts are waiting, or to run a hook, because hooks run on
+//!   the thread.
+//! - The thread parks until the wheel's next expiry, which it publishes in `WakeUp`. Adding a
+//!   timeout rounds its deadline up to a tick and wakes the thread only if that tick is earlier. On
+//!   a manual clock the thread sleeps until it is woken.
+//! - A turn transfers additions and cancellations, reads the clock, runs at most 1024 timeouts, and
+//!   sleeps if none ran. A tick can begin between the transfer and the clock reading, while an
+//!   addition for that tick is in flight. The wheel would delay this timeout by a tick. It is kept
+//!   in a queue (`overdue`) instead, and runs after all timeouts that were due by then.
+//! - Stopping closes the first mailbox, wakes the thread and joins it. The thread cancels the
+//!   timeouts left in the wheel and the mailbox, and returns them. A timeout added before the close
+//!   is among them. A later addition is refused. Dropping the last handle does the same without
+//!   joining.
 //!
 //! # Invariants
 //!
-//! - A timeout ends in one of two ways, decided by one atomic step on its state: it expires, on the
-//!   thread, or it is cancelled, by its holder or by the timer's stop.
-//! - While nothing is due the thread sleeps until the next occupied tick and makes no system call.
-//! - No lock is held while the program's code runs: tasks, hooks, executors, and what tasks
-//!   capture.
+//! - A timeout either expires, on the thread, or is cancelled, by its holder or by the stop of the
+//!   timer. One atomic step on its state decides which.
+//! - While nothing is due, the thread sleeps until the next occupied tick and makes no system
+//!   calls.
+//! - Locks are never held while user code runs: tasks, hooks, executors, and destructors of the
+//!   values that tasks capture.
 //!
 //! Everything except `worker` may be called by any thread, including the timer's own.
 
@@ -53,33 +57,37 @@ use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use timeout::NoHook;
 use worker::Worker;
 
-/// Runs tasks after a delay, on a thread of its own; for programs that only want the timer.
+/// A timer with its own thread, for programs that need only a timer.
 ///
-/// Delays are rounded up to a tick: a task never runs early, and late by at most one tick plus what the thread is kept
-/// busy with. It is made for very many timeouts, most of which are cancelled. Programs that have an
-/// [`EventLoop`](crate::EventLoop) do not need it: loops schedule by themselves, without another thread.
+/// Delays are rounded up to a tick. A task never runs early. It runs late by at most one tick plus
+/// the time for which the thread is busy. The timer is designed for large numbers of timeouts, most
+/// of which are cancelled. Programs that have an [`EventLoop`](crate::EventLoop) do not need it:
+/// loops schedule tasks without another thread.
 ///
-/// Clones are handles of one timer. When the last of them is dropped the timer stops as if by [`stop`](Self::stop),
-/// but nobody waits for it. A task that has captured a handle keeps the timer alive as long as it is pending; for a
-/// task that adds the next timeout, [`Timeout::timer`] does not.
+/// Clones are handles to the same timer. Dropping the last handle stops the timer like
+/// [`stop`](Self::stop), but does not wait for the thread. A pending task that has captured a
+/// handle keeps the timer alive. A task that adds the next timeout can use [`Timeout::timer`]
+/// instead, which does not.
 ///
-/// # What it costs
+/// # Cost
 ///
-/// - To add is one allocation (80 bytes and what the task has captured; the wheel takes another 40), one
-///   lock held for a few instructions, and a system call only if the thread sleeps beyond the new timeout. To
-///   cancel is one atomic step and, if it had reached the wheel, such a lock. Neither depends on how many are
-///   pending.
-/// - A cancelled task is dropped at once, on the cancelling thread. What is left of the timeout goes when the
-///   thread next runs; it is woken for that only when 16,384 are left. While a task holds it up, they add up.
-/// - Asleep, the thread makes no system call until the next occupied tick. With no timeout it sleeps for good.
+/// - Adding a timeout takes one allocation (80 bytes plus the captured values; the wheel takes
+///   another 40) and one short critical section. It makes a system call only if the thread sleeps
+///   beyond the new deadline. Cancelling takes one atomic step and, if the timeout is in the wheel,
+///   one short critical section. Neither cost depends on the number of pending timeouts.
+/// - Cancelling drops the task at once, on the calling thread. The memory of the timeout itself is
+///   freed when the thread next runs. The thread is woken for this only when 16,384 cancelled
+///   timeouts are waiting. They accumulate while a slow task blocks the thread.
+/// - While asleep, the thread makes no system calls until the next occupied tick. Without timeouts
+///   it sleeps indefinitely.
 ///
 /// # Tasks
 ///
-/// Tasks run on the timer's thread, one after another, in the order of their ticks and within a tick in the order
-/// in which they were added. One that takes long makes all others late; give such ones to an
-/// [`executor`](HashedWheelTimerBuilder::executor). One that fails or panics is logged, with the place where it was
-/// given, and costs nothing but itself. When the thread was held up over many ticks it runs what it has missed,
-/// tick by tick.
+/// Tasks run on the timer's thread, one at a time, in the order of their ticks. Within a tick they
+/// run in the order in which they were added. A slow task delays all others; run slow tasks on an
+/// [`executor`](HashedWheelTimerBuilder::executor). A task that fails or panics is logged with the
+/// source location of its `new_timeout` call, and does not affect other tasks. If the thread was
+/// blocked for several ticks, it runs the missed tasks tick by tick.
 ///
 /// ```
 /// use netwheel::{Error, timer::HashedWheelTimer};
@@ -103,21 +111,25 @@ pub struct HashedWheelTimer {
 }
 
 impl HashedWheelTimer {
-    /// A timer with a tick of 100 ms and 512 slots.
+    /// Returns a builder with a tick of 100 ms and 512 slots.
     pub fn builder() -> HashedWheelTimerBuilder {
         HashedWheelTimerBuilder::new()
     }
 
-    /// Runs `task` once, `delay` from now; at the end of the tick that is running, if there is no delay.
+    /// Schedules `task` to run once, after `delay`.
     ///
-    /// Starts the thread if it does not run yet. What is answered need not be kept: dropped, it lets the task run.
-    /// A delay beyond 584 years waits until it is cancelled. The task gets its own timeout, which has expired by
-    /// then.
+    /// With a delay of zero, the task runs at the end of the current tick. A delay beyond 584 years
+    /// never expires and is held until it is cancelled. The thread is started if it is not running
+    /// yet.
+    ///
+    /// Dropping the returned [`Timeout`] does not cancel the task. The task receives its own
+    /// timeout, which is already in the expired state.
     ///
     /// # Errors
-    /// With the task: if the timer was stopped ([`Error::ShutDown`]), if
-    /// [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts are pending ([`Error::Full`]), or if the
-    /// operating system gives no thread ([`Error::Io`]).
+    ///
+    /// The error carries the refused task. Its reason is [`Error::ShutDown`] if the timer was
+    /// stopped, [`Error::Full`] if [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts
+    /// are pending, or [`Error::Io`] if the operating system could not start the thread.
     #[track_caller]
     pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, Refused<F>>
     where
@@ -127,11 +139,12 @@ impl HashedWheelTimer {
         added.map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
     }
 
-    /// As [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the timeout is
-    /// cancelled, by its holder or because the timer stops.
+    /// Like [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the
+    /// timeout is cancelled, either by its holder or because the timer stops.
     ///
-    /// The hook runs at once, or as soon as the thread is free; the task has been dropped or is about to be.
-    /// Exactly one of task and hook runs, unless an executor refuses the task. A hook that panics is logged.
+    /// The hook runs as soon as the thread is free. At that time, the task has been dropped or is
+    /// about to be. Exactly one of task and hook runs, unless an executor refuses the task. A panic
+    /// of the hook is logged.
     ///
     /// ```
     /// use netwheel::timer::HashedWheelTimer;
@@ -150,7 +163,8 @@ impl HashedWheelTimer {
     /// ```
     ///
     /// # Errors
-    /// As of [`new_timeout`](Self::new_timeout), with both.
+    ///
+    /// See [`new_timeout`](Self::new_timeout). The error carries the task and the hook.
     #[track_caller]
     pub fn new_timeout_with_hook<F, H>(
         &self,
@@ -169,24 +183,30 @@ impl HashedWheelTimer {
         })
     }
 
-    /// Starts the timer's thread; does nothing if it runs. The first timeout starts it, too.
+    /// Starts the timer's thread. Does nothing if the thread is running. Adding the first timeout
+    /// also starts it.
     ///
     /// # Errors
-    /// [`Error::ShutDown`] if the timer was stopped, which is final, and [`Error::Io`] if the operating system gives no
-    /// thread.
+    ///
+    /// Returns [`Error::ShutDown`] if the timer was stopped, which is permanent, or [`Error::Io`]
+    /// if the operating system could not start the thread.
     pub fn start(&self) -> Result {
         self.handle.shared.start(Worker::work)
     }
 
-    /// Stops the timer for good, and answers the timeouts that had neither expired nor been cancelled.
+    /// Stops the timer permanently and returns the timeouts that were pending.
     ///
-    /// Each of these is cancelled: its task was dropped and its hook has run, both on the timer's thread. Waits for
-    /// the thread to end, which is at once, whatever the tick; but a task that is running is waited for, so do not
-    /// stop it where a lock is held that tasks take. Of a timer that never ran, or that somebody else stops or has
-    /// stopped, there is nothing to answer. Tasks that an executor was given already are the executor's.
+    /// The timer's thread cancels these timeouts: it drops their tasks and runs their hooks. `stop`
+    /// waits for the thread to end. This does not depend on the tick, but includes the rest of a
+    /// task that is running. Do not call `stop` while holding a lock that tasks acquire.
+    ///
+    /// Returns an empty list if the timer never ran, or if another call has stopped it or is
+    /// stopping it. Tasks already handed to an executor are not cancelled.
     ///
     /// # Errors
-    /// [`Error::WouldDeadlock`] on the timer's own thread, in a task or a hook: then it goes on.
+    ///
+    /// Returns [`Error::WouldDeadlock`] when called on the timer's own thread, from a task or a
+    /// hook. The timer then continues to run.
     pub fn stop(&self) -> Result<Vec<Timeout>> {
         let shared = &self.handle.shared;
         if shared.is_here() {
@@ -198,17 +218,17 @@ impl HashedWheelTimer {
         }
     }
 
-    /// The number of timeouts that have neither expired nor been cancelled.
+    /// Returns the number of timeouts that have neither expired nor been cancelled.
     pub fn pending_timeouts(&self) -> usize {
         self.handle.shared.pending()
     }
 
-    /// The length of a tick, as the timer has it.
+    /// Returns the length of a tick, after adjustment by the builder.
     pub fn tick(&self) -> Duration {
         self.handle.shared.tick()
     }
 
-    /// The number of slots, a power of two.
+    /// Returns the number of slots, a power of two.
     pub fn slots(&self) -> usize {
         self.handle.shared.slots()
     }
@@ -229,7 +249,7 @@ impl fmt::Debug for HashedWheelTimer {
     }
 }
 
-/// What a program has of the timer's threads may go anywhere.
+/// Handles can be sent to and shared with any thread.
 const _: () = {
     const fn crosses_threads<T: Send + Sync>() {}
     crosses_threads::<HashedWheelTimer>();

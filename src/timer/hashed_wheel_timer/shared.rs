@@ -1,8 +1,9 @@
-//! What the handles of a timer share with its thread.
+//! The state that the handles of a timer share with its thread.
 //!
-//! Always holds: the life only moves forward (not started, running, ended); there is at most one thread. What waits for
-//! the thread is looked at by it after it has published its sleep, and who puts something in looks at the sleep
-//! afterwards: one of the two sees the other. Any thread may call everything here.
+//! Invariants: the life only moves forward (not started, running, ended), and there is at most one
+//! thread. The thread publishes its sleep before it checks the mailboxes for the last time. A
+//! caller adds an entry first and reads the published sleep afterwards. So one of the two sees the
+//! other. Any thread may call everything here.
 
 use super::live::Live;
 use crate::{
@@ -23,14 +24,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// When so many wait for the sleeping thread, it is woken although nothing is due: they may all have been
-/// cancelled, and to move them takes time that is missing when something is.
+/// The number of waiting entries at which a sleeping thread is woken, although nothing is due. All
+/// of them may have been cancelled, and moving them later would delay timeouts that are due.
 pub(super) const CROWD: usize = 16_384;
 
-/// Where tasks run that shall not run on the timer's thread.
+/// A function that runs tasks elsewhere than on the timer's thread.
 pub(super) type Executor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
 
-/// What a timer is built from, checked.
+/// The validated settings of a timer.
 pub(super) struct TimerSettings<T> {
     pub(super) wheel: Wheel<T>,
     pub(super) thread_name: String,
@@ -40,14 +41,14 @@ pub(super) struct TimerSettings<T> {
     pub(super) live: Live,
 }
 
-/// What all handles of one timer hold. The timer stops when it is dropped.
+/// Shared by all handles of one timer. The timer stops when the last handle drops it.
 pub(super) struct Handle<T> {
     pub(super) shared: Arc<TimerShared<T>>,
 }
 
 pub(super) struct TimerShared<T> {
     pub(super) additions: Mailbox<T>,
-    /// Those that were cancelled when they were in the wheel.
+    /// Timeouts that were in the wheel when they were cancelled.
     cancelled: Mailbox<T>,
     wake_up: WakeUp,
     pending: AtomicUsize,
@@ -58,7 +59,7 @@ pub(super) struct TimerShared<T> {
     tick: u64,
     slots: usize,
     thread_name: String,
-    /// The thread, once there is one; written before anything can be added.
+    /// The thread, once it was started. Set before anything can be added.
     thread: OnceLock<Thread>,
     stopping: AtomicBool,
     life: Mutex<Life<T>>,
@@ -71,7 +72,7 @@ pub(super) enum Life<T> {
     Ended,
 }
 
-/// What the timer's thread will own.
+/// The state that moves to the timer's thread when it starts.
 pub(super) struct WorkerParts<T> {
     pub(super) wheel: Wheel<T>,
     pub(super) additions: Inbox<T>,
@@ -110,7 +111,7 @@ impl<T> Handle<T> {
 }
 
 impl<T> Drop for Handle<T> {
-    /// Nobody waits for the thread: this may be the thread itself, in a task that had the last handle.
+    /// Does not join the thread. The last handle may be dropped by a task on the thread itself.
     fn drop(&mut self) {
         drop(self.shared.end());
     }
@@ -121,8 +122,8 @@ impl<T> TimerShared<T> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread if it has not been started. The thread calls `run`, whose result is what
-    /// the stop of the timer returns.
+    /// Starts the thread unless it was started before. The thread calls `run`, whose result is
+    /// returned by the stop of the timer.
     pub(super) fn start(self: &Arc<Self>, run: fn(Arc<Self>, WorkerParts<T>) -> Vec<T>) -> Result
     where
         T: Send + 'static,
@@ -136,8 +137,8 @@ impl<T> TimerShared<T> {
             }
             Life::Ended => return Err(Error::ShutDown),
         };
-        // The thread receives its parts when it runs. If no thread can be started, they are kept
-        // for another try.
+        // The thread receives its parts when it runs. If the thread cannot be started, the parts
+        // are kept for another attempt.
         let (sender, receiver) = mpsc::sync_channel(1);
         let work = move || receiver.recv().map(|(shared, parts)| run(shared, parts)).unwrap_or_default();
         let thread = match thread::Builder::new().name(self.thread_name.clone()).spawn(work) {
@@ -162,7 +163,7 @@ impl<T> TimerShared<T> {
         self.thread.get().is_some()
     }
 
-    /// Ends the life; the thread, if there is one that nobody has been given yet.
+    /// Ends the life of the timer. Returns the thread if it is running and was not returned before.
     pub(super) fn end(&self) -> Option<JoinHandle<Vec<T>>> {
         let ended = mem::replace(&mut *self.life(), Life::Ended);
         self.stopping.store(true, Ordering::SeqCst);
@@ -174,7 +175,7 @@ impl<T> TimerShared<T> {
         }
     }
 
-    /// Takes no more additions, also if nobody has asked for that.
+    /// Closes both mailboxes. Also called if the thread ends without a request to stop.
     pub(super) fn close(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.additions.close();
@@ -186,14 +187,15 @@ impl<T> TimerShared<T> {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Whether this is the timer's thread.
+    /// Returns whether the calling thread is the timer's thread.
     pub(super) fn is_here(&self) -> bool {
         self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
     }
 
-    /// A timeout that is in the wheel was cancelled; whether so many are left there that the thread should see to it.
+    /// Queues a cancelled timeout for removal from the wheel. Returns whether the thread should be
+    /// woken because many cancelled timeouts are waiting.
     pub(super) fn unarm(&self, timeout: T) -> bool {
-        // Refused when the timer ends: then the wheel is emptied anyway.
+        // Refused when the timer has ended. The wheel is emptied in that case.
         self.cancelled.put_always(timeout).is_ok() && self.cancelled.len() >= CROWD
     }
 
@@ -210,7 +212,7 @@ impl<T> TimerShared<T> {
         }
     }
 
-    /// When the wheel gives out what has this deadline, at the earliest.
+    /// Returns the earliest time at which the wheel expires an entry with this deadline.
     pub(super) fn end_of_tick(&self, deadline: u64) -> u64 {
         deadline.div_ceil(self.tick).saturating_mul(self.tick)
     }
@@ -223,7 +225,7 @@ impl<T> TimerShared<T> {
         }
     }
 
-    /// One timeout is over; called by who has ended it.
+    /// Stops counting one timeout as pending. Called by the thread that expired or cancelled it.
     pub(super) fn count_out(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,8 +1,10 @@
 //! One timeout: its state, its task and its hook, in one allocation.
 //!
-//! Always holds: the state goes from queued to armed, or not, and from either to expired or cancelled, once.
-//! Whoever made the last step is the only one to run or drop the task. The task is under a lock for no other reason
-//! than that the compiler cannot see this; nobody ever waits for it. Any thread may call what is public here.
+//! Invariants: the state goes from queued to armed, and from either to expired or cancelled, once.
+//! The thread that performs the last transition is the only one to run or drop the task. The task
+//! is behind a mutex only because the compiler cannot verify this; the mutex is never contended.
+//!
+//! Any thread may call the public methods.
 
 use super::{HashedWheelTimer, shared::TimerShared};
 use crate::{
@@ -21,17 +23,18 @@ use std::{
     time::Instant,
 };
 
-/// On its way to the wheel.
+/// In the mailbox, not in the wheel yet.
 const QUEUED: u8 = 0;
 /// In the wheel.
 const ARMED: u8 = 1;
 const EXPIRED: u8 = 2;
 const CANCELLED: u8 = 3;
 
-/// A task that a [`HashedWheelTimer`] runs later, as its holder sees it.
+/// A handle to a task scheduled on a [`HashedWheelTimer`].
 ///
-/// Clones stand for the same timeout, and are equal; that, and not its state, is what it is hashed by. Dropped, they
-/// let the task run; what they keep alive is a few words. Every thread may hold one, and ask it.
+/// Clones refer to the same timeout and compare equal. The hash depends on the identity of the
+/// timeout, not on its state. Dropping a handle does not cancel the task. A handle keeps only a few
+/// words alive and can be used on any thread.
 #[derive(Clone)]
 pub struct Timeout {
     pub(super) entry: Arc<TimeoutEntry<dyn TimerTask>>,
@@ -40,27 +43,27 @@ pub struct Timeout {
 pub(super) struct TimeoutEntry<T: ?Sized> {
     state: AtomicU8,
     hooked: bool,
-    /// What its handles are hashed by. The numbers of a timer repeat after 2^32.
+    /// The value that handles hash to. Numbers of one timer repeat after 2³² timeouts.
     number: u32,
-    /// Written and read by the timer's thread alone.
+    /// Accessed only by the timer's thread.
     key: OnceLock<WheelKey>,
-    /// In nanoseconds of the timer's time.
+    /// The deadline in nanoseconds of the timer's time.
     deadline: u64,
     origin: &'static Location<'static>,
     shared: Arc<TimerShared<Timeout>>,
     task: T,
 }
 
-/// What is run in the one case and in the other.
+/// A task and its optional cancellation hook.
 pub(super) struct Parts<F, H> {
     task: Option<F>,
     on_cancel: Option<H>,
 }
 
-/// The type of a hook that is not there.
+/// The type parameter for a timeout without a hook.
 pub(super) type NoHook = fn(&Timeout);
 
-/// [`Parts`], whatever their types.
+/// Type-erased [`Parts`].
 pub(super) trait TimerTask: Send + Sync {
     /// Runs the task, if it is still there, and drops the hook.
     fn run(&self, timeout: &Timeout) -> Result;
@@ -120,7 +123,7 @@ impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
         }
     }
 
-    /// Task and hook of a timeout that nobody has seen yet.
+    /// Returns the task and the hook of a timeout that was not shared yet.
     pub(super) fn take_back(&self) -> (Option<F>, Option<H>) {
         let mut parts = lock(&self.task);
         (parts.task.take(), parts.on_cancel.take())
@@ -128,14 +131,16 @@ impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
 }
 
 impl Timeout {
-    /// Cancels it: true if the task will never run, false if it has expired or was cancelled before.
+    /// Cancels the timeout. Returns `true` if the task will never run, `false` if the timeout has
+    /// expired or was cancelled before.
     ///
-    /// The task is dropped here and now. In its own task a timeout has expired already.
+    /// The task is dropped before this returns, on the calling thread. Within its own task, a
+    /// timeout has already expired.
     pub fn cancel(&self) -> bool {
         let Some(was) = self.leave_for_cancelled() else { return false };
         self.forget();
         let shared = &self.entry.shared;
-        // One that has not reached the wheel is found cancelled on its way there.
+        // A timeout that is still queued is recognised as cancelled when the thread receives it.
         let crowded = was == ARMED && shared.unarm(self.clone());
         if crowded || self.entry.hooked {
             shared.wake(0);
@@ -143,22 +148,23 @@ impl Timeout {
         true
     }
 
-    /// Whether it was cancelled, by its holder or by the timer's stop.
+    /// Returns whether the timeout was cancelled, by a handle or by the stop of the timer.
     pub fn is_cancelled(&self) -> bool {
         self.state() == CANCELLED
     }
 
-    /// Whether its time came before it was cancelled: the task has run, is running, or is about to.
+    /// Returns whether the timeout expired: the task has run, is running, or is about to run.
     pub fn is_expired(&self) -> bool {
         self.state() == EXPIRED
     }
 
-    /// When it is due, by the timer's clock: when it was added plus its delay. The task runs up to a tick later.
+    /// Returns the deadline by the timer's clock: the time of the addition plus the delay. The task
+    /// runs up to one tick later.
     pub fn deadline(&self) -> Instant {
         self.entry.shared.instant(self.entry.deadline)
     }
 
-    /// The timer that it belongs to; `None` when all handles of that are gone.
+    /// Returns the timer of this timeout, or `None` if all handles to that timer have been dropped.
     pub fn timer(&self) -> Option<HashedWheelTimer> {
         self.entry.shared.handle().map(HashedWheelTimer::of)
     }
@@ -167,7 +173,7 @@ impl Timeout {
         self.entry.state.load(Ordering::Acquire)
     }
 
-    /// Makes it a cancelled one, unless it is over; what it was before.
+    /// Sets the state to cancelled if the timeout is pending. Returns the previous state.
     fn leave_for_cancelled(&self) -> Option<u8> {
         let pending = |state| (state < EXPIRED).then_some(CANCELLED);
         let was = self.entry.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, pending).ok()?;
@@ -179,7 +185,7 @@ impl Timeout {
         self.entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Drops the task; what it has captured may panic.
+    /// Drops the task. Catches panics of destructors.
     fn forget(&self) {
         self.guarded(|| self.entry.task.forget(), "was dropped and");
     }
@@ -190,24 +196,25 @@ impl Timeout {
         }
     }
 
-    /// Writes to the log, which may be the program's and panic, too.
+    /// Logs an error. The logger belongs to the program and may panic, too.
     fn complain(&self, what: fmt::Arguments<'_>) {
         caught(|| log::error!("the timeout given at {} {what}", self.entry.origin));
     }
 }
 
-/// What the timer's thread does with it.
+/// Methods for the timer's thread.
 impl Timeout {
     pub(super) fn deadline_nanos(&self) -> u64 {
         self.entry.deadline
     }
 
-    /// Whether it is to be put into the wheel: false if it was cancelled.
+    /// Sets the state to armed. Returns `false` if the timeout was cancelled and must not be put
+    /// into the wheel.
     pub(super) fn arm(&self) -> bool {
         self.step(QUEUED, ARMED)
     }
 
-    /// Where it is in the wheel, which is said once.
+    /// Stores the key of the timeout in the wheel. Called once.
     pub(super) fn set_key(&self, key: WheelKey) {
         let _ = self.entry.key.set(key);
     }
@@ -216,7 +223,8 @@ impl Timeout {
         self.entry.key.get().copied()
     }
 
-    /// Whether its task is to be run now: false if it was cancelled.
+    /// Sets the state to expired. Returns `false` if the timeout was cancelled and its task must
+    /// not run.
     pub(super) fn expire(&self) -> bool {
         let expired = self.step(ARMED, EXPIRED);
         if expired {
@@ -225,11 +233,11 @@ impl Timeout {
         expired
     }
 
-    /// Runs its task, once; on the timer's thread or where the executor has it.
+    /// Runs the task, once. Called on the timer's thread or by the executor.
     pub(super) fn run(&self) {
         match catch_unwind(AssertUnwindSafe(|| self.entry.task.run(self))) {
             Ok(Ok(())) => {}
-            // Dropped where a panic is caught: an error of the program's may do anything.
+            // Dropped inside `caught`, because destroying the program's error may panic.
             Ok(Err(e)) => {
                 caught(|| self.complain(format_args!("failed: {e}")));
                 drop_guarded(e);
@@ -238,14 +246,14 @@ impl Timeout {
         }
     }
 
-    /// Runs the hook of a cancelled one, if it has not run.
+    /// Runs the hook of a cancelled timeout, unless it has run already.
     pub(super) fn run_hook(&self) {
         if self.entry.hooked {
             self.guarded(|| self.entry.task.run_hook(self), "was cancelled and its hook");
         }
     }
 
-    /// Cancels it because the timer stops; false if it was over before.
+    /// Cancels the timeout because the timer stops. Returns `false` if it was not pending.
     pub(super) fn cancel_by_stop(&self) -> bool {
         let mine = self.leave_for_cancelled().is_some();
         if mine {
@@ -254,13 +262,13 @@ impl Timeout {
         mine
     }
 
-    /// The executor did not take its task.
+    /// Logs that the executor refused the task.
     pub(super) fn refused(&self, why: fmt::Arguments<'_>) {
         self.complain(format_args!("has expired, but its task was refused by the executor: {why}"));
     }
 }
 
-/// The task of an expired timeout on its way through an executor; where that drops it, the task goes, too.
+/// An expired timeout's task while an executor has it. Dropping this without `run` drops the task.
 pub(super) struct Errand(pub(super) Timeout);
 
 impl Errand {
@@ -285,7 +293,7 @@ impl Eq for Timeout {}
 
 impl Hash for Timeout {
     fn hash<S: Hasher>(&self, state: &mut S) {
-        // Not the address, by which the order in a set would differ in each run.
+        // The number instead of the address keeps the order of hash sets reproducible.
         self.entry.number.hash(state);
     }
 }
@@ -312,14 +320,14 @@ mod tests {
     use std::{hash::DefaultHasher, time::Duration};
 
     #[test]
-    fn timeouts_are_hashed_by_their_numbers_which_each_timer_counts() {
+    fn timeouts_hash_by_a_number_that_each_timer_counts() {
         let hashes = || {
             let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
             let made = [(); 3].map(|()| timer.new_timeout(Duration::from_secs(1), |_| Ok(())).unwrap());
             assert!(made[0] == made[0].clone() && made[0] != made[1]);
             made.map(|timeout| {
                 let hash_of = |timeout: &Timeout| {
-                    // Its keys are the same in each run.
+                    // A `DefaultHasher` created this way uses the same keys in each run.
                     let mut hasher = DefaultHasher::new();
                     timeout.hash(&mut hasher);
                     hasher.finish()

@@ -1,12 +1,14 @@
-//! The timer's thread: moves what came into the wheel, runs what is due, sleeps.
+//! The timer's thread. It moves additions into the wheel, runs due timeouts, and sleeps.
 //!
-//! Always holds: the wheel is this thread's alone. In a turn at most [`MAX_MOVED`] additions and as many cancelled
-//! ones are moved, and at most [`MAX_EXPIRED`] are run; what is left comes in the next turn, before which the
-//! thread does not sleep. So neither a flood of additions nor one of cancels keeps back what is due, nor the other
-//! way round. What is added by a task reaches the wheel when the tick that runs is over.
+//! Invariants: only this thread accesses the wheel. A turn transfers at most [`MAX_MOVED`]
+//! additions and as many cancelled timeouts, and runs at most [`MAX_EXPIRED`]. Remaining work
+//! continues in the next turn, without a sleep in between. So floods of additions or cancellations
+//! do not starve due timeouts, and vice versa. A timeout added by a task reaches the wheel after
+//! the current tick has been processed.
 //!
-//! An addition may come here later than its tick: it was on its way while the thread saw the tick begin. The wheel
-//! would put it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
+//! An addition may arrive later than its tick, if it was in flight when the thread saw the tick
+//! begin. The wheel would delay it until the next tick. Instead, it runs in this tick, after the
+//! timeouts that were due when it arrived (`overdue`).
 
 use super::{
     shared::{Executor, TimerShared, WorkerParts},
@@ -15,13 +17,14 @@ use super::{
 use crate::{error::caught, sync::Inbox, timer::Wheel};
 use std::{collections::VecDeque, mem, sync::Arc, thread, time::Duration};
 
-/// Additions that a turn puts into the wheel, and cancelled ones that it takes out.
+/// The maximum number of additions that a turn puts into the wheel, and of cancelled timeouts that
+/// it removes.
 const MAX_MOVED: usize = 100_000;
 
-/// Tasks that a turn runs.
+/// The maximum number of tasks that a turn runs.
 const MAX_EXPIRED: usize = 1024;
 
-/// The shortest sleep to which a clock can bound it: less would be none at all.
+/// The lower bound for a clock's `longest_sleep`. A shorter sleep would be none at all.
 const MIN_BOUND: Duration = Duration::from_millis(1);
 
 pub(super) struct Worker {
@@ -29,20 +32,20 @@ pub(super) struct Worker {
     wheel: Wheel<Timeout>,
     additions: Inbox<Timeout>,
     cancelled: Inbox<Timeout>,
-    /// Those that came later than their tick; run before the wheel is told of a later time.
+    /// Timeouts that arrived later than their tick. They run before the wheel's time advances.
     overdue: VecDeque<Timeout>,
-    /// The time that the wheel was told last, and the beginning of its tick.
+    /// The largest time passed to the wheel, and the start of its tick.
     seen: u64,
     begun: u64,
     executor: Option<Arc<Executor>>,
     real_time: bool,
-    /// The longest sleep towards a deadline, if the clock has one.
+    /// The clock's bound for a sleep towards a deadline, if it has one.
     longest_sleep: Option<Duration>,
 }
 
 impl Worker {
-    /// The last argument is whether time passes by itself, and after which sleep the clock wants to be looked at.
-    /// Runs on the timer's thread until the timer is stopped. Returns the timeouts that are left.
+    /// Runs on the timer's thread until the timer is stopped. Returns the timeouts cancelled by the
+    /// stop.
     pub(super) fn work(shared: Arc<TimerShared<Timeout>>, parts: WorkerParts<Timeout>) -> Vec<Timeout> {
         let WorkerParts { wheel, additions, cancelled, executor, clock } = parts;
         let worker = Worker {
@@ -60,16 +63,21 @@ impl Worker {
         worker.run()
     }
 
-    /// The life of the thread: until it is asked to end. The timeouts that it has cancelled then.
+    /// Runs turns until the timer stops. Returns the timeouts cancelled by the stop.
     fn run(mut self) -> Vec<Timeout> {
-        // Tasks are guarded each by itself. What else may panic is the clock, and then there is no going on.
+        // Each task has its own panic guard. Only the clock can panic here, and that is fatal.
         let panicked = caught(|| {
             while !self.shared.is_stopping() {
                 self.turn();
             }
         });
         if let Some(message) = panicked {
-            caught(|| log::error!("{}: stops, since it panicked: {message}", self.shared.thread_name()));
+            caught(|| {
+                log::error!(
+                    "{}: the timer's thread stops because it panicked: {message}",
+                    self.shared.thread_name()
+                )
+            });
         }
         self.end()
     }
@@ -77,13 +85,13 @@ impl Worker {
     fn turn(&mut self) {
         self.transfer();
         let now = self.shared.now();
-        // After a task has run, time has passed and things may have come: no sleep before another look at both.
+        // While a task runs, time passes and additions may arrive. Check both again before a sleep.
         if self.expire(now) == 0 {
             self.sleep(now);
         }
     }
 
-    /// Moves what was added into the wheel, and what was cancelled out of it.
+    /// Moves additions into the wheel, and removes cancelled timeouts from it.
     fn transfer(&mut self) {
         for _ in 0..MAX_MOVED {
             let Some(timeout) = self.additions.take() else { break };
@@ -105,7 +113,8 @@ impl Worker {
         }
     }
 
-    /// Runs what is due at `now`, up to a bound; how many came out of the wheel.
+    /// Runs timeouts that are due at `now`, at most [`MAX_EXPIRED`]. Returns the number taken from
+    /// the wheel.
     fn expire(&mut self, now: u64) -> usize {
         for expired in 0..MAX_EXPIRED {
             if self.shared.is_stopping() {
@@ -143,12 +152,12 @@ impl Worker {
         }
     }
 
-    /// Sleeps until the next occupied tick, or until woken; not at all if something waits.
+    /// Sleeps until the next occupied tick or until woken. Returns at once if entries are waiting.
     #[allow(clippy::disallowed_methods, reason = "only where the clock is real time")]
     fn sleep(&mut self, now: u64) {
         let next = self.wheel.next_expiry();
         if next.is_some_and(|next| next <= now) {
-            // What is due is still being moved to where it can be taken.
+            // Due entries are still being moved down the levels.
             return;
         }
         self.shared.wake_up().about_to_sleep(next);
@@ -164,7 +173,7 @@ impl Worker {
         self.shared.wake_up().awake();
     }
 
-    /// Cancels all that is left, nearly in the order in which it would have run.
+    /// Cancels the remaining timeouts, approximately in the order in which they would have expired.
     fn end(mut self) -> Vec<Timeout> {
         self.shared.close();
         let mut unprocessed = Vec::new();
@@ -175,11 +184,13 @@ impl Worker {
                 unprocessed.push(timeout);
             }
         };
-        // Whoever cancels one meanwhile finds the mailbox closed; so its hook is run by who finds it here.
+        // A concurrent cancel finds the mailbox closed and cannot pass its hook on. The hook is run
+        // here, where the timeout is found.
         for timeout in mem::take(&mut self.overdue) {
             finish(timeout);
         }
-        // A call may only have moved some: it is over when nothing is left.
+        // A call may return `None` after it has only moved entries, so loop until the wheel is
+        // empty.
         while !self.wheel.is_empty() {
             if let Some(timeout) = self.wheel.expire(u64::MAX) {
                 finish(timeout);
@@ -200,12 +211,12 @@ mod tests {
     use crate::{testing::ManualClock, timer::HashedWheelTimer};
     use std::{sync::Arc, thread, time::Duration};
 
-    /// More than are left in the wheel when they were cancelled.
+    /// More than the number of cancelled timeouts that stay in the wheel without a wakeup.
     const MANY: usize = 40_000;
 
     #[test]
     #[cfg_attr(miri, ignore = "takes too long there")]
-    fn what_is_left_of_cancelled_timeouts_goes_without_anything_coming_due() {
+    fn cancelled_timeouts_are_freed_although_nothing_is_due() {
         let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
         let mut left: Vec<_> = (0..MANY)
             .map(|_| {
@@ -214,7 +225,7 @@ mod tests {
                 Arc::downgrade(&timeout.entry)
             })
             .collect();
-        // The clock stands still, so the thread does this for no other reason than their number.
+        // The clock stands still, so only the number of cancelled timeouts wakes the thread.
         while left.len() > super::super::shared::CROWD {
             left.retain(|entry| entry.strong_count() > 0);
             thread::yield_now();

@@ -1,6 +1,6 @@
 //! Options of listening sockets.
 //!
-//! Always holds: what [`TcpOptions`](super::TcpOptions) say of values that are refused.
+//! Invariant: invalid values are refused, as for [`TcpOptions`](super::TcpOptions).
 
 use super::socket_options::{check_buffer, check_name, set_buffers, set_reuse_port};
 use crate::{Error, Result};
@@ -9,24 +9,24 @@ use std::io;
 
 /// Options of a listener.
 ///
-/// | option | default | where |
+/// | option | default | supported on |
 /// |---|---|---|
 /// | `backlog` | 1024 connections (the kernel caps it at `net.core.somaxconn`) | |
-/// | `reuse_address` | on, so that a restarted server can bind again at once | Unix; elsewhere it is left alone |
-/// | `reuse_port` | off; on, another process of the same user may bind the port too and take connections | Unix; elsewhere it is left alone |
+/// | `reuse_address` | on, so that a restarted server can bind again at once | Unix; ignored elsewhere |
+/// | `reuse_port` | off; if on, other processes of the same user may bind the port and accept connections | Unix; ignored elsewhere |
 /// | `only_v6` | the system's (Linux: off) | IPv6 addresses |
 /// | `receive_buffer` | the system's; accepted connections inherit it | |
-/// | `remove_stale_socket` | off: a socket file that is there keeps a server from listening | Unix sockets |
+/// | `remove_stale_socket` | off: binding fails if the socket file exists | Unix sockets |
 /// | `device` | any interface | Linux |
 ///
-/// Of a Unix socket only `backlog` and `remove_stale_socket` count.
+/// For Unix sockets only `backlog` and `remove_stale_socket` have an effect.
 #[derive(Debug, Clone)]
 pub struct ListenerOptions {
     pub(crate) backlog: u32,
     pub(crate) reuse_address: bool,
     pub(crate) reuse_port: bool,
     pub(crate) only_v6: Option<bool>,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets here"))]
+    #[cfg_attr(not(unix), allow(dead_code, reason = "this system has no Unix sockets"))]
     pub(crate) remove_stale_socket: bool,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) device: Option<String>,
@@ -47,54 +47,60 @@ impl Default for ListenerOptions {
 }
 
 impl ListenerOptions {
-    /// The defaults of the table above.
+    /// Returns the default options (see the table above).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Connections that may wait to be accepted.
+    /// Sets the maximum number of connections that wait to be accepted. The default is 1024.
     pub fn backlog(mut self, connections: u32) -> Self {
         self.backlog = connections;
         self
     }
 
-    /// `SO_REUSEADDR`.
+    /// Sets `SO_REUSEADDR`: allows binding a port while old connections of it are in `TIME_WAIT`.
+    /// On by default.
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.reuse_address = on;
         self
     }
 
-    /// `SO_REUSEPORT`; ignored where there is none.
+    /// Sets `SO_REUSEPORT`: allows several sockets to listen on the same port. Ignored on systems
+    /// that do not support it.
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
     }
 
-    /// `IPV6_V6ONLY`: whether a listener on an IPv6 address (`[::]` is the one that matters) serves IPv6 only, or IPv4 as
-    /// well. Has no meaning for an IPv4 address.
+    /// Sets `IPV6_V6ONLY`: whether a listener on an IPv6 address, in practice `[::]`, serves only
+    /// IPv6, or IPv4 as well. Has no effect for an IPv4 address.
     pub fn only_v6(mut self, on: bool) -> Self {
         self.only_v6 = Some(on);
         self
     }
 
-    /// Whether a socket file on which nobody listens is removed by a server that is to listen there: what a predecessor
-    /// has left that was killed. Nothing is removed that is not a socket, or that somebody listens on: then, and whenever
-    /// this is off, binding fails with `AddrInUse`.
+    /// Sets whether binding a Unix socket removes a stale socket file, left behind by a process
+    /// that was killed. Off by default.
     ///
-    /// Somebody is there if a connect is not refused; a server that is alive sees one connection come and go. Of two
-    /// servers that start over the same stale file at the very same instant, the one may remove the file of the other.
+    /// A file is stale if a connect to it is refused. A running server sees this attempt as a
+    /// short-lived connection. Files that are not sockets, and sockets in use, are never removed.
+    /// In these cases, and always if this is off, binding fails with `AddrInUse`.
+    ///
+    /// If two servers start over the same stale file at the same instant, one of them may remove
+    /// the new file of the other.
     pub fn remove_stale_socket(mut self, on: bool) -> Self {
         self.remove_stale_socket = on;
         self
     }
 
-    /// `SO_RCVBUF` in bytes.
+    /// Sets `SO_RCVBUF`, the size of the kernel's receive buffer in bytes.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
-    /// `SO_BINDTODEVICE`: connections come by this interface only; its name has 1 to 15 bytes.
+    /// Sets `SO_BINDTODEVICE`: accepts connections only from this interface. Its name has 1 to 15
+    /// bytes.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
@@ -108,7 +114,7 @@ impl ListenerOptions {
         check_buffer("receive_buffer", self.receive_buffer)
     }
 
-    /// Sets all that comes before the address is bound.
+    /// Sets the options. Called before the address is bound.
     pub(crate) fn apply(&self, socket: &SockRef<'_>, is_v6: bool) -> io::Result<()> {
         #[cfg(unix)]
         socket.set_reuse_address(self.reuse_address)?;

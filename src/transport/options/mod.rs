@@ -1,4 +1,5 @@
-//! Options of sockets, checked when they are built and set when a socket is opened.
+//! Socket options. They are validated when the bootstrap binds or connects, and set when a socket
+//! is opened.
 
 mod listener_options;
 pub(crate) mod socket_options;

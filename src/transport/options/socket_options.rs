@@ -1,34 +1,35 @@
-//! What the options of all kinds of sockets have in common: which values are refused, and how they are set where that
-//! depends on the system or on the version of IP.
+//! Validation and setters shared by all kinds of sockets, for options that depend on the system or
+//! on the version of IP.
 //!
-//! Always holds: nothing here opens or keeps a socket; what the system does not have is refused by a check, and the setter
-//! beside it does nothing there.
+//! Invariant: this module never opens or keeps a socket. An option that the system does not support
+//! is refused by its check; its setter then does nothing.
 
 use crate::{Error, Result};
 use socket2::Socket;
 use std::{fmt, io};
 
-/// Whether the system is Linux as far as the kernel goes.
+/// Whether the kernel is Linux.
 pub(in crate::transport) const LINUX: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// Whether several sockets may have one address.
+/// Whether the system supports several sockets with the same address.
 const REUSE_PORT: bool =
     cfg!(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))));
 
-/// Whether several sockets can listen on one address here: true, or the refusal of the setting that wants it.
+/// Returns `true` if several sockets can listen on one address, or an error for `setting`
+/// otherwise.
 pub(crate) fn check_reuse_port(setting: &'static str) -> Result<bool> {
     REUSE_PORT.then_some(true).ok_or_else(|| Error::setting(setting, true, "off on this system"))
 }
 
-/// `SO_REUSEPORT`, where there is such a thing.
-#[allow(unused_variables, reason = "not every system has it")]
+/// Sets `SO_REUSEPORT` if the system supports it.
+#[allow(unused_variables, reason = "unused on systems without the option")]
 pub(in crate::transport) fn set_reuse_port(socket: &Socket) -> io::Result<()> {
     #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
     socket.set_reuse_port(true)?;
     Ok(())
 }
 
-/// Socket buffers are given to the kernel as an `int`.
+/// Checks the size of a socket buffer, which the kernel takes as an `int`.
 pub(in crate::transport) fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
     match bytes {
         Some(bytes) if bytes == 0 || i32::try_from(bytes).is_err() => {
@@ -38,7 +39,7 @@ pub(in crate::transport) fn check_buffer(setting: &'static str, bytes: Option<us
     }
 }
 
-/// `SO_SNDBUF`, `SO_RCVBUF`.
+/// Sets `SO_SNDBUF` and `SO_RCVBUF`.
 pub(in crate::transport) fn set_buffers(
     socket: &Socket,
     send: Option<usize>,
@@ -53,14 +54,14 @@ pub(in crate::transport) fn set_buffers(
     Ok(())
 }
 
-/// A version of IP, each of which has options of its own.
+/// A version of IP. Each version has its own socket options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transport) enum IpVersion {
     V4,
     V6,
 }
 
-/// A packet that may pass no router at all goes nowhere.
+/// Checks a hop limit. Packets with a limit of zero would never leave the machine.
 pub(in crate::transport) fn check_hops(setting: &'static str, hops: Option<u32>) -> Result {
     match hops {
         Some(hops) if !(1..=255).contains(&hops) => Err(Error::setting(setting, hops, "1 to 255 hops")),
@@ -68,7 +69,7 @@ pub(in crate::transport) fn check_hops(setting: &'static str, hops: Option<u32>)
     }
 }
 
-/// `IP_TTL`, `IPV6_UNICAST_HOPS`.
+/// Sets `IP_TTL` or `IPV6_UNICAST_HOPS`.
 pub(in crate::transport) fn set_hops(socket: &Socket, version: IpVersion, hops: u32) -> io::Result<()> {
     match version {
         IpVersion::V4 => socket.set_ttl_v4(hops),
@@ -76,7 +77,8 @@ pub(in crate::transport) fn set_hops(socket: &Socket, version: IpVersion, hops: 
     }
 }
 
-/// Names that the kernel takes are short, and end with a zero byte. Only Linux takes any.
+/// Checks a name passed to the kernel, which is at most 15 bytes long and terminated by a zero
+/// byte. Supported only on Linux.
 pub(in crate::transport) fn check_name(setting: &'static str, name: Option<&str>) -> Result {
     match name {
         Some(name) if name.is_empty() || name.len() > 15 || name.contains('\0') => {
@@ -86,14 +88,14 @@ pub(in crate::transport) fn check_name(setting: &'static str, name: Option<&str>
     }
 }
 
-/// Refuses an option that this system does not have.
+/// Refuses an option that this system does not support.
 pub(in crate::transport) fn check_system(
     setting: &'static str,
     value: Option<impl fmt::Display>,
     is_known: bool,
 ) -> Result {
     match value {
-        Some(value) if !is_known => Err(Error::setting(setting, value, "nothing on this system")),
+        Some(value) if !is_known => Err(Error::setting(setting, value, "unset on this system")),
         _ => Ok(()),
     }
 }

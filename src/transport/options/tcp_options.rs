@@ -1,7 +1,8 @@
 //! Options of connections.
 //!
-//! Always holds: an option that is not set stays as the system has it; one that this system does not know, or a value that it
-//! would bend into another one, is refused when a bootstrap begins, and never left out in silence.
+//! Invariant: options that are not set keep the system's value. When a bootstrap starts, it refuses
+//! options that the system does not support, and values that the system would change. Options are
+//! never silently ignored.
 
 use super::socket_options::{
     IpVersion, LINUX, check_buffer, check_hops, check_name, check_system, set_buffers, set_hops,
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 use socket2::{SockRef, TcpKeepalive};
 use std::{io, net::IpAddr, time::Duration};
 
-/// Whether the system lets keepalive probes be set apart from the time before the first.
+/// Whether the system supports setting the interval and the number of keepalive probes.
 const PROBES: bool = cfg!(any(
     target_os = "linux",
     target_os = "android",
@@ -21,7 +22,7 @@ const PROBES: bool = cfg!(any(
     target_os = "windows"
 ));
 
-/// Whether the system lets the class of packets be set, of both versions of IP.
+/// Whether the system supports setting the traffic class for both versions of IP.
 const CLASSES: bool = cfg!(any(
     target_os = "linux",
     target_os = "android",
@@ -32,29 +33,31 @@ const CLASSES: bool = cfg!(any(
     target_os = "dragonfly"
 ));
 
-/// Options of a connection; what is not set stays as the operating system has it.
+/// Options of a connection. Options that are not set keep the operating system's value.
 ///
-/// Of a Unix socket the buffers count; what is TCP's own (the others) is not applied.
+/// For Unix sockets, only the buffer sizes are applied.
 ///
-/// | option | default | unit, range | where |
+/// | option | default | unit, range | supported on |
 /// |---|---|---|---|
 /// | `nodelay` | on | | |
 /// | `keepalive` | off | time before the first probe: whole seconds, 1 to 32,767 | |
-/// | `keepalive_interval` | the system's (Linux: 75 s) | between probes: whole seconds, 1 to 32,767 | not OpenBSD, Solaris |
-/// | `keepalive_retries` | the system's (Linux: 9) | probes without an answer: 1 to 127 | not OpenBSD, Solaris |
-/// | `user_timeout` | off | bytes sent and not acknowledged: milliseconds, 1 or more | Linux |
-/// | `linger` | off | whole seconds, 0 to 65,535; zero resets the connection at close | |
-/// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles what it is given) | |
+/// | `keepalive_interval` | the system's (Linux: 75 s) | time between probes: whole seconds, 1 to 32,767 | not OpenBSD, Solaris |
+/// | `keepalive_retries` | the system's (Linux: 9) | unanswered probes: 1 to 127 | not OpenBSD, Solaris |
+/// | `user_timeout` | off | time that sent bytes may stay unacknowledged: milliseconds, 1 or more | Linux |
+/// | `linger` | off | whole seconds, 0 to 65,535; zero resets the connection on close | |
+/// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles the value) | |
 /// | `type_of_service` | 0 | the byte with DSCP and ECN; the traffic class of IPv6 | Linux, macOS, the BSDs |
 /// | `time_to_live` | the system's (Linux: 64) | hops, 1 to 255; the hop limit of IPv6 | |
 /// | `not_sent_low_water` | off | bytes, 1 or more | Linux |
 /// | `congestion` | the system's (Linux: cubic) | name of an algorithm, 1 to 15 bytes | Linux |
-/// | `mark` | 0 | a number for firewall and routing; takes `CAP_NET_ADMIN` | Linux |
-/// | `device` | any | name of an interface, 1 to 15 bytes; may take `CAP_NET_RAW` | Linux |
+/// | `mark` | 0 | a number for firewall and routing rules; requires `CAP_NET_ADMIN` | Linux |
+/// | `device` | any | name of an interface, 1 to 15 bytes; may require `CAP_NET_RAW` | Linux |
 ///
-/// An option that the system does not know is refused where the bootstrap binds or connects; one that it knows and does not
-/// allow fails the connection. Not here, since there is no safe way to them: TCP Fast Open and deferred accept
-/// (`TCP_DEFER_ACCEPT`; [`TimeLimits::first_byte`](crate::TimeLimits::first_byte) does what that is used for).
+/// If the system does not support an option, the bootstrap refuses it when it binds or connects. If
+/// the system supports an option but denies it, the connection fails.
+///
+/// TCP Fast Open and deferred accept (`TCP_DEFER_ACCEPT`) are not supported, because they have no
+/// safe API. Instead of the latter, use [`TimeLimits::first_byte`](crate::TimeLimits::first_byte).
 #[derive(Debug, Clone)]
 pub struct TcpOptions {
     nodelay: bool,
@@ -95,108 +98,126 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    /// The defaults of the table above.
+    /// Returns the default options (see the table above).
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `TCP_NODELAY`: small writes leave at once. The loop gathers writes itself, so this is on by default.
+    /// Sets `TCP_NODELAY`: sends small segments immediately. On by default, because the loop
+    /// already coalesces writes.
     pub fn nodelay(mut self, on: bool) -> Self {
         self.nodelay = on;
         self
     }
 
-    /// `SO_KEEPALIVE`, `TCP_KEEPIDLE`: the kernel probes a peer that was silent for `time`. It tells a dead host from a live
-    /// one within minutes; to detect a peer that merely says nothing use [`IdleTimeouts`](crate::IdleTimeouts).
+    /// Sets `SO_KEEPALIVE` and `TCP_KEEPIDLE`: the kernel probes a peer that has been silent for
+    /// `time`.
+    ///
+    /// Keepalive detects a dead host within minutes. To detect a peer that is alive but sends
+    /// nothing, use [`IdleTimeouts`](crate::IdleTimeouts).
     pub fn keepalive(mut self, time: Duration) -> Self {
         self.keepalive = Some(time);
         self
     }
 
-    /// `TCP_KEEPINTVL`: the time between two probes; only with [`keepalive`](TcpOptions::keepalive).
+    /// Sets `TCP_KEEPINTVL`, the time between two probes. Requires
+    /// [`keepalive`](TcpOptions::keepalive).
     pub fn keepalive_interval(mut self, time: Duration) -> Self {
         self.keepalive_interval = Some(time);
         self
     }
 
-    /// `TCP_KEEPCNT`: the connection is broken after so many probes without an answer; only with
-    /// [`keepalive`](TcpOptions::keepalive).
+    /// Sets `TCP_KEEPCNT`, the number of unanswered probes after which the connection is considered
+    /// broken. Requires [`keepalive`](TcpOptions::keepalive).
     pub fn keepalive_retries(mut self, probes: u32) -> Self {
         self.keepalive_retries = Some(probes);
         self
     }
 
-    /// `TCP_USER_TIMEOUT` (RFC 5482): the connection is broken when bytes that were sent are not acknowledged for so long.
-    /// Without it Linux tries for a quarter of an hour. It also overrules `keepalive_retries` (tcp(7)).
+    /// Sets `TCP_USER_TIMEOUT` (RFC 5482): the connection breaks if sent bytes stay unacknowledged
+    /// for this time.
+    ///
+    /// Without it Linux retries for about 15 minutes. This option overrides `keepalive_retries`
+    /// (tcp(7)).
     pub fn user_timeout(mut self, time: Duration) -> Self {
         self.user_timeout = Some(time);
         self
     }
 
-    /// `SO_LINGER`: what closing does with bytes that the kernel has taken and the peer has not acknowledged.
+    /// Sets `SO_LINGER`: how a close treats bytes that are in the kernel's send buffer or
+    /// unacknowledged.
     ///
-    /// Off, the kernel goes on sending them behind the program's back. Zero makes every close a reset, which drops them and
-    /// tells the peer of an error. More makes the close wait for the peer, and resets the connection when the time is up.
-    /// Such a close blocks, also that of a non-blocking socket; so the socket is closed on a thread of the group's
-    /// [`WorkerPool`](crate::WorkerPool). The channel has ended by then ([`Channel::closed`](crate::Channel::closed),
-    /// `inactive`), but counts as a connection until its socket is closed. Should the pool be full, or the loop have ended,
-    /// the socket is closed without a wait, as if this were off.
+    /// - Off, which is the default: the kernel continues to send them in the background.
+    /// - Zero: every close resets the connection. The bytes are dropped, and the peer gets an
+    ///   error.
+    /// - More than zero: the close waits until the peer has acknowledged all bytes, and resets the
+    ///   connection after this time.
+    ///
+    /// A close that waits blocks its thread, even for a non-blocking socket. It therefore runs on a
+    /// thread of the group's [`WorkerPool`](crate::WorkerPool). By then the channel has ended
+    /// ([`Channel::closed`](crate::Channel::closed), `inactive`), but it counts as a connection
+    /// until its socket is closed. If the pool is full or the loop has ended, the socket is closed
+    /// without waiting, as if this option were off.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = Some(time);
         self
     }
 
-    /// `SO_SNDBUF` in bytes.
+    /// Sets `SO_SNDBUF`, the size of the kernel's send buffer in bytes.
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = Some(bytes);
         self
     }
 
-    /// `SO_RCVBUF` in bytes.
+    /// Sets `SO_RCVBUF`, the size of the kernel's receive buffer in bytes.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self
     }
 
-    /// `IP_TOS`, `IPV6_TCLASS`: how routers may treat the packets (RFC 2474): the class in the upper six bits. Linux keeps
-    /// the lower two, which are for congestion (RFC 3168), to itself.
+    /// Sets `IP_TOS` or `IPV6_TCLASS`: the class of the packets for routers (RFC 2474), in the
+    /// upper six bits. Linux ignores the lower two bits, which it uses for congestion notification
+    /// (RFC 3168).
     pub fn type_of_service(mut self, byte: u8) -> Self {
         self.type_of_service = Some(byte);
         self
     }
 
-    /// `IP_TTL`, `IPV6_UNICAST_HOPS`: routers that a packet may pass.
+    /// Sets `IP_TTL` or `IPV6_UNICAST_HOPS`: the maximum number of hops of a packet.
     pub fn time_to_live(mut self, hops: u32) -> Self {
         self.time_to_live = Some(hops);
         self
     }
 
-    /// `TCP_NOTSENT_LOWAT`: the kernel takes no more while so many bytes that it has are not yet sent. Keeps what waits in
-    /// the channel, where it counts against its [water marks](crate::buffer::WaterMark) and can be dropped.
+    /// Sets `TCP_NOTSENT_LOWAT`: the kernel accepts no further bytes while it holds this many
+    /// unsent bytes.
+    ///
+    /// The remaining bytes stay in the channel, where they count towards its
+    /// [`WaterMark`](crate::buffer::WaterMark) and can be dropped.
     pub fn not_sent_low_water(mut self, bytes: u32) -> Self {
         self.not_sent_low_water = Some(bytes);
         self
     }
 
-    /// `TCP_CONGESTION`: the algorithm by which the kernel decides how fast to send, "bbr" for example.
+    /// Sets `TCP_CONGESTION`, the name of the kernel's congestion control algorithm, such as "bbr".
     pub fn congestion(mut self, algorithm: impl Into<String>) -> Self {
         self.congestion = Some(algorithm.into());
         self
     }
 
-    /// `SO_MARK`: a number that firewall rules and routing tables look at.
+    /// Sets `SO_MARK`, a number that firewall rules and routing tables can match.
     pub fn mark(mut self, mark: u32) -> Self {
         self.mark = Some(mark);
         self
     }
 
-    /// `SO_BINDTODEVICE`: packets come and go by this interface only.
+    /// Sets `SO_BINDTODEVICE`: sends and receives packets only through this interface.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
-    /// How long closing waits for the peer, if it does.
+    /// Returns how long a close waits for the peer, if it does.
     pub(crate) fn lingers(&self) -> Option<Duration> {
         self.linger
     }
@@ -220,7 +241,7 @@ impl TcpOptions {
             if self.keepalive.is_none()
                 && let Some(value) = &value
             {
-                return Err(Error::setting(setting, value, "nothing without keepalive"));
+                return Err(Error::setting(setting, value, "unset unless keepalive is set"));
             }
             check_system(setting, value, PROBES)?;
         }
@@ -246,12 +267,12 @@ impl TcpOptions {
         check_name("device", self.device.as_deref())
     }
 
-    /// Sets what every kind of socket has.
+    /// Sets the options that all kinds of sockets support.
     pub(crate) fn apply_buffers(&self, socket: &SockRef<'_>) -> io::Result<()> {
         set_buffers(socket, self.send_buffer, self.receive_buffer)
     }
 
-    /// Sets what has to be set before the connection exists.
+    /// Sets the options that must be set before the socket is connected.
     pub(crate) fn apply_before_connect(&self, socket: &SockRef<'_>) -> io::Result<()> {
         self.apply_buffers(socket)?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -266,7 +287,7 @@ impl TcpOptions {
         Ok(())
     }
 
-    /// Sets the rest.
+    /// Sets all options, except a non-zero linger.
     pub(crate) fn apply(&self, socket: &SockRef<'_>) -> io::Result<()> {
         self.apply_before_connect(socket)?;
         if self.nodelay {
@@ -276,7 +297,8 @@ impl TcpOptions {
             socket.set_tcp_keepalive(&self.probes(TcpKeepalive::new().with_time(time)))?;
         }
         if self.linger == Some(Duration::ZERO) {
-            // More than that is set when the channel closes: nothing else that drops a socket may wait.
+            // A longer linger is set when the channel closes, because other drops of the socket
+            // must not block.
             socket.set_linger(self.linger)?;
         }
         #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -331,7 +353,7 @@ impl TcpOptions {
         keepalive
     }
 
-    /// Sets what each version of IP has of its own.
+    /// Sets the options that are specific to a version of IP.
     fn apply_ip(&self, socket: &SockRef<'_>, version: IpVersion) -> io::Result<()> {
         if let Some(hops) = self.time_to_live {
             set_hops(socket, version, hops)?;
@@ -355,8 +377,9 @@ impl TcpOptions {
     }
 }
 
-/// Which versions of IP a connection with this local address speaks, as far as its socket's options go: one of an IPv6
-/// listener that serves IPv4 as well sends packets of the one and has the options of both.
+/// Returns the versions of IP whose socket options apply to a connection with this local address.
+/// An IPv4 connection accepted by a dual-stack listener sends IPv4 packets but has the options of
+/// both.
 fn families(address: Option<IpAddr>) -> &'static [IpVersion] {
     match address {
         Some(IpAddr::V4(_)) => &[IpVersion::V4],
@@ -366,7 +389,8 @@ fn families(address: Option<IpAddr>) -> &'static [IpVersion] {
     }
 }
 
-/// The kernel takes whole seconds: a fraction would be cut off, half a second's linger be a reset.
+/// Checks a time that the kernel takes in whole seconds. A fraction would be truncated, and half a
+/// second of linger would become a reset.
 fn check_seconds(
     setting: &'static str,
     time: Option<Duration>,

@@ -1,11 +1,11 @@
-//! What options set is read back from the socket.
+//! Options are set and read back from the socket.
 
 use super::*;
 use crate::transport::ListenerOptions;
 use socket2::{Domain, Socket, Type};
 use std::net::{TcpListener, TcpStream};
 
-/// A connection over loopback, of which the first end is to get options.
+/// Returns a connection over loopback. The tests set options on its first end.
 fn pair(address: &str) -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(address)?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -40,7 +40,7 @@ fn defaults_set_nodelay_only() {
 }
 
 #[test]
-fn all_that_is_set_is_read_back() {
+fn options_are_read_back_from_the_socket() {
     let (stream, _peer) = pair("127.0.0.1:0").unwrap();
     let socket = SockRef::from(&stream);
     let options = TcpOptions::new()
@@ -61,7 +61,7 @@ fn all_that_is_set_is_read_back() {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), seconds(60));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), seconds(7));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
-        // Linux doubles what it is given, for its own bookkeeping.
+        // Linux doubles the value, for its own bookkeeping.
         assert_eq!(socket.send_buffer_size().unwrap(), 80_000);
         assert_eq!(socket.recv_buffer_size().unwrap(), 100_000);
     }
@@ -69,7 +69,7 @@ fn all_that_is_set_is_read_back() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_only_linux_has_is_read_back() {
+fn linux_only_options_are_read_back() {
     let (stream, _peer) = pair("127.0.0.1:0").unwrap();
     let socket = SockRef::from(&stream);
     let options = TcpOptions::new()
@@ -95,9 +95,9 @@ fn what_only_linux_has_is_read_back() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn of_ipv6_it_is_the_traffic_class_and_the_hop_limit() {
+fn ipv6_uses_the_traffic_class_and_the_hop_limit() {
     let options = TcpOptions::new().type_of_service(0x20).time_to_live(9);
-    // A machine may have no IPv6.
+    // The machine may not have IPv6.
     if let Ok((stream, _peer)) = pair("[::1]:0") {
         let socket = SockRef::from(&stream);
         options.apply(&socket).unwrap();
@@ -109,10 +109,10 @@ fn of_ipv6_it_is_the_traffic_class_and_the_hop_limit() {
     let (accepted, _) = listener.accept().unwrap();
     let socket = SockRef::from(&accepted);
     options.apply(&socket).unwrap();
-    assert_eq!((socket.tos_v4().unwrap(), socket.ttl_v4().unwrap()), (0x20, 9), "what is sent is IPv4");
+    assert_eq!((socket.tos_v4().unwrap(), socket.ttl_v4().unwrap()), (0x20, 9), "the connection sends IPv4");
 }
 
-/// T-18: only the thread that closes may wait, so nobody else finds the option set.
+/// T-18: only the thread that closes the socket may wait, so the option is not set before.
 #[test]
 fn t_18_a_linger_that_waits_is_not_set_before_the_close() {
     let (stream, _peer) = pair("127.0.0.1:0").unwrap();
@@ -123,7 +123,7 @@ fn t_18_a_linger_that_waits_is_not_set_before_the_close() {
 }
 
 #[test]
-fn values_that_would_be_bent_are_refused() {
+fn values_that_the_system_would_change_are_refused() {
     let half = Duration::from_millis(1500);
     let alive = || TcpOptions::new().keepalive(seconds(1));
     let cases = [
@@ -163,13 +163,13 @@ fn values_that_would_be_bent_are_refused() {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[test]
-fn what_the_system_does_not_have_is_refused() {
+fn unsupported_options_are_refused() {
     assert_eq!(refused(TcpOptions::new().mark(1)).0, "mark");
     assert_eq!(refused(TcpOptions::new().user_timeout(seconds(1))).0, "user_timeout");
 }
 
 #[test]
-fn a_listener_has_its_options() {
+fn listener_options_are_read_back() {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let options = ListenerOptions::new().reuse_address(false).receive_buffer(30_000).only_v6(true);
     options.check().unwrap();

@@ -1,11 +1,14 @@
 //! Opens Unix stream sockets, non-blocking from the start.
 //!
-//! A connect to a listener whose backlog is full fails at once: Linux returns `EAGAIN`, and no
-//! later event reports room. A reconnecting client tries again after its backoff. Credentials of
-//! the peer are not offered: the crate that reads them safely rejects the process number 0, which a
-//! peer in another namespace has. File descriptors that a peer passes are closed by the kernel. A
-//! read ends behind the bytes that they came with, without an event for what follows; those bytes
-//! are read with the next ones.
+//! A connect to a listener whose backlog is full fails at once. Linux returns `EAGAIN`, and does
+//! not report later when there is space. A reconnecting client retries after its backoff.
+//!
+//! Peer credentials are not supported. The crate that reads them safely rejects process number 0,
+//! which is the number of a peer in another namespace.
+//!
+//! File descriptors sent by a peer are closed by the kernel. A read ends after the bytes that came
+//! with them, without an event for the bytes that follow. Those bytes are returned together with
+//! the next ones.
 
 mod socket_file;
 mod unix_address;
@@ -18,10 +21,11 @@ use crate::{Error, Result};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
 
-/// A Unix socket that listens.
+/// A listening Unix socket.
 #[derive(Debug)]
 pub(crate) struct UnixListener {
-    /// Before the socket: the file is removed while the socket still holds its inode. None if it is not ours.
+    /// Declared before the socket, so that the file is removed while the socket still holds its
+    /// inode. `None` if the listener did not create the file.
     _file: Option<SocketFile>,
     socket: mio::net::UnixListener,
 }
@@ -32,7 +36,7 @@ impl UnixListener {
     }
 
     pub(crate) fn local_address(&self) -> io::Result<UnixAddress> {
-        let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "a listener without a name");
+        let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "the listener has no name");
         UnixAddress::of(&self.socket.local_addr()?).ok_or_else(unnamed)
     }
 
@@ -41,7 +45,7 @@ impl UnixListener {
     }
 }
 
-/// A socket that listens on `address`.
+/// Opens a socket that listens on `address`.
 pub(crate) fn listen(address: &UnixAddress, options: &ListenerOptions) -> io::Result<UnixListener> {
     let socket = open()?;
     let name = address.to_system()?;
@@ -52,30 +56,32 @@ pub(crate) fn listen(address: &UnixAddress, options: &ListenerOptions) -> io::Re
         }
         (bound, _) => bound?,
     }
-    // From here on the file goes whatever else fails.
+    // From here on, any failure removes the file.
     let file = address.as_path().map(SocketFile::new).transpose()?;
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
     Ok(UnixListener { _file: file, socket: mio::net::UnixListener::from_std(socket.into()) })
 }
 
-/// A socket that listens already; its file belongs to whoever has made it.
+/// Converts a socket that is listening already. Its file belongs to its creator and is not removed.
 pub(crate) fn adopt(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
     listener.set_nonblocking(true)?;
     Ok(UnixListener { _file: None, socket: mio::net::UnixListener::from_std(listener) })
 }
 
-/// A socket that is connected to `address`; the poll says so as it does of others.
+/// Opens a socket and connects it to `address`. The poll reports it as writable like a TCP socket.
 ///
 /// # Errors
-/// What the system refuses, with what was tried. That the listener's backlog is full is among it: unlike a TCP connect, one
-/// of a Unix socket that would block is not under way, and nobody would tell when to try again (connect(2), EAGAIN).
+///
+/// Returns the system's error and the failed step, including a full backlog of the listener. A Unix
+/// socket whose connect would block is not connecting in the background like a TCP socket. The
+/// system does not report when to retry (connect(2), EAGAIN).
 pub(crate) fn connect(address: &UnixAddress, options: &TcpOptions) -> Result<mio::net::UnixStream> {
     let failed = |during| move |e| Error::io(during, e);
     let socket = open().map_err(failed("opening a socket"))?;
     options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     let connected = address.to_system().and_then(|name| socket.connect(&name));
     connected.map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => Error::io("connecting: too many wait to be accepted", e),
+        io::ErrorKind::WouldBlock => Error::io("connecting: the listener's backlog is full", e),
         _ => Error::io("connecting", e),
     })?;
     Ok(mio::net::UnixStream::from_std(socket.into()))

@@ -1,13 +1,12 @@
-//! The file of a listening Unix socket, and when it may be removed.
+//! The file of a listening Unix socket, and the conditions for removing it.
 //!
 //! A listener on a path owns its `SocketFile` and drops it while the socket is still open. Until
-//! then the inode is in use, so a file at the path with the same device and inode is ours. A file
-//! is stale if and only if a connect to it is refused.
+//! then the inode is in use, so a file at the path with the same device and inode belongs to the
+//! listener. A file is stale if and only if a connect to it is refused.
 //!
-//! Invariant: only socket files are removed. At its end a listener removes only the very file that
-//! it created. At its start, and only on request, it removes a file that nobody listens on. The
-//! calls block on the file system; they run on the thread that binds and on the loop that closes
-//! the listener.
+//! Invariant: only socket files are removed. When it closes, a listener removes only the file that
+//! it created. When it opens, and only on request, it removes a stale file. The calls block on the
+//! file system. They run on the thread that binds and on the loop that closes the listener.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::{
@@ -17,60 +16,64 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file of a listener of our own; removed when this is dropped, if it is still the same one.
+/// The file of a listener in this process. Dropping this removes the file, unless it was replaced.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
-    /// Absolute: the process may change its directory meanwhile.
+    /// The absolute path, because the process may change its working directory.
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// Of a socket that was bound to `path` just now.
+    /// Takes the file of a socket that was just bound to `path`.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let identity = identity(&fs::symlink_metadata(&path)?);
         Ok(SocketFile { path, identity })
     }
 
-    /// Removes the file at `path` that keeps a socket from being bound there, if nobody listens on it.
+    /// Removes a stale file that prevents binding a socket at `path`.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody does or might, or if it is no socket; others if the system does not let us look.
+    ///
+    /// Fails with `AddrInUse` if the file is or may be in use, or is not a socket. Other errors
+    /// mean that the system does not allow the check.
     pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
         let in_use = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         let found = fs::symlink_metadata(path)?;
         if !found.file_type().is_socket() {
-            return in_use("there is a file that is not a socket");
+            return in_use("the existing file is not a socket");
         }
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         probe.set_nonblocking(true)?;
         match probe.connect(&SockAddr::unix(path)?) {
-            // Only this says that there is no listener: one that is too busy answers EAGAIN, one of another type EPROTOTYPE.
+            // Only this error means that there is no listener. A busy one returns EAGAIN, one of
+            // another type EPROTOTYPE.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            _ => return in_use("somebody listens on the socket"),
+            _ => return in_use("the existing socket is in use"),
         }
-        // Another server may have replaced it meanwhile.
+        // Another server may have replaced the file since the check.
         if identity(&fs::symlink_metadata(path)?) != identity(&found) {
-            return in_use("another socket was made there just now");
+            return in_use("another socket was created there in the meantime");
         }
-        log::info!("removing {}, a socket that nobody listens on", path.display());
+        log::info!("removing the stale socket file {}", path.display());
         fs::remove_file(path)
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // While the listener is open its inode is in use, so no other file can have got its number.
+        // While the listener is open its inode is in use, so another file cannot have the same
+        // number.
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity);
         if ours && let Err(e) = fs::remove_file(&self.path) {
-            log::warn!("removing the socket {}: {e}", self.path.display());
+            log::warn!("cannot remove the socket file {}: {e}", self.path.display());
         }
     }
 }
 
-/// What tells a file from all others that are there at the same time.
+/// Returns the numbers that distinguish a file from all others that exist at the same time.
 fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }

@@ -1,6 +1,7 @@
-//! The name of a Unix socket.
+//! Names of Unix sockets.
 //!
-//! Always holds: the system can express it: it is not too long and has no zero byte where none may be. Pure.
+//! Invariant: a name is valid for the system: not too long, and without zero bytes where they are
+//! not allowed.
 
 use crate::{Error, Result};
 use socket2::SockAddr;
@@ -10,10 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The name of a Unix socket: the path of a socket file or, on Linux, an abstract name (unix(7)). Unix only.
+/// The name of a Unix socket: the path of a socket file or, on Linux, an abstract name (unix(7)).
 ///
-/// Who may connect to a socket file is what the permissions of the file and of its directories say. An abstract name has
-/// no file and no permissions: every process of the same network namespace may connect to it.
+/// Available on Unix only.
+///
+/// Permissions of a socket file and of its directories determine who may connect. An abstract name
+/// has no file and no permissions: every process in the same network namespace may connect.
 ///
 /// ```
 /// # use netwheel::{UnixAddress, codec::RawBytes, prelude::*};
@@ -32,7 +35,7 @@ use std::{
 ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .connect(server.local_address())
 ///     .wait()?;
-/// assert_eq!(channel.peer_address(), None, "that is for transports with IP addresses");
+/// assert_eq!(channel.peer_address(), None, "only transports with IP addresses have one");
 /// # server.close().wait()
 /// # }
 /// ```
@@ -47,10 +50,13 @@ enum Name {
 }
 
 impl UnixAddress {
-    /// The socket file at `path`; a relative one counts from the directory in which the process is.
+    /// Creates the name of the socket file at `path`. A relative path is relative to the working
+    /// directory of the process.
     ///
     /// # Errors
-    /// If it is empty, has a zero byte, or is longer than the system allows: 107 bytes on Linux, 103 on BSDs and macOS.
+    ///
+    /// Fails if the path is empty, contains a zero byte, or is longer than the system allows: 107
+    /// bytes on Linux, 103 on BSDs and macOS.
     pub fn path(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -61,10 +67,12 @@ impl UnixAddress {
         Ok(UnixAddress(Name::Path(path)))
     }
 
-    /// An abstract name, which has no file and vanishes with its socket. Linux and Android only.
+    /// Creates an abstract name, which has no file and disappears with its socket. Linux and
+    /// Android only.
     ///
     /// # Errors
-    /// If it is empty or longer than 107 bytes. Zero bytes are like any others.
+    ///
+    /// Fails if the name is empty or longer than 107 bytes. Zero bytes are allowed.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn abstract_name(name: impl Into<Vec<u8>>) -> Result<Self> {
         let name = name.into();
@@ -74,7 +82,7 @@ impl UnixAddress {
         Ok(UnixAddress(Name::Abstract(name)))
     }
 
-    /// The path, if it has one.
+    /// Returns the path, if this is the name of a file.
     pub fn as_path(&self) -> Option<&Path> {
         match &self.0 {
             Name::Path(path) => Some(path),
@@ -83,7 +91,7 @@ impl UnixAddress {
         }
     }
 
-    /// The abstract name, if it is one. Linux and Android only.
+    /// Returns the abstract name, if this is one. Linux and Android only.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn as_abstract_name(&self) -> Option<&[u8]> {
         match &self.0 {
@@ -92,7 +100,7 @@ impl UnixAddress {
         }
     }
 
-    /// As the system has it.
+    /// Converts the name to the system's representation.
     pub(crate) fn to_system(&self) -> io::Result<SockAddr> {
         match &self.0 {
             Name::Path(path) => SockAddr::unix(path),
@@ -105,7 +113,7 @@ impl UnixAddress {
         }
     }
 
-    /// What the system says; none of a socket without a name.
+    /// Converts the system's representation. Returns `None` for a socket without a name.
     pub(crate) fn of(address: &StdAddress) -> Option<Self> {
         #[cfg(target_os = "android")]
         use std::os::android::net::SocketAddrExt as _;
@@ -123,7 +131,7 @@ impl fmt::Display for UnixAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Name::Path(path) => write!(f, "unix:{}", path.display()),
-            // As ss(8) and socat write it.
+            // The notation of ss(8) and socat.
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Name::Abstract(name) => write!(f, "unix:@{}", name.escape_ascii()),
         }
@@ -141,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_cannot_express_is_refused() {
+    fn invalid_paths_are_refused() {
         assert!(UnixAddress::path("").is_err());
         assert!(UnixAddress::path("a\0b").is_err());
         assert!(UnixAddress::path("\0ab").is_err(), "not an abstract name by accident");

@@ -1,4 +1,4 @@
-//! The limits of one channel: H-01 to H-05.
+//! Traffic limits of a single channel: H-01 to H-05.
 
 use crate::support::{
     journal::Log,
@@ -16,7 +16,7 @@ use netwheel::{
 };
 use std::time::Duration;
 
-/// H-01: what is read is delivered, then reading pauses; auto-read stays as it is.
+/// H-01: bytes that have been read are delivered, then reading pauses. Auto-read does not change.
 #[test]
 fn h_01_a_read_limit_delivers_what_it_allows_and_pauses() {
     let log = Log::new();
@@ -29,24 +29,25 @@ fn h_01_a_read_limit_delivers_what_it_allows_and_pauses() {
     assert_eq!(read(&log), 0);
     channel.advance(Duration::from_nanos(1));
     assert_eq!(read(&log), 50);
-    // More that comes meanwhile waits behind it.
+    // Bytes that arrive during the pause wait as well.
     channel.write_inbound(&[b'x'; 50]).unwrap();
     assert_eq!((read(&log), channel.timers()), (0, 1));
     channel.advance(ms(100));
     assert_eq!(read(&log), 100);
     channel.advance(ms(50));
-    assert_eq!(read(&log), 50, "all of it");
-    // The last read took as much as it was allowed to, so only the next one finds that nothing is left.
+    assert_eq!(read(&log), 50, "the last bytes");
+    // The last read was as large as the limit allows, so only the next one finds that no bytes
+    // remain.
     channel.advance(ms(50));
-    assert_eq!((read(&log), channel.timers()), (0, 0), "nothing waits for more");
+    assert_eq!((read(&log), channel.timers()), (0, 0), "no read is pending");
     channel.advance(Duration::from_secs(10));
     channel.write_inbound(&[b'x'; 250]).unwrap();
-    assert_eq!(read(&log), 100, "quiet does not add up to more than the burst");
+    assert_eq!(read(&log), 100, "an idle period does not exceed the burst");
 }
 
-/// H-01: less than ten milliseconds is not a pause.
+/// H-01: a pause lasts at least ten milliseconds.
 #[test]
-fn h_01_what_is_within_the_limit_is_not_held_up_and_no_pause_is_shorter_than_10_ms() {
+fn h_01_input_within_the_limit_is_not_delayed_and_no_pause_is_below_10_ms() {
     let log = Log::new();
     let mut channel = shaped(TrafficLimits::new().read(SLOW), &log);
     for _ in 0..100 {
@@ -56,15 +57,15 @@ fn h_01_what_is_within_the_limit_is_not_held_up_and_no_pause_is_shorter_than_10_
     }
     let mut channel = shaped(TrafficLimits::new().read(SLOW).read_burst(1), &log);
     channel.write_inbound(&[b'x'; 100]).unwrap();
-    assert_eq!(read(&log), 10, "a burst is what comes in 10 ms, at the least");
+    assert_eq!(read(&log), 10, "a burst is at least the bytes of 10 ms");
     assert_eq!(channel.next_timer(), Some(ms(10)));
 }
 
-/// H-02: what is over the limit is sent later, and what is written later goes behind it.
+/// H-02: bytes above the limit are sent later, followed by later writes.
 #[test]
-fn h_02_a_write_limit_sends_later_and_keeps_the_order() {
+fn h_02_a_write_limit_delays_output_and_keeps_the_order() {
     let mut channel = shaped(TrafficLimits::new().write(SLOW), &Log::new());
-    // Chunks of both kinds: copied and kept.
+    // Chunks of both kinds: copied, and kept by reference.
     let all = bytes(2 * KEEP_FROM + 500);
     let (first, rest) = (all.slice(..300), all.slice(300..));
     channel.channel().write(first).unwrap();
@@ -77,7 +78,7 @@ fn h_02_a_write_limit_sends_later_and_keeps_the_order() {
     channel.channel().write(rest.slice(KEEP_FROM + 100..)).unwrap();
     channel.run_pending();
     sent.extend_from_slice(&channel.read_outbound());
-    assert_eq!(sent.len(), 150, "who comes later does not pass who waits");
+    assert_eq!(sent.len(), 150, "later writes do not overtake earlier ones");
     let mut waits = 0;
     while channel.pending_bytes() > 0 {
         channel.advance(ms(50));
@@ -91,9 +92,9 @@ fn h_02_a_write_limit_sends_later_and_keeps_the_order() {
     assert_eq!(channel.timers(), 0);
 }
 
-/// H-03: the channel's own marks and its own limit hold; there is no queue besides its buffer.
+/// H-03: the marks and the limit of the channel apply. Its buffer is the only queue.
 #[test]
-fn h_03_what_waits_counts_against_the_marks_and_the_limit_of_the_channel() {
+fn h_03_delayed_bytes_count_towards_the_marks_and_the_limit() {
     let log = Log::new();
     let options = ChannelOptions::new().water_mark(WaterMark::new(100, 300).unwrap()).max_outbound(1_000);
     let limits = TrafficLimits::new().write(SLOW);
@@ -101,7 +102,7 @@ fn h_03_what_waits_counts_against_the_marks_and_the_limit_of_the_channel() {
     let handle = channel.channel();
     handle.write(bytes(401)).unwrap();
     channel.run_pending();
-    assert_eq!(log.take(), ["active", "writable false"], "301 bytes wait");
+    assert_eq!(log.take(), ["active", "writable false"], "301 bytes are pending");
     assert!(!handle.is_writable());
     channel.advance(ms(200));
     assert_eq!((channel.pending_bytes(), log.take()), (101, vec![]));
@@ -111,12 +112,12 @@ fn h_03_what_waits_counts_against_the_marks_and_the_limit_of_the_channel() {
     channel.run_pending();
     let refused = handle.write(bytes(1)).unwrap_err();
     assert!(matches!(refused.reason, Error::Full { limit: 1_000, .. }), "{refused:?}");
-    assert_eq!(refused.value, bytes(1), "it is handed back");
+    assert_eq!(refused.value, bytes(1), "the message is handed back");
 }
 
-/// H-03: one wait is 100 ms at most, or the time of one byte.
+/// H-03: one pause lasts at most 100 ms, or the time of one byte.
 #[test]
-fn h_03_no_wait_is_longer_than_100_ms_or_a_byte() {
+fn h_03_no_pause_is_longer_than_100_ms_or_one_byte() {
     for (rate, burst, longest) in
         [(SLOW, 0, 50), (SLOW, 100_000, 100), (10, 0, 100), (1, 0, 1_000), (10_000_000, 0, 50)]
     {
@@ -130,9 +131,9 @@ fn h_03_no_wait_is_longer_than_100_ms_or_a_byte() {
     }
 }
 
-/// H-04: who has turned auto-read off is not read for when the pause ends.
+/// H-04: the end of a pause does not read if the user has turned auto-read off.
 #[test]
-fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
+fn h_04_the_end_of_a_pause_does_not_change_auto_read() {
     let log = Log::new();
     let hold = |_: &mut Context<'_, Recorder>, _: &Event| Ok(());
     let mut channel = with(
@@ -142,8 +143,8 @@ fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
         Recorder::with(&log, hold),
     );
     let auto_read = |channel: &mut EmbeddedChannel<Bytes>, on: bool| {
-        let set = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            assert_eq!(scope.auto_read(), !on, "the pause has not touched it");
+        let set = move |scope: &mut netwheel::ChannelContext<'_, Bytes>| {
+            assert_eq!(scope.auto_read(), !on, "the pause has not changed auto-read");
             scope.set_auto_read(on);
             Ok(())
         };
@@ -154,10 +155,10 @@ fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
     assert_eq!(read(&log), 100);
     auto_read(&mut channel, false);
     channel.advance(Duration::from_secs(1));
-    assert_eq!((read(&log), channel.timers()), (0, 0), "the pause is over, and nothing is read");
+    assert_eq!((read(&log), channel.timers()), (0, 0), "the pause has ended, and nothing is read");
     auto_read(&mut channel, true);
     assert_eq!(read(&log), 100);
-    // On, while the pause goes on: nothing before its end.
+    // Turning auto-read on during a pause has no effect before the end of the pause.
     auto_read(&mut channel, false);
     auto_read(&mut channel, true);
     assert_eq!(read(&log), 0);
@@ -165,16 +166,16 @@ fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
     assert_eq!(read(&log), 50);
 }
 
-/// H-04: a read that was asked for in a pause is made at its end, once.
+/// H-04: a read requested during a pause happens once, at its end.
 #[test]
-fn h_04_a_read_that_was_asked_for_waits_for_the_end_of_the_pause() {
+fn h_04_a_requested_read_waits_for_the_end_of_the_pause() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false).read_size(80);
     let limits = TrafficLimits::new().read(SLOW);
     let mut channel = with(&options, &ManualClock::new(), limits, Recorder::new(&log));
     let ask = |channel: &mut EmbeddedChannel<Bytes>| {
-        let ask = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.read();
+        let ask = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.read();
             Ok(())
         };
         channel.channel().execute(ask).unwrap();
@@ -188,12 +189,12 @@ fn h_04_a_read_that_was_asked_for_waits_for_the_end_of_the_pause() {
     channel.advance(ms(50));
     assert_eq!(read(&log), 50);
     channel.advance(Duration::from_secs(1));
-    assert_eq!(read(&log), 0, "nobody has asked again");
+    assert_eq!(read(&log), 0, "no further read was requested");
 }
 
-/// What was read before it was decoded is not held up a second time.
+/// Bytes that were read before the pause are decoded without another delay.
 #[test]
-fn messages_of_bytes_that_are_there_are_not_held_up() {
+fn messages_in_buffered_bytes_are_not_delayed() {
     let log = Log::new();
     let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW));
     let handler = Recorder::with(&log, |ctx, call| {
@@ -206,8 +207,8 @@ fn messages_of_bytes_that_are_there_are_not_held_up() {
     let text = [&b"a\nb\n"[..], &[b'x'; 200]].concat();
     channel.write_inbound(&text).unwrap();
     assert_eq!(log.take(), ["active", "read a", "read_complete"]);
-    let on = |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.set_auto_read(true);
+    let on = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.set_auto_read(true);
         Ok(())
     };
     channel.channel().execute(on).unwrap();
@@ -215,9 +216,9 @@ fn messages_of_bytes_that_are_there_are_not_held_up() {
     assert_eq!(log.take(), ["read b", "read_complete"]);
 }
 
-/// H-05: without limits what waits goes out, reading goes on, and no timer is left.
+/// H-05: removing the limits sends pending bytes, resumes reading, and leaves no timer.
 #[test]
-fn h_05_removal_sends_what_waits_and_reads_what_is_there() {
+fn h_05_removing_the_limits_sends_pending_bytes_and_resumes_reading() {
     let log = Log::new();
     let mut channel = shaped(TrafficLimits::new().read(SLOW).write(SLOW), &log);
     channel.channel().write(bytes(5_000)).unwrap();
@@ -228,8 +229,8 @@ fn h_05_removal_sends_what_waits_and_reads_what_is_there() {
     assert_eq!(channel.read_outbound(), bytes(5_000));
     channel
         .channel()
-        .execute(|scope| {
-            assert!(scope.traffic().is_off());
+        .execute(|ctx| {
+            assert!(ctx.traffic().is_off());
             Ok(())
         })
         .unwrap();
@@ -237,9 +238,9 @@ fn h_05_removal_sends_what_waits_and_reads_what_is_there() {
     assert!(channel.is_open());
 }
 
-/// H-05: a channel that ends leaves no timer, and drops what waits if it is closed at once.
+/// H-05: a closed channel leaves no timer, and `close_now` drops pending bytes.
 #[test]
-fn h_05_a_channel_that_is_closed_at_once_waits_for_nothing() {
+fn h_05_close_now_does_not_wait_for_the_limit() {
     let mut channel = shaped(TrafficLimits::new().write(SLOW), &Log::new());
     channel.channel().write(bytes(5_000)).unwrap();
     channel.run_pending();
@@ -250,7 +251,7 @@ fn h_05_a_channel_that_is_closed_at_once_waits_for_nothing() {
 }
 
 #[test]
-fn limits_change_at_run_time_and_what_was_used_up_stays_so() {
+fn changing_limits_at_run_time_keeps_the_used_budget() {
     let mut channel = shaped(TrafficLimits::new().write(SLOW), &Log::new());
     channel.channel().write(bytes(100_000)).unwrap();
     channel.run_pending();
@@ -261,7 +262,7 @@ fn limits_change_at_run_time_and_what_was_used_up_stays_so() {
     let sent = channel.read_outbound().len();
     assert_eq!(sent, 10_000);
     for _ in 0..100 {
-        // Nobody gets more by setting the same again.
+        // Setting the same limits again grants no additional budget.
         set(&mut channel, TrafficLimits::new().write(10 * SLOW));
     }
     assert_eq!(channel.read_outbound().len(), 0);
@@ -270,7 +271,7 @@ fn limits_change_at_run_time_and_what_was_used_up_stays_so() {
 }
 
 #[test]
-fn a_graceful_close_sends_what_waits_at_the_same_rate_within_its_timeout() {
+fn a_graceful_close_sends_at_the_same_rate_until_its_timeout() {
     let log = Log::new();
     let options = ChannelOptions::new().close_timeout(Duration::from_secs(1));
     let limits = TrafficLimits::new().write(SLOW);
@@ -299,7 +300,7 @@ fn a_graceful_close_sends_what_waits_at_the_same_rate_within_its_timeout() {
 }
 
 #[test]
-fn the_end_of_the_output_comes_behind_what_waits() {
+fn the_end_of_the_output_follows_pending_bytes() {
     let mut channel = shaped(TrafficLimits::new().write(SLOW), &Log::new());
     channel.channel().write(bytes(200)).unwrap();
     channel.channel().shutdown_write();
@@ -311,7 +312,7 @@ fn the_end_of_the_output_comes_behind_what_waits() {
 }
 
 #[test]
-fn the_peers_end_comes_behind_what_it_has_sent() {
+fn the_end_of_the_input_follows_all_its_bytes() {
     let log = Log::new();
     let mut channel = shaped(TrafficLimits::new().read(SLOW), &log);
     channel.write_inbound(&[b'x'; 200]).unwrap();
@@ -319,28 +320,29 @@ fn the_peers_end_comes_behind_what_it_has_sent() {
     assert!(channel.is_open());
     channel.advance(ms(100));
     assert_eq!(read(&log), 200);
-    // The end needs a read of its own, because the last one took as much as it was allowed to.
+    // The end requires another read, because the last one was as large as the limit allows.
     channel.advance(ms(50));
     assert!(channel.is_closed());
 }
 
 #[test]
-fn a_peer_is_not_blamed_for_our_own_pauses() {
+fn time_limits_do_not_count_traffic_pauses_against_the_peer() {
     let log = Log::new();
     let limits = TimeLimits::new().read(ms(20)).progress(1_000, ms(20));
-    // The codec wants a line, and none ends.
+    // The codec waits for the end of the line, which never arrives.
     let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.write_inbound(&[b'x'; 400]).unwrap();
     channel.advance(ms(299));
     assert!(channel.is_open(), "{:?}", log.all());
-    // The last read took as much as it was allowed to, so the pause lasts until the next one finds nothing.
+    // The last read was as large as the limit allows, so the pause lasts until the next read finds
+    // nothing.
     channel.advance(ms(100));
-    assert!(channel.is_closed(), "nothing is left to read, and the peer says no more");
+    assert!(channel.is_closed(), "no bytes remain, and the peer sends no more");
 }
 
 #[test]
-fn a_peer_is_not_blamed_for_what_the_limit_holds_up_but_for_what_it_does_not_take() {
+fn the_write_limit_counts_blocked_bytes_but_not_delayed_ones() {
     let log = Log::new();
     let pipeline = Pipeline::codec(RawBytes)
         .traffic(TrafficLimits::new().write(SLOW))

@@ -1,4 +1,4 @@
-//! Channels that share their limits: H-06.
+//! Traffic limits shared by channels: H-06.
 
 use crate::support::{journal::Log, recorder::Recorder, wait::ms};
 use crate::traffic::{bytes, read, set, with};
@@ -8,14 +8,14 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 
-/// Two channels of a group, and its clock.
+/// Returns two channels of a group, and their clock.
 fn two(group: &SharedTraffic) -> (ManualClock, [EmbeddedChannel<Bytes>; 2]) {
     let clock = ManualClock::new();
     let channels = [0, 1].map(|_| with(&ChannelOptions::new(), &clock, group, Recorder::new(&Log::new())));
     (clock, channels)
 }
 
-/// Lets time pass for all of them, a millisecond at a time.
+/// Advances the clock in steps of one millisecond, and runs all channels at each step.
 fn pass(clock: &ManualClock, channels: &mut [EmbeddedChannel<Bytes>], time: u64) {
     for _ in 0..time {
         clock.advance(ms(1));
@@ -25,13 +25,14 @@ fn pass(clock: &ManualClock, channels: &mut [EmbeddedChannel<Bytes>], time: u64)
     }
 }
 
-/// H-06: one limit for all, and each has its turn.
+/// H-06: one limit for all channels, which take turns.
 #[test]
-fn h_06_a_group_keeps_to_its_limit_and_takes_turns() {
+fn h_06_channels_of_a_group_share_its_limit_evenly() {
     const RATE: u64 = 100_000;
     let group = SharedTraffic::new(TrafficLimits::new().write(RATE));
     let (clock, mut channels) = two(&group);
-    // The first has used up everything before the second comes, and is always served first.
+    // The first channel uses up the budget before the second one writes, and is always served
+    // first.
     channels[0].channel().write(bytes(1_000_000)).unwrap();
     channels[0].run_pending();
     assert_eq!(channels[0].read_outbound().len(), 10_000, "the burst");
@@ -45,9 +46,9 @@ fn h_06_a_group_keeps_to_its_limit_and_takes_turns() {
     assert!(sent[0].abs_diff(sent[1]) <= 10_000, "{sent:?}");
 }
 
-/// H-06: a group's limits may stand behind those of the channel.
+/// H-06: the limits of a group can be combined with those of a channel.
 #[test]
-fn h_06_a_channel_may_have_limits_of_its_own_within_the_group() {
+fn h_06_a_channel_can_have_its_own_limits_within_the_group() {
     let group = SharedTraffic::new(TrafficLimits::new().write(100_000));
     let own = TrafficLimits::new().write(10_000);
     let clock = ManualClock::new();
@@ -61,19 +62,19 @@ fn h_06_a_channel_may_have_limits_of_its_own_within_the_group() {
     pass(&clock, &mut channels, 2_000);
     let sent = channels.each_mut().map(|channel| channel.read_outbound().len());
     assert!((19_000..=21_000).contains(&sent[0]), "its own limit: {sent:?}");
-    assert!((185_000..=191_000).contains(&sent[1]), "and the other one has the rest: {sent:?}");
+    assert!((185_000..=191_000).contains(&sent[1]), "the other channel uses the rest: {sent:?}");
 }
 
-/// H-06: what a channel has booked is for others when it ends.
+/// H-06: the reservation of a channel is released when it closes.
 #[test]
-fn h_06_who_leaves_the_group_gives_back_what_was_booked() {
+fn h_06_a_channel_that_leaves_the_group_releases_its_reservation() {
     let group = SharedTraffic::new(TrafficLimits::new().write(100_000));
     let (_, mut channels) = two(&group);
     for channel in &mut channels {
         channel.channel().write(bytes(50_000)).unwrap();
         channel.run_pending();
     }
-    // 5,000 bytes are booked by the first, and half as many by the second.
+    // The first channel has reserved 5,000 bytes, and the second half as many.
     assert_eq!(channels[1].next_timer(), Some(ms(75)));
     channels[0].channel().close_now();
     channels[0].run_pending();
@@ -81,10 +82,11 @@ fn h_06_who_leaves_the_group_gives_back_what_was_booked() {
     set(&mut channels[1], group.clone());
     channels[1].channel().write(bytes(1)).unwrap();
     channels[1].run_pending();
-    assert_eq!(channels[1].next_timer(), Some(ms(50)), "as if nobody had booked");
+    assert_eq!(channels[1].next_timer(), Some(ms(50)), "as without reservations");
 }
 
-/// H-06: reading is shared as well, and a channel that has read all gives the rest back.
+/// H-06: reading is shared as well. A channel that has read everything releases the rest of its
+/// reservation.
 #[test]
 fn h_06_reading_is_shared_too() {
     let group = SharedTraffic::new(TrafficLimits::new().read(100_000));
@@ -99,7 +101,7 @@ fn h_06_reading_is_shared_too() {
     assert_eq!(channels.each_ref().map(|channel| channel.timers()), [0, 0]);
 }
 
-/// H-06: changed for all of them, from any thread.
+/// H-06: the limits change for all channels, from any thread.
 #[test]
 fn h_06_the_limits_of_a_group_change_at_run_time() {
     let group = SharedTraffic::new(TrafficLimits::new().write(1_000));

@@ -1,7 +1,7 @@
-//! Traffic shaping, of a channel and of a group (H-01 to H-06), on the manual clock.
+//! Traffic shaping of a channel and of a group (H-01 to H-06), on the manual clock.
 //!
-//! Ours differs in the form: bytes are counted at the socket and nothing is read or sent beyond the limit, there is no queue
-//! besides the channel's own buffer, and its own marks hold.
+//! Unlike Netty, bytes are counted at the socket, and none are read or sent beyond the limit. The
+//! channel's own buffer is the only queue, and its water marks apply.
 
 mod channel;
 mod group;
@@ -16,7 +16,7 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 
-/// A thousand bytes a second, a hundred at once: a pause is 50 ms.
+/// 1000 bytes per second with a burst of 100, so that a pause lasts 50 ms.
 const SLOW: u64 = 1_000;
 
 fn with(
@@ -33,19 +33,19 @@ fn shaped(traffic: impl Into<TrafficShaping>, log: &Log) -> EmbeddedChannel<Byte
     with(&ChannelOptions::new(), &ManualClock::new(), traffic, Recorder::new(log))
 }
 
-/// So many different bytes.
+/// Returns `n` varying bytes.
 fn bytes(n: usize) -> Bytes {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect::<Vec<_>>().into()
 }
 
-/// Bytes that the handler has been given since the last call.
+/// Returns the number of bytes that the handler has read since the last call.
 fn read(log: &Log) -> usize {
     log.take().iter().filter_map(|entry| entry.strip_prefix("read ")).map(str::len).sum()
 }
 
 fn set(channel: &mut EmbeddedChannel<Bytes>, traffic: impl Into<TrafficShaping> + Send + 'static) {
-    let set = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.set_traffic(traffic);
+    let set = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.set_traffic(traffic);
         Ok(())
     };
     channel.channel().execute(set).unwrap();

@@ -1,4 +1,4 @@
-//! Over sockets: what the kernel gets, and what is left to it.
+//! Traffic shaping over sockets: bytes handed to the kernel, and bytes left in it.
 
 use crate::support::{
     journal::Log,
@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-/// A server on a loop whose time stands still, with shaped channels that write `answer` when they are connected.
+/// Starts a server on a loop with a manual clock. Its shaped channels write `answer` in `active`.
 fn serve(
     traffic: impl Into<TrafficShaping>,
     answer: Bytes,
@@ -45,14 +45,14 @@ fn serve(
     (group, event_loop, clock, server)
 }
 
-/// The loop sleeps: it neither turns nor looks at a socket while nothing is due.
+/// Asserts that the loop sleeps: it neither turns nor reads while nothing is due.
 #[track_caller]
 fn assert_sleeps(event_loop: &EventLoop) {
     settle(event_loop);
     let before = event_loop.metrics();
     settle(event_loop);
     let turns = event_loop.metrics().turns;
-    // It might turn while this thread gives way; for others on this cpu that is a long time.
+    // Let other threads run, so that the loop could turn. This takes at most 100 ms.
     let begun = Instant::now();
     for _ in 0..10_000 {
         std::thread::yield_now();
@@ -61,9 +61,9 @@ fn assert_sleeps(event_loop: &EventLoop) {
         }
     }
     let after = event_loop.metrics();
-    assert!(after.turns <= turns + 2, "it turns in vain");
-    // An event may be on its way still, the peer's end.
-    assert!(after.ready <= before.ready + 1, "it has nothing to look at");
+    assert!(after.turns <= turns + 2, "the loop turns without work");
+    // The end of the peer's stream may still arrive as an event.
+    assert!(after.ready <= before.ready + 1, "the loop receives no events");
     assert_eq!(after.reads, before.reads);
 }
 
@@ -74,9 +74,9 @@ fn receive(peer: &mut TcpStream, n: usize) -> Vec<u8> {
     got
 }
 
-/// H-02 over TCP: so much arrives and no more, in order; the loop sleeps meanwhile.
+/// H-02 over TCP: the limited number of bytes arrives in order, and the loop sleeps in between.
 #[test]
-fn h_02_over_tcp_a_write_limit_paces_what_the_kernel_gets() {
+fn h_02_over_tcp_a_write_limit_paces_the_output() {
     const RATE: usize = 1_000_000;
     let all = bytes(RATE);
     let limits = TrafficLimits::new().write(RATE as u64);
@@ -98,9 +98,10 @@ fn h_02_over_tcp_a_write_limit_paces_what_the_kernel_gets() {
     end(&group);
 }
 
-/// H-01 over TCP: the kernel keeps what is over the limit, and tells of it no more; it is read all the same.
+/// H-01 over TCP: the kernel buffers the bytes above the limit. They are read later without another
+/// event.
 #[test]
-fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
+fn h_01_over_tcp_a_read_limit_leaves_the_rest_in_the_kernel() {
     let log = Log::new();
     let limits = TrafficLimits::new().read(100_000);
     let (group, event_loop, clock, server) = serve(limits, Bytes::new(), &log);
@@ -111,16 +112,16 @@ fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
         log.all().iter().filter_map(|entry| entry.strip_prefix("read ")).map(str::len).sum()
     };
     log.wait_until("the burst", |_| event_loop.metrics().bytes_read == 10_000);
-    // New events while it waits are no reason to read.
+    // New events during a pause do not cause a read.
     let wakes = event_loop.metrics().wakes_io;
     peer.write_all(&[b'x'; 10_000]).unwrap();
     drop(peer);
     let begun = Instant::now();
     while event_loop.metrics().wakes_io == wakes {
-        assert!(begun.elapsed() < PATIENCE, "no event comes");
+        assert!(begun.elapsed() < PATIENCE, "no event arrives");
         std::thread::yield_now();
     }
-    // Those of the same peer that are still on their way.
+    // Wait for further events of the same peer.
     settle(&event_loop);
     assert_sleeps(&event_loop);
     assert_eq!(total(&log), 10_000);
@@ -134,17 +135,18 @@ fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
     assert_eq!(
         event_loop.metrics().reads_paused,
         7,
-        "also behind the last one: it cannot know that no more comes"
+        "also after the last read, which cannot know that no bytes remain"
     );
-    assert_eq!(log.count("inactive"), 0, "the peer's end is behind it");
+    assert_eq!(log.count("inactive"), 0, "the end of the stream is read later");
     advance(&event_loop, &clock, ms(50));
     log.wait_for("inactive");
     end(&group);
 }
 
-/// A peer that has sent just as much as may be read, and is quiet then, is late like any other.
+/// The read limit also applies to a peer that sends exactly as many bytes as allowed and then stays
+/// silent.
 #[test]
-fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
+fn over_tcp_the_read_limit_applies_after_the_pause() {
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
     let log = Log::new();
@@ -171,7 +173,7 @@ fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
     end(&group);
 }
 
-/// H-06 over TCP: connections on two loops share a limit and all get everything.
+/// H-06 over TCP: connections on two loops share a limit, and all receive everything.
 #[test]
 fn h_06_over_tcp_loops_share_a_limit() {
     const PEERS: usize = 4;
@@ -201,7 +203,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
             })
         });
         let peers: Vec<_> = peers.collect();
-        // While time stands still the burst is used up, and they wait.
+        // While the clock stands still, the burst is used up and the channels pause.
         let pauses = || group.metrics().iter().map(|m| m.reads_paused + m.writes_paused).sum::<u64>();
         while pauses() == 0 {
             std::thread::yield_now();
@@ -211,7 +213,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
             std::thread::yield_now();
         }
     });
-    // Four million bytes, of which two are the burst.
+    // Four million bytes in each direction, two million of them in the burst.
     assert!(clock.elapsed() >= ms(100), "{:?}", clock.elapsed());
     end(&group);
 }

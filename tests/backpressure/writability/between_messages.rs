@@ -1,4 +1,5 @@
-//! Water marks act between two messages of one read: small requests with large answers do not pile up.
+//! Water marks apply between two messages of one read, so that small requests with large replies do
+//! not pile up.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -12,14 +13,14 @@ use netwheel::{ChannelOptions, codec::Line, prelude::*};
 use std::io::{Read, Write};
 
 const ANSWER: usize = 40_000;
-/// The answer and the end of its line.
+/// The length of an answer including the end of the line.
 const LINE: usize = ANSWER + 1;
 
 fn answer() -> Bytes {
     Bytes::from(vec![b'x'; ANSWER])
 }
 
-/// Answers each line; pauses its reading by itself if `pauses`.
+/// Answers each line. Pauses reading itself if `pauses`.
 fn answers(log: &Log, pauses: bool) -> Recorder {
     Recorder::with(log, move |ctx, call| {
         match call {
@@ -31,14 +32,14 @@ fn answers(log: &Log, pauses: bool) -> Recorder {
     })
 }
 
-/// With `read_while_writable`, and with the handler's own pauses.
+/// Runs a test with `read_while_writable`, and with pauses by the handler.
 fn both(test: impl Fn(&ChannelOptions, bool)) {
     test(&ChannelOptions::new().read_while_writable(true), false);
     test(&ChannelOptions::new(), true);
 }
 
 #[test]
-fn requests_of_one_read_are_answered_up_to_the_high_mark_and_one_message() {
+fn requests_of_one_read_are_answered_up_to_the_high_mark_plus_one_message() {
     both(|options, pauses| {
         let log = Log::new();
         let mut channel = blocked(options, answers(&log, pauses));
@@ -46,7 +47,7 @@ fn requests_of_one_read_are_answered_up_to_the_high_mark_and_one_message() {
         assert_eq!(channel.pending_bytes(), 2 * LINE, "the second answer passes 64 KiB");
         assert_eq!(log.count("read q"), 2);
         channel.set_outbound_room(Some(LINE + 10_000));
-        assert_eq!(log.count("read q"), 3, "below the low mark it goes on, up to the high mark");
+        assert_eq!(log.count("read q"), 3, "below the low mark reading resumes, up to the high mark");
         channel.set_outbound_room(None);
         assert_eq!(log.count("read q"), 20);
         assert_eq!(channel.read_outbound().len(), 20 * LINE);
@@ -54,16 +55,16 @@ fn requests_of_one_read_are_answered_up_to_the_high_mark_and_one_message() {
 }
 
 #[test]
-fn a_handler_that_ignores_the_marks_reads_on() {
+fn a_handler_that_ignores_the_marks_keeps_reading() {
     let log = Log::new();
     let mut channel = blocked(&ChannelOptions::new(), answers(&log, false));
     channel.write_inbound("q\n".repeat(20).as_bytes()).unwrap();
     assert_eq!(channel.pending_bytes(), 20 * LINE);
 }
 
-/// The end of the stream does not overtake requests that wait for a writable channel.
+/// The end of the stream does not overtake requests that wait until the channel is writable.
 #[test]
-fn requests_that_wait_are_answered_although_the_peer_has_ended_its_stream() {
+fn waiting_requests_are_answered_after_the_end_of_the_stream() {
     both(|options, pauses| {
         let log = Log::new();
         let mut channel = blocked(options, answers(&log, pauses));
@@ -78,8 +79,8 @@ fn requests_that_wait_are_answered_although_the_peer_has_ended_its_stream() {
     });
 }
 
-/// What a peer gets that sends all its requests at once, and reads the answers as fast as it can.
-fn a_peer_that_pipelines_small_requests_with_large_answers_gets_all_of_them() {
+/// A peer sends all requests at once and reads the replies as fast as it can.
+fn a_peer_that_pipelines_small_requests_receives_all_large_replies() {
     const REQUESTS: usize = 1000;
     both(|options, pauses| {
         let group = EventLoopGroup::builder().threads(1).build().unwrap();
@@ -103,5 +104,5 @@ fn a_peer_that_pipelines_small_requests_with_large_answers_gets_all_of_them() {
 }
 
 over_each_transport! {
-    a_peer_that_pipelines_small_requests_with_large_answers_gets_all_of_them,
+    a_peer_that_pipelines_small_requests_receives_all_large_replies,
 }

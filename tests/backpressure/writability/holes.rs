@@ -1,17 +1,17 @@
-//! A message that was accepted is sent in its place, or the channel ends. There is never a hole.
+//! An accepted message is sent in order, or the channel closes. A message is never skipped.
 
 use crate::support::{journal::Log, recorder::Recorder};
 use crate::writability::{blocked, zeros};
 use netwheel::{ChannelOptions, Error, buffer::WaterMark};
 
 #[test]
-fn a_notified_write_too_many_is_handed_back_and_those_before_and_behind_it_are_sent() {
+fn a_notified_write_above_the_limit_is_handed_back_and_all_others_are_sent() {
     const MOST: usize = 65_536;
     let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
     let handle = channel.channel();
     let mut accepted = Vec::new();
     for n in 0..MOST + 100 {
-        // The loop stands still: nothing of this is seen by the channel before it goes on.
+        // The loop does not run, so the channel sees these writes only later.
         match handle.write_tracked(format!("{n}").into()) {
             Ok(completion) => {
                 completion.detach();
@@ -32,9 +32,10 @@ fn a_notified_write_too_many_is_handed_back_and_those_before_and_behind_it_are_s
     handle.write_tracked("room again".into()).unwrap().detach();
 }
 
-/// A handler that forgives every error does not forgive this one: the message was accepted, and others are behind it.
+/// The channel closes even if its handler stays open after errors: the message was accepted, and
+/// others follow it.
 #[test]
-fn an_accepted_message_that_finds_no_room_ends_the_channel() {
+fn an_accepted_message_without_room_closes_the_channel() {
     let log = Log::new();
     let marks = WaterMark::new(50, 100).unwrap();
     let options = ChannelOptions::new().max_outbound(1000).water_mark(marks);
@@ -43,7 +44,7 @@ fn an_accepted_message_that_finds_no_room_ends_the_channel() {
     handle.write(zeros(499)).unwrap();
     channel.run_pending();
     assert!(!handle.is_writable() && channel.pending_bytes() == 500);
-    // The handler is quicker than the message that was accepted for the same room.
+    // This task takes the room for which the messages below are accepted.
     handle.execute(|scope| scope.write(zeros(449))).unwrap();
     handle.write(zeros(199)).expect("there is room for it when it is submitted");
     handle.write(zeros(9)).expect("and for this one");
@@ -52,19 +53,19 @@ fn an_accepted_message_that_finds_no_room_ends_the_channel() {
     assert_eq!(log.take(), ["error full: at most 1000 outbound bytes"]);
     assert!(!channel.is_open());
     channel.set_outbound_room(None);
-    assert_eq!(channel.read_outbound().len(), 950, "what was before it, and nothing behind it");
+    assert_eq!(channel.read_outbound().len(), 950, "all messages before it, and none after it");
     assert_eq!(log.take(), ["inactive"]);
 }
 
 #[test]
-fn a_notified_write_that_finds_no_room_fails_and_ends_the_channel() {
+fn a_notified_write_without_room_fails_and_closes_the_channel() {
     let marks = WaterMark::new(50, 100).unwrap();
     let options = ChannelOptions::new().max_outbound(1000).water_mark(marks);
     let mut channel = blocked(&options, Recorder::exactly(&Log::new(), |_, _| Ok(())));
     let handle = channel.channel();
     handle.write(zeros(499)).unwrap();
     channel.run_pending();
-    handle.execute(|scope| scope.write(zeros(449))).unwrap();
+    handle.execute(|ctx| ctx.write(zeros(449))).unwrap();
     let answer = handle.write_tracked(zeros(299)).unwrap();
     channel.run_pending();
     assert!(matches!(answer.wait(), Err(Error::Full { limit: 1000, .. })));

@@ -1,6 +1,7 @@
-//! Backpressure: one definition of writability for handlers, handles, groups and async code. A producer
-//! that obeys it is never refused or closed and never waits forever, and memory stays bounded.
+//! Backpressure: one definition of writability for handlers, handles, groups and async code. A
+//! producer that obeys it is never refused, closed or left waiting, and memory stays bounded.
 
+mod async_send;
 mod between_messages;
 mod holes;
 mod model;
@@ -18,7 +19,7 @@ use netwheel::{
 };
 use std::time::Duration;
 
-/// An embedded channel of lines whose peer takes nothing yet.
+/// An embedded line channel whose peer accepts nothing yet.
 fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(Line::new().max_len(64 << 20)).handler(handler);
     let clock = ManualClock::new();
@@ -31,7 +32,7 @@ fn zeros(n: usize) -> Bytes {
     Bytes::from(vec![b'0'; n])
 }
 
-/// The changes of writability that the handler was notified of.
+/// Returns the changes of writability of which the handler was notified.
 fn changes(log: &Log) -> Vec<String> {
     log.take().into_iter().filter(|entry| entry.starts_with("writable")).collect()
 }

@@ -1,7 +1,8 @@
-//! Random producers that obey writability, random message sizes, random stalls of the loop and of the peer.
+//! Random producers that obey writability, with random message sizes and random stalls of the loop
+//! and the peer.
 //!
-//! No producer is refused, closed or left waiting. The pending weight stays within the high mark plus
-//! one message for each producer, and every byte arrives once and in order.
+//! No producer is refused, closed or left waiting. The pending weight stays within the high mark
+//! plus one message per producer, and every byte arrives once and in order.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -10,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
+    ChannelGroup, ChannelOptions, Completion, HandlerRef, Overflow,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -31,10 +32,10 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// The length of a message's header: its producer and its number.
+/// The length of a message's header: producer and number.
 const HEADER: usize = 5;
 
-/// A message of `len` bytes at least that says where it comes from.
+/// Returns a message of at least `len` bytes that contains its producer and number.
 fn message(producer: u8, number: u32, len: usize) -> Bytes {
     let mut bytes = vec![number as u8 ^ producer; len.max(HEADER)];
     bytes[0] = producer;
@@ -42,7 +43,7 @@ fn message(producer: u8, number: u32, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// What arrived: the next number of each producer.
+/// The received messages: the next expected number of each producer.
 #[derive(Default)]
 struct Arrived {
     next: HashMap<u8, u32>,
@@ -56,10 +57,10 @@ impl Arrived {
         let next = self.next.entry(producer).or_default();
         assert_eq!(number, *next, "producer {producer}");
         *next += 1;
-        assert!(frame[HEADER..].iter().all(|byte| *byte == number as u8 ^ producer), "its bytes");
+        assert!(frame[HEADER..].iter().all(|byte| *byte == number as u8 ^ producer), "corrupt message");
     }
 
-    /// Takes whole frames off the front of what has arrived.
+    /// Removes and checks complete frames at the front of the received bytes.
     fn take(&mut self, bytes: &mut Vec<u8>) {
         let mut at = 0;
         while let Some(length) = bytes.get(at..at + 4) {
@@ -76,26 +77,26 @@ fn codec() -> LengthField {
     LengthField::u32().max_len(8 * MIB)
 }
 
-/// Sizes from a byte to four MiB, most of them small.
+/// Sizes from one byte to 4 MiB, most of them small.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 1..200usize, 3 => 200..20_000usize, 2 => 20_000..200_000usize, 1 => 200_000..4 * MIB]
 }
 
-// ---- in memory, step by step -----------------------------------------------------------------------------------
+// ---- in memory, step by step -------------------------------------------------------------------
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A thread writes, if it may.
+    /// A thread writes if the channel is writable.
     Thread(u8, usize),
-    /// The handler writes on the loop, if it may.
+    /// The handler writes on the loop if the channel is writable.
     Handler(usize),
-    /// The handler gives a work to a worker, and writes when the answer is there, if it may.
+    /// The handler offloads work and writes after its result, if the channel is writable then.
     Offload(usize),
-    /// A broadcast to members that are writable.
+    /// A broadcast to the writable members.
     Group(usize),
-    /// The loop handles what waits.
+    /// The loop runs pending tasks.
     Run,
-    /// The peer takes so many bytes.
+    /// The peer accepts this number of bytes.
     Take(usize),
 }
 
@@ -117,15 +118,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Seen {
-    remote: Option<Remote<Obedient>>,
-    /// Messages that were written, by producer.
+    remote: Option<HandlerRef<Obedient>>,
+    /// Number of written messages, by producer.
     written: HashMap<u8, u32>,
-    /// The largest message of each producer.
+    /// The largest message, by producer.
     largest: HashMap<u8, usize>,
     bytes: usize,
-    /// What the handler was notified of last.
+    /// The last notification of the handler.
     notified: Option<bool>,
-    /// Whether the handler has seen that the channel is not writable and not been notified since.
+    /// Whether the handler has seen an unwritable channel and has not been notified since.
     waits: bool,
     errors: Vec<String>,
 }
@@ -148,7 +149,7 @@ impl Obedient {
     fn write(&mut self, ctx: &mut Context<'_, Self>, producer: u8, size: usize) -> Result {
         let mut seen = self.0.lock().unwrap();
         if ctx.is_writable() {
-            ctx.write(seen.next(producer, size)).expect("it is writable");
+            ctx.write(seen.next(producer, size)).expect("a writable channel accepts a message");
         } else {
             seen.waits = true;
         }
@@ -161,7 +162,7 @@ impl Handler for Obedient {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.0.lock().unwrap().remote = Some(ctx.remote());
+        self.0.lock().unwrap().remote = Some(ctx.handler_ref());
         Ok(())
     }
 
@@ -172,7 +173,7 @@ impl Handler for Obedient {
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
         assert_eq!(ctx.is_writable(), writable);
         let mut seen = self.0.lock().unwrap();
-        assert_ne!(seen.notified.replace(writable), Some(writable), "changes come in turn");
+        assert_ne!(seen.notified.replace(writable), Some(writable), "notifications alternate");
         seen.waits &= !writable;
         Ok(())
     }
@@ -196,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn in_memory_nobody_who_obeys_is_refused_closed_or_forgotten(
+    fn in_memory_producers_that_obey_are_never_refused_closed_or_left_waiting(
         steps in proptest::collection::vec(step(), 1..120),
         policy in policy(),
         low in 1..40_000usize,
@@ -211,7 +212,7 @@ proptest! {
             EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
         channel.set_outbound_room(Some(0));
         let threads: Vec<_> = (0..THREADS).map(|_| channel.channel()).collect();
-        let remote = seen.lock().unwrap().remote.clone().expect("it is active");
+        let remote = seen.lock().unwrap().remote.clone().expect("the handler is active");
         let group: ChannelGroup<Bytes> = ChannelGroup::new();
         prop_assert!(group.join(channel.channel()));
         let mut waiting: Vec<Completion> = Vec::new();
@@ -222,7 +223,7 @@ proptest! {
                     let handle = &threads[usize::from(thread)];
                     if handle.is_writable() {
                         let message = seen.lock().unwrap().next(thread, size);
-                        handle.write(message).expect("it was told that it may");
+                        handle.write(message).expect("a writable channel accepts a message");
                     } else {
                         waiting.push(handle.writable());
                     }
@@ -268,7 +269,7 @@ proptest! {
             prop_assert!(seen.errors.is_empty() && channel.is_open(), "{:?}", seen.errors);
             let waits = seen.bytes - taken;
             let producers: usize = seen.largest.values().sum::<usize>() + 4 * seen.largest.len();
-            prop_assert!(waits <= high.min(most) + producers, "{waits} bytes wait: {high} and {producers}");
+            prop_assert!(waits <= high.min(most) + producers, "{waits} bytes are pending; the limits are {high} and {producers}");
         }
         channel.set_outbound_room(None);
         channel.run_pending();
@@ -280,23 +281,23 @@ proptest! {
         prop_assert!(!seen.waits && seen.notified != Some(false));
         prop_assert!(threads.iter().all(Channel::is_writable));
         for completion in waiting {
-            prop_assert!(completion.is_done(), "nobody waits for ever");
+            prop_assert!(completion.is_done(), "a completion of writable is still pending");
             completion.wait().unwrap();
         }
     }
 }
 
-// ---- over sockets, with threads ---------------------------------------------------------------------------------
+// ---- over sockets, with threads ----------------------------------------------------------------
 
-/// What the producers of one connection share.
+/// State shared by the producers of one connection.
 struct Run {
     errors: Mutex<Vec<String>>,
-    /// Producers that are not done yet.
+    /// Producers that have not finished.
     left: AtomicUsize,
     channel: Mutex<Option<mpsc::Sender<Channel<Bytes>>>>,
 }
 
-/// Writes its own messages whenever it may, some of them when a worker has answered.
+/// Writes its messages whenever the channel is writable, some of them after offloaded work.
 struct Writer {
     run: Arc<Run>,
     sizes: Vec<usize>,
@@ -314,7 +315,7 @@ impl Writer {
                     || (),
                     |me, ctx, _| {
                         me.offloaded = false;
-                        // It may be too much by now: then `writability_changed` goes on.
+                        // If the channel is not writable now, `writability_changed` continues.
                         if ctx.is_writable() {
                             me.write(ctx)?;
                         }
@@ -365,7 +366,7 @@ impl Handler for Writer {
     }
 }
 
-/// The same for a seed: enough to run a case again.
+/// Returns sizes that depend only on the seed, so that a case can be repeated.
 fn sizes(seed: u64, count: usize) -> Vec<usize> {
     let mut x = seed | 1;
     let mut draw = move |n: usize| {
@@ -381,7 +382,7 @@ fn sizes(seed: u64, count: usize) -> Vec<usize> {
         .collect()
 }
 
-fn over_sockets_nobody_who_obeys_is_refused_closed_or_forgotten() {
+fn over_sockets_producers_that_obey_are_never_refused_closed_or_left_waiting() {
     for seed in 0..3 {
         one_connection(seed);
     }
@@ -414,9 +415,11 @@ fn one_connection(seed: u64) {
             scope.spawn(move || {
                 for (number, size) in (0..).zip(sizes) {
                     while !channel.is_writable() {
-                        done(channel.writable()).expect("it stays open");
+                        done(channel.writable()).expect("the channel stays open");
                     }
-                    channel.write(message(producer, number, *size)).expect("it was told that it may");
+                    channel
+                        .write(message(producer, number, *size))
+                        .expect("a writable channel accepts a message");
                 }
                 run.left.fetch_sub(1, Ordering::SeqCst);
             });
@@ -427,7 +430,7 @@ fn one_connection(seed: u64) {
             for (number, size) in (0..).zip(&all[usize::from(THREADS) + 1]) {
                 let mut members_left = 1;
                 while members_left > 0 {
-                    done(channel.writable()).expect("it stays open");
+                    done(channel.writable()).expect("the channel stays open");
                     let message = message(GROUP, number, *size);
                     let broadcast = members.broadcast_where(|member| member.is_writable(), message).unwrap();
                     let report = done(broadcast.report()).unwrap();
@@ -437,7 +440,7 @@ fn one_connection(seed: u64) {
             }
             run.left.fetch_sub(1, Ordering::SeqCst);
         });
-        // The loop is held up again and again, for a random while.
+        // Block the loop repeatedly, for random times.
         let stalls = sizes(seed + 7, 40);
         for stall in stalls {
             let _ = group.next().execute(move || {
@@ -448,18 +451,18 @@ fn one_connection(seed: u64) {
         let mut buffer = vec![0; MIB];
         let pauses = sizes(seed + 9, 500);
         for at in 0.. {
-            // And so is the peer.
+            // Pause the peer as well.
             let pause = pauses[at % pauses.len()];
             if pause.is_multiple_of(7) {
                 thread::park_timeout(Duration::from_micros(pause as u64 % 3_000));
             }
             let room = 1 + pause.min(MIB - 1);
-            let n = peer.read(&mut buffer[..room]).expect("the server goes on");
+            let n = peer.read(&mut buffer[..room]).expect("the server keeps sending");
             assert!(n > 0, "the channel was closed: {:?}", run.errors.lock().unwrap());
             rest.extend_from_slice(&buffer[..n]);
             arrived.take(&mut rest);
             let waits = group.metrics()[0].outbound_bytes as usize;
-            assert!(waits <= 65_536 + largest, "{waits} bytes are encoded and wait");
+            assert!(waits <= 65_536 + largest, "{waits} encoded bytes are pending");
             if arrived.next.values().sum::<u32>() as usize == (usize::from(THREADS) + 2) * EACH {
                 break;
             }
@@ -474,5 +477,5 @@ fn one_connection(seed: u64) {
 }
 
 over_each_transport! {
-    over_sockets_nobody_who_obeys_is_refused_closed_or_forgotten,
+    over_sockets_producers_that_obey_are_never_refused_closed_or_left_waiting,
 }

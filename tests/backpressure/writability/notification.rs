@@ -1,4 +1,4 @@
-//! Whoever saw that a channel is not writable is notified when it is again.
+//! A producer that found a channel unwritable is notified when the channel is writable again.
 
 use crate::support::{
     journal::Log,
@@ -8,9 +8,9 @@ use crate::support::{
 use crate::writability::{blocked, changes, zeros};
 use netwheel::{ChannelOptions, Error, prelude::*};
 
-/// The peer takes everything. What is queued alone makes the channel unwritable.
+/// The peer accepts everything. Queued messages alone make the channel unwritable.
 #[test]
-fn a_producer_that_saw_queued_messages_fill_the_channel_is_notified() {
+fn a_producer_is_notified_after_queued_messages_filled_the_channel() {
     let log = Log::new();
     let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&log));
     channel.set_outbound_room(None);
@@ -20,7 +20,7 @@ fn a_producer_that_saw_queued_messages_fill_the_channel_is_notified() {
         handle.write("x".into()).unwrap();
         written += 1;
     }
-    assert!((600..=700).contains(&written), "{written} messages of 96 bytes and three more reach 64 KiB");
+    assert!((600..=700).contains(&written), "{written} messages of 96 plus three bytes reach 64 KiB");
     channel.run_pending();
     assert_eq!(changes(&log), ["writable false", "writable true"]);
     assert!(handle.is_writable());
@@ -40,8 +40,8 @@ fn the_handler_and_its_handles_see_the_same_state() {
     log.take();
     handle.write(zeros(70_000)).unwrap();
     assert!(!handle.is_writable(), "from the moment it is submitted");
-    let is_full = |scope: &mut netwheel::Scope<'_, bytes::Bytes>| {
-        assert!(!scope.is_writable());
+    let is_full = |ctx: &mut netwheel::ChannelContext<'_, bytes::Bytes>| {
+        assert!(!ctx.is_writable());
         Ok(())
     };
     handle.execute(is_full).unwrap();
@@ -62,7 +62,7 @@ fn writable_completes_at_once_on_a_writable_channel() {
 }
 
 #[test]
-fn writable_completes_when_the_peer_has_taken_enough() {
+fn writable_completes_below_the_low_mark() {
     let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
     let handle = channel.channel();
     handle.write(zeros(100_000)).unwrap();
@@ -91,9 +91,10 @@ fn writable_fails_when_the_channel_closes_or_its_output_ends() {
     }
 }
 
-/// A writer that changes the state whenever it is notified is left alone in the end, but not while it waits.
+/// Notifications stop for a handler that changes the state in each of them, but not while the
+/// handler is waiting to write.
 #[test]
-fn the_last_notification_of_a_writer_that_flips_for_ever_is_that_it_may_write() {
+fn the_last_notification_of_a_handler_that_keeps_toggling_is_writable() {
     use netwheel::{Overflow, buffer::WaterMark};
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {

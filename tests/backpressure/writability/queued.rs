@@ -1,5 +1,5 @@
-//! Queued messages count what they will be: a producer that obeys writability is never refused and never closed, and memory is
-//! bounded, however long the loop is busy.
+//! Queued messages count with their estimated size. A producer that obeys writability is never
+//! refused or closed, and memory is bounded, however long the loop is busy.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -27,7 +27,7 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// The loop stands still the whole time.
+/// The loop does not run during the writes.
 #[test]
 fn one_message_larger_than_the_high_mark_pauses_its_producer() {
     let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
@@ -42,7 +42,7 @@ fn one_message_larger_than_the_high_mark_pauses_its_producer() {
 }
 
 #[test]
-fn what_waits_stays_within_the_high_mark_and_one_message() {
+fn pending_bytes_stay_within_the_high_mark_plus_one_message() {
     for size in [1, 100, 10_000, 100_000] {
         let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
         let handle = channel.channel();
@@ -57,7 +57,8 @@ fn what_waits_stays_within_the_high_mark_and_one_message() {
     }
 }
 
-/// Sixteen threads see a writable channel at the same moment. Together they write four times the channel's limit.
+/// Sixteen threads see a writable channel at the same moment. Together they write four times the
+/// limit of the channel.
 #[test]
 fn each_producer_that_saw_a_writable_channel_may_write_one_message() {
     for policy in [Overflow::Refuse, Overflow::DropNewest, Overflow::Close] {
@@ -72,14 +73,18 @@ fn each_producer_that_saw_a_writable_channel_may_write_one_message() {
                 scope.spawn(move || {
                     assert!(handle.is_writable());
                     barrier.wait();
-                    handle.write(zeros(4 * MIB)).expect("it was told that it may");
+                    handle.write(zeros(4 * MIB)).expect("a writable channel accepts a message");
                 });
             }
         });
         let late = handle.write(zeros(4 * MIB));
-        assert_eq!(late.is_err(), policy == Overflow::Refuse, "one that was not told is under the limit");
+        assert_eq!(
+            late.is_err(),
+            policy == Overflow::Refuse,
+            "a write without permission is subject to the limit"
+        );
         channel.run_pending();
-        assert_eq!(channel.is_open(), policy != Overflow::Close, "{policy:?}: the late one");
+        assert_eq!(channel.is_open(), policy != Overflow::Close, "{policy:?}: the late write");
         if channel.is_open() {
             channel.set_outbound_room(None);
             assert_eq!(channel.read_outbound().len(), PRODUCERS * (4 * MIB + 1));
@@ -88,7 +93,7 @@ fn each_producer_that_saw_a_writable_channel_may_write_one_message() {
 }
 
 #[test]
-fn writable_entitles_to_one_write_as_is_writable_does() {
+fn writable_allows_one_write_like_is_writable() {
     let mut channel = blocked(&ChannelOptions::new().max_outbound(100), Recorder::new(&Log::new()));
     let (one, two) = (channel.channel(), channel.channel());
     let (first, second) = (one.writable(), two.writable());
@@ -100,7 +105,7 @@ fn writable_entitles_to_one_write_as_is_writable_does() {
     assert!(channel.is_open());
 }
 
-/// Sends every byte thirty thousand times. Says nothing of its size.
+/// Encodes every byte as 30,000 bytes. Provides no size estimate.
 struct Expanding;
 
 impl Codec for Expanding {
@@ -135,19 +140,20 @@ fn a_message_of_unknown_size_counts_as_the_longest_recent_one() {
     channel.set_outbound_room(Some(0));
     let handle = channel.channel();
     handle.write(0).unwrap();
-    assert!(!handle.is_writable(), "nobody knows how long it is");
+    assert!(!handle.is_writable(), "the size is unknown");
     channel.run_pending();
     assert!(handle.is_writable(), "30,000 bytes are below the low mark");
     handle.write(1).unwrap();
-    assert!(handle.is_writable(), "as many again are not above the high mark");
+    assert!(handle.is_writable(), "60,000 bytes are not above the high mark");
     handle.write(2).unwrap();
-    assert!(!handle.is_writable(), "90,000 are");
+    assert!(!handle.is_writable(), "90,000 bytes are above the high mark");
     channel.run_pending();
     channel.set_outbound_room(None);
     assert_eq!(channel.read_outbound().len(), 90_000);
 }
 
-/// `Json` counts the encoded size. A stage that passes messages on asks the next link.
+/// `Json` counts the encoded size. A stage that passes messages on asks the next link for its
+/// estimate.
 #[cfg(feature = "json")]
 #[test]
 fn messages_of_stages_count_their_encoded_size() {
@@ -173,8 +179,8 @@ fn messages_of_stages_count_their_encoded_size() {
     assert!(!handle.is_writable());
 }
 
-/// The producer never waits for longer than the loop is held up; its peer reads as fast as it can.
-fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
+/// The producer waits no longer than the loop is blocked. Its peer reads as fast as it can.
+fn a_producer_that_obeys_is_not_refused_by_a_blocked_loop() {
     const MESSAGES: usize = 64;
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (hand_over, channels) = hand_over();
@@ -203,7 +209,7 @@ fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
         channel.write(zeros(MIB)).unwrap();
         ahead += 1;
     }
-    assert_eq!(ahead, 1, "messages while the loop stands");
+    assert_eq!(ahead, 1, "one message while the loop is blocked");
     drop(open);
     for _ in ahead..MESSAGES {
         done(channel.writable()).unwrap();
@@ -214,7 +220,7 @@ fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
 }
 
 #[test]
-fn the_weight_of_a_closed_channel_is_nobodys() {
+fn a_closed_channel_refuses_writes_without_counting_them() {
     let clock = ManualClock::new();
     let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&Log::new()));
     let tick = Duration::from_millis(1);
@@ -227,5 +233,5 @@ fn the_weight_of_a_closed_channel_is_nobodys() {
 }
 
 over_each_transport! {
-    a_producer_that_obeys_outlives_a_loop_that_is_held_up,
+    a_producer_that_obeys_is_not_refused_by_a_blocked_loop,
 }

@@ -1,4 +1,4 @@
-//! Relays: two connections that look like one, with backpressure, half-close, closes and resets passed on.
+//! Relays: two connections that act as one and pass on backpressure, half-close, closes and resets.
 
 use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// A proxy to an address, whose two sides are on different loops.
+/// Starts a proxy to an address, whose two sides run on different loops.
 fn proxy(to: SocketAddr, half_close: bool) -> (EventLoopGroup, Server) {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let options = ChannelOptions::new().half_close(half_close);
@@ -39,7 +39,7 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Both ends of a connection through a proxy.
+/// Returns both ends of a connection through a proxy.
 fn connected(half_close: bool) -> (EventLoopGroup, Server, TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (group, server) = proxy(listener.local_addr().unwrap(), half_close);
@@ -52,7 +52,7 @@ fn sum<T: std::iter::Sum>(group: &EventLoopGroup, of: impl Fn(&LoopMetrics) -> T
     group.metrics().iter().map(of).sum()
 }
 
-/// Bytes by which a stream can be told apart from any that lacks some.
+/// Returns pseudo-random bytes, in which a missing byte is detectable.
 fn stream_of(len: usize, seed: u32) -> Vec<u8> {
     let mut x = seed;
     (0..len)
@@ -63,7 +63,8 @@ fn stream_of(len: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// The reader starts when the writer is blocked, so the proxy and the kernel hold all bytes in between.
+/// The reader starts when the writer is blocked, so that the proxy and the kernel hold all bytes in
+/// between.
 #[test]
 fn a_relay_pauses_its_source_and_loses_nothing() {
     const BYTES: usize = 24 << 20;
@@ -74,7 +75,7 @@ fn a_relay_pauses_its_source_and_loses_nothing() {
             (&front).write_all(&sent).unwrap();
             front.shutdown(Shutdown::Write).unwrap();
         });
-        // The relay reads no more: two looks in a row find the same.
+        // The relay has stopped reading when 20 checks in a row see the same count.
         let read = || sum(&group, |metrics| metrics.bytes_read);
         let mut before = 0;
         let mut quiet = 0;
@@ -95,7 +96,7 @@ fn a_relay_pauses_its_source_and_loses_nothing() {
 }
 
 #[test]
-fn the_end_of_a_stream_goes_through_and_the_other_direction_lives_on() {
+fn the_end_of_a_stream_is_relayed_and_the_other_direction_stays_open() {
     let (group, _server, mut front, mut back) = connected(true);
     front.write_all(b"request").unwrap();
     front.shutdown(Shutdown::Write).unwrap();
@@ -125,16 +126,16 @@ fn without_half_close_the_end_of_a_stream_closes_both() {
     end(&group);
 }
 
-/// Closes with a reset: what was sent and not read is lost, as the peer is to know.
+/// Closes with a reset, which discards bytes that were sent and not read.
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
 }
 
 #[test]
-fn a_reset_goes_through_in_both_directions() {
+fn a_reset_is_relayed_in_both_directions() {
     for from_front in [true, false] {
         let (group, _server, mut front, mut back) = connected(true);
-        // Both sides are known to be connected to each other.
+        // Make sure that both sides are connected to each other.
         front.write_all(b"x").unwrap();
         back.read_exact(&mut [0]).unwrap();
         let mut other = if from_front {
@@ -151,7 +152,7 @@ fn a_reset_goes_through_in_both_directions() {
 }
 
 #[test]
-fn a_connect_that_fails_resets_the_client() {
+fn a_failed_connect_resets_the_client() {
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (group, server) = proxy(unused, true);
     let mut front = client(&server);
@@ -161,7 +162,7 @@ fn a_connect_that_fails_resets_the_client() {
 }
 
 #[test]
-fn what_comes_before_the_other_side_is_connected_is_not_lost() {
+fn bytes_received_before_the_other_side_is_connected_are_not_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (group, server) = proxy(listener.local_addr().unwrap(), true);
     let mut front = client(&server);

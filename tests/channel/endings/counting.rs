@@ -1,4 +1,4 @@
-//! A connection counts until its handler is dropped and its socket is closed.
+//! A connection is counted until its handler is dropped and its socket is closed.
 
 use crate::support::{
     loops::settle,
@@ -22,7 +22,7 @@ const LIMIT: usize = 10;
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 60;
 
-/// Handlers that are alive, and the most that were at the same time.
+/// The current and the highest number of live handlers.
 #[derive(Default)]
 struct Alive {
     now: AtomicUsize,
@@ -55,7 +55,7 @@ impl Handler for Counted {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
-        // Lets the acceptor poll and accept: it would admit another connection now if this one were
+        // Lets the acceptor poll and accept. It would admit another connection now if this one were
         // no longer counted.
         settle(&self.acceptor);
         Ok(())
@@ -68,7 +68,7 @@ impl Drop for Counted {
     }
 }
 
-/// Comes and goes; how often it was let in.
+/// Connects repeatedly. Returns how often the server admitted the connection.
 fn churn(to: SocketAddr, client: usize) -> usize {
     let mut served = 0;
     for round in 0..ROUNDS {
@@ -81,7 +81,7 @@ fn churn(to: SocketAddr, client: usize) -> usize {
 }
 
 #[test]
-fn never_are_more_handlers_alive_than_connections_may_be() {
+fn live_handlers_never_exceed_the_connection_limit() {
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let children = EventLoopGroup::builder().threads(2).build().unwrap();
     let alive = Arc::<Alive>::default();
@@ -95,7 +95,7 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
     let to = server.local_address();
     let clients: Vec<_> = (0..CLIENTS).map(|client| thread::spawn(move || churn(to, client))).collect();
     let served: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
-    assert!(served > 0, "nobody was served");
+    assert!(served > 0, "no connection was served");
     assert!(alive.most.load(SeqCst) <= LIMIT, "{} handlers", alive.most.load(SeqCst));
     for group in [&children, &acceptors] {
         done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
@@ -104,7 +104,7 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
 }
 
 #[test]
-fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
+fn a_connection_is_counted_during_inactive_and_the_drop_of_its_handler() {
     struct Last(EventLoop, std::sync::mpsc::Sender<usize>);
     impl Handler for Last {
         type Read = Bytes;

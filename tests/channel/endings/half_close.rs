@@ -1,4 +1,4 @@
-//! The peer ends its stream: what it sent before is read, what it asked for is answered.
+//! The peer ends its stream: earlier bytes are read and earlier requests are answered.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -18,7 +18,8 @@ use std::{io::Write, net::Shutdown, thread};
 
 const MIB: usize = 1024 * 1024;
 
-/// Whatever the way of reading, every byte comes before `inactive`, which comes once and last.
+/// Asserts that every byte is read before `inactive`, which comes once and last, for the given
+/// options.
 #[track_caller]
 fn all_is_read_before_inactive(options: ChannelOptions) {
     let group = one_loop();
@@ -37,9 +38,15 @@ fn all_is_read_before_inactive(options: ChannelOptions) {
 
     let told = events.until_inactive();
     assert_same(&read_bytes(&told), &sent);
-    assert!(!told.iter().any(|event| matches!(event, Event::Error(_))), "the end of a stream is no error");
+    assert!(
+        !told.iter().any(|event| matches!(event, Event::Error(_))),
+        "the end of a stream is not an error"
+    );
     let last_read = told.iter().rposition(|event| matches!(event, Event::Read(_))).unwrap();
-    assert!(told[last_read..].contains(&Event::ReadComplete), "the end is a read-complete as well");
+    assert!(
+        told[last_read..].contains(&Event::ReadComplete),
+        "the end of the stream calls read_complete too"
+    );
     drop(server);
     end(&group);
     assert_eq!(events.rest(), [], "nothing after inactive");
@@ -57,7 +64,7 @@ fn a_mebibyte_and_a_close_in_small_reads_one_per_turn() {
     all_is_read_before_inactive(ChannelOptions::new().read_size(1000).reads_per_turn(1));
 }
 
-fn the_request_before_a_half_close_is_answered() {
+fn a_request_before_a_half_close_is_answered() {
     let group = one_loop();
     let (server, events) = serve_at(anywhere(), &group, Settings::new(), Line::new(), echo);
     let mut stream = connect(&server);
@@ -68,16 +75,17 @@ fn the_request_before_a_half_close_is_answered() {
     end(&group);
 }
 
-fn an_answer_that_is_written_at_the_end_of_the_stream_arrives() {
+fn a_reply_written_at_the_end_of_the_stream_arrives() {
     let group = one_loop();
-    // The whole request is there when its end is, so it is answered from the last read-complete.
+    // The request is complete only at the end of the stream, so the last `read_complete` answers
+    // it.
     let (server, events) =
         serve_at(anywhere(), &group, Settings::new(), RawBytes, |ctx, event| match event {
             Event::ReadComplete => ctx.write("noted;".into()),
             _ => Ok(()),
         });
     let mut stream = connect(&server);
-    stream.write_all(b"a request of no fixed length").unwrap();
+    stream.write_all(b"a request of arbitrary length").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let answer = read_all(&mut stream);
     let completes = events.until_inactive().iter().filter(|event| **event == Event::ReadComplete).count();
@@ -86,7 +94,7 @@ fn an_answer_that_is_written_at_the_end_of_the_stream_arrives() {
     end(&group);
 }
 
-fn an_answer_larger_than_every_buffer_arrives_after_a_half_close() {
+fn a_reply_larger_than_all_buffers_arrives_after_a_half_close() {
     const SIZE: usize = 12 * MIB;
     let group = one_loop();
     let answer = Random::new(2).bytes(SIZE);
@@ -99,7 +107,8 @@ fn an_answer_larger_than_every_buffer_arrives_after_a_half_close() {
     let mut stream = connect(&server);
     stream.write_all(b"?").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    // Nobody reads until the kernel takes no more: most of the answer is still to be sent when the channel closes.
+    // The peer does not read until the kernel's buffers are full. Most of the reply is still unsent
+    // when the channel closes.
     turn_until(&group, |metrics| metrics.writes_blocked > 0);
     some_turns(&group);
     assert_same(&read_all(&mut stream), &answer);
@@ -111,7 +120,7 @@ over_each_transport! {
     a_mebibyte_and_a_close_with_auto_read,
     a_mebibyte_and_a_close_with_explicit_read,
     a_mebibyte_and_a_close_in_small_reads_one_per_turn,
-    the_request_before_a_half_close_is_answered,
-    an_answer_that_is_written_at_the_end_of_the_stream_arrives,
-    an_answer_larger_than_every_buffer_arrives_after_a_half_close,
+    a_request_before_a_half_close_is_answered,
+    a_reply_written_at_the_end_of_the_stream_arrives,
+    a_reply_larger_than_all_buffers_arrives_after_a_half_close,
 }

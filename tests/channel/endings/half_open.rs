@@ -1,4 +1,4 @@
-//! One direction of a connection ends, the other goes on (T-20 to T-23; user-asks 12.1, 12.2).
+//! Half-open connections: one direction ends, the other continues (T-20 to T-23).
 
 use crate::support::{
     loops::{end, metrics, one_loop, some_turns, turn_until},
@@ -25,19 +25,19 @@ fn half_close() -> Settings {
 }
 
 #[test]
-fn t_20_our_end_of_output_is_seen_and_what_the_peer_sends_is_still_read() {
+fn t_20_the_peer_sees_the_end_of_output_and_its_bytes_are_still_read() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let mut stream = connect(server.local_address());
     let channel = events.channel();
     channel.write("goodbye".into()).unwrap();
     channel.shutdown_write();
-    assert_eq!(read_all(&mut stream), b"goodbye", "what was written before, then the end");
+    assert_eq!(read_all(&mut stream), b"goodbye", "earlier writes, then the end of the stream");
     assert!(channel.is_open() && !channel.is_writable());
     stream.write_all(b"still here").unwrap();
     assert_eq!(events.bytes(10), b"still here");
     assert!(channel.is_open());
-    // With both directions at their end, the channel is.
+    // The channel closes when both directions have ended.
     stream.shutdown(Shutdown::Write).unwrap();
     let told = events.until_inactive();
     assert!(!told.iter().any(|event| matches!(event, Event::InputShutdown | Event::Error(_))), "{told:?}");
@@ -46,7 +46,7 @@ fn t_20_our_end_of_output_is_seen_and_what_the_peer_sends_is_still_read() {
 }
 
 #[test]
-fn t_21_after_the_end_of_output_writes_fail_and_a_second_one_does_nothing() {
+fn t_21_after_the_end_of_output_writes_fail_and_shutdown_write_is_a_no_op() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), |ctx, event| {
         if *event == Event::Read("end".into()) {
@@ -71,7 +71,7 @@ fn t_21_after_the_end_of_output_writes_fail_and_a_second_one_does_nothing() {
     end(&group);
 }
 
-/// T-22: one event, then nothing turns.
+/// T-22: one event, and the loop does not spin.
 #[test]
 fn half_close_one_event() {
     let group = one_loop();
@@ -89,7 +89,7 @@ fn half_close_one_event() {
     let before = metrics(&group);
     some_turns(&group);
     let after = metrics(&group);
-    assert_eq!((after.reads, after.wakes_io), (before.reads, before.wakes_io), "nothing is read any more");
+    assert_eq!((after.reads, after.wakes_io), (before.reads, before.wakes_io), "nothing more is read");
     assert_eq!(events.so_far(), []);
     for part in ["first ", "second ", "third"] {
         channel.write(part.into()).unwrap();
@@ -98,13 +98,13 @@ fn half_close_one_event() {
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"first second third");
     channel.shutdown_write();
-    assert_eq!(read_all(&mut stream), b"", "the end");
+    assert_eq!(read_all(&mut stream), b"", "the end of the stream");
     assert_eq!(events.until_inactive(), [Event::Inactive]);
     end(&group);
 }
 
 #[test]
-fn t_22_if_it_is_not_allowed_the_channel_closes_and_there_is_no_event() {
+fn t_22_without_half_close_the_channel_closes_without_the_event() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let stream = connect(server.local_address());
@@ -113,7 +113,7 @@ fn t_22_if_it_is_not_allowed_the_channel_closes_and_there_is_no_event() {
     end(&group);
 }
 
-/// T-23: every byte before the event, in any way of reading.
+/// T-23: every byte is read before the event, in any read mode.
 #[test]
 fn fin_after_data_all_read() {
     const SIZE: usize = 256 * 1024;
@@ -152,7 +152,7 @@ fn fin_after_data_all_read() {
 }
 
 #[test]
-fn t_23_every_byte_comes_before_the_end_in_reads_of_one_byte() {
+fn t_23_every_byte_precedes_the_end_in_reads_of_one_byte() {
     const SIZE: usize = 16 * 1024;
     for (auto_read, half_close) in [(true, true), (true, false), (false, true), (false, false)] {
         let group = one_loop();
@@ -178,16 +178,17 @@ fn t_23_every_byte_comes_before_the_end_in_reads_of_one_byte() {
         let read_completes = told.iter().filter(|event| **event == Event::ReadComplete).count();
         let last_read = told.iter().rposition(|event| matches!(event, Event::Read(_))).unwrap();
         let after = &told[last_read + 1..told.len() - 1];
-        // The last byte has a read-complete, and so has the end of the stream.
+        // The last byte is followed by `read_complete`, and so is the end of the stream.
         assert!(after.iter().all(|event| *event == Event::ReadComplete) && after.len() <= 2, "{after:?}");
         if auto_read {
             assert!(read_completes < SIZE, "{read_completes} for {SIZE} bytes");
         } else {
-            // Each request makes one read, so each byte has a read-complete.
+            // Each request allows one read, so each byte is followed by `read_complete`.
             assert!(read_completes <= SIZE + 1, "{read_completes} for {SIZE} bytes");
         }
         if half_close {
-            // The socket stays readable, and the handler still asks for reads: nothing spins.
+            // The socket stays readable and the handler keeps requesting reads, but the loop does
+            // not spin.
             let before = metrics(&group);
             some_turns(&group);
             let later = metrics(&group);
@@ -202,14 +203,14 @@ fn t_23_every_byte_comes_before_the_end_in_reads_of_one_byte() {
 }
 
 #[test]
-fn a_connection_that_breaks_after_the_end_of_its_input_is_told() {
+fn a_reset_after_the_end_of_input_is_reported() {
     let group = one_loop();
     let (server, events) = serve(&group, half_close(), silent);
     let stream = connect(server.local_address());
     let channel = events.channel();
     stream.shutdown(Shutdown::Write).unwrap();
     while events.next() != Event::InputShutdown {}
-    // Bytes that nobody reads make the close a reset.
+    // Unread bytes at the peer turn its close into a reset.
     channel.write(Bytes::from(vec![0; 100_000])).unwrap();
     turn_until(&group, |metrics| metrics.bytes_written > 0);
     drop(stream);
@@ -220,7 +221,7 @@ fn a_connection_that_breaks_after_the_end_of_its_input_is_told() {
 }
 
 #[test]
-fn the_default_answer_to_the_end_of_the_input_is_to_close() {
+fn input_shutdown_closes_by_default() {
     struct Plain;
 
     impl Handler for Plain {
@@ -243,7 +244,7 @@ fn the_default_answer_to_the_end_of_the_input_is_to_close() {
 }
 
 #[test]
-fn an_embedded_channel_ends_in_each_direction_by_itself() {
+fn an_embedded_channel_ends_each_direction_separately() {
     struct Says;
 
     impl Handler for Says {
@@ -273,7 +274,7 @@ fn an_embedded_channel_ends_in_each_direction_by_itself() {
     channel.run_pending();
     assert!(channel.is_output_ended() && channel.is_closed());
 
-    // What waits is sent first.
+    // Pending bytes are sent first.
     let mut channel = new();
     channel.set_outbound_room(Some(0));
     channel.channel().write("slow".into()).unwrap();

@@ -20,12 +20,12 @@ use std::{
 const BYE: &[u8] = b"bye";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that fit into the server's kernel, but not into that of a slow consumer.
+/// Bytes that fit into the server's send buffer but not into the receive buffer of a slow consumer.
 const BACKLOG: usize = 100 * 1024;
 const SEND_BUFFER: usize = 512 * 1024;
 const RECEIVE_BUFFER: usize = 4 * 1024;
 
-/// Answers the first byte with its `backlog`, says goodbye and closes.
+/// Answers the first byte with its `backlog` and a farewell, and closes.
 struct Farewell {
     backlog: Bytes,
 }
@@ -79,12 +79,12 @@ impl House {
     fn wait_until(&self, what: &str, is_met: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !is_met(self) {
-            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}: {:#?}", self.metrics());
+            assert!(began.elapsed() < PATIENCE, "timed out waiting for {what}: {:#?}", self.metrics());
             settle(&self.event_loop);
         }
     }
 
-    /// Connects, and has the server close the channel with everything handed to the kernel.
+    /// Connects a peer and lets the server close the channel, with all output handed to the kernel.
     fn dismissed(&self) -> Peer {
         let closed = self.metrics().channels_closed;
         let mut peer = Peer::connect(self.server.local_address());
@@ -94,7 +94,7 @@ impl House {
     }
 }
 
-/// A slow consumer with a small receive buffer, which reads when the test says so.
+/// A slow consumer with a small receive buffer that reads only on request.
 struct Peer(TcpStream);
 
 impl Peer {
@@ -113,11 +113,11 @@ impl Peer {
         self.0.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Everything up to the end of the stream, which is not a reset.
+    /// Reads until the end of the stream, which must not be a reset.
     #[track_caller]
     fn rest(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
-        self.0.read_to_end(&mut all).expect("the stream ends well");
+        self.0.read_to_end(&mut all).expect("the stream ends without an error");
         all
     }
 
@@ -153,18 +153,18 @@ fn a_slow_consumer_that_keeps_sending_reads_everything_and_the_farewell() {
     }
     assert_eq!(house.metrics().lingering, 1);
     peer.expect_everything(BACKLOG);
-    // It may even say something after that.
+    // The peer may still send afterwards.
     peer.say("thanks");
     drop(peer);
     house.wait_until("the end", |house| house.event_loop.connections() == 0);
     let metrics = house.metrics();
     assert_eq!((metrics.lingering, metrics.lingering_cut, metrics.timers_pending), (0, 0, 0));
     assert_eq!((metrics.channels_closed, metrics.closes_unsent), (1, 0));
-    assert_eq!(metrics.messages_read, 1, "what comes after the close is nobody's message");
+    assert_eq!(metrics.messages_read, 1, "bytes after the close are not messages");
 }
 
 #[test]
-fn a_lingering_socket_takes_all_further_input_and_other_peers_are_served() {
+fn a_lingering_socket_discards_further_input_and_other_peers_are_served() {
     // More than a turn discards, and more than both kernels buffer.
     const MANY: usize = 24 * 1024 * 1024;
     let house = House::new(BACKLOG);
@@ -172,25 +172,25 @@ fn a_lingering_socket_takes_all_further_input_and_other_peers_are_served() {
     let mut socket = flood.0.try_clone().unwrap();
     let sender = thread::spawn(move || socket.write_all(&vec![b'x'; MANY]));
     house.dismissed().expect_everything(BACKLOG);
-    sender.join().unwrap().expect("the server takes it");
+    sender.join().unwrap().expect("the server discards it");
     flood.expect_everything(BACKLOG);
     let metrics = house.metrics();
     assert_eq!((metrics.bytes_read, metrics.messages_read), (2 * "hello".len() as u64, 2));
 }
 
 #[test]
-fn a_peer_that_reads_only_when_its_own_bytes_are_gone_reads_everything() {
+fn a_peer_that_reads_only_after_sending_everything_reads_everything() {
     // More than both kernels buffer: both sides block unless the closing server discards its input.
     const MANY: usize = 24 * 1024 * 1024;
     const LONG: usize = 8 * 1024 * 1024;
     let house = House::new(LONG);
     let mut peer = Peer::connect(house.server.local_address());
-    peer.0.write_all(&vec![b'x'; MANY]).expect("the server takes it");
+    peer.0.write_all(&vec![b'x'; MANY]).expect("the server discards it");
     peer.expect_everything(LONG);
 }
 
 #[test]
-fn the_socket_is_closed_when_the_close_timeout_has_passed_since_the_close() {
+fn a_lingering_socket_is_closed_at_the_close_timeout() {
     let house = House::new(BACKLOG);
     let mut peer = house.dismissed();
     advance(&house.event_loop, &house.clock, CLOSE_TIMEOUT - ms(1));
@@ -203,7 +203,7 @@ fn the_socket_is_closed_when_the_close_timeout_has_passed_since_the_close() {
 }
 
 #[test]
-fn the_close_timeout_counts_from_the_request_also_if_the_flush_took_most_of_it() {
+fn the_close_timeout_counts_from_the_request_even_after_a_slow_flush() {
     const LONG: usize = 16 * 1024 * 1024 - 64 * 1024;
     let house = House::new(LONG);
     let mut peer = Peer::connect(house.server.local_address());
@@ -219,7 +219,7 @@ fn the_close_timeout_counts_from_the_request_also_if_the_flush_took_most_of_it()
 }
 
 #[test]
-fn of_too_many_lingering_sockets_the_oldest_is_closed() {
+fn above_the_limit_the_oldest_lingering_socket_is_closed() {
     let house = House::with(0, |group| group.max_lingering(3), |admission| admission);
     let mut peers: Vec<_> = (0..5).map(|_| house.dismissed()).collect();
     let metrics = house.metrics();
@@ -239,7 +239,7 @@ fn of_too_many_lingering_sockets_the_oldest_is_closed() {
 }
 
 #[test]
-fn nothing_lingers_where_the_loop_or_the_channel_has_no_room_or_no_time_for_it() {
+fn a_limit_or_close_timeout_of_zero_disables_lingering() {
     let house = House::with(0, |group| group.max_lingering(0), |admission| admission);
     let _peer = house.dismissed();
     house.wait_until("the end", |house| house.event_loop.connections() == 0);
@@ -258,22 +258,22 @@ fn nothing_lingers_where_the_loop_or_the_channel_has_no_room_or_no_time_for_it()
 }
 
 #[test]
-fn lingering_sockets_count_as_connections_so_that_a_flood_takes_no_more_descriptors_than_it_may() {
+fn lingering_sockets_count_towards_the_connection_limit() {
     let house = House::with(0, |group| group, |admission| admission.max_connections(2));
     let mut peers = vec![house.dismissed(), house.dismissed()];
     for _ in 0..10 {
         let mut late = Peer::connect(house.server.local_address());
         let _ = late.0.write(b"hello");
-        assert_eq!(late.0.read(&mut [0; 9]).unwrap_or(0), 0, "it is turned away");
+        assert_eq!(late.0.read(&mut [0; 9]).unwrap_or(0), 0, "the connection is rejected");
     }
     assert_eq!((house.metrics().rejected_limit, house.event_loop.connections()), (10, 2));
     drop(peers.pop());
-    house.wait_until("a place", |house| house.event_loop.connections() == 1);
+    house.wait_until("a free connection slot", |house| house.event_loop.connections() == 1);
     house.dismissed().expect_everything(0);
 }
 
 #[test]
-fn sockets_linger_on_a_new_poll() {
+fn lingering_continues_on_a_rebuilt_poll() {
     let house = House::new(BACKLOG);
     let mut peer = house.dismissed();
     let report = done(house.event_loop.rebuild_poll().unwrap()).unwrap();
@@ -297,7 +297,7 @@ fn a_shutdown_without_a_quiet_period_does_not_wait_for_lingering_sockets() {
 }
 
 #[test]
-fn lingering_sockets_have_the_quiet_period_of_a_shutdown() {
+fn sockets_linger_for_the_quiet_period_of_a_shutdown() {
     const QUIET: Duration = Duration::from_secs(2);
     const LAST: Duration = Duration::from_secs(4);
     for leave in [false, true] {
@@ -306,7 +306,7 @@ fn lingering_sockets_have_the_quiet_period_of_a_shutdown() {
         house.wait_until("the channels", |house| house.metrics().channels == 2);
         let options = ShutdownOptions::new().quiet(QUIET).timeout(10 * QUIET).window(2 * LAST);
         let ended = house.group.shut_down(options);
-        // Tasks would begin the quiet period anew: nothing is settled here.
+        // `settle` would submit tasks, which restart the quiet period, so it is not used here.
         let lingers = |sockets| {
             let began = Instant::now();
             while house.metrics().lingering != sockets {
@@ -341,7 +341,7 @@ mod traced {
     use super::*;
     use crate::support::process::{Process, play, plays, strace_works, thread_of};
 
-    /// The child: a server that closes when its peers do.
+    /// The child process: a server that closes when its peers do.
     #[test]
     fn closing_server() {
         if !plays("traced::closing_server") {
@@ -358,13 +358,13 @@ mod traced {
     }
 
     #[test]
-    fn a_peer_that_closes_first_costs_no_further_system_call() {
+    fn a_peer_that_closes_first_costs_no_extra_system_call() {
         if !strace_works(&[]) {
             return;
         }
         let mut server = Process::start(&play("traced::closing_server"));
         let to: SocketAddr = server.stdout.wait_for("listening on ").parse().unwrap();
-        // The loop's thread starts with its first connection, at the latest.
+        // The loop's thread starts with its first connection at the latest.
         let mut first = Peer::connect(to);
         first.say("hello");
         first.expect_everything(0);
@@ -376,8 +376,8 @@ mod traced {
             let end = close + text[close..].find('\n')?;
             Some((text[accepted..end].to_owned(), end))
         });
-        // Read to the end, taken out of the poll, closed. In debug builds the standard library
-        // looks at a descriptor before it closes it.
+        // After the end of the stream, the socket is only deregistered and closed. In debug builds
+        // the standard library checks a descriptor before closing it.
         let (_, end) = calls.split_once(", \"\", ").expect("the end of the stream is read");
         let made = end.lines().skip(1).filter_map(|line| line.split('(').next());
         let made: Vec<_> = made.filter(|call| *call != "fcntl").collect();

@@ -1,4 +1,4 @@
-//! How channels end: the order of events (docs/endings.md), lingering sockets, and connection
+//! The end of a channel: the order of events (docs/endings.md), lingering sockets, and connection
 //! counts.
 
 mod counting;

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Overflow, PeerError, Pipeline, Scope, ShutdownOptions, TimeLimits,
+    ChannelContext, ChannelOptions, Overflow, PeerError, Pipeline, ShutdownOptions, TimeLimits,
     buffer::OutboundBuffer,
     pipeline::Codec,
     prelude::*,
@@ -29,10 +29,10 @@ const TABLE: &str = "| ending |";
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
-/// More than two kernels take, and less than a channel may have waiting.
+/// More bytes than both kernels buffer, and fewer than the outbound limit of a channel.
 const MUCH: usize = 15 * 1024 * 1024;
 
-/// Every read is a message, except for one word.
+/// Decodes every read as one message, except for one word.
 #[derive(Clone)]
 struct Words;
 
@@ -54,7 +54,7 @@ impl Codec for Words {
     }
 }
 
-/// Says so when it is dropped.
+/// Records its drop.
 struct Guard(Journal<&'static str>, &'static str);
 
 impl Drop for Guard {
@@ -63,7 +63,8 @@ impl Drop for Guard {
     }
 }
 
-/// Records the events of its end. Closes in `read_closed`, `idle`, `shutdown` and `error`.
+/// Records the events at the end of its channel. Closes in `read_closed`, `idle`, `shutdown` and
+/// `error`.
 struct Mortal {
     journal: Journal<&'static str>,
     stays: bool,
@@ -86,7 +87,7 @@ impl Handler for Mortal {
         let task = Guard(self.journal.clone(), "task");
         let _ = ctx.schedule(HOUR, move |_, _| {
             drop(task);
-            panic!("it never runs");
+            panic!("the task must not run");
         });
         Ok(())
     }
@@ -140,7 +141,7 @@ struct Setup {
     options: ChannelOptions,
     idle: IdleTimeouts,
     limits: TimeLimits,
-    /// Whether the handler ignores `shutdown`, and fails in `error`.
+    /// Whether the handler ignores `shutdown` and fails in `error`.
     stays: bool,
 }
 
@@ -165,15 +166,15 @@ impl Setup {
     }
 }
 
-type Task = dyn FnOnce(&mut Scope<'_, Bytes>) -> Result + Send;
+type Task = dyn FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send;
 
 /// A channel and its peer.
 trait Ends {
     /// Runs a task on the channel.
     fn execute(&mut self, task: Box<Task>);
-    /// Waits until the peer's kernel does not take further bytes.
+    /// Waits until the peer's kernel does not accept further bytes.
     fn stall(&mut self);
-    /// The peer reads everything from now on.
+    /// Makes the peer read everything from now on.
     fn take(&mut self);
     fn say(&mut self, word: &str);
     fn end(&mut self);
@@ -184,22 +185,22 @@ trait Ends {
 /// Writes, and records the result.
 fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
-    channel.execute(Box::new(move |scope| {
-        let written = scope.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
+    channel.execute(Box::new(move |ctx| {
+        let written = ctx.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
         written.on_complete(move |result| journal.push(if result.is_ok() { "written" } else { "unsent" }));
         Ok(())
     }));
 }
 
-/// Writes more than the peer takes.
+/// Writes more than the peer accepts.
 fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
     write(channel, journal, MUCH);
     channel.stall();
 }
 
 fn close(channel: &mut dyn Ends) {
-    channel.execute(Box::new(|scope| {
-        scope.close();
+    channel.execute(Box::new(|ctx| {
+        ctx.close();
         Ok(())
     }));
 }
@@ -244,7 +245,7 @@ impl Ends for Socket {
     fn stall(&mut self) {
         let began = Instant::now();
         while self.event_loop.metrics().writes_blocked == 0 {
-            assert!(began.elapsed() < PATIENCE, "the kernel takes everything");
+            assert!(began.elapsed() < PATIENCE, "the kernel accepts everything");
             settle(&self.event_loop);
         }
     }
@@ -252,7 +253,7 @@ impl Ends for Socket {
     fn take(&mut self) {
         let mut peer = self.peer().try_clone().unwrap();
         thread::spawn(move || {
-            // It ends when the test has closed the other end, whichever way.
+            // Ends when the test has closed the other end, in whichever way.
             let _ = std::io::copy(&mut peer, &mut std::io::sink());
         });
     }
@@ -311,7 +312,7 @@ impl Ends for EmbeddedChannel<Bytes> {
 
 type Act = fn(&mut dyn Ends, &Journal<&'static str>);
 
-/// The setup and the actions of a row; `None` for rows with a function of their own.
+/// Returns the setup and the actions of a row; `None` for rows with a function of their own.
 fn scenario(name: &str) -> Option<(Setup, Act)> {
     let usual = Setup::usual();
     Some(match name {
@@ -319,12 +320,12 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             write(channel, journal, 9);
             close(channel);
         }),
-        "`close`, and the peer goes on sending" => (usual, |channel, journal| {
+        "`close`, and the peer keeps sending" => (usual, |channel, journal| {
             write(channel, journal, 9);
             close(channel);
             (0..9).for_each(|_| channel.say("ping"));
         }),
-        "`close`, and the peer takes nothing until the close timeout" => (usual, |channel, journal| {
+        "`close`, and the peer accepts nothing until the close timeout" => (usual, |channel, journal| {
             wait(channel, journal);
             close(channel);
             channel.pass(CLOSE_TIMEOUT);
@@ -338,13 +339,13 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         }
         "`close_now`" => (usual, |channel, journal| {
             wait(channel, journal);
-            channel.execute(Box::new(|scope| {
-                scope.close_now();
+            channel.execute(Box::new(|ctx| {
+                ctx.close_now();
                 Ok(())
             }));
         }),
         "the peer ends its stream" => (usual, |channel, _| channel.end()),
-        "the peer ends its stream, and takes all pending bytes" => (usual, |channel, journal| {
+        "the peer ends its stream, and accepts all pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.end();
             channel.take();
@@ -352,8 +353,8 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the peer ends its stream, with `half_close`" => {
             (Setup::options(|options| options.half_close(true)), |channel, _| channel.end())
         }
-        "the peer resets a quiet connection" => (usual, |channel, _| channel.reset()),
-        "the peer resets the connection while bytes wait" => (usual, |channel, journal| {
+        "the peer resets an idle connection" => (usual, |channel, _| channel.reset()),
+        "the peer resets the connection with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.reset();
         }),
@@ -375,16 +376,16 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the output overflows, with `Overflow::Close`" => {
             (Setup::options(|options| options.overflow(Overflow::Close)), |channel, journal| {
                 wait(channel, journal);
-                channel.execute(Box::new(|scope| scope.write(Bytes::from(vec![b'.'; MUCH]))));
+                channel.execute(Box::new(|ctx| ctx.write(Bytes::from(vec![b'.'; MUCH]))));
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),
-        "a callback panics while bytes wait" => (usual, |channel, journal| {
+        "a callback panics with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.say("panic");
         }),
         "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
-        "`error` fails itself while bytes wait" => (Setup { stays: true, ..usual }, |channel, journal| {
+        "`error` itself fails with pending bytes" => (Setup { stays: true, ..usual }, |channel, journal| {
             wait(channel, journal);
             channel.say("fail");
         }),
@@ -398,13 +399,13 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
     act(&mut channel, &journal);
     let began = Instant::now();
     while journal.all().last() != Some(&"dropped") {
-        assert!(began.elapsed() < PATIENCE, "it does not end: {:?}", journal.all());
+        assert!(began.elapsed() < PATIENCE, "the channel does not end: {:?}", journal.all());
         settle(&channel.event_loop);
     }
     // Nothing follows, even if the socket lingers until here.
     drop(channel.peer.take());
     while channel.event_loop.connections() > 0 {
-        assert!(began.elapsed() < PATIENCE, "the socket stays");
+        assert!(began.elapsed() < PATIENCE, "the socket stays open");
         settle(&channel.event_loop);
     }
     done(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
@@ -445,7 +446,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     if stays {
         let began = Instant::now();
         while !journal.all().contains(&"shutdown") {
-            assert!(began.elapsed() < PATIENCE, "it is not told");
+            assert!(began.elapsed() < PATIENCE, "the handler is not called");
             thread::yield_now();
         }
         channel.clock.advance(LIMIT);
@@ -454,7 +455,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
+fn an_embedded_channel_is_dropped(removed: bool) -> Vec<&'static str> {
     let journal = Journal::new();
     let pipeline = Setup::usual().pipeline(&journal);
     if removed {
@@ -470,7 +471,7 @@ fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-/// The rows of the table: the ending, the events, and the kinds of channels.
+/// Returns the rows of the table: the ending, the events, and the kinds of channels.
 fn rows() -> Vec<[&'static str; 3]> {
     let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|')).map(|line| {
@@ -484,7 +485,7 @@ fn rows() -> Vec<[&'static str; 3]> {
 fn a_channel_ends_as_the_table_in_the_docs_says() {
     quiet_panics();
     let rows = rows();
-    assert!(rows.len() >= 20, "the table is there");
+    assert!(rows.len() >= 20, "the table is incomplete");
     for [name, told, places] in rows {
         let told: Vec<_> = told.split(", ").map(|event| event.trim_matches('`')).collect();
         let ends = match (scenario(name), places) {
@@ -493,12 +494,12 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
             (None, _) => vec![match name {
                 "the pipeline factory fails" => a_factory_fails(),
                 "the loop shuts down, and the handler closes" => a_loop_shuts_down(false),
-                "the loop shuts down, and the timeout passes" => a_loop_shuts_down(true),
-                "`EmbeddedLoop::remove`" => an_embedded_one_is_gone(true),
-                "the `EmbeddedChannel` is dropped" => an_embedded_one_is_gone(false),
+                "the loop shuts down, and the timeout expires" => a_loop_shuts_down(true),
+                "`EmbeddedLoop::remove`" => an_embedded_channel_is_dropped(true),
+                "the `EmbeddedChannel` is dropped" => an_embedded_channel_is_dropped(false),
                 _ => panic!("nothing tests the row {name:?}"),
             }],
-            (Some(_), _) => panic!("{name}: where is {places:?}?"),
+            (Some(_), _) => panic!("{name}: unknown kind of channel {places:?}"),
         };
         for happened in ends {
             assert_eq!(happened, told, "{name}");
@@ -507,7 +508,7 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
 }
 
 #[test]
-fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_reset() {
+fn buffered_bytes_are_decoded_at_the_peers_end_but_not_after_a_local_close_or_a_reset() {
     let end: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.end_inbound();
     let reset: fn(&mut EmbeddedChannel<Bytes>) = |channel| Ends::reset(channel);
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();

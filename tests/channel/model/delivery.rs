@@ -1,11 +1,16 @@
-//! A channel under random operations, against what always holds of it: each message is delivered once and in order, what
-//! was accepted is sent once, whole and in order (but for what a policy has dropped), `active` comes first, `inactive` once and
-//! last, every answer comes, and nothing is left behind.
+//! Invariants of a channel under random operations:
+//!
+//! - Each message is delivered once and in order.
+//! - Each accepted message is sent once, whole and in order, unless the overflow policy drops it.
+//! - `active` comes first; `inactive` comes once and last.
+//! - Every completion completes.
+//! - No bytes, timers or tasks remain after the close.
 
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow, Scope, TrafficLimits,
+    ChannelContext, ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow,
+    TrafficLimits,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -14,7 +19,7 @@ use netwheel::{
 use proptest::prelude::*;
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
-/// What a handler, or a task, does to its channel.
+/// An action of a handler or a task on its channel.
 #[derive(Debug, Clone)]
 enum Act {
     Write(usize),
@@ -25,19 +30,19 @@ enum Act {
     Traffic(u64),
 }
 
-/// What happens to a channel from outside.
+/// An external event or operation.
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many bytes of the peer's messages.
+    /// The given number of bytes of the peer's stream arrives.
     Arrive(usize),
     End,
     Break,
-    /// How much the peer takes from here on.
+    /// Sets how many bytes the peer accepts from now on.
     Room(Option<usize>),
     Wait(u64),
-    /// The next callback does this.
+    /// The next callback performs this action.
     Next(Act),
-    /// A read that brings nothing does this.
+    /// An empty read triggers a callback that performs this action.
     Now(Act),
     Write(usize),
     Notify(usize),
@@ -48,7 +53,7 @@ enum Step {
 #[derive(Default)]
 struct World {
     next: VecDeque<Act>,
-    /// Numbers of the messages that were delivered.
+    /// Numbers of the delivered messages.
     read: Vec<u32>,
     active: usize,
     inactive: usize,
@@ -57,9 +62,10 @@ struct World {
     made: usize,
     calls: usize,
     held: Vec<InputGuard>,
-    /// Numbers and lengths of the messages that were accepted.
+    /// Numbers and lengths of the accepted messages.
     written: Vec<(u32, usize)>,
-    /// Those of them that nobody can refuse any more: on the way from a handle there may be no room left.
+    /// The accepted messages that can no longer be refused. A message from a handle may still be
+    /// refused on its way.
     certain: Vec<u32>,
     answers: Vec<(u32, Completion)>,
     numbers: u32,
@@ -69,7 +75,7 @@ type Shared = Rc<RefCell<World>>;
 
 struct Player {
     world: Shared,
-    /// Whether `active` was called on this very handler.
+    /// Whether `active` was called on this handler.
     active: bool,
 }
 
@@ -109,12 +115,12 @@ fn message(world: &Shared, len: usize) -> (u32, Bytes) {
     (world.numbers, bytes.into())
 }
 
-fn play(world: &Shared, ctx: &mut Scope<'_, Bytes>, act: Act) -> Result {
+fn play<H: Handler<Write = Bytes>>(world: &Shared, ctx: &mut Context<'_, H>, act: Act) -> Result {
     match act {
         Act::Write(len) => {
             let (number, bytes) = message(world, len);
             let len = bytes.len();
-            // It is the test's business what is refused, and not the handler's.
+            // A refusal must not be an error of the handler.
             if ctx.write(bytes).is_ok() {
                 let mut world = world.borrow_mut();
                 world.written.push((number, len));
@@ -198,7 +204,8 @@ fn pipeline(player: Player) -> netwheel::pipeline::Pipeline<Bytes> {
     Pipeline::codec(LengthField::u16()).handler(player)
 }
 
-/// The peer's messages: number `n` is so long that reads cut them anywhere.
+/// Returns the peer's stream. The messages vary in length, so that reads split them at any
+/// position.
 fn stream() -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in 0..400u32 {
@@ -210,7 +217,7 @@ fn stream() -> Vec<u8> {
     bytes
 }
 
-/// The numbers of the whole messages in `bytes`, and whether something is left.
+/// Returns the numbers and lengths of the complete messages in `bytes`, and whether bytes remain.
 fn decode(mut bytes: Bytes) -> (Vec<(u32, usize)>, bool) {
     let mut messages = Vec::new();
     while bytes.len() >= 2 {
@@ -221,7 +228,7 @@ fn decode(mut bytes: Bytes) -> (Vec<(u32, usize)>, bool) {
         bytes.advance(2);
         let mut message = bytes.split_to(len);
         let number = message.get_u32();
-        assert!(message.iter().all(|byte| *byte == number as u8), "message {number} is not whole");
+        assert!(message.iter().all(|byte| *byte == number as u8), "message {number} is corrupt");
         messages.push((number, len));
     }
     (messages, !bytes.is_empty())
@@ -318,25 +325,25 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
             }
         }
         got.extend_from_slice(&channel.read_outbound());
-        assert!(world.borrow().calls < 10_000, "called without an end");
+        assert!(world.borrow().calls < 10_000, "endless callbacks");
     }
-    // Everything that held it up goes away: what has come is delivered, what waits is sent.
+    // Remove every restriction: the remaining input is delivered and pending output is sent.
     world.borrow_mut().next.clear();
     let held = std::mem::take(&mut world.borrow_mut().held);
     drop(held);
     channel.set_outbound_room(None);
-    let free = |scope: &mut Scope<'_, Bytes>| {
-        scope.set_auto_read(true);
-        scope.set_traffic(TrafficLimits::new());
-        scope.set_idle_timeouts(IdleTimeouts::new());
+    let free = |ctx: &mut ChannelContext<'_, Bytes>| {
+        ctx.set_auto_read(true);
+        ctx.set_traffic(TrafficLimits::new());
+        ctx.set_idle_timeouts(IdleTimeouts::new());
         Ok(())
     };
     handle.execute(free).ok();
     channel.run_pending();
     if channel.is_open() {
         let expected = decode(Bytes::from(bytes[..arrived].to_vec())).0.len();
-        assert_eq!(world.borrow().read.len(), expected, "a channel that reads has read what has come");
-        assert_eq!(channel.pending_bytes(), 0, "a channel whose peer takes everything has sent it");
+        assert_eq!(world.borrow().read.len(), expected, "a reading channel delivers all input");
+        assert_eq!(channel.pending_bytes(), 0, "a channel with a reading peer sends all output");
     }
     let graceful = channel.is_open();
     channel.close();
@@ -351,20 +358,20 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
     let world = world.borrow();
     assert_eq!((world.late_calls, world.inactive), (0, 1), "late calls, and `inactive`");
     assert!(world.active >= 1 && world.active <= world.made);
-    assert_eq!(world.handlers, 1, "the last handler is the channel's");
+    assert_eq!(world.handlers, 1, "only the handler of the channel remains");
     let in_order: Vec<u32> = (0..world.read.len() as u32).collect();
     assert_eq!(world.read, in_order, "each message once, in order");
-    // None that was not accepted, and each once, in the order of their numbers.
+    // Only accepted messages are sent, each once, in the order of their numbers.
     assert!(sent.windows(2).all(|two| two[0].0 < two[1].0), "{sent:?}");
     assert!(sent.iter().all(|message| world.written.contains(message)), "{sent:?}");
     let is_sent = |number: u32| sent.iter().any(|message| message.0 == number);
     if graceful {
-        assert!(!half, "half a message was sent");
+        assert!(!half, "a partial message was sent");
         let drops = matches!(policy, Overflow::DropNewest | Overflow::DropOldest);
         assert!(drops || world.certain.iter().all(|number| is_sent(*number)), "a message is missing");
     }
     for (number, answer) in answers {
-        let answer = answer.wait_timeout(Duration::ZERO).expect("every answer comes");
+        let answer = answer.wait_timeout(Duration::ZERO).expect("every completion completes");
         assert_eq!(answer.is_ok(), is_sent(number), "message {number}");
     }
 }
@@ -373,7 +380,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn whatever_happens_to_a_channel(
+    fn random_operations_preserve_the_invariants_of_delivery(
         (options, policy) in options(500..8000),
         steps in prop::collection::vec(step(), 0..80),
     ) {

@@ -1,16 +1,14 @@
-//! A channel under random operations.
+//! Model tests: a channel under random operations.
 
 mod delivery;
 mod read_complete;
 
 use bytes::Bytes;
-use netwheel::{
-    ChannelOptions, Error, IdleTimeouts, InputGuard, Overflow, Scope, buffer::WaterMark, prelude::*,
-};
+use netwheel::{ChannelOptions, Error, IdleTimeouts, InputGuard, Overflow, buffer::WaterMark, prelude::*};
 use proptest::prelude::*;
 use std::{ops::Range, time::Duration};
 
-/// An operation that a callback performs on its channel, in every model.
+/// An operation that a callback performs on its channel. Shared by the models.
 #[derive(Debug, Clone)]
 enum Operation {
     Flush,
@@ -26,7 +24,7 @@ enum Operation {
 
 impl Operation {
     /// Performs the operation. Returns the guard of [`Operation::Hold`].
-    fn run(self, ctx: &mut Scope<'_, Bytes>) -> Result<Option<InputGuard>> {
+    fn run<H: Handler<Write = Bytes>>(self, ctx: &mut Context<'_, H>) -> Result<Option<InputGuard>> {
         match self {
             Operation::Flush => ctx.flush(),
             Operation::Hold(bytes) => return Ok(Some(ctx.hold_input(bytes))),
@@ -42,7 +40,7 @@ impl Operation {
     }
 }
 
-/// The weights add up to [`OPERATIONS`].
+/// Returns a random operation. The weights add up to [`OPERATIONS`].
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         3 => Just(Operation::Flush),
@@ -57,10 +55,11 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The total weight of [`operation`], next to the operations that a model adds.
+/// The total weight of [`operation`], relative to the operations that a model adds.
 const OPERATIONS: u32 = 17;
 
-/// Random channel options with `max_outbound` in this range, and their overflow policy.
+/// Returns random channel options with `max_outbound` in the given range, and their overflow
+/// policy.
 fn options(max_outbound: Range<usize>) -> impl Strategy<Value = (ChannelOptions, Overflow)> {
     let policies = [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close].to_vec();
     (any::<[bool; 4]>(), prop::sample::select(policies), 1usize..300, max_outbound).prop_map(

@@ -1,6 +1,9 @@
-//! A channel under random operations tells the same, in the same order, whether `read_complete` is part of a read's call or a
-//! call of its own. (An attribute makes it the latter.) Not compared is when the channel's entry on the wheel is looked at: that may
-//! be earlier than it need be, of which nobody hears.
+//! The calls of a channel under random operations are the same, in the same order, whether
+//! `read_complete` is part of the call for a read or a separate call. An attribute forces the
+//! separate call.
+//!
+//! The test does not compare when the channel's entry on the wheel is examined. An early
+//! examination has no visible effect.
 
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::Bytes;
@@ -73,7 +76,7 @@ impl Player {
         let act = {
             let mut world = self.world.borrow_mut();
             world.told.push(told);
-            assert!(world.told.len() < 20_000, "called without an end");
+            assert!(world.told.len() < 20_000, "endless callbacks");
             world.next.pop_front()
         };
         let told = |world: &Shared, result: Result| {
@@ -187,7 +190,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
     for step in steps {
         match step {
             Step::Messages(n) if !ended => {
-                // What is left of one that came in part, and so many more.
+                // The rest of the partial message, followed by `n` complete messages.
                 let mut bytes: Vec<u8> = stream.drain(..).collect();
                 for _ in 0..*n {
                     number += 1;
@@ -239,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_told_is_the_same_whether_read_complete_is_a_call_of_its_own(
+    fn callbacks_are_the_same_whether_read_complete_is_a_separate_call(
         (options, _) in options(500..2000),
         steps in prop::collection::vec(step(), 0..60),
     ) {

@@ -1,4 +1,4 @@
-//! Bursts of reads, their end, the end of the stream and errors: C-58 to C-60.
+//! Bursts of reads and how they end; end of stream; errors (C-58 to C-60).
 
 use crate::over_each_transport;
 use crate::reading::{raw, serve};
@@ -46,7 +46,7 @@ fn c_58_a_burst_ends_when_auto_read_is_turned_off() {
     assert_eq!(log.take(), ["active", "read ab", "read cd", "read_complete"]);
 }
 
-fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
+fn c_58_over_tcp_reads_per_turn_are_limited() {
     let group = one_loop();
     for (limit, set) in [(16, None), (3, Some(3))] {
         let log = Log::new();
@@ -55,7 +55,8 @@ fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
             options = options.reads_per_turn(limit);
         }
         let server = serve(&group, options, RawBytes, &log, |log| {
-            // Nothing is read before everything is there: then each turn is a full one.
+            // Reading starts when all bytes have arrived, so that each turn makes as many reads as
+            // it may.
             Recorder::with(log, |ctx, call| {
                 if call.is_active() {
                     ctx.schedule(Duration::ZERO, when_there);
@@ -82,7 +83,7 @@ fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
     end(&group);
 }
 
-/// Turns reading on once the test has said that all is there.
+/// Turns auto-read on after the test has logged that all bytes have been sent.
 fn when_there(me: &mut Recorder, ctx: &mut Context<'_, Recorder>) -> Result {
     if me.log.count("go") > 0 {
         ctx.set_auto_read(true);
@@ -93,7 +94,7 @@ fn when_there(me: &mut Recorder, ctx: &mut Context<'_, Recorder>) -> Result {
 }
 
 #[test]
-fn c_59_an_end_without_bytes_has_a_read_complete_of_its_own() {
+fn c_59_an_end_of_stream_without_bytes_calls_read_complete() {
     let log = Log::new();
     let mut channel = raw(&ChannelOptions::new(), Recorder::new(&log));
     channel.write_inbound(b"abc").unwrap();
@@ -102,7 +103,7 @@ fn c_59_an_end_without_bytes_has_a_read_complete_of_its_own() {
 }
 
 #[test]
-fn c_59_a_wake_up_for_nothing_has_a_read_complete() {
+fn c_59_an_empty_read_calls_read_complete() {
     let log = Log::new();
     let mut channel = raw(&ChannelOptions::new(), Recorder::new(&log));
     channel.write_inbound(b"").unwrap();
@@ -110,10 +111,10 @@ fn c_59_a_wake_up_for_nothing_has_a_read_complete() {
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = raw(&options, Recorder::exactly(&log, |_, _| Ok(())));
     channel.write_inbound(b"").unwrap();
-    assert_eq!(log.take(), ["active"], "nobody reads");
+    assert_eq!(log.take(), ["active"], "auto-read is off");
 }
 
-fn c_59_over_tcp_bytes_then_their_end() {
+fn c_59_over_tcp_bytes_and_then_the_end_of_stream() {
     let group = one_loop();
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), RawBytes, &log, Recorder::new);
@@ -122,7 +123,7 @@ fn c_59_over_tcp_bytes_then_their_end() {
     peer.shutdown(Shutdown::Write).unwrap();
     assert!(read_to_end(&mut peer).is_empty());
     log.wait_for("drop");
-    // ✓ Netty: read:3, readComplete, readComplete, inactive.
+    // Same as Netty: read:3, readComplete, readComplete, inactive.
     assert_eq!(log.take(), ["active", "read abc", "read_complete", "read_complete", "inactive", "drop"]);
     end(&group);
 }
@@ -130,7 +131,7 @@ fn c_59_over_tcp_bytes_then_their_end() {
 #[test]
 fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
     let log = Log::new();
-    // Staying open is not this handler's to decide: the connection is broken.
+    // The connection is broken, so the channel closes even if the handler does not close it.
     let mut channel = raw(&ChannelOptions::new(), Recorder::exactly(&log, |_, _| Ok(())));
     channel.write_inbound(b"abc").unwrap();
     channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
@@ -159,7 +160,7 @@ fn a_reset_comes_after_the_bytes() {
     log.wait_for("drop");
     let log = log.take();
     assert_eq!(log[..3], ["active", "read abc", "read_complete"]);
-    let error = log.iter().position(|e| e.starts_with("error reading:")).expect("it is told");
+    let error = log.iter().position(|e| e.starts_with("error reading:")).expect("the error is reported");
     assert_eq!(log[error + 1..], ["inactive", "drop"]);
     assert!(log[3..error].iter().all(|e| e == "read_complete"), "{log:?}");
     end(&group);
@@ -179,6 +180,6 @@ fn nothing_is_read_after_a_close_in_the_same_burst() {
 }
 
 over_each_transport! {
-    c_58_over_tcp_a_turn_reads_so_often_and_no_more,
-    c_59_over_tcp_bytes_then_their_end,
+    c_58_over_tcp_reads_per_turn_are_limited,
+    c_59_over_tcp_bytes_and_then_the_end_of_stream,
 }

@@ -1,5 +1,5 @@
-//! `read_complete` comes once behind the messages of a read, in the same place whether it is a call of its own or part of the
-//! read's.
+//! `read_complete` is called once, after the messages of a read, in the same place whether it is a
+//! separate call or part of the call for the read.
 
 use crate::support::{
     channels::embedded_with,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use netwheel::{ChannelOptions, buffer::WaterMark, prelude::*};
 use std::time::Duration;
 
-/// What a handler may do in a callback.
+/// An action of a handler in a callback.
 type Act = fn(&mut Context<'_, Recorder>) -> Result;
 
 const ACTS: [(&str, Act); 10] = [
@@ -44,7 +44,8 @@ const ACTS: [(&str, Act); 10] = [
     }),
 ];
 
-/// What a channel tells and sends when `act` is done in its `nth` call of a kind, from that read on.
+/// Returns the calls and the output of a channel that performs `act` in its `nth` call of a kind,
+/// starting at that read.
 fn story(act: Act, is_it: fn(&Event) -> bool, nth: usize, stays_open: bool) -> (Vec<String>, Bytes) {
     let log = Log::new();
     let mut calls = 0;
@@ -69,10 +70,11 @@ fn story(act: Act, is_it: fn(&Event) -> bool, nth: usize, stays_open: bool) -> (
     (log.take(), channel.read_outbound())
 }
 
-/// The first read of a channel tells `read_complete` by a call of its own, later ones do not if they need not: in both it comes
-/// once, and in the same place, whatever the handler does then or before it.
+/// The first read of a channel calls `read_complete` separately; later reads do so only if
+/// necessary. In both cases it is called once and in the same place, for every action of the
+/// handler before or within it.
 #[test]
-fn read_complete_comes_once_and_in_its_place() {
+fn read_complete_is_called_once_and_in_the_same_place() {
     for (name, act) in ACTS {
         for is_it in
             [|call: &Event| matches!(call, Event::Read(_)), |call: &Event| *call == Event::ReadComplete]
@@ -87,9 +89,9 @@ fn read_complete_comes_once_and_in_its_place() {
     }
 }
 
-/// What a message asks for comes first; a channel that is closing hears no more of reading.
+/// The effects of a message come first. A closing channel receives no `read_complete`.
 #[test]
-fn what_a_message_asks_for_comes_before_read_complete() {
+fn effects_of_a_message_come_before_read_complete() {
     let is_read = |call: &Event| matches!(call, Event::Read(_));
     let told = |name: &str| {
         let act = ACTS.iter().find(|(n, _)| *n == name).unwrap().1;

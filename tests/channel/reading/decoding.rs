@@ -1,4 +1,4 @@
-//! When a codec is asked, and what it is given: C-59, D-01, D-07.
+//! When a codec is called and with which bytes: C-59, D-01, D-07.
 
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
@@ -23,7 +23,7 @@ use std::{cell::RefCell, io::Write, rc::Rc, time::Duration};
 
 /// C-59, D-06: the last messages, the end of a read, the end of the channel.
 #[test]
-fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes() {
+fn c_59_remaining_bytes_are_decoded_at_the_end_even_across_flushes() {
     let log = Log::new();
     let mut channel = with_codec(
         &ChannelOptions::new(),
@@ -44,7 +44,8 @@ fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes
     assert_eq!(channel.read_outbound(), "abc");
 }
 
-/// Writes down what it is given and when, and takes one byte for a message, but only at last if it is `x`.
+/// Logs each call with its input. Decodes one byte at a time, except for `x`, which it decodes only
+/// at the end.
 struct Asked(Log);
 
 impl Codec for Asked {
@@ -67,14 +68,15 @@ impl Codec for Asked {
     }
 }
 
-/// D-06, D-07, D-08: at the end of input what is left is decoded for the last time, and then the channel closes, or is told of
-/// the end and nothing else. Nothing but `decode_last`, which may have a last word, is asked with no bytes.
+/// D-06, D-07, D-08: at the end of input the remaining bytes are decoded. Then the channel closes,
+/// or with `half_close` calls `read_closed`. Only `decode_last` is called with empty input,
+/// because it may produce a final message.
 #[test]
-fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() {
+fn d_07_decode_last_is_called_until_no_input_remains_also_at_a_half_close() {
     for half_close in [false, true] {
         let log = Log::new();
         let options = ChannelOptions::new().half_close(half_close);
-        // The recorder closes when it is told of the end; that is the default.
+        // The recorder closes in `read_closed`, which is the default.
         let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
         channel.write_inbound(b"axy").unwrap();
         assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);
@@ -89,7 +91,7 @@ fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() 
     }
 }
 
-/// Reads its first byte without a look at whether there is one, as a decoder may that was ported from Netty.
+/// Reads its first byte without checking that there is one, as a decoder ported from Netty may do.
 #[derive(Clone)]
 struct Unasking;
 
@@ -109,7 +111,7 @@ impl Codec for Unasking {
 }
 
 #[test]
-fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
+fn decode_is_never_called_with_empty_input() {
     let log = Log::new();
     let hook = |ctx: &mut Context<'_, Recorder>, call: &Event| {
         if let Event::Read(message) = call {
@@ -123,8 +125,8 @@ fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
     channel.write_inbound(b"").unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
+        .execute(|ctx| {
+            ctx.read();
             Ok(())
         })
         .unwrap();
@@ -136,7 +138,7 @@ fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
     assert_eq!(reads, ["active", "read a", "read bc", "inactive"]);
 }
 
-fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
+fn decode_is_never_called_with_empty_input_over_a_socket() {
     let group = one_loop();
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), Unasking, &log, |log| {
@@ -154,7 +156,7 @@ fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
     end(&group);
 }
 
-/// Writes down what it is given, and wants four bytes for a message.
+/// Logs its input and decodes messages of four bytes.
 struct Fours(Rc<RefCell<Vec<Bytes>>>);
 
 impl Codec for Fours {
@@ -173,25 +175,25 @@ impl Codec for Fours {
 }
 
 #[test]
-fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_kept() {
+fn d_01_decode_is_called_again_only_with_new_bytes_after_the_kept_ones() {
     let log = Log::new();
     let asked = Rc::new(RefCell::new(Vec::new()));
     let mut channel = with_codec(&ChannelOptions::new(), Fours(asked.clone()), Recorder::new(&log));
     channel.write_inbound(b"ab").unwrap();
     channel.run_pending();
-    channel.channel().execute(|scope| scope.write("x".into())).unwrap();
+    channel.channel().execute(|ctx| ctx.write("x".into())).unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
-            scope.set_auto_read(true);
+        .execute(|ctx| {
+            ctx.read();
+            ctx.set_auto_read(true);
             Ok(())
         })
         .unwrap();
     channel.run_pending();
     channel.advance(Duration::from_secs(10));
     channel.write_inbound(b"").unwrap();
-    assert_eq!(asked.take(), ["ab"], "once, whatever else happens");
+    assert_eq!(asked.take(), ["ab"], "called once, despite the other events");
     channel.write_inbound(b"cdef").unwrap();
     assert_eq!(asked.take(), ["abcdef", "ef"]);
     channel.write_inbound(b"gh").unwrap();
@@ -200,7 +202,7 @@ fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_
     assert_eq!(reads, ["read abcd", "read efgh"]);
 }
 
-fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
+fn d_01_over_tcp_a_frame_that_arrives_byte_by_byte_is_reassembled() {
     let group = one_loop();
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), LengthField::u16(), &log, Recorder::new);
@@ -237,7 +239,8 @@ fn a_large_frame_grows_across_many_reads() {
     end(&group);
 }
 
-/// Swallows what begins with `-`, answers `?` by itself, shouts the rest.
+/// Drops messages that begin with `-`, answers `?` itself, closes at `.`, and converts others to
+/// upper case.
 struct Shouting;
 
 impl Stage for Shouting {
@@ -264,7 +267,7 @@ impl Stage for Shouting {
 }
 
 #[test]
-fn a_stage_may_swallow_answer_change_and_close() {
+fn a_stage_can_drop_answer_change_and_close() {
     let log = Log::new();
     let handler = Recorder::with(&log, |ctx, call| match call {
         Event::Read(message) => ctx.write(message.clone()),
@@ -277,7 +280,7 @@ fn a_stage_may_swallow_answer_change_and_close() {
 }
 
 over_each_transport! {
-    a_codec_is_not_asked_to_decode_no_bytes_over_a_socket,
-    d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole,
+    decode_is_never_called_with_empty_input_over_a_socket,
+    d_01_over_tcp_a_frame_that_arrives_byte_by_byte_is_reassembled,
     a_large_frame_grows_across_many_reads,
 }

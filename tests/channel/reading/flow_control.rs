@@ -1,5 +1,5 @@
-//! Reading on demand: what one request brings, one message at a time, and how the size of reads is chosen: C-61 to C-64,
-//! D-09, D-12, H-10 to H-12 and T-32 in the form in which a channel does this by itself.
+//! Reading on demand: the effect of one request, one message at a time, and the size of reads.
+//! Covers C-61 to C-64, D-09, D-12, H-10 to H-12 and T-32, as built-in features of a channel.
 
 use crate::support::{
     channels::{embedded_with, read, set_auto_read},
@@ -25,7 +25,7 @@ fn one_by_one() -> ChannelOptions {
     on_demand().one_message_per_read(true)
 }
 
-/// Asks for a read from outside the handler.
+/// Requests a read from outside the handler.
 fn ask(channel: &mut EmbeddedChannel<Bytes>) {
     read(&channel.channel());
     channel.run_pending();
@@ -35,7 +35,7 @@ fn message(text: &'static str) -> Event {
     Event::Read(text.into())
 }
 
-// ---- one message at a time: H-10 to H-12, D-12 -----------------------------------------------------------
+// ---- one message at a time: H-10 to H-12, D-12 -------------------------------------------------
 
 #[test]
 fn h_10_each_request_releases_exactly_one_message() {
@@ -49,7 +49,7 @@ fn h_10_each_request_releases_exactly_one_message() {
         channel.run_pending();
         assert_eq!(log.take(), [""; 0]);
     }
-    // Nothing is left: the request waits for bytes, and brings the first message of these.
+    // No message remains: the request waits for bytes and delivers the first message of these.
     ask(&mut channel);
     assert_eq!(log.take(), [""; 0]);
     channel.write_inbound(b"4\n5\n").unwrap();
@@ -57,7 +57,7 @@ fn h_10_each_request_releases_exactly_one_message() {
 }
 
 #[test]
-fn h_10_without_it_one_request_releases_all_messages_of_its_bytes() {
+fn h_10_without_the_option_one_request_releases_all_messages_of_its_bytes() {
     let log = Log::new();
     let mut channel = embedded_with(&on_demand(), Recorder::new(&log));
     channel.write_inbound(b"1\n2\n3\n").unwrap();
@@ -65,9 +65,10 @@ fn h_10_without_it_one_request_releases_all_messages_of_its_bytes() {
     assert_eq!(log.take(), ["active", "read 1", "read 2", "read 3", "read_complete"]);
 }
 
-/// H-10: a request while messages are kept does not go to the socket; and nothing turns while nobody asks.
+/// H-10: a request does not read the socket while messages are buffered. Without requests the loop
+/// does not spin.
 #[test]
-fn h_10_over_tcp_what_is_kept_is_looked_at_before_the_socket() {
+fn h_10_over_tcp_buffered_messages_are_delivered_before_the_socket_is_read() {
     let group = one_loop();
     let (server, events) = serve_with(&group, Settings::channel(one_by_one()), Line::new(), silent);
     let mut stream = connect(server.local_address());
@@ -87,11 +88,11 @@ fn h_10_over_tcp_what_is_kept_is_looked_at_before_the_socket() {
         assert_eq!(events.next(), Event::ReadComplete);
     }
     assert_eq!(metrics(&group).reads, reads);
-    // The loop sleeps although bytes are kept: it has to be woken.
+    // The loop sleeps although bytes are buffered: only the waker wakes it.
     let woken = metrics(&group).wakes_waker;
     turn_until(&group, |metrics| metrics.wakes_waker > woken + 2);
-    // Half a message is kept, and the socket is known to be empty: the request stays pending until there is a
-    // whole message.
+    // A partial message is buffered and the socket is known to be empty. The request stays pending
+    // until the message is complete.
     read(&child);
     some_turns(&group);
     assert!(events.so_far().iter().all(|event| *event == Event::ReadComplete));
@@ -105,7 +106,7 @@ fn h_10_over_tcp_what_is_kept_is_looked_at_before_the_socket() {
 }
 
 #[test]
-fn h_11_with_auto_read_on_everything_passes() {
+fn h_11_with_auto_read_all_messages_are_delivered() {
     let log = Log::new();
     let options = ChannelOptions::new().one_message_per_read(true);
     let mut channel = embedded_with(&options, Recorder::new(&log));
@@ -114,7 +115,7 @@ fn h_11_with_auto_read_on_everything_passes() {
 }
 
 #[test]
-fn h_11_auto_read_that_is_turned_off_in_each_read_is_one_by_one_with_and_without_it() {
+fn h_11_turning_auto_read_off_in_each_read_delivers_one_message_at_a_time() {
     for options in [ChannelOptions::new(), ChannelOptions::new().one_message_per_read(true)] {
         let log = Log::new();
         let mut channel = embedded_with(&options, Recorder::with(&log, stop_reading));
@@ -128,9 +129,10 @@ fn h_11_auto_read_that_is_turned_off_in_each_read_is_one_by_one_with_and_without
     }
 }
 
-/// H-11, C-64: a request from within a message is for the next one, which comes behind it and in order.
+/// H-11, C-64: a request within `read` applies to the next message, which is delivered afterwards
+/// and in order.
 #[test]
-fn c_64_requests_from_within_reads_neither_nest_nor_change_the_order() {
+fn c_64_requests_within_reads_neither_nest_nor_change_the_order() {
     for options in [on_demand(), one_by_one(), ChannelOptions::new()] {
         let log = Log::new();
         let inner = log.clone();
@@ -156,9 +158,9 @@ fn c_64_requests_from_within_reads_neither_nest_nor_change_the_order() {
     }
 }
 
-/// H-12: whoever stops asking for them one by one gets all that are kept.
+/// H-12: turning auto-read on delivers all buffered messages.
 #[test]
-fn h_12_turning_auto_read_on_delivers_what_was_kept() {
+fn h_12_turning_auto_read_on_delivers_buffered_messages() {
     let log = Log::new();
     let mut channel = embedded_with(&one_by_one(), Recorder::new(&log));
     channel.write_inbound(b"1\n2\n3\n").unwrap();
@@ -169,9 +171,9 @@ fn h_12_turning_auto_read_on_delivers_what_was_kept() {
     assert_eq!(log.take(), ["read 2", "read 3", "read_complete"]);
 }
 
-/// H-12: a channel that is closed by its own side delivers none of them.
+/// H-12: a channel closed locally delivers none of its buffered messages.
 #[test]
-fn h_12_a_close_drops_what_was_kept() {
+fn h_12_a_close_drops_buffered_messages() {
     let log = Log::new();
     let mut channel = embedded_with(&one_by_one(), Recorder::new(&log));
     channel.write_inbound(b"1\n2\n3\n").unwrap();
@@ -181,7 +183,7 @@ fn h_12_a_close_drops_what_was_kept() {
 }
 
 #[test]
-fn d_12_the_next_message_comes_with_the_next_request_and_the_end_behind_the_last() {
+fn d_12_each_request_delivers_one_message_and_the_end_follows_the_last() {
     let log = Log::new();
     let mut channel = embedded_with(&one_by_one(), Recorder::new(&log));
     channel.write_inbound(b"C\nB\n").unwrap();
@@ -195,11 +197,11 @@ fn d_12_the_next_message_comes_with_the_next_request_and_the_end_behind_the_last
     assert_eq!(log.take(), ["read_complete", "inactive"]);
 }
 
-// ---- D-09 ------------------------------------------------------------------------------------------------
+// ---- D-09 --------------------------------------------------------------------------------------
 
-/// D-09: a request that has brought no whole message goes on; one that has is used up.
+/// D-09: a request stays pending until a complete message has been delivered.
 #[test]
-fn d_09_a_request_goes_on_until_there_is_a_message() {
+fn d_09_a_request_stays_pending_until_there_is_a_message() {
     for options in [on_demand(), one_by_one()] {
         let log = Log::new();
         let mut channel = embedded_with(&options, Recorder::new(&log));
@@ -216,9 +218,9 @@ fn d_09_a_request_goes_on_until_there_is_a_message() {
     }
 }
 
-/// D-09: nor does it outlive auto-read off, which drops it.
+/// D-09: turning auto-read off cancels a pending request.
 #[test]
-fn d_09_a_request_that_was_taken_back_does_not_go_on() {
+fn d_09_turning_auto_read_off_cancels_a_pending_request() {
     let log = Log::new();
     let mut channel = embedded_with(
         &on_demand(),
@@ -235,7 +237,7 @@ fn d_09_a_request_that_was_taken_back_does_not_go_on() {
     assert_eq!(log.take(), ["active", "read_complete"]);
 }
 
-/// A stage that keeps everything to itself.
+/// A stage that drops the message `no`.
 struct Swallow;
 
 impl Stage for Swallow {
@@ -253,9 +255,9 @@ impl Stage for Swallow {
     }
 }
 
-/// D-09: what a stage swallows is no message for the handler that asked for one.
+/// D-09: a message dropped by a stage does not complete the request.
 #[test]
-fn d_09_over_tcp_a_request_goes_on_across_partial_and_swallowed_messages() {
+fn d_09_over_tcp_a_request_stays_pending_across_partial_and_dropped_messages() {
     let group = one_loop();
     let log = Log::new();
     let (hand_over, channels) = hand_over();
@@ -274,7 +276,7 @@ fn d_09_over_tcp_a_request_goes_on_across_partial_and_swallowed_messages() {
     stream.write_all(b"no\nno\nn").unwrap();
     log.wait_for("read_complete");
     stream.write_all(b"o\nye").unwrap();
-    log.wait_until("another", |log| log.iter().filter(|e| *e == "read_complete").count() == 2);
+    log.wait_until("a second read_complete", |log| log.iter().filter(|e| *e == "read_complete").count() == 2);
     stream.write_all(b"s\nyes\n").unwrap();
     log.wait_for("read yes");
     some_turns(&group);
@@ -282,12 +284,12 @@ fn d_09_over_tcp_a_request_goes_on_across_partial_and_swallowed_messages() {
     end(&group);
 }
 
-// ---- T-32 ------------------------------------------------------------------------------------------------
+// ---- T-32 --------------------------------------------------------------------------------------
 
-/// T-32 in our form: with auto-read off neither bytes nor the end of them are read unasked; nothing of it is lost, and
-/// the end comes behind the last byte.
+/// T-32 with a difference: with auto-read off, neither bytes nor the end of the stream are read
+/// without a request. No byte is lost, and the end comes after the last byte.
 #[test]
-fn t_32_a_peer_that_has_closed_is_read_to_the_end_when_it_is_asked_for() {
+fn t_32_a_closed_peer_is_read_to_the_end_on_request() {
     let group = one_loop();
     for by_request in [true, false] {
         let settings = Settings::channel(on_demand().read_size(10));
@@ -323,9 +325,9 @@ fn t_32_a_peer_that_has_closed_is_read_to_the_end_when_it_is_asked_for() {
     end(&group);
 }
 
-/// T-32: messages that are kept go before the end as well, one by one if it must be.
+/// T-32: buffered messages are delivered before the end, one at a time if so configured.
 #[test]
-fn t_32_messages_that_were_kept_come_before_the_end() {
+fn t_32_buffered_messages_come_before_the_end() {
     let group = one_loop();
     let (server, events) = serve_with(&group, Settings::channel(one_by_one()), Line::new(), silent);
     let mut stream = connect(server.local_address());
@@ -343,11 +345,12 @@ fn t_32_messages_that_were_kept_come_before_the_end() {
     end(&group);
 }
 
-// ---- the size of a read: C-61 to C-63 --------------------------------------------------------------------
+// ---- the size of a read: C-61 to C-63 ----------------------------------------------------------
 
-/// C-61, C-62 in our form: there is no guess that has to climb, nor one that small reads bring down.
+/// C-61, C-62 with a difference: the size of a read is fixed, not a guess that adapts to previous
+/// reads.
 #[test]
-fn c_61_a_read_takes_what_is_there_from_the_first_one_on_and_after_small_ones_too() {
+fn c_61_a_read_takes_all_available_bytes_initially_and_after_small_reads() {
     const MUCH: usize = 20_000;
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
@@ -363,15 +366,15 @@ fn c_61_a_read_takes_what_is_there_from_the_first_one_on_and_after_small_ones_to
         stream.write_all(&sent).unwrap();
         drop(release);
         let first = events.message();
-        assert_eq!(first.len(), MUCH, "behind {small} small reads");
+        assert_eq!(first.len(), MUCH, "after {small} small reads");
         assert_same(&first, &sent);
     }
     end(&group);
 }
 
-/// C-61: a burst goes on while reads are full, and ends with one that is not.
+/// C-61: a burst continues while reads are full, and ends with a partial read.
 #[test]
-fn c_61_a_burst_goes_on_while_reads_are_full() {
+fn c_61_a_burst_continues_while_reads_are_full() {
     let group = one_loop();
     let settings = Settings::channel(ChannelOptions::new().read_size(1000));
     let (server, events) = serve(&group, settings, silent);
@@ -385,13 +388,14 @@ fn c_61_a_burst_goes_on_while_reads_are_full() {
     assert_eq!(sizes, [1000, 1000, 1000, 500]);
     assert_eq!(events.next(), Event::ReadComplete);
     some_turns(&group);
-    assert_eq!(metrics(&group).reads - before, 4, "none that finds nothing");
+    assert_eq!(metrics(&group).reads - before, 4, "no empty read");
     end(&group);
 }
 
-/// C-63 in our form: the one size that can be set is checked when it is built, and is kept to.
+/// C-63 with a difference: `read_size` is validated when the channel is built, and limits every
+/// read.
 #[test]
-fn c_63_the_size_of_a_read_has_a_range_and_is_the_most_that_one_takes() {
+fn c_63_the_read_size_has_a_range_and_limits_each_read() {
     for (size, allowed) in [(0, false), (1, true), (65_536, true), (65_537, false)] {
         let log = Log::new();
         let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&log));

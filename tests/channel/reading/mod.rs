@@ -1,4 +1,4 @@
-//! Reading: bursts and their end, errors, reading on demand, limits, and codecs that misbehave.
+//! Reading: bursts and how they end, errors, reading on demand, limits, and codecs that misbehave.
 
 mod bursts;
 mod complete;
@@ -32,7 +32,7 @@ fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
 }
 
-/// A server whose channels are read with `options` and write down what happens.
+/// Starts a server whose channels use `options` and log their calls.
 fn serve<C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync>(
     group: &EventLoopGroup,
     options: ChannelOptions,

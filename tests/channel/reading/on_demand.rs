@@ -1,4 +1,4 @@
-//! Auto-read off and on, and reads that are asked for: C-66, T-27, T-28.
+//! Switching auto-read off and on, and requested reads: C-66, T-27, T-28.
 
 use crate::over_each_transport;
 use crate::reading::{raw, serve};
@@ -17,7 +17,7 @@ use netwheel::{
 use std::{cell::RefCell, io::Write, time::Duration};
 
 #[test]
-fn c_66_turning_auto_read_on_reads_what_is_there() {
+fn c_66_turning_auto_read_on_reads_available_bytes() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = embedded_with(&options, Recorder::new(&log));
@@ -31,17 +31,17 @@ fn c_66_turning_auto_read_on_reads_what_is_there() {
 }
 
 #[test]
-fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
+fn c_66_turning_auto_read_off_cancels_a_requested_read() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = embedded_with(&options, Recorder::new(&log));
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
-            scope.set_auto_read(true);
-            scope.set_auto_read(false);
-            assert!(!scope.auto_read());
+        .execute(|ctx| {
+            ctx.read();
+            ctx.set_auto_read(true);
+            ctx.set_auto_read(false);
+            assert!(!ctx.auto_read());
             Ok(())
         })
         .unwrap();
@@ -50,7 +50,7 @@ fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
     assert_eq!(log.take(), ["active"]);
 }
 
-fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event() {
+fn c_66_over_tcp_bytes_that_arrived_while_auto_read_was_off_need_no_new_event() {
     let group = one_loop();
     let log = Log::new();
     let (hand_over, channels) = hand_over();
@@ -68,7 +68,7 @@ fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event()
     peer.write_all(b"off\nsame read\n").unwrap();
     log.wait_for("read_complete");
     peer.write_all(b"later read\n").unwrap();
-    // The event of the later bytes has come and gone when this timer has run.
+    // When this timer has run, the event of the later bytes has been processed.
     done(group.next().schedule(Duration::from_millis(1), || ()).unwrap().completion()).unwrap();
     assert_eq!(log.all(), ["active", "read off", "read_complete"]);
     set_auto_read(&channel, true);
@@ -77,7 +77,7 @@ fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event()
 }
 
 #[test]
-fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
+fn t_27_auto_read_off_in_the_first_read_ends_the_burst_without_losing_bytes() {
     let log = Log::new();
     let options = ChannelOptions::new().read_size(1);
     let mut channel = raw(&options, Recorder::with(&log, stop_reading));
@@ -91,7 +91,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
 }
 
 #[test]
-fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_inbound_says() {
+fn t_27_later_messages_are_kept_after_auto_read_off_beyond_max_inbound() {
     let log = Log::new();
     let options = ChannelOptions::new().max_inbound(8);
     let mut channel = embedded_with(&options, Recorder::with(&log, stop_reading));
@@ -107,7 +107,7 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
     assert!(log.take().contains(&"read five".to_owned()));
 }
 
-fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
+fn t_27_over_tcp_auto_read_off_in_each_read_and_requests_from_another_thread() {
     let group = one_loop();
     let log = Log::new();
     let (hand_over, channels) = hand_over();
@@ -131,9 +131,10 @@ fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
     assert_eq!(reads, ["read a", "read b", "read c"]);
 }
 
-// A request is for one read here, not for one burst: asked once more within it, two reads make one burst.
+// In this crate a request allows one read, not one burst. A second request within the first read
+// makes a burst of two reads.
 #[test]
-fn t_28_a_read_that_was_asked_for_is_used_up_by_one_read() {
+fn t_28_a_request_allows_one_read() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false).read_size(1);
     let first = RefCell::new(true);
@@ -149,11 +150,11 @@ fn t_28_a_read_that_was_asked_for_is_used_up_by_one_read() {
     channel.write_inbound(b"abcd").unwrap();
     assert_eq!(log.take(), ["active", "read a", "read b", "read_complete"]);
     channel.run_pending();
-    assert_eq!(log.take(), [""; 0], "it is not repeated");
+    assert_eq!(log.take(), [""; 0], "the request is not repeated");
 }
 
 #[test]
-fn t_28_one_read_gives_all_messages_of_its_bytes() {
+fn t_28_one_read_delivers_all_messages_of_its_bytes() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
     let mut channel = embedded_with(&options, Recorder::with(&log, read_once));
@@ -163,6 +164,6 @@ fn t_28_one_read_gives_all_messages_of_its_bytes() {
 }
 
 over_each_transport! {
-    c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event,
-    t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread,
+    c_66_over_tcp_bytes_that_arrived_while_auto_read_was_off_need_no_new_event,
+    t_27_over_tcp_auto_read_off_in_each_read_and_requests_from_another_thread,
 }

@@ -1,4 +1,4 @@
-//! Codecs and stages that make several messages of one input: order, interruptions, bounds.
+//! Codecs and stages that produce several messages from one input: order, interruptions, limits.
 
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
@@ -22,8 +22,8 @@ use netwheel::{
 use proptest::{arbitrary::any, collection::vec, prop_assert_eq, proptest, sample::select};
 use std::{collections::VecDeque, io::Write, net::Shutdown, time::Duration};
 
-/// A digit and a byte make as many messages as the digit says, `a1`, `a2` and so on. At the end of the stream each byte
-/// that is left makes 3000.
+/// Decodes a digit and a byte to as many messages as the digit says: `a1`, `a2` and so on. At the
+/// end of the stream each remaining byte produces 3000 messages.
 #[derive(Clone, Default)]
 struct Runs {
     byte: u8,
@@ -43,7 +43,7 @@ impl Codec for Runs {
     type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        assert!(!self.has_more(), "asked for more input before its messages were taken");
+        assert!(!self.has_more(), "decode was called before all messages were taken");
         while input.len() >= 2 {
             let of = u32::from(input.get_u8() - b'0');
             if let Some(message) = self.begin(input.get_u8(), of)? {
@@ -75,13 +75,13 @@ impl Codec for Runs {
     }
 }
 
-/// An embedded channel of `Runs`.
+/// An embedded channel with the codec `Runs`.
 fn runs(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, Runs::default(), handler)
 }
 
 #[test]
-fn all_messages_of_one_input_come_before_those_of_the_next() {
+fn messages_of_one_input_precede_those_of_the_next() {
     let log = Log::new();
     let mut channel = runs(&ChannelOptions::new(), Recorder::new(&log));
     channel.write_inbound(b"3a0x2b1").unwrap();
@@ -94,7 +94,7 @@ fn all_messages_of_one_input_come_before_those_of_the_next() {
 }
 
 #[test]
-fn auto_read_off_between_two_messages_leaves_the_others_for_the_next_read() {
+fn auto_read_off_between_two_messages_defers_the_others_to_the_next_read() {
     for one in [false, true] {
         let log = Log::new();
         let options = ChannelOptions::new().one_message_per_read(one);
@@ -123,7 +123,7 @@ fn auto_read_off_between_two_messages_leaves_the_others_for_the_next_read() {
     }
 }
 
-fn auto_read_off_between_two_messages_needs_no_further_event() {
+fn deferred_messages_need_no_new_event() {
     let group = one_loop();
     let log = Log::new();
     let (hook, channels) = hand_over();
@@ -195,7 +195,7 @@ fn a_close_between_two_messages_drops_the_others() {
 }
 
 #[test]
-fn another_pipeline_gets_the_bytes_and_not_the_messages_of_the_one_before() {
+fn a_replacement_pipeline_receives_the_bytes_but_not_the_messages_of_the_previous_one() {
     let log = Log::new();
     let (other, rest) = (log.clone(), [("3aone\n", vec!["read one"]), ("3a", vec![])]);
     for (input, expected) in rest {
@@ -218,8 +218,8 @@ fn another_pipeline_gets_the_bytes_and_not_the_messages_of_the_one_before() {
 }
 
 #[test]
-fn an_error_between_two_messages_costs_neither() {
-    /// Fails at the second of three.
+fn an_error_between_two_messages_loses_neither() {
+    /// Fails at the second of three messages.
     #[derive(Default)]
     struct Fails(VecDeque<Result<Bytes>>);
     impl Codec for Fails {
@@ -247,9 +247,9 @@ fn an_error_between_two_messages_costs_neither() {
     assert_eq!(log.take(), ["active", "read one", "read two", "error bang", "read three", "read_complete"]);
 }
 
-/// A codec that says it has more and has not is asked, and goes on with its input.
+/// A codec whose `has_more` is wrongly `true` is asked once and then decodes further input.
 #[test]
-fn a_codec_that_promises_more_and_has_none_does_not_go_round_for_ever() {
+fn a_codec_that_wrongly_promises_more_does_not_cause_an_endless_loop() {
     #[derive(Clone)]
     struct Promises;
     impl Codec for Promises {
@@ -273,7 +273,7 @@ fn a_codec_that_promises_more_and_has_none_does_not_go_round_for_ever() {
 }
 
 #[test]
-fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
+fn a_panic_in_has_more_closes_only_its_channel() {
     #[derive(Default)]
     struct Panics(bool);
     impl Codec for Panics {
@@ -299,9 +299,10 @@ fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
     assert_eq!(log.take(), ["active", "read a", "error panicked: on purpose", "inactive"]);
 }
 
-// ---- stages -----------------------------------------------------------------------------------------------
+// ---- stages ------------------------------------------------------------------------------------
 
-/// Hands each message on twice. With a timer it hands on `tick` and `tock` when that expires.
+/// Passes each message on twice. If it has a timer, it produces `tick` and `tock` when the timer
+/// expires.
 #[derive(Default)]
 struct Twice {
     queue: VecDeque<Bytes>,
@@ -322,7 +323,7 @@ impl Stage for Twice {
     }
 
     fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
-        // Also a stage that answers nothing at first may have more.
+        // A stage that returns no message may still have more.
         self.queue.extend([message.clone(), message]);
         Ok(None)
     }
@@ -346,7 +347,7 @@ impl Stage for Twice {
 }
 
 #[test]
-fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_codec() {
+fn stages_that_produce_several_messages_can_be_chained() {
     let log = Log::new();
     let pipeline = Pipeline::codec(Runs::default())
         .stage(Twice::default())
@@ -359,7 +360,7 @@ fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_c
 }
 
 #[test]
-fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_read() {
+fn auto_read_off_between_two_messages_of_a_stage_defers_the_others() {
     let log = Log::new();
     let handler = Recorder::with(&log, stop_reading);
     let pipeline = Pipeline::codec(Runs::default()).stage(Twice::default()).handler(handler);
@@ -373,16 +374,16 @@ fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_
     }
     read(&channel.channel());
     channel.run_pending();
-    assert_eq!(log.take(), [""; 0], "nothing is left");
+    assert_eq!(log.take(), [""; 0], "no message is left");
 }
 
 #[test]
-fn what_a_stage_makes_when_its_timer_expires_needs_no_input() {
+fn messages_of_a_stage_timer_are_delivered_without_input() {
     let log = Log::new();
     let stage = Twice { timer: Some(Duration::from_secs(1)), ..Twice::default() };
     let pipeline = Pipeline::codec(LengthField::u8()).stage(stage).handler(Recorder::new(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
-    // An incomplete frame is kept meanwhile.
+    // An incomplete frame stays buffered.
     channel.write_inbound(b"\x02h").unwrap();
     log.take();
     channel.advance(Duration::from_secs(2));
@@ -391,7 +392,7 @@ fn what_a_stage_makes_when_its_timer_expires_needs_no_input() {
     assert_eq!(log.take(), ["read hi", "read hi", "read_complete"]);
 }
 
-fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
+fn messages_of_a_stage_timer_are_delivered_over_a_socket() {
     let group = one_loop();
     let log = Log::new();
     let handlers = log.clone();
@@ -408,9 +409,9 @@ fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
     end(&group);
 }
 
-// ---- all together -----------------------------------------------------------------------------------------
+// ---- all together ------------------------------------------------------------------------------
 
-/// What a handler does when it has been given a message.
+/// The action of a handler after a message.
 #[derive(Debug, Clone, Copy)]
 enum Interruption {
     None,
@@ -420,10 +421,10 @@ enum Interruption {
 }
 
 proptest! {
-    /// However the stream is cut and whatever the handler does between two messages, each message
-    /// comes once and in order.
+    /// Each message is delivered once and in order, for every split of the stream and every
+    /// interruption by the handler.
     #[test]
-    fn no_message_is_lost_or_repeated_whatever_happens_between_two_of_them(
+    fn no_message_is_lost_or_repeated_by_interruptions(
         runs in vec((0..5u8, select(b"abc".to_vec())), 0..8),
         interruptions in vec(select(vec![
             Interruption::None, Interruption::Flush, Interruption::Pause, Interruption::FlushAndPause,
@@ -467,7 +468,7 @@ proptest! {
             channel.run_pending();
             sent += std::str::from_utf8(&channel.read_outbound()).unwrap();
         }
-        // A read brings a message, or nothing is left.
+        // Each read delivers a message unless none is left.
         for _ in 0..=expected.len() {
             read(&channel.channel());
             channel.run_pending();
@@ -477,9 +478,9 @@ proptest! {
     }
 }
 
-// ---- bounds -----------------------------------------------------------------------------------------------
+// ---- limits ------------------------------------------------------------------------------------
 
-/// A codec that makes an endless number of messages from one byte.
+/// A codec that produces endless messages from one byte.
 #[derive(Clone, Default)]
 struct Endless(bool);
 
@@ -506,8 +507,9 @@ impl Codec for Endless {
     }
 }
 
-/// The bound of a turn is reached again and again; other channels of the loop have their turn nevertheless.
-fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
+/// The limit of a turn is reached repeatedly, and the other channels of the loop still get their
+/// share.
+fn endless_messages_do_not_occupy_the_loop() {
     for flushes in [false, true] {
         let group = one_loop();
         let quiet = Log::new();
@@ -545,7 +547,7 @@ fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
 }
 
 #[test]
-fn more_messages_than_a_turn_delivers_all_come_at_the_end_of_the_stream() {
+fn messages_beyond_the_limit_of_a_turn_are_all_delivered_at_the_end() {
     for half_close in [false, true] {
         let log = Log::new();
         let options = ChannelOptions::new().half_close(half_close);
@@ -568,7 +570,7 @@ fn more_messages_than_a_turn_delivers_all_come_at_the_end_of_the_stream() {
     }
 }
 
-fn more_messages_than_a_turn_delivers_all_come_behind_the_end_of_a_socket() {
+fn messages_beyond_the_limit_of_a_turn_are_all_delivered_at_the_end_of_a_socket() {
     let group = one_loop();
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), Runs::default(), &log, Recorder::new);
@@ -583,9 +585,9 @@ fn more_messages_than_a_turn_delivers_all_come_behind_the_end_of_a_socket() {
 }
 
 over_each_transport! {
-    auto_read_off_between_two_messages_needs_no_further_event,
+    deferred_messages_need_no_new_event,
     a_flush_between_two_messages_loses_none_over_a_socket,
-    what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too,
-    messages_without_end_take_a_share_of_each_turn_and_not_the_loop,
-    more_messages_than_a_turn_delivers_all_come_behind_the_end_of_a_socket,
+    messages_of_a_stage_timer_are_delivered_over_a_socket,
+    endless_messages_do_not_occupy_the_loop,
+    messages_beyond_the_limit_of_a_turn_are_all_delivered_at_the_end_of_a_socket,
 }

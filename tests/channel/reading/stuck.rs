@@ -1,4 +1,4 @@
-//! Codecs that misbehave, and errors: nothing goes round for ever, nothing is kept without bound.
+//! Codecs that misbehave: no endless loops and no unbounded buffers.
 
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
@@ -16,10 +16,11 @@ use netwheel::{ChannelOptions, PeerError, buffer::OutboundBuffer, codec::Line, p
 use std::{io::Write, net::Shutdown};
 
 #[test]
-fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
+fn max_inbound_closes_a_channel_with_too_much_undecoded_input() {
     let log = Log::new();
     let options = ChannelOptions::new().max_inbound(10);
-    // Ten bytes may wait; the handler's wish to stay open does not count.
+    // Ten bytes may stay undecoded. The handler does not close the channel in `error`, but the next
+    // byte closes it.
     let mut channel = embedded_with(&options, Recorder::exactly(&log, |_, _| Ok(())));
     channel.write_inbound(b"0123456789").unwrap();
     assert_eq!(log.take(), ["active", "read_complete"]);
@@ -29,13 +30,13 @@ fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
     assert!(channel.write_inbound(b"\n").is_err());
 }
 
-fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
+fn max_inbound_over_tcp_closes_the_connection_regardless_of_the_handler() {
     let group = one_loop();
     let log = Log::new();
     let options = ChannelOptions::new().max_inbound(10);
     let server = serve(&group, options, Line::new(), &log, |log| Recorder::exactly(log, |_, _| Ok(())));
     let mut peer = connect(&server);
-    peer.write_all(b"0123456789 and more without an end").unwrap();
+    peer.write_all(b"0123456789 and more without a newline").unwrap();
     assert!(read_to_end(&mut peer).is_empty());
     log.wait_for("drop");
     let log = log.take();
@@ -47,7 +48,7 @@ fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
     end(&group);
 }
 
-/// Fails without taking a byte, again and again.
+/// Fails on every call without consuming a byte.
 #[derive(Clone)]
 struct Stuck;
 
@@ -66,14 +67,14 @@ impl Codec for Stuck {
 }
 
 #[test]
-fn a_codec_that_is_stuck_closes_its_channel_on_the_second_error() {
+fn a_stuck_codec_closes_its_channel_on_the_second_error() {
     let log = Log::new();
     let mut channel = with_codec(&ChannelOptions::new(), Stuck, Recorder::exactly(&log, |_, _| Ok(())));
     channel.write_inbound(b"abc").unwrap();
     assert_eq!(log.take(), ["active", "error stuck", "error stuck", "inactive"]);
 }
 
-fn a_codec_that_is_stuck_closes_its_connection_over_tcp_too() {
+fn a_stuck_codec_closes_its_connection_over_tcp() {
     let group = one_loop();
     let log = Log::new();
     let server =
@@ -87,8 +88,8 @@ fn a_codec_that_is_stuck_closes_its_connection_over_tcp_too() {
 }
 
 #[test]
-fn a_codec_that_is_stuck_at_the_end_does_not_go_round_for_ever() {
-    /// Fails whenever it is asked for the last message.
+fn a_codec_stuck_at_the_end_does_not_cause_an_endless_loop() {
+    /// Fails in every `decode_last`.
     struct StuckAtLast;
     impl Codec for StuckAtLast {
         type Read = Bytes;
@@ -121,8 +122,9 @@ fn a_codec_that_is_stuck_at_the_end_does_not_go_round_for_ever() {
 }
 
 #[test]
-fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
-    /// Fails at each `!` without taking it; the next call takes it and everything up to the next one.
+fn errors_that_consume_no_byte_close_only_without_progress_in_between() {
+    /// Fails at each `!` without consuming it. The next call consumes it and everything up to the
+    /// next `!`.
     #[derive(Default)]
     struct Resumes(bool);
     impl Codec for Resumes {
@@ -154,7 +156,7 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
 
 /// D-02.
 #[test]
-fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
+fn a_codec_that_decodes_messages_without_consuming_bytes_closes_its_channel() {
     struct Endless;
     impl Codec for Endless {
         type Read = Bytes;
@@ -173,7 +175,7 @@ fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     assert!(log.take().iter().all(|e| !e.starts_with("read ")));
 }
 
-/// Has a last message whenever it is asked for one.
+/// Returns a message from every `decode_last`.
 #[derive(Clone)]
 struct EndlessAtLast;
 
@@ -195,17 +197,17 @@ impl Codec for EndlessAtLast {
     }
 }
 
-/// Last messages that take no byte, before it is taken for a fault.
+/// The number of final messages that a codec may produce without consuming a byte.
 const LAST_MESSAGES: usize = 1024;
 
 #[test]
-fn a_codec_that_has_last_messages_without_end_is_closed_after_a_bounded_number() {
+fn endless_final_messages_close_the_channel_after_a_bounded_number() {
     type Act = fn(&mut Context<'_, Recorder>);
     let acts: [Act; 3] = [|_| (), |ctx| ctx.flush(), |ctx| ctx.set_auto_read(false)];
     for (half_close, input) in [(false, &b""[..]), (false, b"abc"), (true, b"abc")] {
         for act in acts {
             let log = Log::new();
-            // The handler's wish to stay open does not count.
+            // The handler does not close the channel in `error`, but the limit does.
             let handler = Recorder::exactly(&log, move |ctx, _| {
                 act(ctx);
                 Ok(())
@@ -229,7 +231,7 @@ fn a_codec_that_has_last_messages_without_end_is_closed_after_a_bounded_number()
     }
 }
 
-fn a_codec_that_has_last_messages_without_end_leaves_its_loop_to_others() {
+fn endless_final_messages_do_not_occupy_the_loop() {
     let group = one_loop();
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), EndlessAtLast, &log, |log| {
@@ -244,9 +246,10 @@ fn a_codec_that_has_last_messages_without_end_leaves_its_loop_to_others() {
     end(&group);
 }
 
-/// D-11: messages before a failed decoding are delivered, then the failure, then those behind it.
+/// D-11: messages before a decoding error are delivered, then the error, then the messages after
+/// it.
 #[test]
-fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
+fn reading_continues_after_an_error_if_the_handler_stays_open() {
     let log = Log::new();
     let mut channel = with_codec(
         &ChannelOptions::new(),
@@ -273,7 +276,7 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
 }
 
 over_each_transport! {
-    max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does,
-    a_codec_that_is_stuck_closes_its_connection_over_tcp_too,
-    a_codec_that_has_last_messages_without_end_leaves_its_loop_to_others,
+    max_inbound_over_tcp_closes_the_connection_regardless_of_the_handler,
+    a_stuck_codec_closes_its_connection_over_tcp,
+    endless_final_messages_do_not_occupy_the_loop,
 }

@@ -1,4 +1,4 @@
-//! At the end of the stream: the last decoding, the last `read_complete`.
+//! Replacing a pipeline at the end of the stream: the last decoding and the last `read_complete`.
 
 use crate::support::{
     channels::{embedded_pipeline, lines, raw},
@@ -17,7 +17,7 @@ use std::{
     thread,
 };
 
-/// Asked for a last message it must not be: it has been replaced by then.
+/// A codec that is replaced before `decode_last` could be called.
 struct NotAtLast(Line);
 
 impl Codec for NotAtLast {
@@ -29,7 +29,7 @@ impl Codec for NotAtLast {
     }
 
     fn decode_last(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
-        panic!("decode_last of a codec that was replaced");
+        panic!("decode_last called on a replaced codec");
     }
 
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
@@ -38,7 +38,7 @@ impl Codec for NotAtLast {
 }
 
 #[test]
-fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
+fn d_08_decode_last_is_not_called_on_a_replaced_codec() {
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| match call {
@@ -53,13 +53,14 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
     assert!(channel.is_open());
 }
 
-/// The last bytes of the stream, decoded by the old codec or, from the one in which it gives way, by the new one.
+/// At the end of the stream the old codec decodes bytes until it is replaced. The new codec decodes
+/// the rest.
 #[test]
-fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_new_one() {
+fn d_08_the_new_codec_decodes_the_remaining_bytes_at_the_end_of_stream() {
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| {
-        // Nor does it matter that nobody reads: it is the end.
+        // At the end of the stream, turning auto-read off has no effect.
         ctx.set_auto_read(false);
         match call {
             Event::Active(_) => ctx.set_auto_read(true),
@@ -91,9 +92,10 @@ fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_ne
     );
 }
 
-/// D-05: asked for at the very end of the stream, what is left is still the new one's, and the end comes behind it.
+/// D-05: after a replacement at the end of the stream, the new pipeline receives the remaining
+/// bytes and then the end.
 #[test]
-fn d_05_in_the_last_read_complete() {
+fn d_05_replacing_in_the_last_read_complete() {
     for half_close in [false, true] {
         let log = Log::new();
         let inner = log.clone();
@@ -103,7 +105,8 @@ fn d_05_in_the_last_read_complete() {
             if completes == 2 { ctx.replace_pipeline(raw(quiet("new", &inner))) } else { Ok(()) }
         });
         let mut channel = embedded_pipeline(&options, lines(old));
-        // Half a line at its end is a message only where the codec says so; this one leaves it.
+        // The line codec does not decode an incomplete line at the end of the stream, so the bytes
+        // remain.
         channel.write_inbound(b"a\nrest").unwrap();
         channel.end_inbound();
         let end = if half_close { "new read_closed" } else { "new inactive" };
@@ -126,8 +129,8 @@ fn d_05_in_the_last_read_complete() {
 }
 
 #[test]
-fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_one() {
-    /// Says on which thread it is dropped.
+fn over_tcp_the_old_handler_is_dropped_on_the_loop_and_the_new_one_sees_the_end() {
+    /// Records the name of the thread that drops it.
     struct OnLoop(Arc<Mutex<Option<String>>>);
     impl Drop for OnLoop {
         fn drop(&mut self) {
@@ -145,7 +148,8 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
             lines(named("old", &inner, move |ctx, call| {
                 let _held = &mut guard;
                 match call {
-                    // The end of the stream: the last bytes make no line, but they make something for the next one.
+                    // At the end of the stream the last bytes are not a line, but the new pipeline
+                    // can decode them.
                     Event::InputShutdown => {
                         ctx.replace_pipeline(raw(named("new", &log, |ctx, call| match call {
                             Event::InputShutdown => {

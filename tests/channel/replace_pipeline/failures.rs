@@ -1,4 +1,4 @@
-//! What becomes of failures: C-24.
+//! Failures while a pipeline is replaced: C-24.
 
 use crate::support::{
     channels::{lines, raw},
@@ -12,9 +12,10 @@ use bytes::Bytes;
 use netwheel::{Error, Pipeline, codec::Line, prelude::*, testing::EmbeddedChannel};
 use std::io::{self, Write};
 
-/// C-24: one that cannot be made, or whose making panics, closes just this channel, and the old handler is told why.
+/// C-24: if the new pipeline cannot be built, or building it panics, only this channel closes. The
+/// old handler receives the error.
 #[test]
-fn c_24_one_that_cannot_be_made_closes_just_this_channel() {
+fn c_24_a_pipeline_that_cannot_be_built_closes_only_its_channel() {
     quiet_panics();
     let group = one_loop();
     let log = Log::new();
@@ -55,7 +56,7 @@ fn c_24_one_that_cannot_be_made_closes_just_this_channel() {
 }
 
 #[test]
-fn a_callback_that_fails_behind_its_request_replaces_nothing() {
+fn a_callback_that_fails_after_its_request_does_not_replace_the_pipeline() {
     quiet_panics();
     for panics in [false, true] {
         let log = Log::new();
@@ -80,7 +81,7 @@ fn a_callback_that_fails_behind_its_request_replaces_nothing() {
 }
 
 #[test]
-fn the_error_of_a_callback_may_ask_as_well_but_not_on_a_broken_connection() {
+fn the_error_callback_can_replace_the_pipeline_unless_the_connection_is_broken() {
     for broken in [false, true] {
         let log = Log::new();
         let inner = log.clone();
@@ -106,7 +107,7 @@ fn the_error_of_a_callback_may_ask_as_well_but_not_on_a_broken_connection() {
 }
 
 #[test]
-fn the_new_one_that_fails_in_active_closes_just_its_channel() {
+fn a_new_handler_that_fails_in_active_closes_only_its_channel() {
     quiet_panics();
     for panics in [false, true] {
         let log = Log::new();
@@ -129,7 +130,7 @@ fn the_new_one_that_fails_in_active_closes_just_its_channel() {
 }
 
 #[test]
-fn an_old_handler_that_panics_when_it_is_dropped_does_no_harm() {
+fn a_panic_in_the_drop_of_the_old_handler_is_harmless() {
     struct Sore(Log);
     impl Handler for Sore {
         type Read = Bytes;

@@ -1,4 +1,4 @@
-//! What handles of a channel are told whose pipeline was replaced.
+//! Handles of a channel whose pipeline was replaced.
 
 use crate::support::{
     channels::{Guard, frames, lines},
@@ -8,12 +8,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, Error, Remote, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*,
+    ChannelGroup, Error, HandlerRef, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::sync::mpsc;
 
-/// Lines of text.
+/// A line codec for strings.
 struct Text(Line);
 
 impl Codec for Text {
@@ -29,9 +29,9 @@ impl Codec for Text {
     }
 }
 
-/// Handles texts, and tells the test of its own handles.
+/// Handles strings, and sends its own handle to the test.
 struct Texts {
-    handle: Option<mpsc::Sender<Remote<Texts>>>,
+    handle: Option<mpsc::Sender<HandlerRef<Texts>>>,
     heard: usize,
 }
 
@@ -41,7 +41,7 @@ impl Handler for Texts {
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if let Some(handle) = self.handle.take() {
-            handle.send(ctx.remote()).unwrap();
+            handle.send(ctx.handler_ref()).unwrap();
         }
         Ok(())
     }
@@ -52,19 +52,19 @@ impl Handler for Texts {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        panic!("nobody's error reached the new handler: {error}");
+        panic!("an unexpected error reached the new handler: {error}");
     }
 }
 
 #[test]
-fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
+fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
     let log = Log::new();
     let (sender, remotes) = mpsc::channel();
     let mut handle = Some(sender);
     let (sender, olds) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         match call {
-            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Active(_) => sender.send(ctx.handler_ref()).unwrap(),
             Event::Read(_) => {
                 let new = Texts { handle: handle.take(), heard: 0 };
                 ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))?;
@@ -86,14 +86,14 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
     let refused = old.write("stale".into()).unwrap_err();
     assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
     assert!(matches!(old.write_tracked("stale".into()).unwrap_err().reason, Error::Replaced));
-    assert!(matches!(old.execute(|_| panic!("it runs")), Err(Error::Replaced)));
-    assert!(matches!(old.schedule(SECOND, |_| panic!("it runs")), Err(Error::Replaced)));
-    assert!(matches!(old_remote.execute(|_, _| panic!("it runs")), Err(Error::Replaced)));
+    assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::Replaced)));
+    assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::Replaced)));
+    assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::Replaced)));
     assert!(matches!(reason(channel.channel().write("stale".into())), Error::Replaced));
     channel.run_pending();
     assert_eq!((channel.read_outbound(), channel.timers()), (Bytes::new(), 0));
 
-    // What knows no message goes on, and both name the same channel.
+    // Operations without a message still work, and both handles refer to the same channel.
     assert_eq!(old.id(), new.id());
     assert!(old.is_open());
     new.write("fresh".to_owned()).unwrap();
@@ -112,20 +112,20 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
 }
 
 #[test]
-fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_error() {
+fn queued_operations_of_stale_handles_are_dropped_without_an_error_event() {
     let log = Log::new();
     let (sender, olds) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         if call.is_active() {
-            sender.send(ctx.remote()).unwrap();
+            sender.send(ctx.handler_ref()).unwrap();
         }
         Ok(())
     })));
     let remote = olds.recv().unwrap();
     let old = remote.channel().clone();
-    old.execute(|scope| {
+    old.execute(|ctx| {
         let new = Texts { handle: None, heard: 0 };
-        scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
+        ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
     })
     .unwrap();
     old.write("stale".into()).unwrap();
@@ -145,13 +145,13 @@ fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_err
 }
 
 #[test]
-fn handles_of_the_same_types_go_on() {
+fn handles_of_the_same_message_type_continue_to_work() {
     let log = Log::new();
     let (sender, olds) = mpsc::channel();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         match call {
-            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Active(_) => sender.send(ctx.handler_ref()).unwrap(),
             Event::Read(_) => ctx.replace_pipeline(frames(quiet("new", &inner)))?,
             _ => {}
         }
@@ -174,9 +174,10 @@ fn handles_of_the_same_types_go_on() {
     assert_eq!(log.take(), ["new has it"]);
 }
 
-/// A member of a group whose messages become others leaves it; one whose messages stay does not, and encodes them anew.
+/// A member of a group leaves it if its message type changes. Otherwise it stays and encodes
+/// broadcasts with its new codec.
 #[test]
-fn groups_are_left_if_the_message_type_changes() {
+fn a_channel_leaves_its_groups_if_its_message_type_changes() {
     let log = Log::new();
     let room = ChannelGroup::new();
     let inner = log.clone();
@@ -185,14 +186,14 @@ fn groups_are_left_if_the_message_type_changes() {
     let handle = leaves.channel();
     let closed = handle.closed();
     assert!(room.join(stays.channel()) && room.join(handle.clone()));
-    stays.channel().execute(move |scope| scope.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
+    stays.channel().execute(move |ctx| ctx.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
     handle
-        .execute(|scope| {
+        .execute(|ctx| {
             let new = Texts { handle: None, heard: 0 };
-            scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
+            ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
         })
         .unwrap();
-    // On its way when the pipelines change.
+    // Sent before the pipelines change, delivered afterwards.
     let broadcast = room.broadcast(Bytes::from("news")).unwrap();
     for channel in [&mut stays, &mut leaves] {
         channel.run_pending();
@@ -203,7 +204,7 @@ fn groups_are_left_if_the_message_type_changes() {
     assert_eq!(leaves.read_outbound(), "");
     assert!(leaves.is_open());
     assert!(room.contains(stays.channel().id()) && !room.contains(handle.id()));
-    assert!(!room.join(handle), "its messages are others");
+    assert!(!room.join(handle), "its message type has changed");
     leaves.close();
     done(closed).unwrap();
 }

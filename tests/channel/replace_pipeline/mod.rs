@@ -1,5 +1,5 @@
-//! Another pipeline takes over a channel: C-03, C-10, C-15, C-17, C-24, D-03 to D-05, D-08 and D-10 in the form in which
-//! pipelines are types.
+//! Replacing the pipeline of a channel: C-03, C-10, C-15, C-17, C-24, D-03 to D-05, D-08 and D-10,
+//! in a form in which pipelines are types.
 
 mod end_of_stream;
 mod failures;

@@ -1,4 +1,4 @@
-//! From whatever callback, and every byte is somebody's.
+//! Pipelines can be replaced in any callback, and every byte reaches one of the two pipelines.
 
 use crate::support::{
     channels::{embedded_pipeline, frames, lines, raw},
@@ -14,7 +14,7 @@ use netwheel::{
 };
 use std::{io::Write, net::Shutdown};
 
-/// Reads lines until one says `upgrade`, answers that, and gives way to frames, which are echoed.
+/// Reads lines until one says `upgrade`, answers it, and replaces itself with an echo of frames.
 fn upgrading(log: &Log) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("old", log, move |ctx, call| match call {
@@ -34,9 +34,10 @@ const UPGRADE: &[u8] = b"a\nupgrade\n\0\x02hi\0\x03abc\0";
 
 const UPGRADED: &[u8] = b"a\nswitching\n\0\x02hi\0\x03abc";
 
-/// D-03, D-05, C-17: what was decoded goes to the old one, what was not to the new one, in the same read.
+/// D-03, D-05, C-17: decoded messages go to the old pipeline, undecoded bytes to the new one, in
+/// the same read.
 #[test]
-fn d_03_the_bytes_behind_the_upgrade_are_the_new_pipelines_in_the_same_read() {
+fn d_03_bytes_after_the_upgrade_go_to_the_new_pipeline_in_the_same_read() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(upgrading(&log));
     channel.write_inbound(UPGRADE).unwrap();
@@ -63,7 +64,7 @@ fn d_03_the_bytes_behind_the_upgrade_are_the_new_pipelines_in_the_same_read() {
 }
 
 #[test]
-fn d_03_wherever_the_input_is_cut() {
+fn d_03_at_every_split_of_the_input() {
     for cut in 0..=UPGRADE.len() {
         let log = Log::new();
         let mut channel = EmbeddedChannel::new(upgrading(&log));
@@ -77,7 +78,7 @@ fn d_03_wherever_the_input_is_cut() {
 }
 
 #[test]
-fn d_03_over_tcp_with_the_end_of_the_stream_behind_it() {
+fn d_03_over_tcp_followed_by_the_end_of_the_stream() {
     let group = one_loop();
     let log = Log::new();
     let inner = log.clone();
@@ -100,12 +101,12 @@ fn d_03_over_tcp_with_the_end_of_the_stream_behind_it() {
     end(&group);
 }
 
-/// D-04, D-05: whatever callback asks; what the old codec has not taken goes to the new one, with a read-complete, and
-/// nothing is told if there is none.
+/// D-04, D-05: every callback can replace the pipeline. Bytes that the old codec left go to the new
+/// pipeline with a `read_complete`; without such bytes there is no read event.
 #[test]
-fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
+fn d_05_replacing_in_every_callback_with_and_without_remaining_bytes() {
     type Trigger = fn(&mut EmbeddedChannel<Bytes>);
-    // What the handler is told when it asks, and what makes that happen.
+    // The event in which the handler requests the replacement, and its trigger.
     let cases: [(&str, Trigger); 8] = [
         ("read now", |channel| channel.write_inbound(b"\nnow\n").unwrap()),
         ("read_complete", |channel| channel.write_inbound(b"").unwrap()),
@@ -155,14 +156,14 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             let told = log.take();
             let at = told.iter().position(|e| e == "old drop").expect("it is replaced");
             let told = &told[at + 1..];
-            // The line that asks takes what was left with it.
+            // The line that triggers the request includes the buffered bytes.
             let left = if when == "read now" { "" } else { left };
             let mut expected = vec!["new active".to_owned()];
             if !left.is_empty() {
                 expected.push(format!("new read {left}"));
             }
             match when {
-                // The end of the stream is the new one's as well.
+                // The new pipeline receives the end of the stream as well.
                 "read_closed" if left.is_empty() => {
                     expected.extend(["new read_complete".into(), "new read_closed".into()]);
                 }
@@ -170,13 +171,14 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
                     expected.extend(["new read_complete"; 2].map(String::from));
                     expected.push("new read_closed".into());
                 }
-                // The read that is going on has an end, whoever hears of it.
+                // The current read always ends with `read_complete`, for whichever handler is
+                // current.
                 "read now" => expected.push("new read_complete".into()),
                 _ if !left.is_empty() => expected.push("new read_complete".into()),
                 _ => {}
             }
             if when == "read_complete" && !left.is_empty() {
-                // The trigger came later.
+                // The empty read that triggers the request comes after the bytes.
                 expected.push("new read_complete".into());
             }
             assert_eq!(told, expected, "{when}, {left:?} left");
@@ -189,7 +191,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
 }
 
 #[test]
-fn from_active_before_anything_else() {
+fn replacing_in_active_precedes_all_other_events() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -206,21 +208,21 @@ fn from_active_before_anything_else() {
     assert_eq!(log.take(), ["new read x", "new read_complete"]);
 }
 
-/// From outside: a task of a handle, typed by the message, and one typed by the handler.
+/// From outside: by a task of a channel handle and by a task of a `Remote`.
 #[test]
-fn from_a_task_that_a_handle_brings() {
+fn replacing_in_a_task_of_a_handle() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(lines(quiet("one", &log)));
     let inner = log.clone();
     let handle = channel.channel();
-    handle.execute(move |scope| scope.replace_pipeline(lines(quiet("two", &inner)))).unwrap();
+    handle.execute(move |ctx| ctx.replace_pipeline(lines(quiet("two", &inner)))).unwrap();
     channel.run_pending();
     let inner = log.clone();
     handle
-        .execute(move |scope| {
-            scope.write("from two".into())?;
-            scope.replace_pipeline(lines(quiet("three", &inner)))?;
-            scope.write("from two still".into())
+        .execute(move |ctx| {
+            ctx.write("from two".into())?;
+            ctx.replace_pipeline(lines(quiet("three", &inner)))?;
+            ctx.write("from two still".into())
         })
         .unwrap();
     channel.run_pending();
@@ -229,7 +231,7 @@ fn from_a_task_that_a_handle_brings() {
 }
 
 #[test]
-fn asked_for_twice_in_one_callback_the_second_counts() {
+fn the_second_of_two_requests_in_one_callback_wins() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -254,7 +256,7 @@ fn asked_for_twice_in_one_callback_the_second_counts() {
     );
 }
 
-/// Takes over from itself `left` times when it is told `active`.
+/// Replaces itself `left` times, each time in `active`.
 fn chain(log: &Log, left: usize) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("link", log, move |ctx, call| match call {
@@ -264,14 +266,14 @@ fn chain(log: &Log, left: usize) -> Pipeline<Bytes> {
 }
 
 #[test]
-fn one_may_take_over_from_the_other_so_often_at_once_and_no_more() {
+fn successive_replacements_are_limited() {
     for (links, closes) in [(1, false), (16, false), (17, true), (100_000, true)] {
         let log = Log::new();
         let channel = EmbeddedChannel::new(chain(&log, links));
         assert_eq!(channel.is_closed(), closes, "{links}");
         if closes {
             let told = log.all();
-            let error = "link error full: at most 16 pipelines that replace each other at once";
+            let error = "link error full: at most 16 consecutive pipeline replacements";
             assert_eq!(told[told.len() - 3..], ["link drop", error, "link inactive"]);
         }
         drop(channel);
@@ -281,9 +283,9 @@ fn one_may_take_over_from_the_other_so_often_at_once_and_no_more() {
     }
 }
 
-/// C-15: each is begun once, then ended once, the last one by the end of the channel.
+/// C-15: each pipeline becomes active once and ends once, the last one with the channel.
 #[test]
-fn c_15_each_of_many_begins_once_and_ends_once() {
+fn c_15_each_of_many_pipelines_begins_once_and_ends_once() {
     const NAMES: [&str; 20] =
         ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
     fn link(log: &Log, names: &'static [&'static str]) -> Pipeline<Bytes> {

@@ -1,4 +1,4 @@
-//! What goes with a pipeline that is replaced: tasks, timeouts, limits, stages.
+//! State that ends with a replaced pipeline: tasks, timeouts, limits, stages.
 
 use crate::support::{
     channels::{Guard, embedded_pipeline, lines, raw},
@@ -18,7 +18,7 @@ use netwheel::{
 use std::time::Duration;
 
 #[test]
-fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begins() {
+fn tasks_of_the_old_pipeline_are_dropped_before_the_new_one_becomes_active() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -38,8 +38,8 @@ fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begi
                     }
                     Ok(())
                 })))?;
-                // One that is armed behind the request is the old one's as well.
-                ctx.schedule(Duration::ZERO, |_, _| panic!("the last one runs"));
+                // A task scheduled after the request belongs to the old pipeline as well.
+                ctx.schedule(Duration::ZERO, |_, _| panic!("a task of the old pipeline ran"));
             }
             _ => {}
         }
@@ -71,7 +71,7 @@ fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begi
 }
 
 #[test]
-fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
+fn idle_timeouts_and_time_limits_are_replaced() {
     let log = Log::new();
     let inner = log.clone();
     let old = Pipeline::codec(Line::new())
@@ -79,7 +79,8 @@ fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
         .time_limits(TimeLimits::new().read(SECOND).first_message(SECOND))
         .handler(named("old", &log, move |ctx, call| match call {
             Event::Idle(_) => {
-                // Both kinds of quiet and both limits are due: of these the new one hears nothing.
+                // The new pipeline is not notified of the other idle timeout and the limits that
+                // are due now.
                 let new = Pipeline::codec(Line::new())
                     .idle(IdleTimeouts::new().reader(3 * SECOND).all(3 * SECOND))
                     .time_limits(TimeLimits::new().first_message(5 * SECOND))
@@ -101,7 +102,7 @@ fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
 }
 
 #[test]
-fn the_first_message_is_waited_for_anew() {
+fn the_limit_for_the_first_message_restarts() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| match call {
@@ -115,13 +116,13 @@ fn the_first_message_is_waited_for_anew() {
     channel.write_inbound(b"go\n").unwrap();
     log.take();
     channel.advance(SECOND + SECOND / 2);
-    assert_eq!(log.take(), [""; 0], "the first byte has come already");
+    assert_eq!(log.take(), [""; 0], "the first byte has already arrived");
     channel.advance(SECOND);
     assert_eq!(log.take(), ["new error the first message timed out after 2s", "new inactive"]);
 }
 
 #[test]
-fn a_task_of_the_old_one_that_was_refused_is_no_error_of_the_new_one() {
+fn a_refused_task_of_the_old_pipeline_is_not_an_error_of_the_new_one() {
     let log = Log::new();
     let inner = log.clone();
     let options = ChannelOptions::new().max_scheduled_tasks(1);
@@ -141,7 +142,7 @@ fn a_task_of_the_old_one_that_was_refused_is_no_error_of_the_new_one() {
     assert_eq!(log.take()[2..], ["old drop", "new active", "new read_complete"]);
 }
 
-/// Fails on what begins with `!`, and takes nothing then; anything else is one message.
+/// Fails at `!` without consuming it. Decodes any other input as one message.
 struct Picky;
 
 impl Codec for Picky {
@@ -162,9 +163,10 @@ impl Codec for Picky {
     }
 }
 
-/// Each codec may fail once without taking a byte: here three do so on the same byte, and the fourth takes it.
+/// Each codec may fail once without consuming a byte. Here three codecs fail on the same byte, and
+/// the fourth consumes it.
 #[test]
-fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
+fn the_new_codec_decodes_the_bytes_on_which_the_old_one_failed() {
     fn link(log: &Log, names: &'static [&'static str]) -> Pipeline<Bytes> {
         let inner = log.clone();
         let mut handler = named(names[0], log, move |ctx, call| match call {
@@ -183,7 +185,7 @@ fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
 }
 
 #[test]
-fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
+fn a_new_pipeline_without_idle_timeouts_leaves_no_timer() {
     let log = Log::new();
     let inner = log.clone();
     let old = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(SECOND)).handler(named(
@@ -200,7 +202,7 @@ fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
     assert_eq!(channel.timers(), 0);
 }
 
-/// Wakes every second and says so.
+/// Logs a tick every second.
 struct Ticking(&'static str, Log);
 
 impl Stage for Ticking {
@@ -231,7 +233,7 @@ impl Stage for Ticking {
 }
 
 #[test]
-fn stages_and_their_timers_give_way_too() {
+fn stages_and_their_timers_are_replaced() {
     let log = Log::new();
     let ticking = |name, log: &Log, handler| {
         Pipeline::codec(Line::new()).stage(Ticking(name, log.clone())).handler(handler)

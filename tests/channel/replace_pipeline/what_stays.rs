@@ -1,4 +1,5 @@
-//! What a pipeline has begun when another one takes over.
+//! State that survives a replaced pipeline: pending output, completions, requests and undecoded
+//! input.
 
 use crate::support::{
     channels::{embedded_pipeline, frames, lines, raw, read},
@@ -15,7 +16,7 @@ use std::{
 };
 
 #[test]
-fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
+fn output_of_the_old_pipeline_is_sent_first_and_its_completions_complete() {
     let log = Log::new();
     let inner = log.clone();
     let (sender, completions) = mpsc::channel();
@@ -43,13 +44,14 @@ fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
     assert!(!completion.is_done());
     channel.set_outbound_room(Some(100_000 + 9));
     assert!(!completion.is_done());
-    // The new one hears of the bytes of the old one that are gone.
+    // The new handler is notified when bytes of the old one have been sent.
     assert!(log.take().contains(&"new writable true".to_owned()));
     channel.set_outbound_room(None);
     done(completion).unwrap();
     let sent = channel.read_outbound();
     assert_eq!(&sent[100_000..], b"old words\n\0\x03new");
-    // It does not read unless it is told to; then it reads what came before.
+    // Auto-read is off, so the new pipeline reads only on request. It then receives the buffered
+    // bytes.
     assert_eq!(log.take(), [""; 0]);
     read(&channel.channel());
     channel.run_pending();
@@ -57,7 +59,7 @@ fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
 }
 
 #[test]
-fn a_flush_of_the_old_one_goes_out_before_the_new_one_reads() {
+fn a_flush_of_the_old_pipeline_completes_before_the_new_one_reads() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -78,9 +80,9 @@ fn a_flush_of_the_old_one_goes_out_before_the_new_one_reads() {
     assert_eq!(log.count("new read rest"), 1);
 }
 
-/// C-10: the callback that asks goes on with the pipeline that it has; what it writes is that one's.
+/// C-10: the requesting callback continues with its own pipeline, which also encodes its writes.
 #[test]
-fn c_10_it_is_not_replaced_under_the_running_callback() {
+fn c_10_the_pipeline_is_not_replaced_during_the_callback() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -99,9 +101,10 @@ fn c_10_it_is_not_replaced_under_the_running_callback() {
     assert_eq!(channel.read_outbound(), "a line still\n");
 }
 
-/// D-10: what is asked for while a message is handled is done behind it, also if the pipeline is another one by then.
+/// D-10: a read requested while a message is handled happens after it, even if the pipeline has
+/// been replaced by then.
 #[test]
-fn d_10_a_read_that_is_asked_for_within_a_read_comes_after_it_whoever_takes_over() {
+fn d_10_a_read_requested_within_a_read_survives_the_replacement() {
     let log = Log::new();
     let inner = log.clone();
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
@@ -137,9 +140,10 @@ fn d_10_a_read_that_is_asked_for_within_a_read_comes_after_it_whoever_takes_over
     );
 }
 
-/// C-03: reading goes on by itself. Bytes that were kept are decoded by the new pipeline although the peer says nothing more.
+/// C-03: reading continues without an event. The new pipeline decodes buffered bytes although the
+/// peer sends nothing more.
 #[test]
-fn over_tcp_what_was_kept_needs_no_further_event() {
+fn over_tcp_buffered_bytes_are_decoded_without_a_new_event() {
     let group = one_loop();
     let log = Log::new();
     let (sender, channels) = mpsc::channel();
@@ -162,7 +166,7 @@ fn over_tcp_what_was_kept_needs_no_further_event() {
     let channel = channels.recv().unwrap();
     log.wait_for("old read_complete");
     let inner = log.clone();
-    channel.execute(move |scope| scope.replace_pipeline(frames(quiet("new", &inner)))).unwrap();
+    channel.execute(move |ctx| ctx.replace_pipeline(frames(quiet("new", &inner)))).unwrap();
     log.wait_for("new read_complete");
     let told = log.take();
     let expected = ["old drop", "new active", "new read hello", "new read_complete"];

@@ -1,5 +1,5 @@
-//! The outbound buffer against a byte vector, through what a codec sees of it. (What the channel does to it,
-//! consume and roll back, is tested beside the source.)
+//! Compares the outbound buffer with a byte vector through the API for codecs. The operations of
+//! the channel, consume and roll back, are tested next to the source.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use netwheel::buffer::{KEEP_FROM, OutboundBuffer};
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn it_holds_what_was_put_in_order(puts in prop::collection::vec(put(), 0..30)) {
+    fn the_buffer_holds_all_bytes_in_order(puts in prop::collection::vec(put(), 0..30)) {
         let (mut out, mut model) = (OutboundBuffer::new(), BytesMut::new());
         for put in puts {
             match put {

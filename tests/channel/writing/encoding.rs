@@ -1,4 +1,4 @@
-//! What is encoded, and what a failed encoding leaves behind: C-42.
+//! Encoding, and the rollback of a failed encoding: C-42.
 
 use crate::support::{
     codecs::Fussy,
@@ -15,10 +15,10 @@ use netwheel::{
     testing::EmbeddedChannel,
 };
 
-// A write cannot be cancelled, so there is no cancelled one to skip. What its form here can do, be refused by
-// the encoder half-way, must leave its neighbours as whole as a cancelled write would.
+// A write cannot be cancelled, so Netty's case of a cancelled write does not exist. Instead the
+// encoder may fail after some output, which must not affect the messages before and after it.
 #[test]
-fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
+fn c_42_a_failed_encode_is_rolled_back_without_affecting_other_messages() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::with(&log, move |ctx, call| match call {
@@ -27,7 +27,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
             let before = ctx.pending_bytes();
             let failed = ctx.write("fail".into()).unwrap_err();
             assert!(matches!(failed, Error::Encode(EncodeError::Unencodable(_))), "{failed}");
-            assert_eq!(ctx.pending_bytes(), before, "its size is returned");
+            assert_eq!(ctx.pending_bytes(), before, "its bytes are no longer counted");
             inner.push("failed");
             ctx.write("two".into())?;
             ctx.write(zeros(KEEP_FROM))?;
@@ -37,7 +37,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
         _ => Ok(()),
     });
     let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(handler));
-    assert_eq!(log.take(), ["active", "failed"], "the caller has the error, nobody else");
+    assert_eq!(log.take(), ["active", "failed"], "only the caller receives the error");
     let mut expected = b"one\ntwo\n".to_vec();
     expected.extend_from_slice(&[0; KEEP_FROM]);
     expected.extend_from_slice(b"\nthree\n");
@@ -46,7 +46,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
 }
 
 #[test]
-fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only() {
+fn c_42_a_failed_encode_after_a_partly_sent_message_removes_only_its_own_bytes() {
     let log = Log::new();
     let mut channel =
         EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&log, |_, _| Ok(()))));
@@ -62,11 +62,11 @@ fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only()
     assert_eq!(
         log.take(),
         ["active", "error cannot encode: on purpose"],
-        "of a handle's write the handler hears"
+        "a failed write of a handle is reported to the handler"
     );
 }
 
-/// Writes every message twice.
+/// Writes `first` before every message.
 struct Twice;
 
 impl Stage for Twice {
@@ -85,9 +85,9 @@ impl Stage for Twice {
     }
 }
 
-/// D-31 in our form: several messages made of one are encoded together.
+/// D-31 with a difference: messages that a stage makes of one message are encoded together.
 #[test]
-fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
+fn c_42_two_messages_made_of_one_by_a_stage_are_sent_both_or_not_at_all() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {
         Event::Active(_) => {
@@ -101,7 +101,7 @@ fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
     assert_eq!(channel.read_outbound(), "first\ngood\n");
 }
 
-/// Puts every part by its own way.
+/// Encodes a number with each `put` method.
 struct Parts;
 
 impl Codec for Parts {

@@ -1,5 +1,8 @@
-//! What leaves when, counted in system calls (H-13 to H-15). Ours in form: bytes that are written while a channel is read leave
-//! when it has been read, all others at the end of the turn, together; `flush` sends them when the callback returns; there is no write that nobody flushes.
+//! When bytes are sent, counted in system calls (H-13 to H-15).
+//!
+//! Unlike in Netty, every write is flushed. Bytes written while a channel is read are sent after
+//! the read; all others are sent together at the end of the turn. `flush` sends them when the
+//! callback returns.
 
 use crate::support::{
     journal::Log,
@@ -21,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// A server of lines on one loop, whose handlers do what `hook` does.
+/// Starts a server with a line codec on one loop, whose handlers run `hook`.
 fn serve<F>(group: &EventLoopGroup, log: &Log, hook: F) -> Server
 where
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Clone + Send + Sync + 'static,
@@ -35,9 +38,9 @@ where
         .unwrap()
 }
 
-/// H-13: whatever a burst of reads has written leaves with one system call.
+/// H-13: all writes of a burst of reads are sent with one system call.
 #[test]
-fn h_13_the_writes_of_a_read_burst_leave_in_one_system_call() {
+fn h_13_the_writes_of_a_read_burst_are_sent_in_one_system_call() {
     const LINES: usize = 300;
     let group = one_loop();
     let server = serve(&group, &Log::new(), |ctx, call| match call {
@@ -49,14 +52,14 @@ fn h_13_the_writes_of_a_read_burst_leave_in_one_system_call() {
     end(&group);
     let metrics = group.next().metrics();
     assert_eq!(metrics.messages_written, LINES as u64);
-    // How many bursts TCP makes of it is not ours to say, but each has its read.
+    // TCP decides how many bursts arrive, but each burst has its own read.
     assert!(metrics.writes <= metrics.reads - metrics.reads_blocked, "{metrics:#?}");
     assert!(metrics.writes < 20, "{metrics:#?}");
 }
 
-/// H-13: flushes in one callback are one.
+/// H-13: repeated flushes in one callback make one system call.
 #[test]
-fn h_13_flush_again_and_again_in_a_callback_is_once() {
+fn h_13_repeated_flushes_in_a_callback_are_combined() {
     let group = one_loop();
     let server = serve(&group, &Log::new(), |ctx, call| {
         if let Event::Read(message) = call {
@@ -72,9 +75,9 @@ fn h_13_flush_again_and_again_in_a_callback_is_once() {
     assert_eq!(group.next().metrics().writes, 1);
 }
 
-/// H-14: a close and an error send what was written; to become unwritable is no reason to send earlier.
+/// H-14: a close and an error send earlier writes. Becoming unwritable does not flush early.
 #[test]
-fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
+fn h_14_pending_bytes_are_sent_when_the_channel_closes_or_fails() {
     for end_of in ["close", "fail"] {
         let group = one_loop();
         let log = Log::new();
@@ -110,19 +113,19 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
         .unwrap();
     ask(&mut connect(server.local_address()), "aaaa\nbbbb\n", "aaaa\nbbbb\n");
     end(&group);
-    assert!(group.next().metrics().writes <= 2, "two only if TCP brought them one by one");
+    assert!(group.next().metrics().writes <= 2, "two writes only if TCP delivered the lines separately");
 }
 
-/// H-15: outside of a read: all writes of one task leave together, and nobody has to flush.
+/// H-15: outside of a read, all writes of one task are sent together without an explicit flush.
 #[test]
-fn h_15_what_a_task_writes_leaves_together() {
+fn h_15_the_writes_of_a_task_are_sent_together() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = serve(&group, &Log::new(), hand_over);
     let mut peer = connect(server.local_address());
     let channel = channels.recv().unwrap();
-    let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
-        (0..50).try_for_each(|n| scope.write(format!("{n:02}").into()))
+    let task = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        (0..50).try_for_each(|n| ctx.write(format!("{n:02}").into()))
     };
     channel.execute(task).unwrap();
     let expected: String = (0..50).map(|n| format!("{n:02}\n")).collect();
@@ -131,9 +134,9 @@ fn h_15_what_a_task_writes_leaves_together() {
     assert_eq!(group.next().metrics().writes, 1);
 }
 
-/// H-15: who is told that a write was sent, and writes again, is sent as well.
+/// H-15: a write in the completion of another write is sent as well.
 #[test]
-fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
+fn h_15_a_write_in_the_completion_of_a_write_is_sent() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = serve(&group, &Log::new(), hand_over);
@@ -147,13 +150,14 @@ fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
     });
     ask(&mut peer, "", "first\nsecond\n");
     done(answered.recv().unwrap()).unwrap();
-    assert_eq!(group.next().metrics().writes, 2, "the second one was written when the first was gone");
+    assert_eq!(group.next().metrics().writes, 2, "the second write was made after the first was sent");
     end(&group);
 }
 
-/// A write to another channel of the same loop goes through the loop's queue: its handler is not called from this one's.
+/// A write to another channel of the same loop goes through the loop's queue. The other handler is
+/// not called within this callback.
 #[test]
-fn write_to_another_channel_calls_nothing_from_within_the_callback() {
+fn a_write_to_another_channel_calls_no_handler_within_the_callback() {
     let group = one_loop();
     let log = Log::new();
     let others: &'static Mutex<Vec<Channel<Bytes>>> = Box::leak(Box::default());
@@ -181,18 +185,18 @@ fn write_to_another_channel_calls_nothing_from_within_the_callback() {
         .bind("127.0.0.1:0")
         .unwrap();
     let mut peers = [connect(server.local_address()), connect(server.local_address())];
-    log.wait_until("both", |log| log.iter().filter(|entry| *entry == "active").count() == 2);
+    log.wait_until("both channels", |log| log.iter().filter(|entry| *entry == "active").count() == 2);
     log.take();
     peers[0].write_all(b"hello\n").unwrap();
     ask(&mut peers[1], "", "hello\n");
     log.wait_for("writable true");
     let expected = ["read hello", "end of read", "read_complete", "writable false", "writable true"];
-    assert_eq!(log.take(), expected, "the other one's is called later");
+    assert_eq!(log.take(), expected, "the other handler is called later");
     others.lock().unwrap().clear();
     end(&group);
 }
 
-/// Notes how much the loop has sent when it reads, and then answers with so many bytes.
+/// Reports how many bytes the loop has sent before each read, and then answers with `bytes` bytes.
 struct Answers {
     bytes: usize,
     event_loop: EventLoop,
@@ -209,9 +213,9 @@ impl Handler for Answers {
     }
 }
 
-/// An answer does not wait for the others of its turn.
+/// A reply is sent without waiting for the other replies of its turn.
 #[test]
-fn an_answer_leaves_before_the_next_channel_is_read() {
+fn a_reply_is_sent_before_the_next_channel_is_read() {
     for bytes in [16 * 1024, 64] {
         let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
         let (seen, read) = mpsc::channel();
@@ -228,7 +232,7 @@ fn an_answer_leaves_before_the_next_channel_is_read() {
             by_hand.run_once(Duration::from_millis(10));
         }
         peers.iter_mut().for_each(|peer| peer.write_all(b"go").unwrap());
-        // Loopback: both are there before the loop looks, and so have one turn.
+        // On loopback both requests have arrived before the loop polls, so one turn handles both.
         by_hand.run_once(Duration::from_secs(10));
         let (first, second) = (read.try_recv().unwrap(), read.try_recv().unwrap());
         assert_eq!((first, second), (0, bytes as u64));

@@ -1,4 +1,4 @@
-//! What leaves when, and in what order: C-40, C-41, C-43, C-47, C-53, C-54.
+//! When and in which order bytes are sent: C-40, C-41, C-43, C-47, C-53, C-54.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -26,9 +26,10 @@ use std::{
     time::Duration,
 };
 
-// A write needs no flush here: it leaves at the end of the turn at the latest, with all others of the turn.
+// A write needs no explicit flush: it is sent by the end of the turn, together with the others of
+// the turn.
 #[test]
-fn c_40_a_write_without_flush_leaves_at_the_end_of_the_turn() {
+fn c_40_a_write_without_flush_is_sent_at_the_end_of_the_turn() {
     let log = Log::new();
     let pending = Rc::new(Cell::new(0));
     let seen = pending.clone();
@@ -41,12 +42,12 @@ fn c_40_a_write_without_flush_leaves_at_the_end_of_the_turn() {
         _ => Ok(()),
     }));
     channel.write_inbound(b"a\nb\n").unwrap();
-    assert_eq!(pending.get(), 4, "within the turn both wait");
-    assert_eq!(channel.read_outbound(), "a\nb\n", "after it both are sent");
+    assert_eq!(pending.get(), 4, "both are pending within the turn");
+    assert_eq!(channel.read_outbound(), "a\nb\n", "both are sent after the turn");
     assert_eq!(channel.pending_bytes(), 0);
 }
 
-fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
+fn c_40_over_tcp_the_writes_of_a_turn_are_sent_in_one_system_call() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
@@ -70,7 +71,7 @@ fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
 }
 
 #[test]
-fn c_40_flush_sends_what_was_written_before_it_and_no_more() {
+fn c_40_flush_sends_only_earlier_writes() {
     let log = Log::new();
     let pending = Rc::new(Cell::new(0));
     let seen = pending.clone();
@@ -92,7 +93,7 @@ fn c_40_flush_sends_what_was_written_before_it_and_no_more() {
 }
 
 #[test]
-fn c_41_partial_writes_move_an_offset_and_lose_or_repeat_nothing() {
+fn c_41_partial_writes_lose_and_repeat_nothing() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     channel.set_outbound_room(Some(0));
@@ -104,7 +105,7 @@ fn c_41_partial_writes_move_an_offset_and_lose_or_repeat_nothing() {
     let expected = format!("one\n{big}\ntwo\nthree\n{big}\n\n");
     assert_eq!(channel.pending_bytes(), expected.len());
     let mut got = Vec::new();
-    // Steps that end before, at and behind every seam.
+    // Steps that end before, at and after every boundary between chunks.
     for step in [1, 2, 1, KEEP_FROM - 1, 1, 1, 3, 1, 6, KEEP_FROM, 1].into_iter().chain([usize::MAX]) {
         channel.set_outbound_room(Some(step));
         let part = channel.read_outbound();
@@ -115,21 +116,22 @@ fn c_41_partial_writes_move_an_offset_and_lose_or_repeat_nothing() {
     assert_eq!(String::from_utf8(got).unwrap(), expected);
 }
 
-// Writes have no promises that could complete: their order on the wire is what is left to hold.
+// A plain write has no completion, so the test checks the order of the bytes.
 #[test]
-fn c_41_writes_of_handler_and_handles_leave_in_the_order_in_which_they_were_made() {
+fn c_41_writes_of_handler_and_handles_are_sent_in_order() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     for n in 0..4 {
         channel.channel().write(format!("{n}").into()).unwrap();
-        channel.channel().execute(move |scope| scope.write(format!("{n}x").into())).unwrap();
+        channel.channel().execute(move |ctx| ctx.write(format!("{n}x").into())).unwrap();
     }
     channel.run_pending();
     assert_eq!(channel.read_outbound(), "0\n0x\n1\n1x\n2\n2x\n3\n3x\n");
 }
 
-// The number of slices per system call is 64 here; that each of them is a whole or a rest of a write, in order,
-// is for `buffer::outbound` to test. Here: more of them than one call takes, mixed with small ones, arrive whole.
+// One system call takes 64 slices. Unit tests of `buffer::outbound` check that each slice is a
+// whole write or the rest of one. This test checks that more slices than one call takes, mixed with
+// small writes, arrive complete.
 fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
     let group = one_loop();
     let expected: Vec<u8> = (0..500u32)
@@ -145,7 +147,7 @@ fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
                     for n in 0..500u32 {
                         let size = if n % 3 == 0 { 7 } else { KEEP_FROM + n as usize };
                         ctx.write(Bytes::from(vec![n as u8; size]))?;
-                        // An empty one must neither end the gathering nor hold it up.
+                        // An empty write must neither end the gathering of slices nor stall it.
                         ctx.write(Bytes::new())?;
                     }
                     ctx.close();
@@ -157,7 +159,7 @@ fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
         .unwrap();
     let got = read_to_end(&mut connect(&server));
     assert_eq!(got.len(), expected.len());
-    assert!(got == expected, "the bytes are in order");
+    assert!(got == expected, "the bytes are out of order");
     end(&group);
 }
 
@@ -166,7 +168,8 @@ fn c_47_a_flush_within_a_flush_does_not_recurse_and_its_data_is_sent() {
     let log = Log::new();
     let inner = log.clone();
     let more = Cell::new(5);
-    // `writability_changed` is the one callback that a flush makes: it stands in for a write's promise.
+    // `writability_changed` is the only callback that a flush calls, so it takes the place of a
+    // write's completion.
     let mut channel = raw(
         &marks(2, 3),
         Recorder::with(&log, move |ctx, call| {
@@ -181,16 +184,20 @@ fn c_47_a_flush_within_a_flush_does_not_recurse_and_its_data_is_sent() {
     );
     channel.channel().write("abcd".into()).unwrap();
     channel.run_pending();
-    assert_eq!(channel.read_outbound(), format!("abcd{}", "cdef".repeat(5)), "without another trigger");
+    assert_eq!(
+        channel.read_outbound(),
+        format!("abcd{}", "cdef".repeat(5)),
+        "all is sent without another trigger"
+    );
     let told = log.take();
     for pair in told.windows(2) {
         let nested = pair[0] == "writable true" && pair[1] != "end of writable";
-        assert!(!nested, "called from within itself: {told:?}");
+        assert!(!nested, "nested call: {told:?}");
     }
     assert_eq!(told.iter().filter(|entry| *entry == "end of writable").count(), 5);
 }
 
-fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger() {
+fn c_47_over_tcp_writes_during_a_flush_are_sent_without_another_trigger() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .channel_options(marks(2, 3))
@@ -218,7 +225,7 @@ fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger(
     end(&group);
 }
 
-/// Notes how much waits, again and again, until nothing does; then closes.
+/// Reports the pending bytes repeatedly until there are none, and then closes.
 fn watch_pending(ctx: &mut Context<'_, Recorder>, seen: mpsc::Sender<usize>) {
     ctx.schedule(Duration::ZERO, move |_, ctx| {
         seen.send(ctx.pending_bytes()).unwrap();
@@ -231,9 +238,10 @@ fn watch_pending(ctx: &mut Context<'_, Recorder>, seen: mpsc::Sender<usize>) {
     });
 }
 
-fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
-    // 64 slices are one write here. There is one when the marks are passed, and one at the end of the turn: with one write per
-    // flush the rest must wait, though the socket is free.
+fn c_53_a_flush_that_used_its_writes_continues_in_the_next_turn() {
+    // One write takes 64 slices. One flush happens when the high water mark is passed, and one at
+    // the end of the turn. With one write per flush the rest must wait although the socket is
+    // writable.
     const CHUNKS: usize = 4 * 64 + 1;
     let group = one_loop();
     let (sender, pending) = mpsc::channel();
@@ -255,7 +263,7 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
         .bind(anywhere())
         .unwrap();
     let got = read_to_end(&mut connect(&server));
-    assert_eq!(got.len(), CHUNKS * KEEP_FROM, "and no event of the socket was needed for the rest");
+    assert_eq!(got.len(), CHUNKS * KEEP_FROM, "the rest is sent without an event of the socket");
     end(&group);
     drop(server);
     let pending: Vec<_> = pending.try_iter().collect();
@@ -263,7 +271,7 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
     assert!(between, "tasks run between the writes of two turns: {pending:?}");
 }
 
-fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
+fn c_54_a_full_socket_is_not_tried_again_before_it_is_writable() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
@@ -274,7 +282,7 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
     let event_loop = group.next();
-    // Fill the socket: until the kernel has refused, and nothing moves any more.
+    // Fill the socket until the kernel refuses more and the counters stop moving.
     let mut written = 0;
     while event_loop.metrics().writes_blocked == 0 {
         channel.write(zeros(1 << 20)).unwrap();
@@ -293,9 +301,9 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let before = event_loop.metrics();
     for _ in 0..20 {
         channel
-            .execute(|scope| {
-                scope.write(zeros(1))?;
-                scope.flush();
+            .execute(|ctx| {
+                ctx.write(zeros(1))?;
+                ctx.flush();
                 Ok(())
             })
             .unwrap();
@@ -303,8 +311,9 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
         barrier(event_loop);
     }
     let after = event_loop.metrics();
-    // Nobody reads, yet the kernel may move bytes from one buffer to the other and ask for more; each time that
-    // is one event and a few writes. A flush that tried by itself would be at least one write per flush.
+    // The peer does not read, yet the kernel may move bytes between its buffers and signal that it
+    // accepts more. Each signal is one event and a few writes. If each flush tried to write, there
+    // would be at least one write per flush.
     if after.bytes_written == before.bytes_written {
         assert_eq!(after.writes, before.writes, "flush is a no-op while the socket is full");
     }
@@ -317,18 +326,18 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
             n => got += n,
         }
     }
-    assert_eq!(got, written, "once there is room again it goes on by itself");
+    assert_eq!(got, written, "sending continues when there is room again");
     end(&group);
 }
 
-/// Returns when the loop has made two whole turns.
+/// Returns when the loop has made two complete turns.
 fn barrier(event_loop: &netwheel::EventLoop) {
     for _ in 0..2 {
         done(event_loop.schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap();
     }
 }
 
-fn many_threads_write_and_each_ones_order_holds() {
+fn writes_of_each_thread_keep_their_order() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
@@ -357,16 +366,16 @@ fn many_threads_write_and_each_ones_order_holds() {
     for thread in 0..4 {
         let own = text.lines().filter(|line| line.starts_with(&format!("{thread} ")));
         let expected = (0..500).map(|n| format!("{thread} {n}"));
-        assert!(own.eq(expected), "what thread {thread} wrote before the close is there, in order");
+        assert!(own.eq(expected), "all writes of thread {thread} before the close arrive in order");
     }
     end(&group);
 }
 
 over_each_transport! {
-    c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call,
+    c_40_over_tcp_the_writes_of_a_turn_are_sent_in_one_system_call,
     c_43_more_slices_than_one_system_call_takes_arrive_in_order,
-    c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger,
-    c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn,
-    c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more,
-    many_threads_write_and_each_ones_order_holds,
+    c_47_over_tcp_writes_during_a_flush_are_sent_without_another_trigger,
+    c_53_a_flush_that_used_its_writes_continues_in_the_next_turn,
+    c_54_a_full_socket_is_not_tried_again_before_it_is_writable,
+    writes_of_each_thread_keep_their_order,
 }

@@ -1,4 +1,4 @@
-//! What counts against the water marks, and who is told: C-44, C-46.
+//! Bytes that count towards the water marks, and notifications: C-44, C-46.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -33,19 +33,19 @@ fn c_44_marks_have_hysteresis() {
     take(&mut channel, 151);
     assert_eq!(channel.pending_bytes(), 100);
     assert!(!handle.is_writable(), "at the low mark, not below it");
-    assert_eq!(log.take(), [""; 0], "nothing is told between the marks");
+    assert_eq!(log.take(), [""; 0], "no notification between the marks");
     take(&mut channel, 1);
     assert!(handle.is_writable());
     assert_eq!(log.take(), ["writable true"]);
     take(&mut channel, 99);
     write(&mut channel, 200);
-    assert_eq!(log.take(), [""; 0], "once per flip");
+    assert_eq!(log.take(), [""; 0], "one notification per change");
 }
 
-// Small messages are copied together and count their bytes only; each chunk that is kept by reference counts 96
-// more. (What waits in the loop's queue counts 96 as well: see c_46.)
+// Small messages are copied together and count only their bytes. Each chunk kept by reference
+// counts 96 bytes more. An entry in the loop's queue counts 96 bytes as well, see C-46.
 #[test]
-fn c_44_a_chunk_that_is_kept_counts_an_overhead() {
+fn c_44_a_chunk_kept_by_reference_counts_an_overhead() {
     let log = Log::new();
     let high = 2 * (KEEP_FROM + OVERHEAD);
     let mut channel = raw(&marks(1, high), Recorder::new(&log));
@@ -62,11 +62,11 @@ fn c_44_a_chunk_that_is_kept_counts_an_overhead() {
     for _ in 0..high {
         write(&mut channel, 1);
     }
-    assert_eq!(log.take(), ["active"], "as many bytes in small messages are within it");
+    assert_eq!(log.take(), ["active"], "the same number of bytes in small messages is within the mark");
 }
 
 #[test]
-fn c_44_the_scope_says_the_same_within_the_callback_that_writes() {
+fn c_44_the_scope_is_up_to_date_within_the_writing_callback() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = raw(
@@ -84,15 +84,15 @@ fn c_44_the_scope_says_the_same_within_the_callback_that_writes() {
     assert_eq!(
         log.take(),
         ["active", "at the mark: true", "above: false", "writable false", "writable true"],
-        "told after the callback; and again once all is sent"
+        "one notification after the callback, and one after everything is sent"
     );
     assert_eq!(channel.read_outbound().len(), 201);
 }
 
-// C-45 (user writability flags) is a SHOULD that is not ported: a program keeps a flag of its own beside the mark.
+// C-45 (user-defined writability flags) is optional and not provided: a program keeps its own flag.
 
 #[test]
-fn c_46_a_write_of_another_thread_counts_from_the_moment_it_is_submitted() {
+fn c_46_a_write_of_another_thread_counts_as_soon_as_it_is_submitted() {
     let log = Log::new();
     let mut channel = raw(&marks(100, 3 * (OVERHEAD + 1)), Recorder::new(&log));
     let handle = channel.channel();
@@ -100,7 +100,7 @@ fn c_46_a_write_of_another_thread_counts_from_the_moment_it_is_submitted() {
     std::thread::spawn(move || {
         for n in 1..=4 {
             submitted.write(zeros(1)).unwrap();
-            assert_eq!(submitted.is_writable(), n <= 3, "{n} entries of {OVERHEAD} bytes and one");
+            assert_eq!(submitted.is_writable(), n <= 3, "{n} entries of {OVERHEAD} bytes plus one");
         }
     })
     .join()
@@ -113,27 +113,24 @@ fn c_46_a_write_of_another_thread_counts_from_the_moment_it_is_submitted() {
 }
 
 #[test]
-fn c_46_a_refused_write_of_another_thread_does_not_stay_counted() {
+fn c_46_a_refused_write_of_another_thread_is_not_counted() {
     let mut channel = raw(&marks(1, 400).max_outbound(300), Recorder::new(&Log::new()));
     let handle = channel.channel();
     for _ in 0..3 {
         assert!(handle.is_writable());
         handle.write(zeros(10)).unwrap();
     }
-    assert!(
-        !handle.is_writable(),
-        "3 entries of {OVERHEAD} bytes and 10 are beyond the limit, and so beyond the mark"
-    );
+    assert!(!handle.is_writable(), "3 entries of {OVERHEAD} bytes plus 10 exceed the limit, and so the mark");
     for _ in 0..10 {
         assert!(matches!(reason(handle.write(zeros(10))), Error::Full { limit: 300, .. }));
     }
     channel.run_pending();
     assert!(handle.is_writable());
     handle.write(zeros(10)).unwrap();
-    assert!(handle.is_writable(), "one entry of {OVERHEAD} is counted, not those that were refused");
+    assert!(handle.is_writable(), "only one entry of {OVERHEAD} bytes is counted, not the refused ones");
 }
 
-fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
+fn c_46_a_write_refused_by_the_loops_queue_is_not_counted() {
     let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build().unwrap();
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
@@ -143,7 +140,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
-    // The loop is held, and its queue filled.
+    // Block the loop and fill its queue.
     let gate = Arc::new(Barrier::new(2));
     let inside = gate.clone();
     let hold = move || {
@@ -153,7 +150,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
     group.next().execute(hold).unwrap();
     gate.wait();
     while group.next().execute(|| ()).is_ok() {}
-    // What a producer may write has room in the queue, however full that is.
+    // Messages to a writable channel have reserved room in the queue, however full it is.
     while channel.is_writable() {
         channel.write("taken".into()).unwrap();
     }
@@ -192,14 +189,15 @@ fn c_46_flushing_within_writability_changed_is_allowed() {
     assert!(handle.is_writable());
     let told = log.take();
     assert_eq!(told[0], "active");
-    // Netty's test sees WRITABILITY false, FLUSH, WRITABILITY true; ours may flip more than once, in turns.
+    // Netty's test sees WRITABILITY false, FLUSH, WRITABILITY true. This crate may notify more than
+    // once, alternating.
     assert!(told.len() >= 3 && told.len() % 2 == 1, "{told:?}");
     for (n, entry) in told[1..].iter().enumerate() {
         assert_eq!(*entry, format!("writable {}", n % 2 == 1));
     }
 }
 
-/// Writes as long as the channel is writable, until `left` is used up.
+/// Writes while the channel is writable, until `left` is used up.
 fn fill(ctx: &mut Context<'_, Recorder>, left: &Cell<usize>) -> Result {
     while ctx.is_writable() && left.get() > 0 {
         left.set(left.get() - 1);
@@ -208,9 +206,10 @@ fn fill(ctx: &mut Context<'_, Recorder>, left: &Cell<usize>) -> Result {
     Ok(())
 }
 
-// What a writer writes when it is told that it may is itself above the mark at the end, and may be gone at once.
+// A writer that fills the channel in `writability_changed` ends above the mark, and its bytes may
+// be sent immediately.
 #[test]
-fn c_44_a_writer_that_goes_by_the_marks_is_always_told_to_go_on() {
+fn c_44_a_writer_that_obeys_the_marks_is_always_notified() {
     let left = Rc::new(Cell::new(1000));
     let inner = left.clone();
     let mut channel = raw(
@@ -224,5 +223,5 @@ fn c_44_a_writer_that_goes_by_the_marks_is_always_told_to_go_on() {
 }
 
 over_each_transport! {
-    c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted,
+    c_46_a_write_refused_by_the_loops_queue_is_not_counted,
 }

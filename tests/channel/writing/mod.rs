@@ -1,4 +1,4 @@
-//! Writing: what leaves when, what is counted, what is refused, and what a failure leaves behind.
+//! Writing: when bytes are sent, accounting, refusals, and effects of failures.
 
 mod buffer_model;
 mod encoding;
@@ -19,10 +19,10 @@ use netwheel::{
 };
 use std::time::Duration;
 
-/// What an entry counts against the marks besides its bytes.
+/// The overhead of an entry that counts towards the water marks in addition to its bytes.
 const OVERHEAD: usize = 96;
 
-/// A channel of bytes without any framing, so that a test can count them.
+/// An embedded channel without framing, for tests that count bytes.
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(RawBytes).handler(handler);
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
@@ -36,13 +36,13 @@ fn zeros(n: usize) -> Bytes {
     Bytes::from(vec![0; n])
 }
 
-/// Writes `n` bytes to the channel as a task of its own.
+/// Writes `n` bytes to the channel in a separate task.
 fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) {
-    channel.channel().execute(move |scope| scope.write(zeros(n))).unwrap();
+    channel.channel().execute(move |ctx| ctx.write(zeros(n))).unwrap();
     channel.run_pending();
 }
 
-/// Lets the peer take `n` bytes.
+/// Lets the peer accept `n` bytes.
 fn take(channel: &mut EmbeddedChannel<Bytes>, n: usize) {
     channel.set_outbound_room(Some(n));
     assert_eq!(channel.read_outbound().len(), n);

@@ -1,4 +1,5 @@
-//! Writes that answer: when, in which order, with which error, and what may be done meanwhile (C-30, C-41, C-47 to C-51).
+//! Completions of writes: timing, order, errors, and operations within them (C-30, C-41, C-47 to
+//! C-51).
 
 use crate::over_each_transport;
 use crate::support::{
@@ -18,7 +19,7 @@ use netwheel::{
 };
 use std::{io::Read, time::Duration};
 
-/// An embedded line channel whose peer takes nothing yet, and a log of answers.
+/// Returns an embedded line channel whose peer accepts nothing yet, and a log of completions.
 fn blocked() -> (EmbeddedChannel<Bytes>, Log) {
     let log = Log::new();
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
@@ -40,12 +41,13 @@ fn notify(channel: &mut EmbeddedChannel<Bytes>, log: &Log, text: &'static str) {
 }
 
 #[test]
-fn c_41_answers_come_in_order_each_when_its_last_byte_is_taken() {
+fn c_41_completions_complete_in_order_each_with_its_last_byte() {
     let (mut channel, log) = blocked();
     channel.channel().write("first".into()).unwrap();
     notify(&mut channel, &log, "one");
     notify(&mut channel, &log, "two");
-    // "first\n" and "on": the answer waits for the last byte.
+    // Only "first
+    // " and "on" are sent: the completion waits for the last byte.
     channel.set_outbound_room(Some(8));
     assert_eq!(log.take(), Vec::<String>::new());
     channel.set_outbound_room(Some(1));
@@ -60,7 +62,7 @@ fn c_41_answers_come_in_order_each_when_its_last_byte_is_taken() {
 }
 
 #[test]
-fn c_40_nothing_is_answered_before_it_is_sent() {
+fn c_40_a_completion_never_completes_before_its_bytes_are_sent() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
@@ -77,8 +79,8 @@ fn c_40_nothing_is_answered_before_it_is_sent() {
 }
 
 #[test]
-fn c_43_a_message_of_no_bytes_is_answered_in_its_turn() {
-    /// Sends nothing for an empty message.
+fn c_43_a_message_without_bytes_completes_in_order() {
+    /// Encodes an empty message to no bytes.
     struct Quiet(Line);
 
     impl netwheel::pipeline::Codec for Quiet {
@@ -98,7 +100,7 @@ fn c_43_a_message_of_no_bytes_is_answered_in_its_turn() {
     let mut channel =
         EmbeddedChannel::new(Pipeline::codec(Quiet(Line::new())).handler(Recorder::new(&Log::new())));
     notify(&mut channel, &log, "");
-    assert_eq!(log.take(), [": sent"], "nothing is before it");
+    assert_eq!(log.take(), [": sent"], "nothing is pending before it");
     channel.set_outbound_room(Some(0));
     notify(&mut channel, &log, "one");
     notify(&mut channel, &log, "");
@@ -108,7 +110,7 @@ fn c_43_a_message_of_no_bytes_is_answered_in_its_turn() {
 }
 
 #[test]
-fn c_30_a_write_that_cannot_be_encoded_fails_its_own_answer_and_calls_error() {
+fn c_30_a_failed_encoding_fails_its_completion_and_calls_error() {
     let (log, calls) = (Log::new(), Log::new());
     let pipeline = Pipeline::codec(LengthField::u8()).handler(Recorder::new(&calls));
     let mut channel = EmbeddedChannel::new(pipeline);
@@ -117,13 +119,14 @@ fn c_30_a_write_that_cannot_be_encoded_fails_its_own_answer_and_calls_error() {
     completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
     channel.run_pending();
     assert!(log.all()[0].starts_with("cannot encode"), "{:?}", log.all());
-    // Whoever ignores the answer must not leave a hole: the handler decides, and closes by default.
+    // A dropped message must not go unnoticed if the program ignores the completion. The handler
+    // decides, and closes by default.
     assert!(calls.all().iter().any(|call| call.starts_with("error cannot encode")));
     assert!(channel.is_closed());
 }
 
 #[test]
-fn c_47_who_is_answered_may_write_and_that_is_sent_without_another_trigger() {
+fn c_47_a_write_in_a_completion_is_sent_without_another_trigger() {
     let (mut channel, log) = blocked();
     let handle = channel.channel();
     for text in ["a", "b"] {
@@ -144,7 +147,7 @@ fn c_47_who_is_answered_may_write_and_that_is_sent_without_another_trigger() {
 }
 
 #[test]
-fn c_48_who_is_answered_may_close_in_the_middle_of_a_flush() {
+fn c_48_a_completion_can_close_the_channel_in_the_middle_of_a_flush() {
     let (mut channel, log) = blocked();
     let handle = channel.channel();
     let inner = log.clone();
@@ -166,7 +169,7 @@ fn c_48_who_is_answered_may_close_in_the_middle_of_a_flush() {
 }
 
 #[test]
-fn c_49_a_failing_answer_may_write_and_close_again_without_recursion() {
+fn c_49_a_failed_completion_can_write_and_close_without_recursion() {
     let (mut channel, log) = blocked();
     for text in ["one", "two"] {
         let (handle, log) = (channel.channel(), log.clone());
@@ -183,10 +186,10 @@ fn c_49_a_failing_answer_may_write_and_close_again_without_recursion() {
 }
 
 #[test]
-fn c_50_a_write_to_a_closed_channel_comes_back_and_what_was_on_its_way_is_answered() {
+fn c_50_a_write_to_a_closed_channel_is_handed_back_and_writes_in_transit_fail() {
     let (mut channel, log) = blocked();
     let handle = channel.channel();
-    // The close is in front of it in the queue.
+    // The close precedes the write in the queue.
     handle.close_now();
     let inner = log.clone();
     handle
@@ -200,7 +203,7 @@ fn c_50_a_write_to_a_closed_channel_comes_back_and_what_was_on_its_way_is_answer
 }
 
 #[test]
-fn c_51_answers_fail_with_what_broke_the_connection() {
+fn c_51_completions_fail_with_the_error_of_the_connection() {
     let (mut channel, log) = blocked();
     notify(&mut channel, &log, "one");
     channel.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
@@ -208,7 +211,7 @@ fn c_51_answers_fail_with_what_broke_the_connection() {
 }
 
 #[test]
-fn c_51_and_with_what_made_the_handler_close() {
+fn c_51_completions_fail_with_the_error_that_closed_the_channel() {
     let log = Log::new();
     let limits = TimeLimits::new().write(Duration::from_secs(1));
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(Recorder::new(&Log::new()));
@@ -220,7 +223,7 @@ fn c_51_and_with_what_made_the_handler_close() {
     channel.advance(Duration::from_secs(1));
     assert_eq!(log.take(), ["one: writing timed out after 1s"]);
 
-    // An error after which the handler goes on is not the cause of a later close.
+    // An error after which the channel stays open is not the cause of a later close.
     let handler = Recorder::exactly(&Log::new(), |_, call| match call {
         Event::Read(_) => Err(Error::other("not so bad")),
         _ => Ok(()),
@@ -236,7 +239,7 @@ fn c_51_and_with_what_made_the_handler_close() {
 }
 
 #[test]
-fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
+fn the_limit_of_unconfirmed_writes_loses_none() {
     const LIMIT: usize = 65_536;
     let (mut channel, log) = blocked();
     let handle = channel.channel();
@@ -248,7 +251,7 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
     assert_eq!(refused.to_string(), "refused: full: at most 65536 unconfirmed writes of a channel");
     assert_eq!(refused.value, "one too many", "handed back");
     channel.set_outbound_room(None);
-    assert_eq!(channel.read_outbound().len(), LIMIT, "an empty line each");
+    assert_eq!(channel.read_outbound().len(), LIMIT, "one empty line each");
     notify(&mut channel, &log, "room again");
     assert_eq!(log.take(), ["room again: sent"]);
 }
@@ -275,9 +278,10 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     assert!(channel.write_tracked("late".into()).is_err());
 }
 
-/// C-35: a chain of answers goes through the loop's queue, however long it is: no stack.
+/// C-35: a chain of completions goes through the loop's queue, so its length does not grow the
+/// stack.
 #[test]
-fn c_35_each_answer_may_ask_for_the_next_one() {
+fn c_35_each_completion_can_start_the_next_write() {
     const ROUNDS: usize = 20_000;
     fn again(channel: Channel<Bytes>, log: Log, left: usize) {
         if left == 0 {
@@ -295,9 +299,9 @@ fn c_35_each_answer_may_ask_for_the_next_one() {
     assert_eq!(channel.read_outbound().len(), 2 * ROUNDS);
 }
 
-/// C-74: who is answered may write and close: what was written goes first.
+/// C-74: a completion may write and close. The write is sent first.
 #[test]
-fn c_74_who_is_answered_may_write_and_close_and_the_data_goes_first() {
+fn c_74_a_completion_can_write_and_close_and_the_data_is_sent_first() {
     let (mut channel, _) = blocked();
     let handle = channel.channel();
     handle.clone().write_tracked("one".into()).unwrap().on_complete(move |_| {
@@ -310,15 +314,15 @@ fn c_74_who_is_answered_may_write_and_close_and_the_data_goes_first() {
     assert!(channel.is_closed());
 }
 
-/// C-55: a write that fails closes the channel, and its answer is what it failed with.
+/// C-55: a failed write closes the channel, and its completion fails with the same error.
 #[test]
-fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
+fn c_55_over_tcp_a_failed_write_closes_and_fails_the_completions() {
     let group = loops::one_loop();
     let log = Log::new();
     let (channels, channel) = std::sync::mpsc::channel();
     let inner = log.clone();
     let server = ServerBootstrap::new(&group)
-        // Nothing is read, so that only a write can find out.
+        // Without reads only a write can detect the reset.
         .channel_options(ChannelOptions::new().auto_read(false))
         .pipeline(move |_| {
             let channels = channels.clone();
@@ -335,10 +339,12 @@ fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
     let peer = tcp::connect(server.local_address());
     let channel: Channel<Bytes> = channel.recv().unwrap();
     done(channel.write_tracked("nor this".into()).unwrap()).unwrap();
-    // Its unread bytes make this a reset.
+    // Closing with unread bytes sends a reset.
     drop(peer);
     let failed = loop {
-        let sent = channel.write_tracked("into the void".into()).expect("nobody is told before this one is");
+        let sent = channel
+            .write_tracked("into the void".into())
+            .expect("writes are accepted until a completion fails");
         if let Err(failed) = done(sent) {
             break failed;
         }

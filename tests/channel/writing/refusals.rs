@@ -1,4 +1,4 @@
-//! What is refused: C-50, and more than `max_outbound`.
+//! Refused writes: closed channels (C-50), and output above `max_outbound`.
 
 use crate::over_each_transport;
 use crate::support::{
@@ -15,7 +15,7 @@ use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
 use std::time::Duration;
 
 #[test]
-fn c_50_a_closed_channel_refuses_writes_at_once_and_tells_of_writability_no_more() {
+fn c_50_a_closed_channel_refuses_writes_and_sends_no_notification() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = raw(
@@ -37,7 +37,7 @@ fn c_50_a_closed_channel_refuses_writes_at_once_and_tells_of_writability_no_more
     assert_eq!(log.take(), [""; 0], "pending bytes fell below the low mark, but the channel is closing");
     let message = Bytes::from_static(b"too late");
     let refused = handle.write(message).unwrap_err();
-    assert_eq!(refused.value, "too late", "the message comes back");
+    assert_eq!(refused.value, "too late", "the message is handed back");
     assert!(matches!(refused.reason, Error::Closed));
     channel.set_outbound_room(None);
     assert_eq!(log.take(), ["inactive", "write: the channel is closed"]);
@@ -74,7 +74,7 @@ fn c_50_over_tcp_a_write_in_inactive_is_refused() {
 }
 
 #[test]
-fn max_outbound_refuses_with_full_and_loses_nothing_else() {
+fn max_outbound_refuses_with_full_and_loses_no_other_message() {
     let log = Log::new();
     let inner = log.clone();
     let options = ChannelOptions::new().max_outbound(10);
@@ -95,22 +95,22 @@ fn max_outbound_refuses_with_full_and_loses_nothing_else() {
         }),
     );
     assert_eq!(log.take(), ["active", "full: at most 10 outbound bytes", "writable false", "writable true"]);
-    assert!(channel.is_open(), "a full buffer is the writer's to handle");
+    assert!(channel.is_open(), "a full buffer does not close the channel");
     assert_eq!(channel.read_outbound(), "1234\n5678\n");
     channel.channel().write("12345678".into()).unwrap();
     channel.run_pending();
-    assert_eq!(channel.read_outbound(), "12345678\n", "and there is room again once it is sent");
+    assert_eq!(channel.read_outbound(), "12345678\n", "there is room again after the bytes are sent");
 }
 
 #[test]
-fn max_outbound_of_a_handles_write_gives_the_message_back() {
+fn a_write_of_a_handle_above_max_outbound_is_handed_back() {
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(2 * OVERHEAD);
     let mut channel = embedded_with(&options, Recorder::exactly(&log, |_, _| Ok(())));
     let handle = channel.channel();
     channel.set_outbound_room(Some(0));
     handle.write("first".into()).unwrap();
-    // The channel is writable, so one message is taken whatever its size.
+    // The channel is writable, so one message of any size is accepted.
     handle.write("x".repeat(500).into()).unwrap();
     for _ in 0..2 {
         let refused = handle.write("third".into()).unwrap_err();

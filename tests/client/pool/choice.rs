@@ -1,4 +1,4 @@
-//! Which channel is given out, and which is not: H-20.
+//! Selection of the channels that a pool hands out: H-20.
 
 use crate::pool::{Trial, pool};
 use crate::support::{
@@ -27,7 +27,7 @@ fn h_20_a_foreign_channel_is_refused_and_closed() {
     done(handle.closed()).unwrap();
     some_turns(&trial.group);
     assert_eq!(trial.counts(), (0, 0, 0));
-    assert_eq!((other.acquired(), other.free()), (0, 0), "its own pool has its place back");
+    assert_eq!((other.acquired(), other.free()), (0, 0), "its own pool has a free slot again");
     assert_ne!(done(other.acquire()).unwrap().id(), handle.id());
     end(&trial.group);
 }
@@ -45,11 +45,11 @@ fn h_20_unhealthy_channels_are_not_given_out() {
     };
     let trial = Trial::new(|pool| pool.size(2).health_check(check));
     let (first, second) = (trial.get(), trial.get());
-    assert!(asked.try_recv().is_err(), "new ones are healthy");
+    assert!(asked.try_recv().is_err(), "new channels are not checked");
     let (one, two) = (Channel::clone(&first), Channel::clone(&second));
     drop((first, second));
 
-    // The one on top is sick: the other one is given out.
+    // The channel on top of the stack is unhealthy, so the pool hands out the other one.
     sick.store(true, SeqCst);
     let other = trial.get();
     assert_eq!(other.id(), one.id());
@@ -57,7 +57,7 @@ fn h_20_unhealthy_channels_are_not_given_out() {
     done(two.closed()).unwrap();
     assert_eq!(trial.counts(), (1, 0, 0));
     drop(other);
-    // Now the only one is: there is a new one for it.
+    // The only channel is unhealthy, so the pool opens a new one.
     sick.store(true, SeqCst);
     let new = trial.get();
     assert!(new.id() != one.id() && new.id() != two.id());
@@ -68,7 +68,7 @@ fn h_20_unhealthy_channels_are_not_given_out() {
 }
 
 #[test]
-fn h_20_a_health_check_that_panics_says_no() {
+fn h_20_a_panicking_health_check_counts_as_unhealthy() {
     quiet_panics();
     let trial = Trial::new(|pool| pool.size(1).health_check(|_| panic!("on purpose")));
     let first = trial.get();
@@ -80,7 +80,7 @@ fn h_20_a_health_check_that_panics_says_no() {
 }
 
 #[test]
-fn h_20_the_last_comes_first_or_the_first_by_choice() {
+fn h_20_the_order_is_lifo_or_fifo() {
     for (order, expected) in [(PoolOrder::Lifo, [2, 1, 0]), (PoolOrder::Fifo, [0, 1, 2])] {
         let trial = Trial::new(|pool| pool.size(3).order(order));
         let all = [trial.get(), trial.get(), trial.get()];
@@ -99,7 +99,7 @@ fn h_20_the_last_comes_first_or_the_first_by_choice() {
 }
 
 #[test]
-fn h_20_a_channel_that_closes_leaves_by_itself() {
+fn h_20_a_closed_channel_leaves_the_pool() {
     let trial = Trial::new(|pool| pool.size(2));
     let (one, two) = (trial.get(), trial.get());
     let (child_of_one, child_of_two) = {
@@ -112,7 +112,7 @@ fn h_20_a_channel_that_closes_leaves_by_itself() {
     child_of_one.close_now();
     done(free.closed()).unwrap();
     some_turns(&trial.group);
-    assert_eq!(trial.counts(), (1, 0, 0), "a free one");
+    assert_eq!(trial.counts(), (1, 0, 0), "a free channel left");
 
     let waiting = [trial.pool.acquire(), trial.pool.acquire()];
     let [first, second] = waiting;
@@ -122,16 +122,16 @@ fn h_20_a_channel_that_closes_leaves_by_itself() {
     child_of_two.close_now();
     done(out.closed()).unwrap();
     let second = done(second).unwrap();
-    assert_eq!(trial.counts(), (2, 0, 0), "one that is out: somebody gets a new one for it");
+    assert_eq!(trial.counts(), (2, 0, 0), "a new channel replaces an acquired one");
     trial.pool.release(two).unwrap();
-    assert_eq!(trial.counts(), (2, 0, 0), "it was not its own place any more");
+    assert_eq!(trial.counts(), (2, 0, 0), "the closed channel no longer has a slot");
     drop((first, second));
     assert_eq!(trial.counts(), (0, 2, 0));
     end(&trial.group);
 }
 
 #[test]
-fn h_20_a_channel_that_closes_while_it_is_looked_at_is_not_given_out() {
+fn h_20_a_channel_that_closes_during_the_hook_is_not_handed_out() {
     let calls = Arc::new(AtomicUsize::new(0));
     let hook = {
         let calls = calls.clone();
@@ -155,14 +155,14 @@ fn h_20_a_channel_that_closes_while_it_is_looked_at_is_not_given_out() {
 }
 
 #[test]
-fn h_20_a_channel_that_is_discarded_leaves_at_once() {
+fn h_20_a_discarded_channel_leaves_the_pool_immediately() {
     let trial = Trial::new(|pool| pool.size(1));
     let first = trial.get();
     let handle = Channel::clone(&first);
     let waiting = trial.pool.acquire();
     let release = block(&trial.group);
     first.discard();
-    assert_eq!(trial.counts(), (1, 0, 0), "a new one is made for who waits");
+    assert_eq!(trial.counts(), (1, 0, 0), "a new channel is opened for the waiter");
     drop(release);
     assert_ne!(done(waiting).unwrap().id(), handle.id());
     done(handle.closed()).unwrap();

@@ -1,4 +1,4 @@
-//! The end of a pool, and hooks that fail: H-21.
+//! Closing a pool, and failing hooks: H-21.
 
 use crate::pool::{Trial, pool};
 use crate::support::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 #[test]
-fn h_21_a_closed_pool() {
+fn h_21_a_closed_pool_fails_its_waiters_and_closes_released_channels() {
     let trial = Trial::new(|pool| pool.size(2));
     let (held, dropped) = (trial.get(), trial.get());
     let handles = [Channel::clone(&held), Channel::clone(&dropped)];
@@ -30,11 +30,11 @@ fn h_21_a_closed_pool() {
     trial.pool.close();
     assert!(trial.pool.is_closed());
     for acquire in waiting {
-        assert!(acquire.is_done(), "at once");
+        assert!(acquire.is_done(), "the waiter fails immediately");
         assert!(matches!(done(acquire), Err(Error::Closed)));
     }
     assert!(matches!(done(trial.pool.acquire()), Err(Error::Closed)));
-    assert_eq!(trial.counts(), (2, 0, 0), "what is out stays");
+    assert_eq!(trial.counts(), (2, 0, 0), "acquired channels stay open");
     assert!(held.is_open());
     assert!(matches!(trial.pool.release(held), Err(Error::Closed)));
     drop(dropped);
@@ -68,7 +68,7 @@ fn h_21_free_channels_are_closed_with_the_pool_or_its_last_handle() {
 }
 
 #[test]
-fn h_21_closed_while_a_channel_is_made() {
+fn h_21_closing_the_pool_while_a_channel_connects() {
     let trial = Trial::new(|pool| pool.size(1));
     let release = block(&trial.group);
     let acquire = trial.pool.acquire();
@@ -81,13 +81,13 @@ fn h_21_closed_while_a_channel_is_made() {
 }
 
 #[test]
-fn h_21_a_hook_that_fails_fails_the_acquire_and_leaks_nothing() {
+fn h_21_a_failing_hook_fails_the_acquire_without_a_leak() {
     quiet_panics();
     let calls = Arc::new(AtomicUsize::new(0));
     let hook = {
         let calls = calls.clone();
         move |_: &Channel<Bytes>| match calls.fetch_add(1, SeqCst) {
-            // A new channel, and one that was used.
+            // 0, 1: a new channel. 4, 6: a channel that was used before.
             0 | 4 => Err("not this one".into()),
             1 | 6 => panic!("on purpose"),
             _ => Ok(()),
@@ -112,7 +112,7 @@ fn h_21_a_hook_that_fails_fails_the_acquire_and_leaks_nothing() {
 }
 
 #[test]
-fn h_21_a_hook_that_fails_for_one_leaves_the_channels_place_to_the_next() {
+fn h_21_after_a_failing_hook_the_next_waiter_gets_a_channel() {
     let calls = Arc::new(AtomicUsize::new(0));
     let hook = {
         let calls = calls.clone();
@@ -130,7 +130,7 @@ fn h_21_a_hook_that_fails_for_one_leaves_the_channels_place_to_the_next() {
 }
 
 #[test]
-fn h_21_nobody_answers_and_everybody_who_waits_hears_of_it() {
+fn h_21_a_refused_connection_fails_all_waiters() {
     let group = one_loop();
     let nobody = Nobody::new();
     let pool = pool(&group, nobody.address, |pool| pool.size(1));
@@ -143,7 +143,7 @@ fn h_21_nobody_answers_and_everybody_who_waits_hears_of_it() {
 }
 
 #[test]
-fn h_21_a_loop_with_as_many_connections_as_it_may_have_leaks_no_place() {
+fn h_21_a_loop_at_its_connection_limit_leaks_no_slot() {
     let group = EventLoopGroup::builder().threads(1).max_connections(1).build().unwrap();
     let servers = one_loop();
     let (server, _at_server) = serve(&servers, Settings::new(), silent);
@@ -158,7 +158,7 @@ fn h_21_a_loop_with_as_many_connections_as_it_may_have_leaks_no_place() {
 }
 
 #[test]
-fn h_21_the_loops_are_shut_down() {
+fn h_21_shutting_down_the_loops_fails_all_waiters() {
     let trial = Trial::new(|pool| pool.size(1));
     let held = trial.get();
     let waiting = trial.pool.acquire();

@@ -1,4 +1,4 @@
-//! A pool of channels: H-19 to H-21.
+//! Pools of channels: H-19 to H-21.
 
 mod choice;
 mod end;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use netwheel::{ChannelPool, ChannelPoolBuilder, PooledChannel, prelude::*, testing::ManualClock};
 use std::net::SocketAddr;
 
-/// A loop whose time stands still, a server on it, and a pool of channels to that server.
+/// A loop with a manual clock, a server on it, and a pool of channels to that server.
 struct Trial {
     group: EventLoopGroup,
     clock: ManualClock,
@@ -36,12 +36,12 @@ impl Trial {
         Trial { group, clock, _server: server, at_server, pool }
     }
 
-    /// What the pool says of itself: channels that are out, free ones, acquires that wait.
+    /// Returns the pool's numbers of acquired channels, free channels and waiters.
     fn counts(&self) -> (usize, usize, usize) {
         (self.pool.acquired(), self.pool.free(), self.pool.waiters())
     }
 
-    /// All of the pool's channels that have a socket; the server has as many.
+    /// Waits until the pool has `n` connected channels, counted together with those of the server.
     #[track_caller]
     fn connections(&self, n: u64) {
         turn_until(&self.group, |metrics| metrics.channels == 2 * n);
@@ -52,7 +52,7 @@ impl Trial {
         done(self.pool.acquire()).unwrap()
     }
 
-    /// The next child of the server.
+    /// Returns the next channel that the server accepted.
     #[track_caller]
     fn child(&self) -> Channel<Bytes> {
         loop {

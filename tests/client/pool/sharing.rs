@@ -1,4 +1,4 @@
-//! A pool among threads and loops, and its settings.
+//! A pool shared by threads and loops, and its settings.
 
 use crate::pool::Trial;
 use crate::support::{
@@ -12,7 +12,7 @@ use netwheel::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 #[test]
-fn many_threads_share_few_channels_and_no_two_have_the_same() {
+fn many_threads_share_few_channels_exclusively() {
     const SIZE: usize = 3;
     let trial = Trial::new(|pool| pool.size(SIZE));
     let (out, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -49,7 +49,7 @@ fn many_threads_share_few_channels_and_no_two_have_the_same() {
 }
 
 #[test]
-fn on_the_loop_itself_it_is_not_waited_for() {
+fn waiting_for_an_acquire_on_its_loop_is_an_error() {
     let trial = Trial::new(|pool| pool.size(1));
     let pool = trial.pool.clone();
     let result = on_loop(&trial.group, move || pool.acquire().wait().map(drop));

@@ -1,4 +1,4 @@
-//! Who waits for a channel, for how long, and who gets it: H-19.
+//! Waiting for a channel: order, limits and timeouts (H-19).
 
 use crate::pool::Trial;
 use crate::support::{
@@ -10,7 +10,7 @@ use netwheel::{AcquireTimeout, ChannelPool, prelude::*};
 use std::sync::mpsc;
 
 #[test]
-fn h_19_the_second_waits_and_gets_the_same_channel() {
+fn h_19_later_acquires_wait_for_the_same_channel() {
     let trial = Trial::new(|pool| pool.size(1));
     let first = trial.get();
     let id = first.id();
@@ -21,18 +21,18 @@ fn h_19_the_second_waits_and_gets_the_same_channel() {
     trial.pool.release(first).unwrap();
     for acquire in waiting {
         let again = done(acquire).unwrap();
-        assert_eq!(again.id(), id, "first come, first served, with the one channel");
-        // Dropped, it goes back.
+        assert_eq!(again.id(), id, "waiters receive the only channel in order");
+        // Dropping the guard returns the channel to the pool.
     }
     assert_eq!(trial.counts(), (0, 1, 0));
     some_turns(&trial.group);
-    assert_eq!(metrics(&trial.group).timers_pending, 0, "who was served has no timer");
+    assert_eq!(metrics(&trial.group).timers_pending, 0, "served waiters have no timer");
     assert_eq!(metrics(&trial.group).connected, 1);
     end(&trial.group);
 }
 
 #[test]
-fn h_19_a_new_one_is_made_while_there_is_room() {
+fn h_19_channels_are_opened_up_to_the_size_of_the_pool() {
     let trial = Trial::new(|pool| pool.size(3));
     let all: Vec<_> = (0..3).map(|_| trial.get()).collect();
     let fourth = trial.pool.acquire();
@@ -47,12 +47,12 @@ fn h_19_a_new_one_is_made_while_there_is_room() {
 }
 
 #[test]
-fn h_19_waiters_are_bounded() {
+fn h_19_the_number_of_waiters_is_limited() {
     let trial = Trial::new(|pool| pool.size(1).max_waiters(2));
     let _held = trial.get();
     let _waiting = [trial.pool.acquire(), trial.pool.acquire()];
     match done(trial.pool.acquire()) {
-        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of the pool", 2)),
+        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of a channel pool", 2)),
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 2));
@@ -60,14 +60,14 @@ fn h_19_waiters_are_bounded() {
 }
 
 #[test]
-fn h_19_who_waits_for_too_long_fails() {
+fn h_19_an_acquire_times_out() {
     let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)));
     let held = trial.get();
     let waiting = trial.pool.acquire();
     some_turns(&trial.group);
     trial.clock.advance(ms(499));
     some_turns(&trial.group);
-    assert!(!waiting.is_done(), "not early");
+    assert!(!waiting.is_done(), "timed out too early");
     trial.clock.advance(ms(1));
     match done(waiting) {
         Err(Error::TimedOut { what: "acquiring a channel", after }) => assert_eq!(after, ms(500)),
@@ -75,12 +75,12 @@ fn h_19_who_waits_for_too_long_fails() {
     }
     assert_eq!(trial.counts(), (1, 0, 0));
     drop(held);
-    assert_eq!(trial.counts(), (0, 1, 0), "nobody is served twice");
+    assert_eq!(trial.counts(), (0, 1, 0), "the released channel is free");
     end(&trial.group);
 }
 
 #[test]
-fn h_19_or_gets_a_new_channel_by_choice() {
+fn h_19_an_acquire_can_open_a_new_channel_on_timeout() {
     let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)).on_timeout(AcquireTimeout::Open));
     let held = trial.get();
     let waiting = trial.pool.acquire();
@@ -99,11 +99,11 @@ fn h_19_or_gets_a_new_channel_by_choice() {
 }
 
 #[test]
-fn h_19_zero_is_not_to_wait_at_all() {
+fn h_19_a_timeout_of_zero_does_not_wait() {
     let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(0)));
     let held = trial.get();
     let refused = trial.pool.acquire();
-    assert!(refused.is_done(), "at once");
+    assert!(refused.is_done(), "the acquire fails immediately");
     assert!(matches!(done(refused), Err(Error::TimedOut { .. })));
     drop(held);
     drop(trial.get());
@@ -118,7 +118,7 @@ fn h_19_zero_is_not_to_wait_at_all() {
 }
 
 #[test]
-fn h_19_who_cancels_or_detaches_keeps_nothing() {
+fn h_19_cancelled_and_detached_acquires_release_everything() {
     let trial = Trial::new(|pool| pool.size(1).max_waiters(20_000));
     let held = trial.get();
     let waiting = trial.pool.acquire();
@@ -130,7 +130,8 @@ fn h_19_who_cancels_or_detaches_keeps_nothing() {
     some_turns(&trial.group);
     assert_eq!(metrics(&trial.group).timers_pending, 0);
 
-    // Each of these gets the channel, drops it, and the next has it: a loop, and not a recursion.
+    // Each acquire gets the channel and drops it, which serves the next one. This must be a loop,
+    // not a recursion.
     for _ in 0..20_000 {
         trial.pool.acquire().detach();
     }
@@ -143,7 +144,7 @@ fn h_19_who_cancels_or_detaches_keeps_nothing() {
 }
 
 #[test]
-fn h_19_a_channel_whose_acquire_was_cancelled_while_it_was_made_is_free() {
+fn h_19_a_channel_whose_acquire_was_cancelled_while_connecting_becomes_free() {
     let trial = Trial::new(|pool| pool.size(1));
     let release = block(&trial.group);
     let acquire = trial.pool.acquire();
@@ -158,7 +159,7 @@ fn h_19_a_channel_whose_acquire_was_cancelled_while_it_was_made_is_free() {
 }
 
 #[test]
-fn dropping_an_acquire_gives_up_its_place() {
+fn dropping_an_acquire_leaves_the_queue() {
     let trial = Trial::new(|pool| pool.size(1));
     let held = trial.get();
     let [first, second] = [trial.pool.acquire(), trial.pool.acquire()];
@@ -167,14 +168,14 @@ fn dropping_an_acquire_gives_up_its_place() {
     drop(first);
     assert_eq!(trial.counts(), (1, 0, 1));
     some_turns(&trial.group);
-    assert_eq!(metrics(&trial.group).timers_pending, 1, "nor is its timer left");
+    assert_eq!(metrics(&trial.group).timers_pending, 1, "the timer of the dropped acquire is cancelled");
     drop(held);
     assert!(done(second).unwrap().is_open(), "the next one moves up");
     end(&trial.group);
 }
 
 #[test]
-fn dropping_an_acquire_whose_channel_is_there_gives_it_back() {
+fn dropping_a_completed_acquire_releases_its_channel() {
     let trial = Trial::new(|pool| pool.size(1));
     drop(trial.get());
     let acquire = trial.pool.acquire();
@@ -213,7 +214,8 @@ fn dropping_acquires_while_they_are_served_loses_no_channel() {
     end(&trial.group);
 }
 
-/// Acquires, uses and gives back, a million times, each time in the callback of the time before.
+/// Acquires and releases a channel a million times, each time in the callback of the previous
+/// acquire.
 #[test]
 fn a_long_chain_of_acquires_does_not_overflow_the_stack() {
     fn again(pool: ChannelPool<Bytes>, left: usize, last: mpsc::Sender<()>) {

@@ -1,4 +1,5 @@
-//! How many connections a listener accepts in one turn: never more than its share, and none is forgotten.
+//! The limit on connections that a listener accepts in one turn. Connections beyond it are accepted
+//! in later turns.
 
 use crate::support::servers::Quiet;
 use netwheel::{
@@ -7,7 +8,7 @@ use netwheel::{
 };
 use std::{net::TcpStream, time::Duration};
 
-/// Of `waiting` connections: how many each turn accepts, until they all are.
+/// Returns how many of `waiting` connections each turn accepts, until all are accepted.
 fn shares(
     settings: impl FnOnce(ServerBootstrap) -> ServerBootstrap,
     waiting: usize,
@@ -20,7 +21,7 @@ fn shares(
     let clients: Vec<_> = (0..waiting).map(|_| TcpStream::connect(server.local_address()).unwrap()).collect();
     while by_hand.run_once(Duration::ZERO) > 0 {}
     let counted = |by_hand: &ManualEventLoop| count(&by_hand.event_loop().metrics());
-    assert_eq!(counted(&by_hand), 0, "it does not accept yet");
+    assert_eq!(counted(&by_hand), 0, "the listener is not registered yet");
     server.set_accepting(true).unwrap();
     let mut shares = Vec::new();
     while counted(&by_hand) < waiting as u64 {
@@ -33,27 +34,27 @@ fn shares(
 }
 
 #[test]
-fn a_turn_accepts_as_many_as_is_said_and_the_rest_in_the_next_ones() {
+fn the_rest_of_the_backlog_is_accepted_in_later_turns() {
     assert_eq!(shares(|server| server.accepts_per_turn(3), 10, |m| m.accepted), [3, 3, 3, 1]);
     assert_eq!(shares(|server| server.accepts_per_turn(1), 4, |m| m.accepted), [1, 1, 1, 1]);
     assert_eq!(shares(|server| server.accepts_per_turn(10), 10, |m| m.accepted), [10]);
-    assert_eq!(shares(|server| server, 100, |m| m.accepted), [64, 36], "64 unless something else is said");
+    assert_eq!(shares(|server| server, 100, |m| m.accepted), [64, 36], "the default is 64");
 }
 
 #[test]
-fn those_that_are_not_let_in_count_as_well() {
+fn refused_connections_count_towards_the_limit() {
     let nobody = Admission::new().ip_filter(IpFilter::new([IpRule::deny("0.0.0.0/0").unwrap()]));
     let settings = |server: ServerBootstrap| server.accepts_per_turn(4).admission(nobody);
     assert_eq!(shares(settings, 10, |m| m.rejected_filter), [4, 4, 2]);
 }
 
 #[test]
-fn a_share_of_nothing_is_refused() {
+fn a_limit_of_zero_is_refused() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).accepts_per_turn(0);
     let refused = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
     let Err(Error::Setting(SettingError { setting, value, allowed })) = refused else {
-        panic!("it was taken")
+        panic!("the setting was accepted")
     };
     assert_eq!((setting, value.as_str(), allowed), ("accepts_per_turn", "0", "1 connection or more"));
 }

@@ -1,4 +1,4 @@
-//! What a turn costs, counted and not timed: readings of the clock, writes to the waker (E-23).
+//! The cost of a turn, counted instead of timed: clock readings and writes to the waker (E-23).
 
 use crate::support::{
     loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop},
@@ -18,9 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- the clock -------------------------------------------------------------------------------------------
+// ---- the clock ---------------------------------------------------------------------------------
 
-/// The system's clock, counting who looks at it.
+/// The system clock, with a count of its readings by the loop's thread and by other threads.
 #[derive(Debug, Clone, Default)]
 struct CountingClock {
     by_loop: Arc<AtomicU64>,
@@ -36,8 +36,8 @@ impl Clock for CountingClock {
     }
 }
 
-/// Readings of the clock and turns in so many echoes, each of which is a turn: as the loop counts them, before and
-/// after, and as the clock does.
+/// Returns the loop's metrics before and after 2,000 echoes, and the readings that the clock
+/// counted. Each echo is a turn.
 fn readings(idle: IdleTimeouts) -> (LoopMetrics, LoopMetrics, u64) {
     const ECHOES: usize = 2_000;
     let clock = CountingClock::default();
@@ -54,14 +54,14 @@ fn readings(idle: IdleTimeouts) -> (LoopMetrics, LoopMetrics, u64) {
     let others = clock.by_others.load(SeqCst);
     echo(ECHOES);
     let (after, looked) = (metrics(&group), clock.by_loop.load(SeqCst) - looked_before);
-    assert_eq!(clock.by_others.load(SeqCst), others, "no other thread looks at the loop's clock");
-    // The turn that brings the first echo may have begun, asleep, before the count did.
+    assert_eq!(clock.by_others.load(SeqCst), others, "no other thread reads the loop's clock");
+    // The turn that receives the first echo may have started, asleep, before the first snapshot.
     assert!(after.turns - before.turns + 1 >= ECHOES as u64);
     end(&group);
     (before, after, looked)
 }
 
-/// Where a snapshot falls within a turn is left open: one turn at either end.
+/// A snapshot may be taken anywhere within a turn, so allow for one turn at either end.
 const SLACK: u64 = 4;
 
 #[track_caller]
@@ -71,7 +71,7 @@ fn at_most_two_readings_per_turn(idle: IdleTimeouts) {
     assert!(counted <= 2 * turns + SLACK, "{counted} readings in {turns} turns");
     assert!(
         looked.abs_diff(counted) <= SLACK,
-        "the clock was read {looked} times, {counted} of them are counted"
+        "the clock was read {looked} times, the metrics count {counted}"
     );
 }
 
@@ -86,14 +86,14 @@ fn at_most_two_clock_readings_in_a_turn_with_idle_timeouts() {
     at_most_two_readings_per_turn(IdleTimeouts::new().reader(minute).writer(minute).all(minute));
 }
 
-// ---- the waker -------------------------------------------------------------------------------------------
+// ---- the waker ---------------------------------------------------------------------------------
 
 #[test]
-fn e_23_a_thousand_submissions_to_a_sleeping_loop_are_one_write_to_the_waker() {
+fn e_23_a_thousand_submissions_to_a_sleeping_loop_write_to_the_waker_once() {
     let group = one_loop();
     let event_loop = the_loop(&group);
-    // Whether the loop sleeps cannot be asked, but it can be seen afterwards: the first submission has woken it.
-    // However that goes, there is never more than one write.
+    // The test cannot ask whether the loop sleeps, but can see it afterwards: the first submission
+    // has woken it. In either case there is never more than one write.
     let end_of_patience = Instant::now() + PATIENCE;
     loop {
         some_turns(&group);
@@ -102,7 +102,7 @@ fn e_23_a_thousand_submissions_to_a_sleeping_loop_are_one_write_to_the_waker() {
         let (sender, ran) = mpsc::channel();
         event_loop
             .execute(move || {
-                // The loop stays awake until all of them are there.
+                // Keeps the loop awake until all tasks are submitted.
                 let _ = released.recv_timeout(PATIENCE);
             })
             .unwrap();
@@ -125,7 +125,7 @@ fn e_23_a_thousand_submissions_to_a_sleeping_loop_are_one_write_to_the_waker() {
 }
 
 #[test]
-fn e_23_messages_from_other_threads_are_one_write_to_the_waker() {
+fn e_23_messages_from_other_threads_write_to_the_waker_once() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let mut stream = connect(server.local_address());
@@ -141,14 +141,14 @@ fn e_23_messages_from_other_threads_are_one_write_to_the_waker() {
         })
         .collect();
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    assert_eq!(metrics(&group).wakes_written - before, 0, "a loop that is awake is not woken");
+    assert_eq!(metrics(&group).wakes_written - before, 0, "no wake is written to a loop that is awake");
     drop(release);
     assert_eq!(read_n(&mut stream, 1000), [b'x'; 1000]);
     end(&group);
 }
 
 #[test]
-fn submissions_from_the_loop_itself_write_nothing_to_the_waker() {
+fn submissions_from_the_loop_itself_do_not_write_to_the_waker() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::new(), silent);
     let mut stream = connect(server.local_address());
@@ -163,7 +163,7 @@ fn submissions_from_the_loop_itself_write_nothing_to_the_waker() {
             event_loop.schedule(Duration::ZERO, || ()).unwrap();
             channel.write("x".into()).unwrap();
         }
-        // Runs after the others: in later turns, before which the loop may not have slept.
+        // Runs after the other tasks, in later turns. The loop must not have slept in between.
         let last = event_loop.clone();
         event_loop.execute(move || sender.send(last.metrics().wakes_written - before).unwrap()).unwrap();
     });

@@ -1,5 +1,5 @@
-//! A peer that ends its stream while its channel waits in the list of those that are read without an event, with more before it
-//! than a turn reads.
+//! A peer ends its stream while its channel is on the list of channels that are read without an
+//! event. The stream holds more bytes than one turn reads.
 
 #![cfg(target_os = "linux")]
 
@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-/// Pauses at its first message.
+/// Stops reading after its first message.
 struct Pauses(Journal<(u16, Channel<Bytes>)>, bool);
 
 impl Handler for Pauses {
@@ -27,17 +27,18 @@ impl Handler for Pauses {
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
         if !std::mem::replace(&mut self.1, true) {
             ctx.set_auto_read(false);
-            let port = ctx.peer_address().expect("it has a peer").port();
+            let port = ctx.peer_address().expect("a peer address").port();
             self.0.push((port, ctx.channel()));
         }
         Ok(())
     }
 }
 
-/// What it has sent meanwhile nobody reads, but it is no reason for a reset, which could overtake the last words.
+/// The peer's remaining bytes are not read. They must not cause a reset either, because a reset
+/// could overtake the last bytes that this side has written.
 #[test]
-fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
-    // A turn reads 1024 of them.
+fn a_close_of_a_listed_channel_with_unread_bytes_does_not_reset_the_connection() {
+    // A turn reads 1024 listed channels.
     const CHANNELS: usize = 1100;
     need_descriptors(2 * CHANNELS + 200);
     let (group, event_loop) = single(EventLoopGroup::builder().clock(ManualClock::new()).io_ratio(100));
@@ -67,11 +68,12 @@ fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     let ours = ours[0].1.clone();
     let closed = ours.closed();
     let gate = Gate::shut(&event_loop);
-    // They are listed in this order at the end of the turn, before which the peer ends its stream.
+    // The channels are listed in this order at the end of the turn. The peer ends its stream before
+    // that.
     for channel in others.iter().map(|(_, channel)| channel).chain([&ours]) {
         channel
-            .execute(|scope| {
-                scope.set_auto_read(true);
+            .execute(|ctx| {
+                ctx.set_auto_read(true);
                 Ok(())
             })
             .unwrap();
@@ -79,9 +81,9 @@ fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     let mut peer = last.try_clone().unwrap();
     event_loop
         .schedule_at_turn_end(move || {
-            peer.write_all(b"what nobody reads\n").unwrap();
+            peer.write_all(b"never read\n").unwrap();
             peer.shutdown(Shutdown::Write).unwrap();
-            // In the next turn.
+            // Runs in the next turn.
             ours.write("bye".into()).unwrap();
             ours.close();
         })

@@ -1,8 +1,8 @@
-//! What sockets get when there is too much of something, and what tasks and timers get when there is too much from
-//! sockets (docs/fairness.md): counted in turns, bytes, reads and tasks.
+//! The shares of sockets under overload, and the shares of tasks and timers when sockets have too
+//! much to read (docs/fairness.md). Counted in turns, bytes, reads and tasks.
 //!
-//! A client that closes waits until the kernel at the other end has all that it sent (`deliver`): so a turn finds what
-//! the test wants it to find.
+//! A client that closes with `deliver` waits until the peer's kernel has all the bytes that it
+//! sent, so that the next turn finds them.
 
 #![cfg(target_os = "linux")]
 
@@ -48,7 +48,8 @@ struct Seen {
     bytes: usize,
 }
 
-/// What is done at each read, with the connection's client and the bytes that it has sent so far.
+/// Called at each read, with the address of the connection's client and the total of bytes read
+/// from it.
 type AtRead = dyn Fn(SocketAddr, usize) + Send + Sync;
 
 struct Reader {
@@ -60,7 +61,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn indifferent(event_loop: &EventLoop) -> Self {
+    fn without_callback(event_loop: &EventLoop) -> Self {
         let (event_loop, client) = (event_loop.clone(), ([127, 0, 0, 1], 0).into());
         Reader { event_loop, client, bytes: 0, seen: Journal::new(), at_read: Arc::new(|_, _| ()) }
     }
@@ -79,7 +80,7 @@ impl Handler for Reader {
     }
 }
 
-/// A server that answers nothing, on one loop, and what its connections have read.
+/// A server that never replies, on one loop, and the record of its reads.
 struct Sink {
     event_loop: EventLoop,
     server: Server,
@@ -113,7 +114,7 @@ impl Sink {
         Sink { event_loop, server, seen }
     }
 
-    /// So many connections; the loop has accepted them.
+    /// Opens `n` connections and waits until the loop has accepted them.
     fn connect(&self, n: usize) -> Vec<TcpStream> {
         let begin = self.event_loop.metrics().channels;
         let connect = |_| {
@@ -128,8 +129,8 @@ impl Sink {
         clients
     }
 
-    /// Has each of `n` connections send so many bytes, and the loop find them all at once; what was seen until all
-    /// were read.
+    /// Has each of `n` connections send `bytes` bytes, which the loop finds in one turn. Returns
+    /// the reads until all bytes were read.
     fn flood(&self, n: usize, bytes: usize) -> Vec<Seen> {
         let clients = self.connect(n);
         let gate = Gate::shut(&self.event_loop);
@@ -138,7 +139,7 @@ impl Sink {
         self.read(n * bytes)
     }
 
-    /// Waits until so many bytes have been read; what was seen.
+    /// Waits until `bytes` bytes have been read. Returns the reads.
     fn read(&self, bytes: usize) -> Vec<Seen> {
         loop {
             let seen = self.seen.all();
@@ -157,14 +158,16 @@ impl Sink {
     }
 }
 
-/// Sends and closes; when this returns the next poll finds all of it.
+/// Sends `bytes` and closes. When this returns, the next poll finds all of them.
 fn deliver(mut client: TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
-    // So a close returns when its own FIN is acknowledged, and with that what came before.
+    // With linger set, close returns when the peer has acknowledged the FIN and all bytes before
+    // it.
     SockRef::from(&client).set_linger(Some(PATIENCE)).unwrap();
 }
 
-/// Delivers the same from each of many; at once, since every acknowledgement may be delayed.
+/// Delivers `bytes` from each client. The clients run in parallel because every acknowledgement may
+/// be delayed.
 fn deliver_all(clients: Vec<TcpStream>, bytes: &[u8]) {
     let mut clients = clients.into_iter();
     thread::scope(|scope| {
@@ -175,7 +178,7 @@ fn deliver_all(clients: Vec<TcpStream>, bytes: &[u8]) {
     });
 }
 
-/// Bytes of each client in one turn.
+/// Returns the bytes of each client in one turn.
 fn by_client(turn: &[Seen]) -> HashMap<u16, usize> {
     let mut bytes = HashMap::new();
     for seen in turn {
@@ -188,13 +191,13 @@ fn bytes_per_turn(seen: &[Seen]) -> Vec<usize> {
     seen.chunk_by(|a, b| a.turn == b.turn).map(|turn| turn.iter().map(|seen| seen.bytes).sum()).collect()
 }
 
-// ---- sockets against each other --------------------------------------------------------------------------
+// ---- sockets against each other ----------------------------------------------------------------
 
 #[test]
-fn a_channel_is_read_16_times_a_turn_at_most() {
+fn a_channel_is_read_at_most_16_times_a_turn() {
     let defaults = format!("{:?}", ChannelOptions::new());
     let has = |field| defaults.contains(field);
-    assert!(has("read_size: 65536,") && has("reads_per_turn: 16,"), "1 MiB unless set otherwise: {defaults}");
+    assert!(has("read_size: 65536,") && has("reads_per_turn: 16,"), "the default is 1 MiB: {defaults}");
     assert!(has("writes_per_turn: 16,"), "{defaults}");
     let new = ChannelOptions::new;
     for (options, expected) in [
@@ -204,14 +207,14 @@ fn a_channel_is_read_16_times_a_turn_at_most() {
         let sink = Sink::new(EventLoopGroup::builder(), options);
         let seen = sink.flood(1, 40_000);
         assert_eq!(bytes_per_turn(&seen), expected);
-        assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
+        assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in consecutive turns");
         sink.assert_every_turn_polled();
     }
 }
 
-/// More comes in every turn, so there is an event for a channel that was carried over.
+/// More bytes arrive in every turn, so a channel that was carried over has an event as well.
 #[test]
-fn a_channel_that_is_carried_over_has_no_second_share() {
+fn a_channel_that_is_carried_over_gets_no_second_share() {
     const BYTES: usize = 300;
     let client = Arc::new(OnceLock::<TcpStream>::new());
     let (mine, sent) = (client.clone(), AtomicUsize::new(BYTES / 2));
@@ -229,12 +232,12 @@ fn a_channel_that_is_carried_over_has_no_second_share() {
 }
 
 #[test]
-fn after_8_mib_each_ready_channel_has_one_read() {
+fn after_8_mib_each_ready_channel_gets_one_read() {
     const CHANNELS: usize = 300;
     const READ: usize = 2 * KIB;
     const SHARE: usize = 16 * READ;
     const BYTES: usize = 3 * SHARE;
-    // However slow the machine is.
+    // The time limit must not end a turn on a slow machine.
     let builder = EventLoopGroup::builder().max_io_time(Duration::MAX);
     let sink = Sink::new(builder, ChannelOptions::new().read_size(READ));
     let seen = sink.flood(CHANNELS, BYTES);
@@ -246,15 +249,15 @@ fn after_8_mib_each_ready_channel_has_one_read() {
     };
     let in_full = 8 * MIB / SHARE;
     let expected = [vec![READ; CHANNELS - in_full], vec![SHARE; in_full]].concat();
-    assert_eq!(shares(&turns[0]), expected, "8 MiB, and one read for everybody else");
+    assert_eq!(shares(&turns[0]), expected, "8 MiB, then one read for each other channel");
     assert_eq!(shares(&turns[1]), expected);
-    // They take turns at being the ones that have one read only.
+    // The channels take turns at getting only one read.
     let short = |turn: &HashMap<u16, usize>| -> HashSet<u16> {
         turn.iter().filter(|(_, bytes)| **bytes < SHARE).map(|(client, _)| *client).collect()
     };
     assert!(short(&turns[0]).is_disjoint(&short(&turns[1])));
     assert!(short(&turns[1]).is_disjoint(&short(&turns[2])));
-    // Nobody who has more to read is left out of a turn.
+    // Every channel with unread bytes is read in every turn.
     let mut left: HashMap<_, _> = turns[0].keys().map(|client| (*client, BYTES)).collect();
     for turn in &turns {
         assert_eq!(turn.len(), left.len());
@@ -266,29 +269,29 @@ fn after_8_mib_each_ready_channel_has_one_read() {
     sink.assert_every_turn_polled();
 }
 
-/// More sources than one turn has room for.
+/// More sources than a turn can carry over.
 #[test]
 fn carried_over_sources_are_read_in_order() {
     const CHANNELS: usize = 1300;
     const BYTES: usize = 5;
     let options = ChannelOptions::new().read_size(1).reads_per_turn(1);
-    // On a slow machine a turn whose time is up would change the order.
+    // The time limit would change the order on a slow machine.
     let builder = EventLoopGroup::builder().max_io_time(Duration::MAX);
     let sink = Sink::new(builder, options);
     let seen = sink.flood(CHANNELS, BYTES);
-    assert_eq!(seen.len(), CHANNELS * BYTES, "byte by byte");
-    // Round after round in the order of the first one.
+    assert_eq!(seen.len(), CHANNELS * BYTES, "one byte per read");
+    // The order of the first round is kept in all rounds.
     let rounds: Vec<Vec<u16>> =
         seen.chunks(CHANNELS).map(|round| round.iter().map(|seen| seen.client).collect()).collect();
     assert_eq!(rounds[0].iter().collect::<HashSet<_>>().len(), CHANNELS);
     for round in &rounds[2..] {
-        assert!(*round == rounds[1], "the order of a round is that of the one before");
+        assert!(*round == rounds[1], "each round has the order of the previous one");
     }
     let per_turn: Vec<_> = seen.chunk_by(|a, b| a.turn == b.turn).map(<[_]>::len).collect();
     assert!(per_turn.iter().all(|reads| *reads <= 2048), "{per_turn:?}");
-    assert!(per_turn[2..].iter().all(|reads| *reads <= 1024), "of those without an event: {per_turn:?}");
+    assert!(per_turn[2..].iter().all(|reads| *reads <= 1024), "reads without an event: {per_turn:?}");
     assert!(per_turn[2..].contains(&1024), "{per_turn:?}");
-    // Nobody waits for longer than the list has turns.
+    // No channel waits longer than one pass over the list takes.
     let mut last = HashMap::new();
     for seen in &seen {
         if let Some(before) = last.insert(seen.client, seen.turn) {
@@ -299,7 +302,7 @@ fn carried_over_sources_are_read_in_order() {
 }
 
 #[test]
-fn a_listener_accepts_64_a_turn() {
+fn a_listener_accepts_64_connections_a_turn() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let accepted: Journal<(usize, u64)> = Journal::new();
     let servers: Vec<_> = (0..2)
@@ -308,7 +311,7 @@ fn a_listener_accepts_64_a_turn() {
             ServerBootstrap::new(&group)
                 .pipeline(move |_peer| {
                     accepted.push((server, turn(&me)));
-                    Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
+                    Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
                 })
                 .bind("127.0.0.1:0")
                 .unwrap()
@@ -327,13 +330,13 @@ fn a_listener_accepts_64_a_turn() {
             accepted.all().into_iter().filter(|(server, _)| *server == n).map(|(_, turn)| turn).collect();
         let per_turn: Vec<_> = turns.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
         assert_eq!(per_turn, [64, 64, 22]);
-        assert_eq!(turns[149] - turns[0], 2, "in turns without a pause");
+        assert_eq!(turns[149] - turns[0], 2, "in consecutive turns");
     }
 }
 
-/// More come in every turn, so there is an event for a listener that was carried over.
+/// More connections arrive in every turn, so a listener that was carried over has an event as well.
 #[test]
-fn a_listener_that_is_carried_over_has_no_second_share() {
+fn a_listener_that_is_carried_over_gets_no_second_share() {
     need_descriptors(4_000);
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (turns, clients): (Journal<u64>, Journal<Arc<TcpStream>>) = (Journal::new(), Journal::new());
@@ -350,7 +353,7 @@ fn a_listener_that_is_carried_over_has_no_second_share() {
             if mine.len() <= 300 {
                 again();
             }
-            Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
+            Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -365,12 +368,12 @@ fn a_listener_that_is_carried_over_has_no_second_share() {
     assert!(per_turn.iter().all(|accepted| *accepted <= 64), "{per_turn:?}");
 }
 
-// ---- the time of a turn's I/O ----------------------------------------------------------------------------
+// ---- the time of a turn's I/O ------------------------------------------------------------------
 
-/// A hundred connections send at once, and each read takes its handler 5 ms. A turn handles the reads that begin within
-/// its time, and the connections take turns.
+/// A hundred connections send at once, and the handler takes 5 ms for each read. A turn starts
+/// reads until its time limit, and the connections take turns.
 #[test]
-fn slow_requests_of_many_peers_end_a_turn_when_its_time_is_up() {
+fn slow_requests_of_many_peers_end_a_turn_at_its_time_limit() {
     const CHANNELS: usize = 100;
     for (limit, expected) in [(None, 20), (Some(ms(12)), 3), (Some(ms(1)), 1)] {
         let clock = ManualClock::new();
@@ -386,8 +389,9 @@ fn slow_requests_of_many_peers_end_a_turn_when_its_time_is_up() {
         let (last, others) = turns.split_last().unwrap();
         assert!(others.iter().all(|bytes| *bytes == expected), "{limit:?}: {turns:?}");
         assert!(*last <= expected);
-        assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
-        // A share is two reads, so no connection is ahead of another by more than a share and the read in progress.
+        assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in consecutive turns");
+        // A share is two reads, so no connection is ahead of another by more than a share and the
+        // read in progress.
         let mut read: HashMap<u16, usize> = HashMap::new();
         for seen in &seen {
             *read.entry(seen.client).or_default() += 1;
@@ -399,7 +403,7 @@ fn slow_requests_of_many_peers_end_a_turn_when_its_time_is_up() {
     }
 }
 
-/// Reads lines; each takes 5 ms.
+/// Reads lines and takes 5 ms for each.
 struct SlowLines {
     event_loop: EventLoop,
     clock: ManualClock,
@@ -422,8 +426,8 @@ impl Handler for SlowLines {
     }
 }
 
-/// One peer sends many requests in one packet. The turn ends between two of them, timers run, and the remaining bytes stay
-/// complete and in order.
+/// One peer sends many requests in one packet. The turn ends between two of them, timers run, and
+/// the remaining bytes stay complete and in order.
 #[test]
 fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     const LINES: usize = 50;
@@ -452,7 +456,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     }
     let lines: String = (0..LINES).map(|n| format!("{n}\n")).collect();
     let gate = Gate::shut(&event_loop);
-    // The end of the stream is there, too, when the first line is read.
+    // The end of the stream has also arrived when the first line is read.
     deliver(client, lines.as_bytes());
     drop(gate);
     while event_loop.metrics().channels > 0 {
@@ -467,7 +471,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
         .filter(|lines| *lines > 0)
         .collect();
     assert_eq!(per_turn, [vec![4; 12], vec![2]].concat(), "20 ms");
-    // 250 ms at 30 Hz: none was missed, and none is later than a turn's I/O.
+    // 250 ms at 30 Hz: no tick is missed, and no tick is late by more than a turn's I/O.
     let ticks = ticks.all();
     for (n, at) in (1..).zip(ticks.iter().take(7)) {
         assert!((ms(33 * n)..ms(33 * n + 20)).contains(at), "tick {n} at {at:?}");
@@ -488,7 +492,7 @@ fn slow_pipelines_interrupt_a_listener() {
         .pipeline(move |_peer| {
             mine.push(turn(&me));
             clock.advance(ms(8));
-            Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
+            Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -505,7 +509,7 @@ fn slow_pipelines_interrupt_a_listener() {
 
 /// A turn with up to 64 quick requests reads the clock twice, like a turn with one.
 #[test]
-fn quick_requests_of_many_peers_need_no_further_reading_of_the_clock() {
+fn quick_requests_of_many_peers_need_no_extra_clock_reading() {
     const CHANNELS: usize = 60;
     let sink = Sink::new(EventLoopGroup::builder(), ChannelOptions::new());
     let mut clients = sink.connect(CHANNELS);
@@ -515,7 +519,7 @@ fn quick_requests_of_many_peers_need_no_further_reading_of_the_clock() {
     let before = sink.event_loop.metrics();
     for round in 1..=50 {
         clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
-        // Without a task meanwhile: it would make the loop read the clock.
+        // Waits without a task, because a task would make the loop read the clock.
         while sink.seen.len() < round * CHANNELS {
             thread::yield_now();
         }
@@ -525,9 +529,10 @@ fn quick_requests_of_many_peers_need_no_further_reading_of_the_clock() {
     assert!(reads <= 2 * turns + 4, "{reads} readings in {turns} turns");
 }
 
-// ---- sockets against tasks and timers --------------------------------------------------------------------
+// ---- sockets against tasks and timers ----------------------------------------------------------
 
-/// Connections to a [`Sink`], into each of which what runs on the loop writes one byte, to see when that is read.
+/// Connections to a [`Sink`]. Tasks and timers on the loop write one byte into each, to see when
+/// the byte is read.
 #[derive(Clone)]
 struct Probe {
     event_loop: EventLoop,
@@ -541,14 +546,14 @@ impl Probe {
         Probe { event_loop: sink.event_loop.clone(), clients, sent: Journal::new() }
     }
 
-    /// On the loop: when this returns the next poll has the byte.
+    /// Call on the loop. When this returns, the next poll finds the byte.
     fn send(&self) {
         let client = self.clients.lock().unwrap().pop().unwrap();
         deliver(client, b"x");
         self.sent.push(turn(&self.event_loop));
     }
 
-    /// Every byte was read in the turn after that in which it came.
+    /// Every byte was read in the turn after the one in which it was sent.
     #[track_caller]
     fn assert_read_in_the_next_turn(&self, seen: &[Seen]) {
         let sent: Vec<_> = self.sent.all().iter().map(|turn| turn + 1).collect();
@@ -596,7 +601,8 @@ fn task_flood_io_alive() {
     }
 }
 
-/// A hundred thousand timers due at once: I/O in every turn, none lost, none twice.
+/// A hundred thousand timers expire at once. Every turn does I/O, and each timer fires exactly
+/// once.
 #[test]
 fn timer_storm_io_alive() {
     const TIMERS: usize = 100_000;
@@ -626,7 +632,7 @@ fn timer_storm_io_alive() {
         while run.len() < TIMERS {
             settle(&sink.event_loop);
         }
-        assert!(run.all().into_iter().eq(0..TIMERS), "each once, by age");
+        assert!(run.all().into_iter().eq(0..TIMERS), "each fires once, the oldest first");
         probe.assert_read_in_the_next_turn(&sink.read(PROBES));
         let turns = on(&sink.event_loop, {
             let me = sink.event_loop.clone();
@@ -637,8 +643,8 @@ fn timer_storm_io_alive() {
     }
 }
 
-/// A socket that always has more: a timer is at most two turns' I/O late, and those behind it by as many turns as
-/// they need for themselves.
+/// With a socket that always has more bytes, a timer is late by at most the I/O of two turns. Later
+/// timers are late by the turns that they need themselves.
 #[test]
 fn io_flood_timer_lateness() {
     const READ: Duration = ms(1);
@@ -660,11 +666,12 @@ fn io_flood_timer_lateness() {
     };
     let time = clock.clone();
     let (all_read, done) = channel();
-    // 16 reads of 256 bytes, and so of 1 ms, in a turn.
+    // 16 reads a turn, of 256 bytes and 1 ms each.
     let options = ChannelOptions::new().read_size(256);
     let sink = Sink::with(EventLoopGroup::builder().clock(clock.clone()), options, move |_, so_far| {
         if so_far == 256 {
-            // One by one, with a turn between them that need not look at the clock; then 300 with one deadline.
+            // Single timers with a turn between them that need not read the clock, then 300 with
+            // one deadline.
             (1..=ALONE).for_each(|n| schedule(ms(33 * n), ms(0)));
             (1..=300).for_each(|_| schedule(ms(200), ms(1)));
         }
@@ -678,10 +685,10 @@ fn io_flood_timer_lateness() {
     let gate = Gate::shut(&sink.event_loop);
     deliver(client, &vec![7; BYTES]);
     drop(gate);
-    // Without a task meanwhile: it would make the loop look at the clock.
+    // Waits without a task, because a task would make the loop read the clock.
     done.recv_timeout(PATIENCE).unwrap();
     let per_turn = bytes_per_turn(&sink.read(BYTES));
-    assert!(per_turn.iter().all(|bytes| *bytes == 16 * 256), "as much I/O as may be: {per_turn:?}");
+    assert!(per_turn.iter().all(|bytes| *bytes == 16 * 256), "each turn reads its full share: {per_turn:?}");
     let io = 16 * READ;
     while late.len() < ALONE as usize + 300 {
         settle(&sink.event_loop);
@@ -689,7 +696,7 @@ fn io_flood_timer_lateness() {
     let late = late.all();
     let (alone, storm) = late.split_at(ALONE as usize);
     assert!(alone.iter().all(|late| *late <= 2 * io), "{alone:?}");
-    assert!(alone.iter().any(|late| *late > io), "it is no better than that: {alone:?}");
+    assert!(alone.iter().any(|late| *late > io), "no timer reached the bound: {alone:?}");
     assert_eq!(storm.len(), 300);
     // A turn: its I/O, and timers for as long.
     let a_turn = io + 16 * READ;

@@ -1,6 +1,7 @@
-//! How a loop shares its time between sockets, tasks and timers (E-13, E-34 to E-40).
+//! The distribution of a loop's time between sockets, tasks and timers (E-13, E-34 to E-40).
 //!
-//! Time is moved by what runs: a read that "takes" 100 ms moves the clock on by that, and so does a task.
+//! Only the work itself advances the clock: a read that "takes" 100 ms advances it by 100 ms, and
+//! so does a task.
 
 use crate::support::{
     loops::{Gate, advance, flood, manual, on, settle, single},
@@ -24,8 +25,8 @@ fn turn(event_loop: &EventLoop) -> u64 {
     event_loop.metrics().turns
 }
 
-/// Has `event_loop` spend `io` on reading, in which `tasks` tasks are given to it that take `each`. Says how many of
-/// them ran in the turn of the read.
+/// Makes `event_loop` spend `io` on a read that submits `tasks` tasks, each of which takes `each`.
+/// Returns how many of them ran in the turn of the read.
 fn run_after_io(
     group: &EventLoopGroup,
     clock: &ManualClock,
@@ -60,7 +61,7 @@ fn with_ratio(ratio: u32) -> (EventLoopGroup, ManualClock) {
 }
 
 #[test]
-fn e_13_a_task_that_always_comes_back_does_not_starve_a_timer() {
+fn e_13_a_task_that_resubmits_itself_does_not_starve_a_timer() {
     let (event_loop, clock) = manual();
     let task = event_loop.schedule(ms(1500), || ()).unwrap();
     let flood = flood(&event_loop);
@@ -96,9 +97,10 @@ fn e_34_at_100_all_tasks_run_without_a_limit() {
     assert_eq!(run_after_io(&group, &clock, ms(1), 1000, ms(1000)), 1000);
 }
 
-// The budget is checked after each slow task: 100 ms of reading at 50 % allow 100 ms, so 100 tasks of 1 ms.
+// The budget is checked after each slow task: 100 ms of reading at 50 % allow 100 ms, so 100 tasks
+// of 1 ms.
 #[test]
-fn e_35_tasks_get_their_share_of_the_time_that_io_took() {
+fn e_35_tasks_get_a_share_of_the_time_spent_on_io() {
     for (ratio, expected) in [(20, 400), (50, 100), (80, 25), (99, 2)] {
         let (group, clock) = with_ratio(ratio);
         assert_eq!(run_after_io(&group, &clock, ms(100), 1000, ms(1)), expected, "ratio {ratio}");
@@ -107,7 +109,7 @@ fn e_35_tasks_get_their_share_of_the_time_that_io_took() {
 
 #[test]
 fn e_35_time_asleep_is_not_io_time() {
-    // A clock that wakes nobody when it is moved: the loop sleeps through the hour.
+    // Advancing this clock does not wake the loop, so the loop sleeps through the hour.
     let clock = Counting { real_time: true, ..Counting::new() };
     let (_group, event_loop) = single(EventLoopGroup::builder().io_ratio(20).clock(clock.clone()));
     settle(&event_loop);
@@ -135,7 +137,7 @@ fn assert_tasks_to_a_poll(event_loop: &EventLoop, expected: usize) {
     });
     let seen: Vec<_> = (0..400).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
     let phases: Vec<_> = seen.chunk_by(|a, b| a.turns == b.turns).map(<[_]>::len).collect();
-    // The first phase had begun already, with the task that gave these.
+    // The first phase had started already, with the task that submitted the others.
     let (first, middle) = (phases[0], &phases[1..phases.len() - 1]);
     assert!(first < 64, "{phases:?}");
     assert!(middle.iter().all(|n| *n == expected), "{phases:?}");
@@ -150,20 +152,20 @@ fn e_36_without_io_64_tasks_run_before_the_next_poll() {
 }
 
 #[test]
-fn e_36_time_that_no_io_took_gives_no_budget() {
-    // Whenever the loop reads the clock a second has passed, as if its thread were held up all the time. So the first
-    // reading ends the phase.
+fn e_36_time_that_io_did_not_take_adds_no_budget() {
+    // Each reading advances the clock by a second, as if the loop's thread were always held up. So
+    // the first reading ends the phase.
     let clock = Counting { real_time: true, step: ms(1000), ..Counting::new() };
     assert_tasks_to_a_poll(&single(EventLoopGroup::builder().io_ratio(20).clock(clock)).1, 1);
 }
 
-/// A clock that stands still unless it is moved, and counts how often it is read.
+/// A manual clock that counts its readings.
 #[derive(Debug, Clone)]
 struct Counting {
     clock: ManualClock,
     reads: Arc<AtomicU64>,
     real_time: bool,
-    /// By how much each reading moves it.
+    /// Time by which each reading advances the clock.
     step: Duration,
 }
 
@@ -191,8 +193,8 @@ impl Clock for Counting {
     }
 }
 
-/// Gives a loop 640 tasks in a read that takes a millisecond; how often the clock had been read when each of them ran,
-/// since the first.
+/// Gives a loop 640 tasks in a read that takes 1 ms. Returns the number of clock readings at each
+/// task, counted from the first task.
 fn readings_at_tasks(clock: &Counting, each: Duration) -> Vec<u64> {
     let (group, event_loop) = single(EventLoopGroup::builder().io_ratio(20).clock(clock.clone()));
     let (ran, runs) = channel();
@@ -216,21 +218,21 @@ fn readings_at_tasks(clock: &Counting, each: Duration) -> Vec<u64> {
     seen.iter().map(|(_, reads)| reads - first_reads).collect()
 }
 
-/// Short tasks share a reading; the first of a kind does not, since nobody knows how long it takes.
+/// Short tasks share a reading. The first task of a kind does not, because its duration is unknown.
 #[test]
 fn e_37_the_clock_is_read_after_32_short_tasks_or_a_slow_one() {
     let real = || Counting { real_time: true, ..Counting::new() };
     let short = readings_at_tasks(&real(), Duration::ZERO);
-    assert_eq!(short[1], 1, "after the first");
+    assert_eq!(short[1], 1, "a reading after the first task");
     assert!(short[639] <= 2 + 640 / 32 + 1, "{short:?}");
     let slow = readings_at_tasks(&real(), Duration::from_micros(5));
     assert!(slow.iter().enumerate().all(|(n, reads)| *reads == n as u64), "{slow:?}");
-    // The pace of a clock that is moved by hand predicts nothing.
+    // The loop makes no predictions from a manual clock.
     let by_hand = readings_at_tasks(&Counting::new(), Duration::ZERO);
     assert!(by_hand.iter().enumerate().all(|(n, reads)| *reads == n as u64), "{by_hand:?}");
 }
 
-/// Counts turns: both are handled in the running turn or the next one.
+/// Counts turns: the timer and the socket are handled in the current turn or the next one.
 #[test]
 fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
     for ratio in [1, 50, 100] {
@@ -238,7 +240,7 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
         let (ran, runs) = channel();
         let (me, reads) = (event_loop.clone(), ran.clone());
         let (server, _failed) =
-            acting_server(&group, move || reads.send(turn(&me)).map_err(|_| "the test is over".into()));
+            acting_server(&group, move || reads.send(turn(&me)).map_err(|_| "the test has ended".into()));
         let flood = flood(&event_loop);
 
         let me = event_loop.clone();
@@ -260,7 +262,7 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
             let gate = Gate::shut(&event_loop);
             let sent_in = turn(&event_loop);
             peer.write_all(b"x").unwrap();
-            // With a linger, the close returns when the peer's kernel has everything.
+            // With linger set, the close returns when the peer's kernel has all bytes.
             SockRef::from(&peer).set_linger(Some(PATIENCE)).unwrap();
             drop(peer);
             drop(gate);
@@ -271,7 +273,7 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
     }
 }
 
-/// Trap 7, the other way round: a socket that always has something does not starve the tasks.
+/// A socket that always has unread bytes does not starve the tasks.
 #[test]
 fn e_38_a_busy_socket_does_not_starve_tasks() {
     let (group, event_loop) = single(EventLoopGroup::builder().io_ratio(99));
@@ -293,7 +295,7 @@ fn e_38_a_busy_socket_does_not_starve_tasks() {
 }
 
 #[test]
-fn e_39_tasks_run_although_io_failed() {
+fn e_39_tasks_run_even_if_io_failed() {
     for panics in [false, true] {
         let (group, event_loop) = single(EventLoopGroup::builder());
         let (ran, runs) = channel();
@@ -306,7 +308,7 @@ fn e_39_tasks_run_although_io_failed() {
         });
         let mut peer = connect(server.local_address());
         peer.write_all(b"x").unwrap();
-        assert_eq!(runs.recv_timeout(PATIENCE).unwrap(), 0, "in the very same turn");
+        assert_eq!(runs.recv_timeout(PATIENCE).unwrap(), 0, "in the same turn");
         let error = failed.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(error, Error::Other(_) | Error::Panicked(_)), "{error}");
         assert_eq!(peer.read(&mut [0]).unwrap(), 0, "that channel is closed");
@@ -328,13 +330,13 @@ fn e_40_a_poll_does_not_sleep_while_tasks_wait() {
     let seen: Vec<_> = (0..640).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
     let (first, last) = (&seen[0], &seen[639]);
     assert!(last.polls - first.polls >= 9);
-    // A wake that was written for the first task may still have come through one of these polls.
+    // A wake that was written for the first task may still have ended one of these polls.
     let asleep = (last.polls - first.polls) - (last.polls_without_sleep - first.polls_without_sleep);
     assert!(asleep <= 1, "{first:?} {last:?}");
 }
 
 #[test]
-fn e_40_a_poll_sleeps_until_the_next_timer_or_for_ever() {
+fn e_40_a_poll_sleeps_until_the_next_timer_or_indefinitely() {
     let (_group, idle) = single(EventLoopGroup::builder());
     let (_other_group, busy) = single(EventLoopGroup::builder());
     settle(&idle);
@@ -342,7 +344,7 @@ fn e_40_a_poll_sleeps_until_the_next_timer_or_for_ever() {
     let before = (idle.metrics(), busy.metrics());
     done(busy.schedule(ms(1200), || ()).unwrap().completion()).unwrap();
     let after = (idle.metrics(), busy.metrics());
-    assert_eq!(after.0.wakes_deadline, 0, "nobody looks round once a second: {after:?}");
+    assert_eq!(after.0.wakes_deadline, 0, "the loop does not wake periodically: {after:?}");
     assert!(after.0.turns - before.0.turns <= 5, "{before:?} {after:?}");
     assert!(after.1.turns - before.1.turns <= 8, "{before:?} {after:?}");
     assert!(after.1.wakes_deadline <= 1, "{before:?} {after:?}");

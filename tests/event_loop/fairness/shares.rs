@@ -1,6 +1,6 @@
-//! What a loop gives to tasks and timers when there are too many of them (docs/fairness.md): shares, floors and caps,
-//! counted on a clock that stands still unless what runs moves it. The formula of the budget is in `io_ratio.rs`,
-//! what sockets get in `io.rs`.
+//! The shares of tasks and timers under overload (docs/fairness.md): shares, floors and caps. The
+//! clock stands still unless the work advances it. The formula of the budget is tested in
+//! `io_ratio.rs`, the shares of sockets in `io.rs`.
 
 use crate::support::{
     journal::Journal,
@@ -23,14 +23,14 @@ use std::{
     time::Duration,
 };
 
-/// What was run, and in which turn.
+/// The name of each run, and its turn.
 type Runs = Journal<(&'static str, u64)>;
 
 fn turn(event_loop: &EventLoop) -> u64 {
     event_loop.metrics().turns
 }
 
-/// A body that takes `time`, and says when it ran and as what.
+/// Returns a body that takes `time` and records `name` and the current turn.
 fn body(
     event_loop: &EventLoop,
     clock: &ManualClock,
@@ -45,18 +45,18 @@ fn body(
     }
 }
 
-/// How many of `name` ran in each turn, from the first in which there was one.
+/// Returns how many runs of `name` each turn had, from the first turn with one.
 fn per_turn(runs: &Runs, name: &str) -> Vec<usize> {
     let turns: Vec<_> = runs.all().into_iter().filter(|run| run.0 == name).map(|run| run.1).collect();
     turns.chunk_by(|a, b| a == b).map(<[_]>::len).collect()
 }
 
-/// The turn in which the first of `name` ran.
+/// Returns the turn of the first run of `name`.
 fn first(runs: &Runs, name: &str) -> u64 {
-    runs.all().iter().find(|run| run.0 == name).expect("one ran").1
+    runs.all().iter().find(|run| run.0 == name).expect("at least one run").1
 }
 
-/// A loop on a clock of its own that has spent `io` on reading, and was given something meanwhile.
+/// A loop with its own clock that has spent `io` on a read in which it received work.
 struct AfterIo {
     event_loop: EventLoop,
     runs: Runs,
@@ -83,7 +83,8 @@ impl AfterIo {
         AfterIo { event_loop, runs }
     }
 
-    /// What ran in each turn, once `n` have run: for those that begin in the turn of the read.
+    /// Waits for `n` runs of `name` and returns the number in each turn. The first must run in the
+    /// turn of the read.
     #[track_caller]
     fn per_turn(&self, name: &str, n: usize) -> Vec<usize> {
         while self.runs.all().iter().filter(|run| run.0 == name).count() < n {
@@ -123,13 +124,14 @@ fn give_timers(n: usize, each: Duration) -> impl Fn(&EventLoop, &ManualClock, &R
     }
 }
 
-// ---- tasks -----------------------------------------------------------------------------------------------
+// ---- tasks -------------------------------------------------------------------------------------
 
-/// Netty's trap: a computed budget of 0 ns must not be taken for "no deadline".
+/// A computed budget of 0 ns must not mean "no deadline", as it does in Netty.
 #[test]
 fn io_ratio_zero_budget() {
     for (ratio, io) in [(50, Duration::ZERO), (1, Duration::ZERO), (99, Duration::from_nanos(1))] {
-        // The floor: 64 tasks that take next to no time, or as many as begin within 100 µs, or one.
+        // The floor: 64 tasks if they take almost no time, or the tasks that start within 100 µs,
+        // or one task.
         for (each, expected) in [(Duration::from_nanos(1), 64), (Duration::from_micros(30), 4), (ms(1000), 1)]
         {
             let after = AfterIo::new(with_ratio(ratio), io, give_tasks(200, each));
@@ -141,25 +143,25 @@ fn io_ratio_zero_budget() {
     }
 }
 
-/// A slow task ends the phase in which the budget is spent, wherever it stands among short ones.
+/// A slow task ends the phase in which it spends the budget, wherever it stands among short ones.
 #[test]
 fn a_task_phase_ends_with_the_task_that_spends_its_budget() {
     let give = |event_loop: &EventLoop, clock: &ManualClock, runs: &Runs| {
         for n in 0..300 {
-            // Short ones, a slow one, short ones, then slow ones only.
+            // Short tasks, one slow task, short tasks, then only slow tasks.
             let each = if n == 100 || n >= 150 { ms(20) } else { Duration::ZERO };
             event_loop.execute(body(event_loop, clock, runs, "task", each)).unwrap();
         }
     };
-    // 50 ms: the 101st, 151st and 152nd task take 20 ms each.
+    // A budget of 50 ms: the 101st, 151st and 152nd tasks take 20 ms each.
     let tasks = AfterIo::new(with_ratio(50), ms(50), give).per_turn("task", 300);
     assert_eq!(tasks[0], 152);
-    assert!(tasks[1..].iter().all(|n| *n == 1), "one more each: {tasks:?}");
+    assert!(tasks[1..].iter().all(|n| *n == 1), "then one per turn: {tasks:?}");
 }
 
-/// What a slow task costs a timer is that task, not 64 of them.
+/// A slow task delays a timer by one such task, not by 64 of them.
 #[test]
-fn a_timer_runs_on_time_beside_a_slow_task_that_always_comes_back() {
+fn a_timer_runs_on_time_beside_a_slow_task_that_resubmits_itself() {
     fn hog(event_loop: EventLoop, clock: ManualClock, running: Weak<()>) {
         clock.advance(ms(20));
         if running.strong_count() > 0 {
@@ -188,14 +190,14 @@ fn a_timer_runs_on_time_beside_a_slow_task_that_always_comes_back() {
     }
 }
 
-/// A second of I/O at a ratio of 1 would be 99 seconds of tasks.
+/// Without the cap, a second of I/O at a ratio of 1 would give 99 seconds of tasks.
 #[test]
-fn max_task_time_caps_what_a_ratio_gives() {
+fn max_task_time_caps_the_budget() {
     let second = ms(1000);
     let first = |builder: EventLoopGroupBuilder| {
         AfterIo::new(builder, second, give_tasks(1000, ms(1))).per_turn("task", 1000)[0]
     };
-    assert_eq!(first(with_ratio(1)), 100, "100 ms unless set otherwise");
+    assert_eq!(first(with_ratio(1)), 100, "the default cap is 100 ms");
     for (cap, expected) in [(1, 1), (64, 64), (65, 65), (500, 500), (100_000, 1000)] {
         assert_eq!(first(with_ratio(1).max_task_time(ms(cap))), expected, "cap {cap} ms");
     }
@@ -228,18 +230,18 @@ fn settings_out_of_range_are_refused() {
 }
 
 #[test]
-fn unlimited_tasks_is_100_and_knows_no_cap() {
+fn unlimited_tasks_sets_a_ratio_of_100_without_a_cap() {
     let new = || EventLoopGroup::builder().max_task_time(ms(1));
     for builder in [new().unlimited_tasks(), new().io_ratio(100)] {
         let after = AfterIo::new(builder, ms(1), give_tasks(1000, ms(1000)));
         assert_eq!(after.per_turn("task", 1000), [1000]);
     }
     let limited = AfterIo::new(new().unlimited_tasks().io_ratio(50), ms(1), give_tasks(1000, ms(1000)));
-    assert_eq!(limited.per_turn("task", 1000)[0], 1, "what is said last counts");
+    assert_eq!(limited.per_turn("task", 1000)[0], 1, "the last call wins");
 }
 
 #[test]
-fn unlimited_tasks_are_those_that_wait_when_their_phase_begins() {
+fn unlimited_tasks_include_only_the_tasks_queued_when_the_phase_starts() {
     let clock = ManualClock::new();
     let (_group, event_loop) = single(EventLoopGroup::builder().unlimited_tasks().clock(clock.clone()));
     let runs = Runs::new();
@@ -262,23 +264,23 @@ fn unlimited_tasks_are_those_that_wait_when_their_phase_begins() {
     assert_every_turn_polled(&event_loop);
 }
 
-// ---- timers ----------------------------------------------------------------------------------------------
+// ---- timers ------------------------------------------------------------------------------------
 
 #[test]
-fn tasks_take_nothing_from_the_share_of_timers() {
+fn tasks_do_not_reduce_the_share_of_timers() {
     let after = AfterIo::new(with_ratio(50), ms(100), |event_loop, clock, runs| {
         give_timers(320, ms(1))(event_loop, clock, runs);
         give_tasks(320, ms(1))(event_loop, clock, runs);
     });
-    // The timers come through the queue, before the tasks. In turns without I/O one of each runs.
+    // The timers come through the queue, before the tasks. Turns without I/O run one of each.
     let expected: Vec<usize> = std::iter::once(100).chain([1; 220]).collect();
     assert_eq!(after.per_turn("task", 320), expected);
-    // B for tasks, and B once more for timers.
+    // The budget is 100 ms for tasks, and another 100 ms for timers.
     assert_eq!(after.per_turn("timer", 320), expected);
 }
 
 #[test]
-fn slow_timers_are_cut_by_time_and_carried_over() {
+fn slow_timers_are_limited_by_time_and_carried_over() {
     let micros = Duration::from_micros;
     for (each, expected, later) in
         [(ms(10), 10, 1), (ms(1), 100, 1), (micros(500), 200, 1), (micros(20), 1000, 0)]
@@ -287,12 +289,12 @@ fn slow_timers_are_cut_by_time_and_carried_over() {
         let timers = after.per_turn("timer", 1000);
         assert_eq!(timers[0], expected, "{each:?}");
         assert!(timers[1..].iter().all(|n| *n == later), "{timers:?}");
-        assert_eq!(timers.iter().sum::<usize>(), 1000, "none is lost, none runs twice");
+        assert_eq!(timers.iter().sum::<usize>(), 1000, "each runs exactly once");
     }
 }
 
 #[test]
-fn the_kth_timer_waits_for_a_64th_of_k_turns() {
+fn the_kth_timer_waits_for_k_64ths_of_a_turn() {
     for (unlimited, a_turn) in [(false, 64), (true, 1024)] {
         let clock = ManualClock::new();
         let builder = EventLoopGroup::builder().clock(clock.clone());
@@ -313,13 +315,18 @@ fn the_kth_timer_waits_for_a_64th_of_k_turns() {
         }
         let order = order.all();
         for (n, (timer, turn)) in order.iter().enumerate() {
-            assert_eq!((*timer, turn - order[0].1), (n, (n / a_turn) as u64), "by age, each in its turn");
+            assert_eq!(
+                (*timer, turn - order[0].1),
+                (n, (n / a_turn) as u64),
+                "the oldest first, each in its turn"
+            );
         }
         assert_every_turn_polled(&event_loop);
     }
 }
 
-/// Arms itself again without a delay from within its own firing: on the heap, with no way through the queue.
+/// Re-arms itself without a delay while it fires. The timer goes directly onto the heap, not
+/// through the queue.
 struct Rearming {
     event_loop: EventLoop,
     runs: Runs,
@@ -375,15 +382,18 @@ fn timer_zero_delay_rearm() {
             settle(&event_loop);
         }
         drop(running);
-        // The first two runs are of the I/O phase, and of the timer phase behind it.
+        // The first two runs are in the I/O phase and in the timer phase after it.
         let turns: Vec<_> = runs.all().into_iter().skip(1).map(|run| run.1).collect();
-        assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "what is armed while timers run waits");
+        assert!(
+            turns.windows(2).all(|pair| pair[0] < pair[1]),
+            "a timer that is armed while timers run waits for the next turn"
+        );
         assert_every_turn_polled(&event_loop);
     }
 }
 
 #[test]
-fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
+fn turn_end_tasks_share_the_timers_time() {
     let give = |n: usize, each| {
         move |event_loop: &EventLoop, clock: &ManualClock, runs: &Runs| {
             for _ in 0..n {
@@ -397,7 +407,7 @@ fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
         assert_eq!(
             (ends[0], ends.iter().sum::<usize>()),
             (expected, 320),
-            "the rest at the end of the next turns"
+            "the remaining tasks run at the end of the next turns"
         );
     }
     let after = AfterIo::new(with_ratio(50), ms(100), move |event_loop, clock, runs| {
@@ -405,13 +415,17 @@ fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
         give(320, ms(1))(event_loop, clock, runs);
     });
     assert_eq!(after.per_turn("timer", 320)[0], 100);
-    assert_eq!(after.per_turn("end", 320), [1; 320], "one even if the timers have used up all");
+    assert_eq!(
+        after.per_turn("end", 320),
+        [1; 320],
+        "one task even if the timers have used the whole budget"
+    );
     let unlimited = AfterIo::new(EventLoopGroup::builder().unlimited_tasks(), ms(0), give(3000, ms(1)));
     assert_eq!(unlimited.per_turn("end", 3000), [1024, 1024, 952]);
 }
 
 #[test]
-fn what_is_carried_over_keeps_the_loop_awake() {
+fn carried_over_work_keeps_the_loop_awake() {
     let clock = ManualClock::new();
     let (_group, event_loop) = single(EventLoopGroup::builder().unlimited_tasks().clock(clock));
     let (last, ended) = channel();
@@ -422,28 +436,28 @@ fn what_is_carried_over_keeps_the_loop_awake() {
             me.schedule_at_turn_end(move || last.send(n).unwrap()).unwrap();
         }
     });
-    // Nothing else is given to the loop meanwhile.
+    // The loop receives no other work.
     for n in 0..3000 {
         assert_eq!(ended.recv_timeout(PATIENCE).unwrap(), n);
     }
 }
 
 #[test]
-fn no_task_for_the_end_of_a_turn_is_lost_when_the_loop_ends() {
+fn every_turn_end_task_runs_when_the_loop_ends() {
     let after = AfterIo::new(with_ratio(50), ms(100), |event_loop, clock, runs| {
         for _ in 0..3000 {
             event_loop.schedule_at_turn_end(body(event_loop, clock, runs, "end", ms(10))).unwrap();
         }
-        // It is told of that in the same turn, in which only ten have their time.
+        // The shutdown starts in the same turn, which has time for only ten tasks.
         event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO).detach();
     });
     done(after.event_loop.terminated()).unwrap();
     assert_eq!(after.runs.all().iter().filter(|run| run.0 == "end").count(), 3000);
 }
 
-// ---- the wheel -------------------------------------------------------------------------------------------
+// ---- the wheel ---------------------------------------------------------------------------------
 
-/// Takes a millisecond for its first idle event.
+/// Takes 1 ms for its first idle event.
 struct Idling {
     event_loop: EventLoop,
     clock: ManualClock,
@@ -466,7 +480,7 @@ impl Handler for Idling {
     }
 }
 
-/// A loop with so many connections that are idle after a second, and the peers' ends of them.
+/// Opens connections with an idle timeout of one second. Returns the loop and the peers' ends.
 fn idle_connections(
     group: &EventLoopGroup,
     clock: &ManualClock,
@@ -491,7 +505,7 @@ fn idle_connections(
 }
 
 #[test]
-fn the_heap_takes_nothing_from_the_floor_of_the_wheel() {
+fn the_heap_does_not_reduce_the_floor_of_the_wheel() {
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
     let runs = Runs::new();
@@ -507,7 +521,7 @@ fn the_heap_takes_nothing_from_the_floor_of_the_wheel() {
     while runs.len() < 400 {
         settle(&event_loop);
     }
-    // A millisecond each, and no budget.
+    // Each takes 1 ms, and the budget is zero.
     assert_eq!(per_turn(&runs, "timer"), [1; 200]);
     assert_eq!(per_turn(&runs, "idle"), [1; 200]);
     assert_eq!(first(&runs, "timer"), first(&runs, "idle"), "both in the same turns");
@@ -523,7 +537,7 @@ fn the_wheel_has_the_share_of_timers() {
         let (group, event_loop) = single(builder);
         let runs = Runs::new();
         let (_server, _peers) = idle_connections(&group, &clock, &runs, 200);
-        // A read that takes a second and a tenth; with a task behind it, so that the loop looks at the clock.
+        // A read that takes 1.1 s, followed by a task so that the loop reads the clock.
         let (me, time) = (event_loop.clone(), clock.clone());
         let (acting, _failed) = acting_server(&group, move || {
             time.advance(ms(1100));
@@ -537,11 +551,12 @@ fn the_wheel_has_the_share_of_timers() {
     }
 }
 
-// ---- both at once ----------------------------------------------------------------------------------------
+// ---- both at once ------------------------------------------------------------------------------
 
-/// Floods of tasks and of timers that never end, at any ratio: sockets, foreign tasks and timers go on.
+/// At any ratio, endless floods of tasks and timers block neither sockets nor other tasks and
+/// timers.
 #[test]
-fn floods_of_tasks_and_timers_stop_neither_each_other_nor_sockets() {
+fn floods_of_tasks_and_timers_starve_neither_each_other_nor_sockets() {
     for builder in [with_ratio(1), with_ratio(99), EventLoopGroup::builder().unlimited_tasks()] {
         let (group, event_loop) = single(builder);
         let (server, _failed) = echo_server(&group);
@@ -550,7 +565,7 @@ fn floods_of_tasks_and_timers_stop_neither_each_other_nor_sockets() {
         for _ in 0..200 {
             let stop = stop.clone();
             let storm = move || if stop.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) };
-            // Always behind: due again as soon as it has run.
+            // Always late: due again as soon as it has run.
             event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_nanos(1), storm).unwrap();
         }
         let mut peer = connect(server.local_address());

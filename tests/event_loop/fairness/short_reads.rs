@@ -1,4 +1,5 @@
-//! A read that brings less than there was room for, although there is more: the kernel ends one at a mark in the stream.
+//! A read that returns fewer bytes than fit, although more are available: the kernel ends a read at
+//! the urgent mark of the stream.
 
 #![cfg(target_os = "linux")]
 
@@ -27,9 +28,9 @@ impl Handler for Collects {
     }
 }
 
-/// A read ends at urgent data. What is behind that has no event of its own if it was there already.
+/// A read ends at urgent data. Bytes behind it cause no further event if they had already arrived.
 #[test]
-fn what_is_behind_urgent_data_is_read() {
+fn bytes_behind_urgent_data_are_read() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (sender, received) = channel();
     let server = ServerBootstrap::new(&group)
@@ -50,7 +51,9 @@ fn what_is_behind_urgent_data_is_read() {
     let mut all = Vec::new();
     while !all.ends_with(b"behind") {
         let bytes = received.recv_timeout(PATIENCE / 20);
-        all.extend_from_slice(&bytes.unwrap_or_else(|_| panic!("only {:?} came", Bytes::from(all.clone()))));
+        all.extend_from_slice(
+            &bytes.unwrap_or_else(|_| panic!("received only {:?}", Bytes::from(all.clone()))),
+        );
     }
     assert_eq!(all, b"beforebehind");
 }

@@ -1,4 +1,5 @@
-//! What must not make a loop spin, and must not keep it from its sockets: the counts of its polls say so.
+//! Conditions that must neither make a loop spin nor keep it from its sockets. The tests count
+//! polls.
 
 use crate::support::{
     loops::{Gate, on, settle, single},
@@ -21,10 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For how long a loop that has nothing to do is watched.
+/// Time for which an idle loop is observed.
 const A_WHILE: Duration = ms(200);
 
-/// Waits for a while in which the loop did not turn even once: one that spins has none.
+/// Waits for a period in which the loop did not turn even once. A loop that spins has none.
 #[track_caller]
 fn assert_rests(event_loop: &EventLoop) -> LoopMetrics {
     let begun = Instant::now();
@@ -35,17 +36,23 @@ fn assert_rests(event_loop: &EventLoop) -> LoopMetrics {
         if (after.polls, after.turns) == (before.polls, before.turns) {
             return after;
         }
-        assert!(begun.elapsed() < PATIENCE, "{} polls in {A_WHILE:?}", after.polls - before.polls);
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the loop spins: {} polls in {A_WHILE:?}",
+            after.polls - before.polls
+        );
     }
 }
 
-/// 4.10: the poll sleeps in whole milliseconds; a part of one must not become none.
+/// The poll sleeps in whole milliseconds. A fraction of a millisecond must not be rounded down to
+/// zero.
 #[test]
-fn sub_ms_deadline_two_polls() {
+fn a_deadline_below_one_millisecond_takes_at_most_two_polls() {
     let (_group, event_loop) = single(EventLoopGroup::builder());
     for micros in (50..1000).step_by(50) {
         let me = event_loop.clone();
-        // Between this task and the timer: one that sleeps. None, if the time was up before the turn was over.
+        // Between this task and the timer one poll sleeps, or none if the timer expires within this
+        // turn.
         let (before, timer) = on(&event_loop, move || {
             let (counting, polls) = (me.clone(), me.metrics().polls);
             let due = Duration::from_micros(micros);
@@ -57,9 +64,9 @@ fn sub_ms_deadline_two_polls() {
     assert_eq!(event_loop.metrics().wakes_premature, 0);
 }
 
-// ---- a peer that is gone, and nobody who would read it ------------------------------------------------------
+// ---- a peer that is gone, and a channel that does not read -------------------------------------
 
-/// Tells how much it has read.
+/// Counts the bytes that it has read.
 struct Counts(Arc<Mutex<Vec<usize>>>, usize);
 
 impl Handler for Counts {
@@ -72,7 +79,7 @@ impl Handler for Counts {
     }
 }
 
-/// How much each connection has read, in the order in which they came.
+/// Bytes read on each connection, in the order in which they were accepted.
 type Read = Arc<Mutex<Vec<usize>>>;
 
 fn counting_server(group: &EventLoopGroup, options: ChannelOptions) -> (Server, Read) {
@@ -99,7 +106,8 @@ fn until_accepted(event_loop: &EventLoop, n: u64) {
     }
 }
 
-/// 4.7: a poll tells of errors and hang-ups whether one asks or not; if nobody reads, they would be told for ever.
+/// A poll reports errors and hang-ups even without interest. If the channel does not read, they
+/// must not be reported in every turn.
 #[test]
 fn reset_without_interest_does_not_spin() {
     let (group, event_loop) = single(EventLoopGroup::builder());
@@ -112,7 +120,7 @@ fn reset_without_interest_does_not_spin() {
         reset(peer);
         let begun = Instant::now();
         while event_loop.metrics().wakes_io == before.wakes_io {
-            assert!(begun.elapsed() < PATIENCE, "the reset is not seen");
+            assert!(begun.elapsed() < PATIENCE, "the reset was not reported");
             settle(&event_loop);
         }
     }
@@ -121,19 +129,19 @@ fn reset_without_interest_does_not_spin() {
         settle(&event_loop);
     }
     let after = assert_rests(&event_loop);
-    assert_eq!(after.wakes_io, before.wakes_io, "told once more");
+    assert_eq!(after.wakes_io, before.wakes_io, "the reset was reported again");
     assert_eq!(after.wakes_premature, 0);
     assert!(read.lock().unwrap().iter().all(|n| *n == 0));
-    // A new poll tells of them once more, and once only.
+    // A new poll reports the reset once more, and only once.
     done(event_loop.rebuild_poll().unwrap()).unwrap();
     let rebuilt = assert_rests(&event_loop);
     settle(&event_loop);
     assert_eq!(assert_rests(&event_loop).wakes_io, rebuilt.wakes_io);
 }
 
-/// 4.14: what a bound leaves of the bytes of a peer that falls silent has no event of its own any more.
+/// Bytes that a bounded read leaves behind cause no further event if the peer sends nothing more.
 #[test]
-fn bounded_read_no_lost_edge() {
+fn a_bounded_read_does_not_lose_an_edge() {
     const CONNECTIONS: usize = 20;
     const BYTES: usize = 20_000;
     let (group, event_loop) = single(EventLoopGroup::builder());
@@ -150,7 +158,8 @@ fn bounded_read_no_lost_edge() {
         let before = event_loop.metrics();
         drop(gate);
         if rebuilt {
-            // In the middle of it, most likely; what is still to be read is announced once more then.
+            // Most likely in the middle of the reads. The new poll reports the remaining bytes once
+            // more.
             settle(&event_loop);
             done(event_loop.rebuild_poll().unwrap()).unwrap();
         }
@@ -163,18 +172,21 @@ fn bounded_read_no_lost_edge() {
         assert_eq!(*read.lock().unwrap(), [BYTES; CONNECTIONS]);
         let after = assert_rests(&event_loop);
         let turns = after.turns - before.turns;
-        assert!(turns >= (BYTES / 1024) as u64, "all in {turns} turns: nothing was bounded");
+        assert!(
+            turns >= (BYTES / 1024) as u64,
+            "everything was read in {turns} turns: the bound was not reached"
+        );
     }
 }
 
-// ---- a flood of wakes ------------------------------------------------------------------------------------
+// ---- a flood of wakes --------------------------------------------------------------------------
 
-/// Submissions of one thread.
+/// Number of submissions per thread.
 const WAKES: usize = 500_000;
 
-/// 4.8, 4.9: a million submissions keep no socket waiting, and leave nothing behind that wakes the loop.
+/// A million submissions neither delay a socket nor leave a wake behind.
 #[test]
-fn waker_flood_then_quiet() {
+fn a_flood_of_wakes_ends_quietly() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, failed) = echo_server(&group);
     let mut peer = connect(server.local_address());
@@ -189,7 +201,7 @@ fn waker_flood_then_quiet() {
                     let task = move || {
                         ran.fetch_add(1, SeqCst);
                     };
-                    // The last one is not lazy: it has all of them run.
+                    // The last submission is not lazy, so that all of them run.
                     let given = if lazily && n + 1 < WAKES {
                         event_loop.execute_lazily(task)
                     } else {
@@ -209,7 +221,7 @@ fn waker_flood_then_quiet() {
     });
     let begun = Instant::now();
     while ran.load(SeqCst) < 2 * WAKES {
-        assert!(begun.elapsed() < PATIENCE, "{} of them ran", ran.load(SeqCst));
+        assert!(begun.elapsed() < PATIENCE, "only {} tasks ran", ran.load(SeqCst));
         settle(&event_loop);
     }
     let quiet = assert_rests(&event_loop);

@@ -1,4 +1,4 @@
-//! Where the work runs, and who gets the answer.
+//! Where offloaded work runs, and which handler receives its result.
 
 use crate::offload::{embedded, open, until};
 use crate::support::{journal::Log, loops::end, wait::receive};
@@ -11,13 +11,13 @@ use std::{
 };
 
 #[test]
-fn the_work_runs_on_a_worker_and_its_answer_on_the_loop_with_the_handler() {
+fn the_work_runs_on_a_worker_and_its_callback_on_the_loop_with_the_handler() {
     let group = EventLoopGroup::builder().threads(1).name("serving").build().unwrap();
     let log = Log::new();
     let (_channel, mut peer) = open(&group, &log, |ctx, line, _| {
         let line = line.to_owned();
         let asked_on = thread::current().id();
-        // What is not `Send` may stay behind and wait.
+        // Values that are not `Send` can be captured by the callback.
         let stays = Rc::new("stays");
         ctx.offload(
             move || (line, thread::current().name().unwrap().to_owned(), thread::current().id()),
@@ -41,7 +41,7 @@ fn the_work_runs_on_a_worker_and_its_answer_on_the_loop_with_the_handler() {
 }
 
 #[test]
-fn it_never_runs_within_a_callback_and_may_offload_again() {
+fn the_callback_never_runs_within_another_callback_and_may_offload_again() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, log| {
         ctx.offload(
             || 1,
@@ -62,16 +62,16 @@ fn it_never_runs_within_a_callback_and_may_offload_again() {
         Ok(())
     });
     channel.write_inbound(b"go\n").unwrap();
-    assert_eq!(log.all(), ["asked"], "an embedded channel runs it when it is told to");
+    assert_eq!(log.all(), ["asked"], "an embedded channel runs work only in run_pending");
     assert!(channel.has_pending());
-    assert_eq!(channel.run_pending(), 4, "two works and two answers");
+    assert_eq!(channel.run_pending(), 4, "two jobs and two callbacks");
     assert_eq!(log.all(), ["asked", "first 1", "asked again", "second 2"]);
     assert!(!channel.has_pending());
     assert_eq!(channel.run_pending(), 0);
 }
 
 #[test]
-fn a_panic_in_the_work_is_told_to_who_waits_for_it_and_to_nobody_else() {
+fn a_panic_in_the_work_is_reported_only_to_its_callback() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, line, _| {
         let line = line.to_owned();
         ctx.offload(
@@ -102,11 +102,11 @@ fn a_panic_in_the_work_does_not_end_the_thread() {
     pool.execute(move || done.send(())).unwrap();
     receive(&is_done);
     until(&pool, |metrics| metrics.finished == 2);
-    assert_eq!((pool.metrics().panicked, pool.metrics().threads), (1, 1), "the thread lives on");
+    assert_eq!((pool.metrics().panicked, pool.metrics().threads), (1, 1), "the thread survives");
 }
 
 #[test]
-fn an_error_of_the_answer_goes_to_the_handler() {
+fn an_error_of_the_callback_goes_to_the_handler() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, _| {
         ctx.offload(|| std::io::Error::other("no such user"), |_, _, e| Err(Error::other(e?)))?;
         Ok(())

@@ -1,4 +1,5 @@
-//! Work that blocks: where it runs, who gets the answer, what is refused, what becomes of it when nobody wants it any more.
+//! Offloaded work: where it runs, which handler receives the result, when it is refused, and when
+//! it is dropped because its channel is gone.
 
 mod answer;
 mod on_the_loop;
@@ -28,11 +29,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Does as the test says with each line; everything that happens to it is in the journal.
+/// Calls `act` for each line, and records its callbacks in the journal.
 struct Session {
     log: Log,
     act: Box<Act>,
-    /// Makes it as little `Send` as handlers are.
+    /// Makes the handler `!Send`, as handlers may be.
     mine: Rc<str>,
 }
 
@@ -71,7 +72,7 @@ fn embedded(
     (EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap(), log)
 }
 
-/// A channel over loopback whose handler lives on `group`, and the peer.
+/// Returns a channel over loopback whose handler runs on `group`, and the peer.
 fn open(
     group: &EventLoopGroup,
     log: &Log,
@@ -86,7 +87,7 @@ fn open(
     (channel, listener.accept().unwrap().0)
 }
 
-/// Says when it is dropped.
+/// Sends a message when it is dropped.
 struct Token(Sender<()>);
 
 impl Drop for Token {
@@ -100,17 +101,17 @@ fn token() -> (Token, Receiver<()>) {
     (Token(dropped), drops)
 }
 
-/// Looks at a pool until it is as it has to become.
+/// Polls the metrics of a pool until they satisfy `is_so`.
 #[track_caller]
 fn until(pool: &WorkerPool, is_so: impl Fn(&WorkerMetrics) -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so(&pool.metrics()) {
-        assert!(Instant::now() < end, "waited in vain: {:?}", pool.metrics());
+        assert!(Instant::now() < end, "condition not met: {:?}", pool.metrics());
         thread::yield_now();
     }
 }
 
-/// A pool of one thread, which stands until the answer is dropped.
+/// Returns a pool with one thread, which is blocked until the sender is dropped.
 fn held_up(max_pending: usize) -> (WorkerPool, Sender<()>) {
     let pool = WorkerPool::builder().threads(1).max_pending(max_pending).keep_alive(Duration::MAX);
     let pool = pool.build().unwrap();

@@ -1,4 +1,4 @@
-//! The loop that the answer comes to: a full queue, a shutdown.
+//! Results of offloaded work and the loop that receives them: a full queue, a shutdown.
 
 use crate::offload::{open, until};
 use crate::support::{
@@ -19,7 +19,7 @@ use std::{
 };
 
 #[test]
-fn an_answer_reaches_the_channel_although_the_queue_of_its_loop_is_full() {
+fn a_result_reaches_the_channel_even_if_the_queue_of_its_loop_is_full() {
     let pool = WorkerPool::builder().threads(1).build().unwrap();
     let builder = EventLoopGroup::builder().max_pending_tasks(16).workers(&pool);
     let (group, event_loop) = single(builder);
@@ -50,7 +50,7 @@ fn an_answer_reaches_the_channel_although_the_queue_of_its_loop_is_full() {
     end(&group);
 }
 
-/// Stays open when the loop shuts down, until the answer is there.
+/// Keeps its channel open during a shutdown until the result has arrived.
 struct Patient {
     begun: Sender<()>,
     released: Option<Receiver<()>>,
@@ -90,7 +90,7 @@ impl Handler for Patient {
 }
 
 #[test]
-fn a_graceful_shutdown_waits_for_an_answer_if_the_handler_does() {
+fn a_graceful_shutdown_waits_for_a_result_if_the_handler_does() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (release, released) = channel();

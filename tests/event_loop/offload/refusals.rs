@@ -1,4 +1,4 @@
-//! What is refused.
+//! Offloaded work that is refused.
 
 use crate::offload::{Session, embedded, held_up, open};
 use crate::support::{journal::Log, loops::end, wait::receive};
@@ -28,8 +28,8 @@ fn a_full_pool_hands_the_work_back() {
     });
     peer.write_all(b"a\nb\nc\n").unwrap();
     let (line, reason) = receive(&backs);
-    assert_eq!((&*line, &*reason), ("c", "full: at most 2 works that wait for a worker"));
-    assert_eq!(log.all(), ["work c"], "by whom it was handed back to");
+    assert_eq!((&*line, &*reason), ("c", "full: at most 2 pending work items"));
+    assert_eq!(log.all(), ["work c"], "the refused work did not run");
     let metrics = pool.metrics();
     assert_eq!((metrics.pending, metrics.running, metrics.refused), (2, 1, 1));
     let refused = pool.execute(|| "handed back").unwrap_err();
@@ -41,7 +41,7 @@ fn a_full_pool_hands_the_work_back() {
 }
 
 #[test]
-fn works_that_are_under_way_count_as_tasks_of_the_channel() {
+fn running_work_counts_towards_the_task_limit_of_the_channel() {
     let options = ChannelOptions::new().max_scheduled_tasks(2);
     let (mut channel, log) = embedded(options, |ctx, line, log| {
         let refused = match line {
@@ -63,7 +63,7 @@ fn works_that_are_under_way_count_as_tasks_of_the_channel() {
 }
 
 #[test]
-fn a_closing_channel_takes_no_work() {
+fn a_closing_channel_refuses_work() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, log| {
         ctx.close();
         let refused = ctx.offload(|| (), |_, _, done| done).unwrap_err();

@@ -1,4 +1,4 @@
-//! The threads of a pool: when they start, when they end, where they run.
+//! The threads of a worker pool: when they start, when they end, and on which cores they run.
 
 use crate::offload::{Token, held_up, token, until};
 use crate::support::wait::{ms, receive};
@@ -9,7 +9,7 @@ use std::{
 };
 
 #[test]
-fn threads_start_when_they_are_needed_and_end_when_they_are_not() {
+fn threads_start_on_demand_and_end_when_idle() {
     let pool = WorkerPool::builder().threads(3).keep_alive(ms(1)).name("brief").build().unwrap();
     assert_eq!(pool.metrics().threads, 0);
     let meet = Arc::new(std::sync::Barrier::new(4));
@@ -35,13 +35,13 @@ fn threads_start_when_they_are_needed_and_end_when_they_are_not() {
 }
 
 #[test]
-fn what_waits_is_run_when_the_last_handle_is_gone_and_then_the_threads_end() {
+fn queued_work_runs_after_the_last_handle_is_dropped_and_then_the_threads_end() {
     let (pool, release) = held_up(10);
     let (token, drops) = token();
     let (ran, runs) = channel();
     pool.execute(move || {
         ran.send(thread::current().id()).unwrap();
-        // Dropped by the thread's own end.
+        // Dropped when the thread ends.
         thread_local!(static KEPT: std::cell::RefCell<Option<Token>> = const { std::cell::RefCell::new(None) });
         KEPT.with(|kept| *kept.borrow_mut() = Some(token));
     })

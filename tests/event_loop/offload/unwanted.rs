@@ -1,4 +1,4 @@
-//! What becomes of work that nobody wants any more.
+//! Offloaded work whose result is no longer needed.
 
 use crate::offload::{embedded, held_up, open, session, token, until};
 use crate::support::{
@@ -10,7 +10,7 @@ use netwheel::{ChannelOptions, TaskKey, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel};
 
 #[test]
-fn the_work_and_the_answer_of_a_channel_that_is_gone_are_dropped() {
+fn work_and_callbacks_of_a_closed_channel_are_dropped() {
     let (pool, release) = held_up(10);
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
     let log = Log::new();
@@ -38,7 +38,7 @@ fn the_work_and_the_answer_of_a_channel_that_is_gone_are_dropped() {
     channel.close();
     done(channel.closed()).unwrap();
     receive(&thens);
-    assert_eq!(works.try_recv().ok(), None, "it lies in the pool's queue");
+    assert_eq!(works.try_recv().ok(), None, "it is still in the pool's queue");
     drop(release);
     receive(&works);
     until(&pool, |metrics| metrics.skipped == 1);
@@ -48,7 +48,7 @@ fn the_work_and_the_answer_of_a_channel_that_is_gone_are_dropped() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_close_is_dropped() {
+fn a_result_that_arrives_after_the_close_is_dropped() {
     let pool = WorkerPool::builder().threads(1).build().unwrap();
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
     let log = Log::new();
@@ -83,7 +83,7 @@ fn an_answer_that_comes_after_the_close_is_dropped() {
 }
 
 #[test]
-fn an_answer_that_comes_while_the_channel_closes_is_dropped() {
+fn a_result_that_arrives_while_the_channel_closes_is_dropped() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, _| {
         ctx.offload(
             || (),
@@ -99,17 +99,17 @@ fn an_answer_that_comes_while_the_channel_closes_is_dropped() {
     channel.set_outbound_room(Some(0));
     channel.write_inbound(b"go\n").unwrap();
     channel.run_pending();
-    assert_eq!((log.all(), channel.is_closed()), (vec![], false), "the peer has not taken the last words");
+    assert_eq!((log.all(), channel.is_closed()), (vec![], false), "the peer has not read the last bytes");
     channel.set_outbound_room(None);
     assert_eq!(log.all(), ["inactive"]);
 }
 
 #[test]
-fn the_works_of_a_pipeline_end_with_it() {
+fn work_of_a_pipeline_is_dropped_with_it() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, log| {
         let ran = log.clone();
         let work = move || ran.push("ran".to_owned());
-        ctx.offload(work, |_, _, _| unreachable!("its handler is gone"))?;
+        ctx.offload(work, |_, _, _| unreachable!("the handler was replaced"))?;
         let next = session(log, Box::new(|ctx, line, _| ctx.write(format!("new {line}").into())));
         ctx.replace_pipeline(next)?;
         Ok(())
@@ -121,7 +121,7 @@ fn the_works_of_a_pipeline_end_with_it() {
 }
 
 #[test]
-fn a_cancelled_work_is_not_run_and_its_answer_not_told() {
+fn cancelled_work_does_not_run_and_its_callback_is_not_called() {
     let mut keys: Vec<TaskKey> = Vec::new();
     let (mut channel, log) = embedded(ChannelOptions::new(), move |ctx, line, log| {
         match line {
@@ -150,7 +150,7 @@ fn a_cancelled_work_is_not_run_and_its_answer_not_told() {
 }
 
 #[test]
-fn what_nobody_wants_makes_room_for_what_somebody_does() {
+fn cancelled_work_makes_room_in_the_queue() {
     let (pool, release) = held_up(1);
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
     let log = Log::new();
@@ -177,7 +177,7 @@ fn what_nobody_wants_makes_room_for_what_somebody_does() {
     });
     peer.write_all(b"work\nwork\ncancel\nwork\n").unwrap();
     log.wait_len(3);
-    const FULL: &str = "refused: full: at most 1 works that wait for a worker";
+    const FULL: &str = "refused: full: at most 1 pending work items";
     assert_eq!(log.all(), ["taken", FULL, "taken"]);
     assert_eq!(pool.metrics().skipped, 1);
     drop(release);

@@ -1,6 +1,7 @@
-//! The clock that counts suspended time, and loops on clocks that have to be looked at (user-asks 3.1).
+//! `BootClock`, which counts suspended time, and loops whose clock must be read from time to time.
 //!
-//! A suspend itself cannot be made here; what it needs is that a loop looks at its clock now and then.
+//! A test cannot suspend the machine. It checks the precondition: the loop must read its clock from
+//! time to time.
 
 use crate::support::{
     loops::{settle, single},
@@ -9,16 +10,16 @@ use crate::support::{
 use netwheel::{Clock, EventLoop, EventLoopGroup, SystemClock};
 use std::time::{Duration, Instant};
 
-/// Waits until the loop has woken so often at a deadline; a test that fails does not wait for ever.
+/// Waits until the loop has woken `times` times at a deadline. Fails after [`PATIENCE`].
 fn wakes_at_deadlines(event_loop: &EventLoop, times: u64) {
     let began = Instant::now();
     while event_loop.metrics().wakes_deadline < times {
-        assert!(began.elapsed() < PATIENCE, "it does not wake");
+        assert!(began.elapsed() < PATIENCE, "the loop does not wake");
         std::thread::yield_now();
     }
 }
 
-/// The system's clock, to be looked at every ten milliseconds.
+/// The system clock, with an optional limit on how long a loop may sleep.
 #[derive(Debug)]
 struct Restless(Option<Duration>);
 
@@ -33,22 +34,22 @@ impl Clock for Restless {
 }
 
 #[test]
-fn a_loop_looks_at_a_clock_that_wants_it_as_often_as_that_says() {
+fn a_loop_reads_its_clock_as_often_as_the_clock_requires() {
     let clock = Restless(Some(ms(10)));
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock));
     let before = Instant::now();
     let timer = event_loop.schedule(HOUR, || ()).unwrap();
     wakes_at_deadlines(&event_loop, 5);
-    assert!(before.elapsed() >= ms(40), "not more often");
+    assert!(before.elapsed() >= ms(40), "at most every 10 ms");
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_fired, metrics.wakes_premature, metrics.rebuilds), (0, 0, 0));
-    // A look at the clock is no work: it does not keep a shutdown from being quiet.
+    // Reading the clock is not work: it does not prolong the quiet period of a shutdown.
     assert!(timer.cancel());
     done(group.shutdown_gracefully(ms(50), HOUR)).unwrap();
 }
 
 #[test]
-fn without_a_deadline_there_is_no_need_to_look() {
+fn without_a_deadline_the_clock_is_not_read_regularly() {
     let (_group, event_loop) = single(EventLoopGroup::builder().clock(Restless(Some(Duration::ZERO))));
     settle(&event_loop);
     let metrics = event_loop.metrics();
@@ -57,16 +58,16 @@ fn without_a_deadline_there_is_no_need_to_look() {
     settle(&event_loop);
     let then = event_loop.metrics();
     assert_eq!(metrics.wakes_deadline, 0);
-    assert!(then.wakes_deadline <= 31, "a millisecond is the least: {then:?}");
-    assert!(then.polls_without_sleep <= metrics.polls_without_sleep + 10, "it does not spin: {then:?}");
+    assert!(then.wakes_deadline <= 31, "a millisecond is the minimum: {then:?}");
+    assert!(then.polls_without_sleep <= metrics.polls_without_sleep + 10, "the loop must not spin: {then:?}");
 }
 
 #[test]
-fn a_clock_of_its_own_is_slept_by_until_the_deadline() {
+fn without_a_longest_sleep_the_loop_sleeps_until_the_deadline() {
     let (_group, event_loop) = single(EventLoopGroup::builder().clock(Restless(None)));
     let timer = event_loop.schedule(ms(30), || ()).unwrap();
     done(timer.completion()).unwrap();
-    // The poll may be let go a moment before the time that the clock tells.
+    // The poll may return slightly before the deadline on the clock.
     assert!(event_loop.metrics().wakes_deadline <= 2);
 }
 
@@ -84,7 +85,8 @@ mod boot {
             assert!(now >= last);
             last = now;
         }
-        // Each is read around the other one, and nobody suspends the machine meanwhile.
+        // Each clock is read around the other one. The test assumes that the machine is not
+        // suspended.
         let (inner, outer, before) = (inner.elapsed(), BootClock.now() - outer, before.elapsed());
         assert!(inner <= outer && outer <= before, "{inner:?}, {outer:?}, {before:?}");
         assert!(BootClock.longest_sleep().is_some_and(|longest| longest <= Duration::from_secs(1)));
@@ -92,14 +94,14 @@ mod boot {
     }
 
     #[test]
-    fn threads_agree_on_it() {
+    fn threads_agree_on_the_time() {
         let first = BootClock.now();
         let second = std::thread::spawn(|| BootClock.now()).join().unwrap();
         assert!(first <= second && second <= BootClock.now());
     }
 
     #[test]
-    fn a_loop_on_it_fires_its_timers_and_not_early() {
+    fn a_loop_with_a_boot_clock_fires_timers_on_time() {
         let (_group, event_loop) = single(EventLoopGroup::builder().clock(BootClock));
         for delay in [1, 7, 30] {
             let began = Instant::now();
@@ -111,7 +113,7 @@ mod boot {
     }
 
     #[test]
-    fn a_loop_on_it_looks_at_it_about_once_a_second() {
+    fn a_loop_with_a_boot_clock_reads_it_about_once_a_second() {
         let (_group, event_loop) = single(EventLoopGroup::builder().clock(BootClock));
         let began = Instant::now();
         let timer = event_loop.schedule(HOUR, || ()).unwrap();

@@ -1,4 +1,5 @@
-//! Loops that poll for a while before they sleep. Time stands still here, so the while is as long as the test wants.
+//! Loops that poll for a while before they sleep. The manual clock stands still, so the test
+//! controls how long they poll.
 
 use crate::support::{
     loops::{manual, on, single},
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
-/// A loop that has just begun to poll, and how often it was woken until then: it may have been asleep when it was
-/// new.
+/// Returns a loop that has just started to poll, its clock, and its count of wakes. A new loop may
+/// have slept before.
 fn busy() -> (EventLoop, ManualClock, u64) {
     let clock = ManualClock::new();
     let (_, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).busy_poll(WINDOW));
@@ -19,22 +20,23 @@ fn busy() -> (EventLoop, ManualClock, u64) {
     (event_loop, clock, woken)
 }
 
-/// Waits for something that takes real time; a test that fails does not wait for ever.
+/// Waits for a condition that takes real time. Fails after [`PATIENCE`].
 fn wait_until(is_met: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_met() {
-        assert!(began.elapsed() < PATIENCE, "it does not happen");
+        assert!(began.elapsed() < PATIENCE, "condition not met");
         std::thread::yield_now();
     }
 }
 
-/// Waits until the loop has polled so often again without sleeping.
+/// Waits until the loop has polled `times` more times without sleeping.
 fn polls_on(event_loop: &EventLoop, times: u64) {
     let goal = event_loop.metrics().polls_without_sleep + times;
     wait_until(|| event_loop.metrics().polls_without_sleep >= goal);
 }
 
-/// Waits until somebody has to wake the loop, which is when it sleeps. Moves the time by next to nothing.
+/// Waits until the loop sleeps, which is when a submission has to wake it. Advances the clock by
+/// almost nothing.
 fn falls_asleep(event_loop: &EventLoop, clock: &ManualClock) {
     let before = event_loop.metrics().wakes_written;
     wait_until(|| {
@@ -49,11 +51,11 @@ fn after_work_a_loop_polls_for_the_window_and_then_sleeps() {
     polls_on(&event_loop, 2000);
     clock.advance(WINDOW - Duration::from_nanos(1));
     polls_on(&event_loop, 2000);
-    assert_eq!(event_loop.metrics().wakes_written, woken, "nobody has to wake it");
+    assert_eq!(event_loop.metrics().wakes_written, woken, "the loop needs no wake");
 
     clock.advance(Duration::from_nanos(1));
     falls_asleep(&event_loop, &clock);
-    // Being woken for nothing is no work.
+    // A wake without work does not restart the window.
     falls_asleep(&event_loop, &clock);
     on(&event_loop, || ());
     polls_on(&event_loop, 2000);
@@ -72,7 +74,7 @@ fn a_submitter_does_not_wake_a_loop_that_polls() {
 }
 
 #[test]
-fn work_begins_the_window_anew_and_timers_fire_in_it() {
+fn work_restarts_the_window_and_timers_fire_in_it() {
     let (event_loop, clock, woken) = busy();
     let timer = event_loop.schedule(WINDOW * 2, || ()).unwrap();
     for _ in 0..3 {
@@ -86,7 +88,7 @@ fn work_begins_the_window_anew_and_timers_fire_in_it() {
     polls_on(&event_loop, 100);
     clock.advance(WINDOW - Duration::from_nanos(1));
     polls_on(&event_loop, 100);
-    assert_eq!(event_loop.metrics().wakes_written, woken, "the timer was work");
+    assert_eq!(event_loop.metrics().wakes_written, woken, "the timer counts as work");
     clock.advance(Duration::from_nanos(1));
     falls_asleep(&event_loop, &clock);
 }

@@ -1,5 +1,6 @@
-//! A descriptor that outlives its channel, and one that gets a new owner: no event goes to the wrong one. The
-//! numbers belong to the process, so each test runs in its own.
+//! A descriptor that outlives its channel, and a descriptor number that is reused: no event reaches
+//! the wrong channel. Descriptor numbers belong to the process, so each test runs in a process of
+//! its own.
 
 #![cfg(target_os = "linux")]
 
@@ -21,7 +22,7 @@ use std::{
     time::Instant,
 };
 
-/// Sends everything back, and closes at a `bye`.
+/// Echoes its input, and closes at `bye`.
 struct Echo;
 
 impl Handler for Echo {
@@ -42,7 +43,7 @@ fn serve(group: &EventLoopGroup) -> Server {
     server.bind("127.0.0.1:0").unwrap()
 }
 
-/// The server's end of a connection.
+/// Returns the descriptor of the server's end of a connection.
 fn descriptor(stream: &TcpStream) -> i32 {
     resources::descriptor_of(stream.peer_addr().unwrap(), stream.local_addr().unwrap())
 }
@@ -56,27 +57,27 @@ fn until_channels(event_loop: &EventLoop, channels: u64) {
     }
 }
 
-/// Somebody else holds a duplicate of the socket, as a forked child would: closing it takes it neither from its peer
-/// nor, by itself, out of the poll.
+/// The test holds a duplicate of the socket, as a forked child would. Closing the original neither
+/// disconnects the peer nor removes the socket from the poll.
 #[test]
-fn dup_fd_no_ghost() {
+fn a_duplicated_descriptor_causes_no_stray_events() {
     own_process!();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = serve(&group);
     for rebuilt in [false, true] {
         let mut peer = connect(server.local_address());
         assert_echoes(&mut peer);
-        // SAFETY: the loop keeps it open for as long as the connection is.
+        // SAFETY: the loop keeps the descriptor open as long as the connection exists.
         let theirs = unsafe { BorrowedFd::borrow_raw(descriptor(&peer)) }.try_clone_to_owned().unwrap();
         let mut duplicate = TcpStream::from(theirs);
         if rebuilt {
-            // The old poll is gone, and with it what it watched.
+            // The old poll is closed, and its registrations with it.
             wait::done(event_loop.rebuild_poll().unwrap()).unwrap();
         }
         peer.write_all(b"bye").unwrap();
         until_channels(&event_loop, 0);
 
-        // Whoever comes next gets the place that the channel had in the loop.
+        // The next connection gets the slot that the channel had in the loop.
         let mut next = connect(server.local_address());
         assert_echoes(&mut next);
         settle(&event_loop);
@@ -84,10 +85,10 @@ fn dup_fd_no_ghost() {
         duplicate.set_nonblocking(false).unwrap();
         duplicate.set_read_timeout(Some(PATIENCE)).unwrap();
         for n in 0..100 {
-            peer.write_all(b"anybody there?").unwrap();
+            peer.write_all(b"are you there?").unwrap();
             let mut heard = [0; 14];
             duplicate.read_exact(&mut heard).unwrap();
-            assert_eq!(&heard, b"anybody there?");
+            assert_eq!(&heard, b"are you there?");
             if n % 10 == 0 {
                 settle(&event_loop);
             }
@@ -96,19 +97,20 @@ fn dup_fd_no_ghost() {
         assert_eq!(duplicate.read(&mut [0]).unwrap(), 0);
         settle(&event_loop);
         let after = event_loop.metrics();
-        assert_eq!(after.wakes_io, before.wakes_io, "an event of a channel that is gone");
+        assert_eq!(after.wakes_io, before.wakes_io, "an event of a closed channel");
         assert_eq!((after.reads, after.wakes_premature), (before.reads, before.wakes_premature));
-        // Settling takes three tasks or a few more of them; each may cost a poll and a late wake.
-        assert!(after.polls - before.polls < 200, "it spins: {} polls", after.polls - before.polls);
+        // Settling takes three tasks or a few more. Each may cost a poll and a late wake.
+        assert!(after.polls - before.polls < 200, "the loop spins: {} polls", after.polls - before.polls);
         assert_echoes(&mut next);
         drop(next);
         until_channels(&event_loop, 0);
     }
 }
 
-/// In one batch of events, one connection closes and the next one is accepted, with the descriptor of the first.
+/// In one batch of events, one connection closes and the next is accepted with the same descriptor
+/// number.
 #[test]
-fn fd_reuse_same_batch() {
+fn a_descriptor_may_be_reused_within_one_batch_of_events() {
     own_process!();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = serve(&group);
@@ -122,7 +124,7 @@ fn fd_reuse_same_batch() {
         let before = event_loop.metrics();
         first.write_all(b"bye").unwrap();
         if round % 2 == 1 {
-            // Its event says that it has hung up, too.
+            // Makes the event of the first connection report a hang-up as well.
             first.shutdown(Shutdown::Both).unwrap();
         }
         let mut second = connect(server.local_address());
@@ -136,11 +138,12 @@ fn fd_reuse_same_batch() {
         let after = event_loop.metrics();
         assert_eq!((after.channels, after.accepted - before.accepted), (1, 1));
         assert_eq!(after.bytes_read - before.bytes_read, 8, "`bye` of the first, `hello` of the second");
-        // It is watched, too: what took the first out of the poll has not taken the second.
+        // The second connection is registered: removing the first from the poll did not remove the
+        // second.
         assert_echoes(&mut second);
         assert_echoes(&mut second);
         drop((first, second));
         until_channels(&event_loop, 0);
     }
-    assert!(reused > 0, "the number was never the same");
+    assert!(reused > 0, "the descriptor number was never reused");
 }

@@ -1,4 +1,4 @@
-//! Event sources of the program's own on a loop: readiness, ends, bounds, rebuilds.
+//! The program's own event sources on a loop: readiness, ends, bounds, rebuilds.
 
 #![cfg(unix)]
 
@@ -28,19 +28,19 @@ use std::{
     time::Duration,
 };
 
-/// A loop of its own for a test.
+/// Returns a new loop.
 fn one() -> (EventLoopGroup, EventLoop) {
     single(EventLoopGroup::builder())
 }
 
-/// A pair of streams, the second one for a loop.
+/// Returns a pair of streams, the second of which is for a loop.
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     (ours, theirs)
 }
 
-/// What a callback may do with a source of type `S`.
+/// A callback for a source of type `S`.
 trait Callback<S>: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send + 'static {}
 
 impl<S, F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send + 'static> Callback<S> for F {}
@@ -55,7 +55,8 @@ fn register<S: AsFd + Send + 'static>(
     done(event_loop.register(source, interest, callback).unwrap()).unwrap()
 }
 
-/// Sends everything that can be read to the test; deregisters at the end of the stream.
+/// Sends the bytes that can be read to the test, and deregisters the source at the end of the
+/// stream.
 fn drain<S: Read + 'static>(sender: Sender<Vec<u8>>) -> impl Callback<S> {
     move |_: &mut SourceContext<'_>, source: &mut S| {
         let mut buffer = [0; 4096];
@@ -70,23 +71,23 @@ fn drain<S: Read + 'static>(sender: Sender<Vec<u8>>) -> impl Callback<S> {
     }
 }
 
-/// Receives exactly these bytes, in whatever pieces.
+/// Receives exactly these bytes, in any pieces.
 #[track_caller]
 fn expect(receiver: &Receiver<Vec<u8>>, bytes: &[u8]) {
     let mut got = Vec::new();
     while got.len() < bytes.len() {
-        got.extend(receiver.recv_timeout(PATIENCE).expect("the source is read"));
+        got.extend(receiver.recv_timeout(PATIENCE).expect("the source was not read"));
     }
     assert_eq!(got, bytes);
 }
 
-// ---- kinds of sources -------------------------------------------------------------------------------------
+// ---- kinds of sources --------------------------------------------------------------------------
 
 #[test]
 fn a_foreign_stream_is_read_on_the_loop_until_its_end() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
-    // What waits already is reported too.
+    // Bytes that have already arrived are reported too.
     ours.write_all(b"early").unwrap();
     let (sender, bytes) = channel();
     let on_loop = event_loop.clone();
@@ -154,11 +155,11 @@ mod linux {
     use std::os::fd::OwnedFd;
 
     #[test]
-    fn a_pipe_tells_of_input_of_room_and_of_its_end() {
+    fn a_pipe_reports_input_room_and_its_end() {
         let (group, event_loop) = one();
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         let (reader, mut writer) = (File::from(reader), File::from(writer));
-        // Full, so that there is no room at first.
+        // Fill the pipe, so that it is not writable at first.
         let mut filled = 0;
         while let Ok(n) = writer.write(&[7; 4096]) {
             filled += n;
@@ -178,12 +179,13 @@ mod linux {
             },
         );
         settle(&event_loop);
-        assert!(rooms.try_recv().is_err(), "there is no room");
+        assert!(rooms.try_recv().is_err(), "a full pipe is not writable");
         let (sender, bytes) = channel();
         let source = register(&event_loop, reader, Interest::READABLE, drain(sender));
         let ended = source.ended();
         rooms.recv_timeout(PATIENCE).unwrap();
-        // The callback has dropped the writing end: that is the end of what can be read.
+        // The callback has dropped the writing end, so the reading end reaches the end of the
+        // stream.
         done(ended).unwrap();
         done(room.ended()).unwrap();
         let read: Vec<u8> = bytes.try_iter().flatten().collect();
@@ -191,7 +193,7 @@ mod linux {
         end(&group);
     }
 
-    /// Reads a number of eight bytes, as eventfd and timerfd have it.
+    /// Reads an 8-byte number from an eventfd or timerfd.
     fn number(source: &mut File) -> std::io::Result<u64> {
         let mut bytes = [0; 8];
         source.read_exact(&mut bytes)?;
@@ -223,7 +225,7 @@ mod linux {
     }
 
     #[test]
-    fn a_timerfd_expires_on_the_loop_again_and_again() {
+    fn a_timerfd_expires_on_the_loop_repeatedly() {
         let (group, event_loop) = one();
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK).unwrap();
         let millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -238,7 +240,7 @@ mod linux {
     }
 
     #[test]
-    fn inotify_tells_of_files() {
+    fn inotify_reports_files() {
         let (group, event_loop) = one();
         let directory = std::env::temp_dir().join(format!("netwheel-inotify-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -253,9 +255,9 @@ mod linux {
         end(&group);
     }
 
-    /// Its descriptor becomes that of a plain file, which no poll takes.
+    /// Its descriptor is replaced by that of a plain file, which no poll accepts.
     #[test]
-    fn a_source_that_a_rebuild_cannot_move_ends_alone() {
+    fn a_source_that_a_rebuild_cannot_move_ends_without_affecting_others() {
         let (group, event_loop) = one();
         let (mut ours, theirs) = pair();
         let (sender, bytes) = channel();
@@ -283,7 +285,7 @@ mod linux {
     }
 
     #[test]
-    fn what_the_poll_does_not_take_fails_and_leaves_its_place() {
+    fn a_source_that_the_poll_refuses_is_an_error_and_leaves_its_slot() {
         let (group, event_loop) = single(EventLoopGroup::builder().max_event_sources(2));
         let ignore = |_: &mut SourceContext<'_>, _: &mut File| Ok(SourceAction::Continue);
         for _ in 0..3 {
@@ -296,10 +298,10 @@ mod linux {
     }
 }
 
-// ---- readiness --------------------------------------------------------------------------------------------
+// ---- readiness ---------------------------------------------------------------------------------
 
 #[test]
-fn a_callback_that_stops_early_goes_on_in_the_next_turn_if_it_says_so() {
+fn a_callback_may_stop_early_and_continue_in_the_next_turn() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
     ours.write_all(b"abc").unwrap();
@@ -314,7 +316,7 @@ fn a_callback_that_stops_early_goes_on_in_the_next_turn_if_it_says_so() {
             match s.read(&mut byte) {
                 Ok(n) => {
                     assert_eq!(n, 1);
-                    assert!(ctx.readiness().is_readable(), "the readiness stays");
+                    assert!(ctx.readiness().is_readable(), "the source remains ready");
                     sender.send((byte[0], turns.metrics().turns)).unwrap();
                     Ok(SourceAction::Again)
                 }
@@ -324,12 +326,12 @@ fn a_callback_that_stops_early_goes_on_in_the_next_turn_if_it_says_so() {
     );
     let got = [(); 3].map(|()| bytes.recv_timeout(PATIENCE).unwrap());
     assert_eq!(got.map(|(byte, _)| byte), *b"abc");
-    assert!(got[0].1 < got[1].1 && got[1].1 < got[2].1, "once in a turn: {got:?}");
+    assert!(got[0].1 < got[1].1 && got[1].1 < got[2].1, "one call per turn: {got:?}");
     end(&group);
 }
 
 #[test]
-fn setting_the_interest_arms_a_source_again_from_another_thread_and_from_its_callback() {
+fn set_interest_rearms_a_source_from_another_thread_and_from_its_callback() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
     let (sender, calls) = channel();
@@ -342,7 +344,7 @@ fn setting_the_interest_arms_a_source_again_from_another_thread_and_from_its_cal
             sender.send((ctx.interest(), readiness.is_readable(), readiness.is_writable())).unwrap();
             if ctx.interest() == Interest::WRITABLE {
                 s.write_all(b"room").unwrap();
-                // It has been left undrained, and is reported nevertheless.
+                // The source was not drained, and is reported nevertheless.
                 ctx.set_interest(Interest::READABLE);
             }
             Ok(SourceAction::Continue)
@@ -352,11 +354,11 @@ fn setting_the_interest_arms_a_source_again_from_another_thread_and_from_its_cal
     ours.write_all(b"left").unwrap();
     assert_eq!(next(), (Interest::READABLE, true, false));
     handle.set_interest(Interest::READABLE).unwrap();
-    assert_eq!(next(), (Interest::READABLE, true, false), "nothing new has come");
+    assert_eq!(next(), (Interest::READABLE, true, false), "reported again without new bytes");
     handle.set_interest(Interest::WRITABLE).unwrap();
     let (interest, _, writable) = next();
     assert_eq!((interest, writable), (Interest::WRITABLE, true));
-    assert_eq!(next(), (Interest::READABLE, true, false), "armed by the callback");
+    assert_eq!(next(), (Interest::READABLE, true, false), "re-armed by the callback");
     let mut answer = [0; 4];
     ours.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"room");
@@ -364,11 +366,11 @@ fn setting_the_interest_arms_a_source_again_from_another_thread_and_from_its_cal
 }
 
 #[test]
-fn an_end_is_readable_and_says_that_it_is_one() {
+fn an_end_of_stream_is_readable_and_reported_as_an_end() {
     let (group, event_loop) = one();
     let (ours, theirs) = pair();
     let (sender, calls) = channel();
-    // Even if only room to write is watched for.
+    // Even if the interest is only in writability.
     register(
         &event_loop,
         theirs,
@@ -389,9 +391,9 @@ fn an_end_is_readable_and_says_that_it_is_one() {
     end(&group);
 }
 
-// ---- ends -------------------------------------------------------------------------------------------------
+// ---- ends --------------------------------------------------------------------------------------
 
-/// Counts the drops of a stream.
+/// A stream that counts its drops.
 struct Counted(UnixStream, Arc<AtomicUsize>);
 
 impl AsFd for Counted {
@@ -407,7 +409,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn a_source_comes_back_and_its_callback_is_not_called_any_more() {
+fn a_deregistered_source_is_returned_and_its_callback_not_called_again() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
     let calls = Arc::new(AtomicUsize::new(0));
@@ -432,7 +434,7 @@ fn a_source_comes_back_and_its_callback_is_not_called_any_more() {
     let mut text = [0; 4];
     theirs.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"late");
-    // It may be registered again.
+    // The source may be registered again.
     let (sender, bytes) = channel();
     register(&event_loop, theirs, Interest::READABLE, drain(sender));
     ours.write_all(b"again").unwrap();
@@ -441,7 +443,7 @@ fn a_source_comes_back_and_its_callback_is_not_called_any_more() {
 }
 
 #[test]
-fn two_requests_for_one_source_get_it_once() {
+fn two_deregistrations_return_the_source_once() {
     let (group, event_loop) = one();
     let (_ours, theirs) = pair();
     let ignore = |_: &mut SourceContext<'_>, _: &mut UnixStream| Ok(SourceAction::Continue);
@@ -454,7 +456,8 @@ fn two_requests_for_one_source_get_it_once() {
     end(&group);
 }
 
-/// Events, requests and ends from all sides: each source ends once, and nothing is called behind that.
+/// Events race with deregistrations and with ends from the callback. Each source ends once, and no
+/// callback runs afterwards.
 #[test]
 fn deregistration_races_with_events_and_with_the_end_from_the_callback() {
     let (group, event_loop) = one();
@@ -481,14 +484,14 @@ fn deregistration_races_with_events_and_with_the_end_from_the_callback() {
         let _ = writer.join().unwrap();
     }
     assert_eq!(drops.load(SeqCst), 200);
-    assert!(back >= 100, "those that do not end by themselves come back");
+    assert!(back >= 100, "sources that do not end by themselves are returned");
     settle(&event_loop);
     assert_eq!(event_loop.metrics().event_sources, 0);
     end(&group);
 }
 
 #[test]
-fn an_error_and_a_panic_of_a_callback_cost_their_source_alone() {
+fn an_error_or_panic_of_a_callback_ends_only_its_source() {
     logs::collect();
     let (group, event_loop) = one();
     let drops = Arc::new(AtomicUsize::new(0));
@@ -527,7 +530,7 @@ fn an_error_and_a_panic_of_a_callback_cost_their_source_alone() {
 }
 
 #[test]
-fn a_source_and_a_callback_that_panic_when_they_are_dropped_do_no_harm() {
+fn a_source_and_a_callback_may_panic_when_dropped() {
     struct Bomb(UnixStream);
     impl AsFd for Bomb {
         fn as_fd(&self) -> BorrowedFd<'_> {
@@ -547,13 +550,13 @@ fn a_source_and_a_callback_that_panic_when_they_are_dropped_do_no_harm() {
         });
     ours.write_all(b"x").unwrap();
     done(handle.ended()).unwrap();
-    assert_eq!(on(&event_loop, || 1), 1, "the loop goes on");
+    assert_eq!(on(&event_loop, || 1), 1, "the loop survives");
     end(&group);
 }
 
-/// The number of the descriptor may belong to another source of the loop by then.
+/// By then the descriptor number may belong to another source of the loop.
 #[test]
-fn a_callback_that_replaces_the_descriptor_loses_its_source_and_nobody_elses() {
+fn a_callback_that_replaces_the_descriptor_loses_only_its_own_source() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
     let (_spare, replacement) = pair();
@@ -563,7 +566,7 @@ fn a_callback_that_replaces_the_descriptor_loses_its_source_and_nobody_elses() {
         theirs,
         Interest::READABLE,
         move |_: &mut SourceContext<'_>, s: &mut UnixStream| {
-            *s = replacement.take().expect("called once");
+            *s = replacement.take().expect("the callback is called only once");
             Ok(SourceAction::Continue)
         },
     );
@@ -573,14 +576,14 @@ fn a_callback_that_replaces_the_descriptor_loses_its_source_and_nobody_elses() {
 }
 
 #[test]
-fn a_loop_that_ends_drops_its_sources_and_does_not_wait_for_them() {
+fn a_loop_that_ends_drops_its_sources_without_waiting_for_them() {
     let (group, event_loop) = one();
     let drops = Arc::new(AtomicUsize::new(0));
     let (_ours, theirs) = pair();
     let ignore = |_: &mut SourceContext<'_>, _: &mut Counted| Ok(SourceAction::Continue);
     let handle = register(&event_loop, Counted(theirs, drops.clone()), Interest::READABLE, ignore);
     let ended = handle.ended();
-    // The timeout is not what ends it.
+    // The loop must end before this timeout.
     done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(3600))).unwrap();
     assert!(matches!(done(ended), Err(Error::ShutDown)));
     assert_eq!(drops.load(SeqCst), 1);
@@ -595,7 +598,7 @@ fn a_loop_that_ends_drops_its_sources_and_does_not_wait_for_them() {
 
 #[test]
 fn a_source_works_while_the_loop_shuts_down() {
-    // Time stands still, so the quiet period does not end before the test has it end.
+    // Time stands still, so the quiet period lasts until the test advances the clock.
     let (event_loop, clock) = manual();
     let (mut ours, theirs) = pair();
     let (sender, bytes) = channel();
@@ -613,10 +616,10 @@ fn a_source_works_while_the_loop_shuts_down() {
     done(down).unwrap();
 }
 
-// ---- bounds -----------------------------------------------------------------------------------------------
+// ---- bounds ------------------------------------------------------------------------------------
 
 #[test]
-fn no_more_sources_are_registered_than_the_limit_allows_and_the_source_comes_back() {
+fn registrations_beyond_the_limit_return_the_source() {
     assert!(EventLoopGroup::builder().max_event_sources(0).build().is_err());
     let (group, event_loop) = single(EventLoopGroup::builder().max_event_sources(2));
     let ignore = |_: &mut SourceContext<'_>, _: &mut UnixStream| Ok(SourceAction::Continue);
@@ -624,7 +627,7 @@ fn no_more_sources_are_registered_than_the_limit_allows_and_the_source_comes_bac
     let (_ours, theirs) = pair();
     let refused = event_loop.register(theirs, Interest::READABLE, ignore).unwrap_err();
     assert!(matches!(refused.reason, Error::Full { what: "event sources of an event loop", limit: 2 }));
-    // Their other ends are gone: what is left are the handles.
+    // The peers' ends are closed; only the handles remain.
     drop(done(kept[0].deregister().unwrap()).unwrap());
     let again = register(&event_loop, refused.value, Interest::READABLE, ignore);
     assert!(again.is_registered());
@@ -632,7 +635,7 @@ fn no_more_sources_are_registered_than_the_limit_allows_and_the_source_comes_bac
 }
 
 #[test]
-fn a_full_queue_hands_the_source_back_and_takes_a_deregistration() {
+fn a_full_queue_hands_the_source_back_and_accepts_a_deregistration() {
     let (group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
     let ignore = |_: &mut SourceContext<'_>, _: &mut UnixStream| Ok(SourceAction::Continue);
     let handle = register(&event_loop, pair().1, Interest::READABLE, ignore);
@@ -648,9 +651,10 @@ fn a_full_queue_hands_the_source_back_and_takes_a_deregistration() {
     end(&group);
 }
 
-/// Turn by turn: a source that always has more takes one call of each, whatever waits beside it.
+/// Turn by turn: a source that is always ready gets one call per turn, and other work runs beside
+/// it.
 #[test]
-fn a_busy_source_is_called_once_a_turn_and_others_have_theirs() {
+fn a_busy_source_is_called_once_a_turn_and_others_get_their_share() {
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let event_loop = by_hand.event_loop().clone();
     let calls: [Arc<AtomicUsize>; 3] = Default::default();
@@ -671,13 +675,13 @@ fn a_busy_source_is_called_once_a_turn_and_others_have_theirs() {
     by_hand.run_once(Duration::ZERO);
     let before = calls.each_ref().map(|counter| counter.load(SeqCst));
     for turn in 1..=50 {
-        // A new event for one that is listed does not earn it a second call.
+        // A new event for a listed source does not give it a second call in the turn.
         streams[0].write_all(b"x").unwrap();
         let ran = Arc::new(AtomicUsize::new(0));
         let task = ran.clone();
         event_loop.execute(move || _ = task.fetch_add(1, SeqCst)).unwrap();
         by_hand.run_once(Duration::ZERO);
-        assert_eq!(ran.load(SeqCst), 1, "tasks have their share");
+        assert_eq!(ran.load(SeqCst), 1, "tasks get their share");
         for (counter, before) in calls.iter().zip(before) {
             assert_eq!(counter.load(SeqCst), before + turn);
         }
@@ -685,7 +689,7 @@ fn a_busy_source_is_called_once_a_turn_and_others_have_theirs() {
 }
 
 #[test]
-fn the_watchdog_says_which_source_holds_up_its_loop() {
+fn the_watchdog_names_the_source_that_holds_up_its_loop() {
     let (stalls, stalled) = channel();
     let stalls = std::sync::Mutex::new(stalls);
     let watchdog = Watchdog::new(Duration::from_millis(20))
@@ -700,9 +704,9 @@ fn the_watchdog_says_which_source_holds_up_its_loop() {
     });
     done(registered.unwrap()).unwrap();
     ours.write_all(b"x").unwrap();
-    // On a busy machine other turns may take long, too.
+    // Other turns may take long, too, on a busy machine.
     loop {
-        let stall = stalled.recv_timeout(PATIENCE).expect("it names the place");
+        let stall = stalled.recv_timeout(PATIENCE).expect("a stall is reported");
         if stall.task.is_some_and(|task| task.file().ends_with("event_sources.rs") && task.line() == line) {
             break;
         }
@@ -711,16 +715,16 @@ fn the_watchdog_says_which_source_holds_up_its_loop() {
     end(&group);
 }
 
-// ---- rebuilds ---------------------------------------------------------------------------------------------
+// ---- rebuilds ----------------------------------------------------------------------------------
 
 #[test]
-fn sources_survive_rebuilds_of_the_poll_with_their_interest_and_lose_no_event() {
+fn sources_survive_rebuilds_with_their_interest_and_lose_no_event() {
     let (group, event_loop) = one();
     let (mut ours, theirs) = pair();
     let (sender, bytes) = channel();
     register(&event_loop, theirs, Interest::READABLE, drain(sender));
     for n in 0..20u8 {
-        // In the middle of it, before it and behind it.
+        // The bytes arrive during the rebuild, before it and after it.
         let gate = Gate::shut(&event_loop);
         ours.write_all(&[n]).unwrap();
         let rebuilt = event_loop.rebuild_poll().unwrap();

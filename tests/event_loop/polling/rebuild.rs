@@ -1,7 +1,9 @@
-//! Which returns of the poll are premature, and what building it anew keeps (E-42 to E-46, E-48, E-49).
+//! Premature returns of the poll, and rebuilding the poll without losing state (E-42 to E-46, E-48,
+//! E-49).
 //!
-//! A poll is made to return for no reason by a clock that stands still but says that it does not: the poll sleeps
-//! for the millisecond that it was asked to, and the deadline is as far away as before.
+//! The tests make a poll return for no reason with a clock that stands still but claims to run in
+//! real time. The poll sleeps for the requested millisecond, and the deadline is as far away as
+//! before.
 
 use crate::support::{
     logs,
@@ -23,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Stands still, and has somebody look at the loop whenever the loop looks at it.
+/// A clock that stands still, and calls a hook whenever the loop reads it.
 #[derive(Clone)]
 struct StuckClock {
     time: ManualClock,
@@ -64,7 +66,8 @@ impl Stuck {
         Stuck { group, event_loop, clock }
     }
 
-    /// Lets the poll return for no reason, every millisecond, until the loop itself sees that `enough` is true.
+    /// Lets the poll return for no reason, every millisecond, until the loop's own metrics satisfy
+    /// `enough`.
     fn spin(&self, enough: impl Fn(&LoopMetrics) -> bool + Send + Sync + 'static) -> LoopMetrics {
         let (seen, metrics) = channel();
         let me = self.event_loop.clone();
@@ -76,7 +79,7 @@ impl Stuck {
         };
         assert!(self.clock.look.set(Box::new(look)).is_ok());
         let never = self.event_loop.schedule(ms(1), || ()).unwrap();
-        let metrics = metrics.recv_timeout(PATIENCE).expect("the poll returns for no reason");
+        let metrics = metrics.recv_timeout(PATIENCE).expect("the poll did not return prematurely");
         assert!(!never.is_done());
         never.cancel();
         metrics
@@ -90,7 +93,7 @@ fn e_42_a_rebuilt_poll_serves_listeners_and_channels() {
     let mut old = connect(server.local_address());
     assert_echoes(&mut old);
     for round in 1..=50 {
-        // Asked for elsewhere, and on the loop itself.
+        // Requested on another thread, and on the loop itself.
         let rebuilt = if round % 2 == 0 {
             event_loop.rebuild_poll().unwrap()
         } else {
@@ -105,9 +108,9 @@ fn e_42_a_rebuilt_poll_serves_listeners_and_channels() {
     assert!(failed.try_recv().is_err());
 }
 
-/// Trap 3: a wake must go to the new poll, or be seen without one.
+/// A wake must reach the new poll, or be noticed without one.
 #[test]
-fn e_42_no_task_is_slept_on_while_the_poll_changes() {
+fn e_42_no_task_is_missed_while_the_poll_is_replaced() {
     let (event_loop, _clock) = manual();
     let rebuilding = Arc::new(());
     std::thread::scope(|scope| {
@@ -140,12 +143,12 @@ fn e_42_the_old_poll_is_closed() {
     for _ in 0..500 {
         done(event_loop.rebuild_poll().unwrap()).unwrap();
     }
-    // Other tests of this program open some meanwhile, but not hundreds.
+    // Other tests of this process open polls at the same time, but not hundreds.
     assert!(polls() < before + 250, "{before} polls before, {} after", polls());
 }
 
 #[test]
-fn e_43_a_threshold_below_3_turns_rebuilding_off() {
+fn e_43_a_threshold_below_3_disables_rebuilding() {
     for threshold in [0, 1, 2] {
         let stuck = Stuck::new(Some(threshold));
         let metrics = stuck.spin(|m| m.wakes_premature >= 20);
@@ -156,11 +159,12 @@ fn e_43_a_threshold_below_3_turns_rebuilding_off() {
 }
 
 #[test]
-fn e_44_a_task_begins_the_count_anew() {
+fn e_44_a_task_resets_the_count() {
     let stuck = Stuck::new(Some(8));
     let (me, given) = (stuck.event_loop.clone(), AtomicU64::new(0));
     let metrics = stuck.spin(move |m| {
-        // Seen by the loop itself, before and after each poll: at every fifth return it is given something to do.
+        // The clock's hook sees the metrics before and after each poll, and submits a task at every
+        // fifth premature return.
         if m.wakes_premature % 5 == 4 && given.swap(m.wakes_premature, Ordering::Relaxed) != m.wakes_premature
         {
             me.execute(|| ()).unwrap();
@@ -171,18 +175,19 @@ fn e_44_a_task_begins_the_count_anew() {
 }
 
 #[test]
-fn e_44_the_count_lives_across_turns() {
+fn e_44_the_count_persists_across_turns() {
     let stuck = Stuck::new(Some(8));
     let metrics = stuck.spin(|m| m.rebuilds == 3);
     assert_eq!(metrics.wakes_premature, 24, "{metrics:?}");
-    assert!(metrics.turns >= 24, "each return was a turn of its own");
+    assert!(metrics.turns >= 24, "each return is a turn of its own");
 }
 
 #[test]
-fn e_45_a_poll_that_sleeps_its_time_is_not_premature() {
+fn e_45_a_poll_that_sleeps_until_its_deadline_is_not_premature() {
     let (_group, event_loop) = single(EventLoopGroup::builder().rebuild_threshold(3));
     for round in 0..100 {
-        // A part of a millisecond too: the poll rounds it up and is not called a second time for the rest.
+        // Also with a fraction of a millisecond: the poll rounds it up and is not called again for
+        // the remainder.
         let task = event_loop.schedule(Duration::from_micros(300 * (round % 5)), || ()).unwrap();
         done(task.completion()).unwrap();
     }
@@ -192,7 +197,7 @@ fn e_45_a_poll_that_sleeps_its_time_is_not_premature() {
 }
 
 #[test]
-fn e_45_a_poll_that_is_not_to_sleep_is_not_premature() {
+fn e_45_a_poll_without_sleep_is_not_premature() {
     let (_group, event_loop) = single(EventLoopGroup::builder().rebuild_threshold(3));
     let flood = flood(&event_loop);
     while event_loop.metrics().polls_without_sleep < 100 {
@@ -212,9 +217,9 @@ fn e_46_a_bare_wake_is_neither_io_nor_premature() {
     settle(&event_loop);
     let before = event_loop.metrics();
     let begun = Instant::now();
-    // Time is moved, which wakes the loop, but nothing is due.
+    // Advancing the clock wakes the loop, but no timer is due.
     while event_loop.metrics().wakes_waker < before.wakes_waker + 50 {
-        assert!(begun.elapsed() < PATIENCE, "the loop is not woken");
+        assert!(begun.elapsed() < PATIENCE, "the loop was not woken");
         clock.advance(ms(1));
         std::thread::yield_now();
     }
@@ -239,22 +244,23 @@ fn e_48_after_512_premature_returns_the_poll_is_rebuilt() {
     assert_echoes(&mut peer);
     assert_echoes(&mut connect(server.local_address()));
     assert!(failed.try_recv().is_err());
-    // Once time goes on, so do timers.
+    // When the clock advances again, timers fire.
     let task = stuck.event_loop.schedule(ms(5), || "late").unwrap();
     stuck.clock.time.advance(ms(5));
     assert_eq!(done(task.completion()).unwrap(), "late");
 }
 
-/// A poll that no rebuild cures: three of them, then a rest at each return, one warning; and it serves all the while.
+/// Rebuilding does not help this poll. The loop rebuilds it three times, then rests at each
+/// premature return and logs one warning. It serves its channels all the time.
 #[test]
-fn rebuild_capped() {
+fn rebuilds_are_limited_to_three() {
     logs::collect();
     let stuck = Stuck::named("capped", Some(8));
     let name = stuck.event_loop.name().to_owned();
     let (server, failed) = echo_server(&stuck.group);
     let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
-    // What `spin` waits for ends with it; this keeps the loop spinning.
+    // The timer of `spin` ends with it. This timer keeps the loop spinning.
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
     let metrics = stuck.spin(|m| m.rests >= 20);
     assert_eq!(metrics.rebuilds, 3, "{metrics:?}");
@@ -262,7 +268,7 @@ fn rebuild_capped() {
         assert_echoes(&mut peer);
         assert_echoes(&mut connect(server.local_address()));
     }
-    // Each echo began the count anew; the resting goes on.
+    // Each echo reset the count, but the loop keeps resting.
     let (begun, resting) = (Instant::now(), stuck.event_loop.metrics().rests + 50);
     while stuck.event_loop.metrics().rests < resting {
         assert!(begun.elapsed() < PATIENCE, "{:?}", stuck.event_loop.metrics());
@@ -270,9 +276,9 @@ fn rebuild_capped() {
     }
     assert_eq!(stuck.event_loop.metrics().rebuilds, 3);
     let said = |what| logs::lines_with(what).iter().filter(|line| line.contains(&name)).count();
-    assert_eq!((said("poll rebuilt"), said("resting")), (3, 1));
+    assert_eq!((said("poll rebuilt"), said("pausing for")), (3, 1));
 
-    // A minute later it may be worth another try.
+    // A minute later it may try another rebuild.
     stuck.clock.time.advance(ms(60_000));
     done(never.completion()).unwrap();
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
@@ -283,7 +289,7 @@ fn rebuild_capped() {
     }
     never.cancel();
     settle(&stuck.event_loop);
-    // In order again: nothing to rest from.
+    // The poll works again, so the loop does not rest.
     let rests = stuck.event_loop.metrics().rests;
     for _ in 0..20 {
         assert_echoes(&mut peer);
@@ -293,7 +299,7 @@ fn rebuild_capped() {
 }
 
 #[test]
-fn e_48_what_was_ready_before_is_not_missed() {
+fn e_48_sources_that_were_ready_before_are_not_missed() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
     let mut peers: Vec<_> = (0..10).map(|_| connect(server.local_address())).collect();
@@ -315,7 +321,7 @@ fn e_48_what_was_ready_before_is_not_missed() {
     }
 }
 
-/// Replaces a connection's descriptor, behind the loop's back, by one that no poll takes.
+/// Replaces a connection's descriptor, without the loop's knowledge, by one that no poll accepts.
 #[cfg(target_os = "linux")]
 mod spoil {
     use crate::support::resources;
@@ -325,11 +331,11 @@ mod spoil {
         fn dup2(from: i32, to: i32) -> i32;
     }
 
-    /// The connection is found by the ports of its two ends.
+    /// Finds the connection by the ports of its two ends.
     pub(crate) fn connection(local: SocketAddr, peer: SocketAddr) {
         let descriptor = resources::descriptor_of(local, peer);
         let file = File::open("/proc/self/exe").unwrap();
-        // SAFETY: both descriptors are open; what owns the second goes on owning it.
+        // SAFETY: both descriptors are open, and the owner of the second continues to own it.
         assert_eq!(unsafe { dup2(file.as_raw_fd(), descriptor) }, descriptor);
     }
 }
@@ -350,14 +356,14 @@ fn e_49_only_a_channel_that_cannot_be_moved_is_closed() {
     on(&event_loop, move || spoil::connection(ends.0, ends.1));
     done(event_loop.rebuild_poll().unwrap()).unwrap();
 
-    let error = failed.recv_timeout(PATIENCE).expect("the handler is told");
+    let error = failed.recv_timeout(PATIENCE).expect("the handler received no error");
     assert!(error.to_string().starts_with("moving to a new poll"), "{error}");
     settle(&event_loop);
     assert_eq!(event_loop.metrics().channels, 2);
     for peer in [&mut before, &mut after, &mut connect(server.local_address())] {
         assert_echoes(peer);
     }
-    assert!(failed.try_recv().is_err(), "nobody else is");
+    assert!(failed.try_recv().is_err(), "another handler received an error");
 }
 
 /// A channel that closes before the rebuild is skipped, and the other channels see no error.
@@ -368,13 +374,13 @@ fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
         type Read = Bytes;
         type Write = Bytes;
         fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-            self.0.send(Ok(ctx.channel())).map_err(|_| "the test is over".into())
+            self.0.send(Ok(ctx.channel())).map_err(|_| "the test has ended".into())
         }
         fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
             ctx.write(message)
         }
         fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-            self.0.send(Err(error)).map_err(|_| "the test is over".into())
+            self.0.send(Err(error)).map_err(|_| "the test has ended".into())
         }
     }
 
@@ -401,5 +407,5 @@ fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
     }
     settle(&event_loop);
     assert_eq!(event_loop.metrics().channels, 2);
-    assert!(news.try_recv().is_err(), "no handler has an error");
+    assert!(news.try_recv().is_err(), "no handler receives an error");
 }

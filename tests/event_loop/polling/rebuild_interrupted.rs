@@ -1,5 +1,5 @@
-//! A signal ends a poll early and is no reason to rebuild it (E-47). The signal
-//! stops the whole process, so the test runs in its own.
+//! A signal ends a poll early and does not count as a reason to rebuild it (E-47). The signal stops
+//! the whole process, so the test runs in a process of its own.
 
 #![cfg(target_os = "linux")]
 
@@ -20,7 +20,8 @@ fn e_47_an_interrupted_poll_is_not_premature() {
     let begun = Instant::now();
     while event_loop.metrics().wakes_interrupted < 10 {
         assert!(begun.elapsed() < PATIENCE, "never interrupted: {:?}", event_loop.metrics());
-        // `epoll_wait` fails with EINTR when the process goes on after a stop, without any handler; see signal(7).
+        // `epoll_wait` fails with EINTR when the process continues after a stop, without any signal
+        // handler; see signal(7).
         let me = std::process::id();
         let script = format!("kill -STOP {me}; kill -CONT {me}");
         assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());

@@ -1,5 +1,5 @@
-//! Building the poll anew, again and again, while everything goes on that a loop does: a thousand connections,
-//! tasks from other threads, timers. Nothing is lost, nothing comes twice, nothing out of order or early.
+//! Repeated rebuilds of the poll under load: a thousand connections, tasks from other threads,
+//! timers. Nothing is lost, duplicated, reordered or early.
 
 use crate::support::{
     loops::{on, settle, single},
@@ -26,30 +26,33 @@ use std::{
 
 const CONNECTIONS: usize = 1000;
 
-/// Threads that write to and read from a part of the connections each.
+/// Number of threads, each of which writes to and reads from its share of the connections.
 const DRIVERS: usize = 2;
 
-/// Round trips of each connection, at the least.
+/// Minimum number of round trips of each connection.
 const ROUNDS: usize = 8;
 
-/// Round trips after the last rebuild: what that one lost would be announced once more by the next one.
+/// Round trips after the last rebuild. A loss in the last rebuild would go unnoticed without them,
+/// because a further rebuild reports readiness again.
 const AFTERWARDS: usize = 2;
 
-/// Rebuilds, at the least.
+/// Minimum number of rebuilds.
 const REBUILDS: usize = 100;
 
-/// Of so many connections one sends more than a socket takes at once, so that the server has to wait for the peer.
+/// One of this many connections sends more than a socket takes at once, so that the server has to
+/// wait for the peer.
 const LARGE_EVERY: usize = 50;
 const LARGE: usize = 512 * 1024;
 
-/// What the server's sockets hold; less than the peers leave of a large message.
+/// Send buffer of the server's sockets. Smaller than the part of a large message that the peer
+/// leaves unread.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Says when there has been enough of everything, and counts what a test would miss.
+/// Counters of one run, and the flags that end it.
 #[derive(Default)]
 struct Run {
     over: AtomicBool,
-    /// The last rebuild is over.
+    /// Set when the last rebuild is complete.
     rebuilt: AtomicBool,
     rounds: [AtomicUsize; DRIVERS],
     rebuilds: AtomicUsize,
@@ -67,7 +70,7 @@ impl Run {
         self.over.load(SeqCst)
     }
 
-    /// Waits until it is long enough, or something has gone wrong that keeps it from getting on.
+    /// Waits until the run is long enough, or has failed in a way that prevents progress.
     fn until_enough(&self, event_loop: &EventLoop) {
         let begun = Instant::now();
         let enough = || {
@@ -83,7 +86,7 @@ impl Run {
     }
 }
 
-// ---- the server ------------------------------------------------------------------------------------------
+// ---- the server --------------------------------------------------------------------------------
 
 #[derive(Default)]
 struct Counts {
@@ -92,7 +95,7 @@ struct Counts {
     early: AtomicU64,
 }
 
-/// Sends everything back, and has a timer of the channel's for every read.
+/// Echoes its input, and starts a timer of the channel for every read.
 struct Echo(Arc<Counts>);
 
 impl Handler for Echo {
@@ -121,20 +124,20 @@ fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
     (server.bind("127.0.0.1:0").unwrap(), counts)
 }
 
-// ---- what goes on meanwhile --------------------------------------------------------------------------------
+// ---- the load ----------------------------------------------------------------------------------
 
-/// What one connection sends in one round: of a length and with contents of their own.
+/// Returns the message of one connection in one round. Length and contents are unique to them.
 fn request(connection: usize, round: usize) -> Vec<u8> {
     let large = connection.is_multiple_of(LARGE_EVERY) && round.is_multiple_of(4);
     let length = if large { LARGE } else { 1 + (connection * 7 + round * 13) % 600 };
     (0..length).map(|n| (connection ^ (round * 31) ^ (n * 17)) as u8).collect()
 }
 
-/// Round trips on all connections of a part, until it is over, and some more.
+/// Does round trips on a share of the connections until the run ends, and a few more afterwards.
 fn drive(run: &Run, driver: usize, first: usize, streams: &mut [TcpStream]) {
     let (mut round, mut left) = (0, AFTERWARDS);
     while left > 0 {
-        // The last rebuild is reported before this is set.
+        // Read before the round: the last rebuild is reported before this is set.
         left -= usize::from(run.rebuilt.load(SeqCst));
         let requests: Vec<_> = (0..streams.len()).map(|n| request(first + n, round)).collect();
         for (stream, request) in streams.iter_mut().zip(&requests) {
@@ -150,8 +153,8 @@ fn drive(run: &Run, driver: usize, first: usize, streams: &mut [TcpStream]) {
     }
 }
 
-/// Gives the loop tasks and timers from another thread; how many tasks it took and how many of them ran in order, and
-/// the same for timers.
+/// Submits tasks and timers from another thread. Returns how many tasks were accepted and how many
+/// ran in order, and how many timers were started and how many fired.
 fn submit(run: &Run, event_loop: &EventLoop) -> Submitted {
     let ran = Arc::new(AtomicU64::new(0));
     let disorder = Arc::new(AtomicU64::new(0));
@@ -168,7 +171,7 @@ fn submit(run: &Run, event_loop: &EventLoop) -> Submitted {
             let task = move || {
                 disorder.fetch_add(u64::from(ran.fetch_add(1, SeqCst) != n), SeqCst);
             };
-            // The last one wakes the loop; those before it may have left it asleep.
+            // The last task wakes the loop. The lazy ones before it may have left it asleep.
             if given % 50 < 25 {
                 event_loop.execute_lazily(task).unwrap();
             } else {
@@ -190,11 +193,11 @@ struct Submitted {
     given: u64,
     ran: u64,
     timers: u64,
-    /// Not early.
+    /// Timers that fired on time, not early.
     fired: u64,
 }
 
-/// A task at a fixed rate, which makes up for what it misses.
+/// A task at a fixed rate that catches up on missed runs.
 struct Beat {
     task: ScheduledTask,
     runs: Arc<AtomicU64>,
@@ -216,9 +219,9 @@ impl Beat {
         Beat { task: task.unwrap(), runs, begun }
     }
 
-    /// Waits until it has run for every period that is over.
+    /// Waits until it has run for every period that has passed.
     fn catch_up(self, event_loop: &EventLoop) {
-        // A little after `begun` its first deadline was reckoned, so one run may not be due yet.
+        // Its first deadline was computed slightly after `begun`, so one run may not be due yet.
         let due = (self.begun.elapsed().as_millis() / PERIOD.as_millis()) as u64 - 1;
         let waiting = Instant::now();
         while self.runs.load(SeqCst) < due {
@@ -229,7 +232,8 @@ impl Beat {
     }
 }
 
-/// Has the poll rebuilt every few milliseconds: at one time by the loop itself, at another by this thread.
+/// Rebuilds the poll every few milliseconds. The request comes alternately from the loop itself and
+/// from this thread.
 fn rebuild<'s>(
     scope: &'s Scope<'s, '_>,
     run: &'s Arc<Run>,
@@ -256,7 +260,7 @@ fn rebuild<'s>(
     reported
 }
 
-/// Tells the drivers, also if the thread fails.
+/// Sets the flag for the drivers when it is dropped, also if the thread panics.
 struct RebuiltAtDrop<'a>(&'a Run);
 
 impl Drop for RebuiltAtDrop<'_> {
@@ -270,11 +274,12 @@ fn note(run: &Run, reports: &Sender<PollRebuild>, report: PollRebuild) {
     run.rebuilds.fetch_add(1, SeqCst);
 }
 
-// ---- the test --------------------------------------------------------------------------------------------
+// ---- the test ----------------------------------------------------------------------------------
 
 #[test]
-fn rebuild_forced_under_load() {
-    // Both ends are here, and the test harness has some of its own.
+fn rebuilds_under_load_lose_nothing() {
+    // Both ends of each connection are in this process, and the test harness has descriptors of its
+    // own.
     need_descriptors(2 * CONNECTIONS + 200);
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, counts) = serve(&group);
@@ -305,7 +310,7 @@ fn rebuild_forced_under_load() {
         assert!(given > 0 && timers > 0);
         assert_eq!((given, timers), (ran, fired), "all tasks ran, all timers fired, none was early");
     }
-    // The timers of the channels come 2 ms after the last read.
+    // The channels' timers fire 2 ms after the last read.
     let begun = Instant::now();
     while counts.timers.load(SeqCst) < counts.reads.load(SeqCst) {
         assert!(begun.elapsed() < PATIENCE, "a channel's timer is missing");
@@ -333,5 +338,9 @@ fn rebuild_forced_under_load() {
     let sent: usize = (0..CONNECTIONS)
         .map(|n| (0..rounds[n * DRIVERS / CONNECTIONS]).map(|round| request(n, round).len()).sum::<usize>())
         .sum();
-    assert_eq!((metrics.bytes_read, metrics.bytes_written), (sent as u64, sent as u64), "none is doubled");
+    assert_eq!(
+        (metrics.bytes_read, metrics.bytes_written),
+        (sent as u64, sent as u64),
+        "no byte is duplicated"
+    );
 }

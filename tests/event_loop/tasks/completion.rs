@@ -1,4 +1,5 @@
-//! What completes later: three ways to ask, one result, and who wins when a cancel meets the expiry (as W-32).
+//! Completions: waiting, callbacks and futures return the same result, and either a cancel or the
+//! expiry wins (W-32).
 
 use crate::support::{
     logs,
@@ -19,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The smallest executor: polls again when woken.
+/// A minimal executor that polls again when woken.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -36,13 +37,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        assert!(begun.elapsed() < PATIENCE, "it does not complete");
+        assert!(begun.elapsed() < PATIENCE, "the future does not complete");
         thread::park_timeout(PATIENCE);
     }
 }
 
 #[test]
-fn w_32_of_a_cancel_and_the_expiry_exactly_one_wins() {
+fn w_32_either_a_cancel_or_the_expiry_wins() {
     const ROUNDS: usize = 3000;
     let (event_loop, clock) = manual();
     let barrier = Barrier::new(2);
@@ -84,7 +85,7 @@ fn w_32_of_a_cancel_and_the_expiry_exactly_one_wins() {
 }
 
 #[test]
-fn w_32_of_many_cancels_exactly_one_wins() {
+fn w_32_exactly_one_of_many_cancels_wins() {
     let (event_loop, _clock) = manual();
     for _ in 0..300 {
         let task = event_loop.schedule(ms(1), || ()).unwrap();
@@ -105,7 +106,7 @@ fn waiting_returns_the_value() {
 }
 
 #[test]
-fn waiting_for_a_while_hands_the_completion_back() {
+fn wait_timeout_hands_the_completion_back() {
     let (event_loop, clock) = manual();
     let task = event_loop.schedule(ms(1), || 42).unwrap();
     let completion = task.completion().wait_timeout(ms(1)).expect_err("time stands still");
@@ -127,9 +128,9 @@ fn a_callback_runs_on_the_loop() {
     assert_eq!(news.recv_timeout(PATIENCE).unwrap(), (42, true));
 }
 
-/// C-34: who asks late is told all the same.
+/// C-34: a late callback is called too.
 #[test]
-fn a_callback_of_what_is_done_runs_here_and_now() {
+fn a_callback_on_a_completed_operation_runs_at_once_on_the_calling_thread() {
     let (event_loop, _clock) = manual();
     let task = event_loop.schedule(Duration::ZERO, || 42).unwrap();
     while !task.is_done() {
@@ -144,17 +145,18 @@ fn a_callback_of_what_is_done_runs_here_and_now() {
 }
 
 #[test]
-fn a_callback_of_what_is_cancelled_runs_where_it_is_cancelled() {
+fn a_callback_runs_on_the_thread_that_cancels() {
     let (event_loop, _clock) = manual();
     let (told, news) = channel();
-    // The handle is given up for the completion, so it is the shutdown that cancels.
+    // The handle was exchanged for the completion, so only the shutdown can cancel the task.
     let task = event_loop.schedule(ms(1), || ()).unwrap();
     task.completion().on_complete(move |result| told.send(result).unwrap());
     done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     assert!(matches!(news.recv_timeout(PATIENCE).unwrap(), Err(Error::ShutDown)));
 }
 
-/// C-36. A callback is somebody else's code: whatever the loop completes, a panic in it is not the loop's end.
+/// C-36: a callback is user code, so a panic in it never ends the loop, whichever operation
+/// completes.
 #[test]
 fn a_callback_that_panics_does_not_end_the_loop() {
     fn panics<T: 'static>(completion: Completion<T>) {
@@ -164,7 +166,7 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.schedule(ms(1), || panic!("on purpose as well")).unwrap().completion());
     panics(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Cancelled)).unwrap().completion());
-    // If the rebuild were done already, the callback would run, and panic, on this thread.
+    // If the rebuild had finished already, the callback would run and panic on this thread.
     let gate = Gate::shut(&event_loop);
     panics(event_loop.rebuild_poll().unwrap());
     drop(gate);
@@ -178,8 +180,8 @@ fn a_callback_that_panics_does_not_end_the_loop() {
 
 /// C-36: a panic in a callback is logged.
 ///
-/// All completions of a process share one rate limit. Where other tests have used it up, the line
-/// is counted instead, and the end of the loop reports the count.
+/// All completions of a process share one rate limit. If other tests have used it up, the line is
+/// counted instead, and the end of the loop reports the count.
 #[test]
 fn a_callback_that_panics_is_logged() {
     logs::collect();
@@ -205,7 +207,7 @@ fn a_callback_that_panics_is_logged() {
     }
 }
 
-/// Traps 8 and 9: a callback may give the loop more to do, cancel, and ask for more callbacks.
+/// A callback may submit tasks, cancel, and add callbacks.
 #[test]
 fn a_callback_may_use_the_loop() {
     let (event_loop, clock) = manual();
@@ -224,7 +226,7 @@ fn a_callback_may_use_the_loop() {
 }
 
 #[test]
-fn a_future_is_woken_when_it_is_done() {
+fn a_future_is_woken_when_its_operation_completes() {
     let (event_loop, clock) = manual();
     let value = event_loop.schedule(ms(1), || 42).unwrap().completion();
     let failed = event_loop.schedule(ms(1), || -> u8 { panic!("on purpose") }).unwrap().completion();
@@ -239,10 +241,10 @@ fn a_future_is_woken_when_it_is_done() {
 }
 
 #[test]
-fn a_future_may_change_hands_before_it_is_done() {
+fn a_future_may_be_polled_by_another_task_before_it_completes() {
     let (event_loop, clock) = manual();
     let mut completion = event_loop.schedule(ms(1), || 42).unwrap().completion();
-    // Polled once with a waker that nobody listens to; the last one is woken.
+    // Polled once with a waker that does nothing. The last waker is woken.
     let pending = std::pin::Pin::new(&mut completion).poll(&mut Context::from_waker(Waker::noop()));
     assert!(pending.is_pending());
     thread::scope(|scope| {
@@ -256,7 +258,7 @@ fn a_future_may_change_hands_before_it_is_done() {
 fn a_future_may_be_awaited_on_its_own_loop() {
     let (event_loop, clock) = manual();
     let mut completion = event_loop.schedule(ms(1), || 42).unwrap().completion();
-    // Polling does not block, so it is no deadlock.
+    // Polling does not block, so this is not a deadlock.
     let (mut completion, pending) = on(&event_loop, move || {
         let poll = std::pin::Pin::new(&mut completion).poll(&mut Context::from_waker(Waker::noop()));
         (completion, poll.is_pending())
@@ -270,7 +272,7 @@ fn a_future_may_be_awaited_on_its_own_loop() {
     assert!(matches!(poll, Poll::Ready(Ok(42))));
 }
 
-/// A chain of callbacks: each calls `on_complete` on a completion that is done.
+/// A chain of callbacks, each of which calls `on_complete` on a completed operation.
 fn ask_again(of: EventLoop, left: usize, last: Sender<()>) {
     let next = of.clone();
     of.terminated().on_complete(move |result| {
@@ -299,7 +301,7 @@ fn a_long_chain_of_callbacks_does_not_overflow_a_loops_stack() {
     let ((ended, _), (event_loop, clock)) = (manual(), manual());
     done(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     let (last, end) = channel();
-    // The first callback is called by the loop, when it completes something.
+    // The loop calls the first callback when it completes the task.
     let first = event_loop.schedule(ms(1), || ()).unwrap();
     first.completion().on_complete(move |_| ask_again(ended, CHAIN, last));
     clock.advance(ms(1));
@@ -307,7 +309,7 @@ fn a_long_chain_of_callbacks_does_not_overflow_a_loops_stack() {
 }
 
 #[test]
-fn not_asking_does_not_cancel() {
+fn dropping_a_completion_does_not_cancel() {
     let (event_loop, clock) = manual();
     let (told, news) = channel();
     let (one, other) = (told.clone(), told);

@@ -1,4 +1,4 @@
-//! Tasks of an event loop: submitted, scheduled, waited for.
+//! Tasks of an event loop: submission, scheduling, completion.
 
 mod completion;
 mod random_seed;

@@ -18,10 +18,10 @@ use std::{
 
 const ATTEMPTS: u32 = 5;
 
-/// What a loop has drawn: delays of a client, and the times of timers with jitter.
+/// Random times of a loop: reconnect delays of a client, and the times of timers with jitter.
 type Drawn = Arc<Mutex<Vec<(&'static str, Duration)>>>;
 
-/// Notes when its channel is idle, and when it is connected.
+/// Records the times at which its channel connects and becomes idle.
 struct Idler(Drawn, ManualClock);
 
 impl Handler for Idler {
@@ -57,8 +57,8 @@ fn run_until(
     }
 }
 
-/// Runs everything that has jitter in it: a client without a server, an idle timeout, heartbeats to
-/// a peer that is silent, and periodic tasks of both kinds.
+/// Runs everything that uses jitter: a client without a server, an idle timeout, heartbeats to a
+/// silent peer, and periodic tasks of both kinds.
 fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)).seed(seed);

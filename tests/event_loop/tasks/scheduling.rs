@@ -1,4 +1,4 @@
-//! Scheduled tasks: when they run, in which order, and what cancelling does (E-01 to E-11, E-16 to E-18, E-20).
+//! Scheduled tasks: time, order, cancellation (E-01 to E-11, E-16 to E-18, E-20).
 
 use crate::support::{
     journal::Journal,
@@ -15,7 +15,7 @@ use std::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A body that writes down the time, in milliseconds, and then takes `work(run)` of it.
+/// Returns a body that records the time in milliseconds and then takes `work(run)`.
 fn stamping(
     clock: &ManualClock,
     work: impl Fn(usize) -> Duration + Send + 'static,
@@ -30,9 +30,10 @@ fn stamping(
     (times, body)
 }
 
-// A `Duration` is never negative, and a task does not tell the delay that is left: it runs without time passing.
+// A `Duration` is never negative. A task cannot report its remaining delay, so the test checks that
+// it runs without any time passing.
 #[test]
-fn e_01_no_delay_is_due_at_once_and_once() {
+fn e_01_a_task_without_delay_is_due_at_once_and_runs_once() {
     let (event_loop, clock) = manual();
     let runs = Journal::new();
     let body = {
@@ -49,7 +50,7 @@ fn e_01_no_delay_is_due_at_once_and_once() {
     assert_eq!(runs.len(), 2);
 }
 
-// Neither a negative period nor a negative initial delay can be written.
+// A negative period or initial delay cannot be expressed.
 #[test]
 fn e_02_a_period_of_zero_is_refused() {
     let (event_loop, _clock) = manual();
@@ -67,7 +68,7 @@ fn e_02_a_period_of_zero_is_refused() {
 }
 
 #[test]
-fn e_03_a_deadline_beyond_all_time_saturates() {
+fn e_03_a_deadline_beyond_the_range_of_the_clock_saturates() {
     let (event_loop, clock) = manual();
     advance(&event_loop, &clock, Duration::from_secs(3600 * 24 * 365 * 100));
     let never = event_loop.schedule(Duration::MAX, || ()).unwrap();
@@ -88,7 +89,7 @@ fn e_03_a_deadline_beyond_all_time_saturates() {
 fn e_04_a_huge_delay_neither_fires_nor_spins_and_can_be_cancelled() {
     let (_group, event_loop) = single(EventLoopGroup::builder());
     let (_other_group, other) = single(EventLoopGroup::builder());
-    // The second and third would be 0 and 50 ms if milliseconds were cut to 32 bits.
+    // The second and third delays would be 0 and 50 ms if milliseconds were truncated to 32 bits.
     let delays = [i64::MAX as u64, 1 << 32, (1 << 32) + 50];
     let tasks = delays.map(|delay| event_loop.schedule(ms(delay), || ()).unwrap());
     settle(&event_loop);
@@ -153,7 +154,7 @@ fn e_07_missed_runs_of_a_fixed_rate_are_skipped_and_the_phase_is_kept() {
 }
 
 #[test]
-fn e_07_missed_runs_of_a_fixed_rate_are_made_up_for_if_wished() {
+fn e_07_missed_runs_of_a_fixed_rate_are_caught_up_on_request() {
     let (event_loop, clock) = manual();
     let (times, body) = stamping(&clock, |run| ms(if run == 1 { 401 } else { 0 }));
     let task = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, ms(100), ms(100), body).unwrap();
@@ -161,7 +162,7 @@ fn e_07_missed_runs_of_a_fixed_rate_are_made_up_for_if_wished() {
     while times.len() < 5 {
         settle(&event_loop);
     }
-    // The missed ones, for 200 to 500, came back to back; the next is on time again.
+    // The missed runs, for 200 to 500, ran back to back. The next one is on time again.
     advance(&event_loop, &clock, ms(98));
     assert_eq!(times.all(), [100, 501, 501, 501, 501]);
     advance(&event_loop, &clock, ms(1));
@@ -169,9 +170,9 @@ fn e_07_missed_runs_of_a_fixed_rate_are_made_up_for_if_wished() {
     assert_eq!(times.all(), [100, 501, 501, 501, 501, 600]);
 }
 
-/// Trap 15: however much is to be made up for, sockets are polled between the runs.
+/// However many runs are caught up on, sockets are polled between them.
 #[test]
-fn e_07_runs_that_are_made_up_for_let_the_poll_through() {
+fn e_07_sockets_are_polled_between_the_runs_that_catch_up() {
     let (event_loop, clock) = manual();
     let polls = Journal::new();
     let body = {
@@ -215,7 +216,7 @@ fn e_09_a_cancelled_periodic_task_does_not_run_again() {
         advance(&event_loop, &clock, ms(10));
     }
     assert!(rate_task.cancel() && delay_task.cancel());
-    assert!(!rate_task.cancel(), "a second cancel changes nothing");
+    assert!(!rate_task.cancel(), "a second cancel has no effect");
     for _ in 0..30 {
         advance(&event_loop, &clock, ms(10));
     }
@@ -269,7 +270,7 @@ fn e_10_a_periodic_task_that_fails_ends_with_its_error() {
         advance(&event_loop, &clock, ms(10));
     }
     assert_eq!((errs.len(), panics.len()), (2, 2));
-    assert!(!erring.cancel(), "it has ended");
+    assert!(!erring.cancel(), "the task has ended");
     match done(erring.completion()) {
         Err(Error::Other(cause)) => assert_eq!(cause.to_string(), "on purpose"),
         other => panic!("{other:?}"),
@@ -279,7 +280,7 @@ fn e_10_a_periodic_task_that_fails_ends_with_its_error() {
 }
 
 #[test]
-fn e_10_a_task_that_panics_fails_its_completion_only() {
+fn e_10_a_panic_fails_only_the_tasks_own_completion() {
     let (event_loop, clock) = manual();
     let task = event_loop.schedule(ms(1), || panic!("on purpose")).unwrap();
     let next = event_loop.schedule(ms(1), || "next").unwrap();
@@ -289,7 +290,7 @@ fn e_10_a_task_that_panics_fails_its_completion_only() {
 }
 
 #[test]
-fn e_11_equal_deadlines_run_in_the_order_of_their_numbers() {
+fn e_11_equal_deadlines_run_in_the_order_of_scheduling() {
     let (event_loop, clock) = manual();
     let order = Journal::new();
     let note = |n: usize| {
@@ -307,14 +308,15 @@ fn e_11_equal_deadlines_run_in_the_order_of_their_numbers() {
     }
     advance(&event_loop, &clock, ms(10));
     assert_eq!(order.all(), [0]);
-    // The periodic one was put back after the others came, and keeps the number that it had before them.
+    // The periodic task was rescheduled after the others were added, but keeps its earlier sequence
+    // number.
     advance(&event_loop, &clock, ms(10));
     first.cancel();
     let expected: Vec<_> = std::iter::once(0).chain(0..100).collect();
     assert_eq!(order.all(), expected);
 }
 
-/// Whether a body is still held is seen by what it captures.
+/// Returns a task and a witness whose reference count shows whether the body still exists.
 fn witnessed(event_loop: &EventLoop, delay: Duration) -> (Arc<()>, ScheduledTask) {
     let witness = Arc::new(());
     let held = witness.clone();
@@ -323,7 +325,7 @@ fn witnessed(event_loop: &EventLoop, delay: Duration) -> (Arc<()>, ScheduledTask
 }
 
 #[test]
-fn e_16_a_task_cancelled_on_the_loop_is_gone() {
+fn e_16_a_task_cancelled_on_the_loop_is_removed_at_once() {
     let (event_loop, clock) = manual();
     let (witness, task) = witnessed(&event_loop, ms(10));
     settle(&event_loop);
@@ -339,7 +341,7 @@ fn e_16_a_task_cancelled_on_the_loop_is_gone() {
 }
 
 #[test]
-fn e_16_a_task_cancelled_elsewhere_is_gone_without_a_wake() {
+fn e_16_a_task_cancelled_on_another_thread_is_dropped_without_a_wake() {
     let (event_loop, clock) = manual();
     let tasks: Vec<_> = (0..10).map(|n| witnessed(&event_loop, ms(10 + n))).collect();
     settle(&event_loop);
@@ -433,7 +435,7 @@ fn e_18_thousands_of_periodic_tasks_cancelled_at_random_all_end() {
 }
 
 #[test]
-fn e_20_only_what_is_due_by_the_clock_runs() {
+fn e_20_only_tasks_that_are_due_by_the_clock_run() {
     let (event_loop, clock) = manual();
     let begun = clock.now();
     let delays = [10 * MINUTE, 10 * MINUTE + Duration::from_nanos(1), 20 * MINUTE];

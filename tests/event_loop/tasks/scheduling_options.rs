@@ -1,5 +1,5 @@
-//! Scheduled tasks beyond the plain ones: jitter, missed runs over a long stall, the end of a turn, limits
-//! (E-30; user-asks 2.5, 2.6, 2.18, 3.2 to 3.5).
+//! Options of scheduled tasks: jitter, missed runs over a long stall, the end of a turn, limits
+//! (E-30).
 
 use crate::support::{
     journal::Journal,
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- jitter ----------------------------------------------------------------------------------------------
+// ---- jitter ------------------------------------------------------------------------------------
 
 #[test]
 fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
@@ -38,7 +38,7 @@ fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
     }
     tasks.iter().for_each(|task| assert!(task.cancel()));
     let runs = runs.all();
-    // Ten seconds: nine whole rounds, the last run of the tenth may still be to come.
+    // Ten seconds: nine complete rounds. The last run of the tenth may still be missing.
     for n in 0..50 {
         let times: Vec<_> = runs.iter().filter(|(task, _)| *task == n).map(|(_, time)| *time).collect();
         assert!((9..=10).contains(&times.len()), "task {n}: {times:?}");
@@ -49,11 +49,11 @@ fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
     }
     let mut first: Vec<_> = runs.iter().take(50).map(|(_, time)| *time).collect();
     first.dedup();
-    assert!(first.len() > 20, "they do not come together: {first:?}");
+    assert!(first.len() > 20, "the first runs are spread out: {first:?}");
 }
 
 #[test]
-fn jitter_delays_a_task_of_fixed_delay() {
+fn jitter_delays_a_task_with_a_fixed_delay() {
     let (event_loop, clock) = manual();
     let times = Journal::new();
     let body = {
@@ -66,7 +66,7 @@ fn jitter_delays_a_task_of_fixed_delay() {
     let options = Periodic::new().jitter(ms(100));
     let task = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, body).unwrap();
     for runs in 0..9 {
-        // Nothing is due before the delay is over; from there on it is looked for every millisecond.
+        // No run is due before the delay has passed. From then on, check every millisecond.
         advance(&event_loop, &clock, ms(999));
         assert_eq!(times.len(), runs);
         for _ in 0..102 {
@@ -94,7 +94,7 @@ fn e_02_a_jitter_beyond_the_period_is_refused() {
     assert_eq!(event_loop.metrics().timers_pending, 0);
 }
 
-// ---- stalls and clocks -----------------------------------------------------------------------------------
+// ---- stalls and clocks -------------------------------------------------------------------------
 
 fn counting(times: &Journal<u64>, clock: &ManualClock) -> impl FnMut() -> netwheel::Result + Send + 'static {
     let (times, clock) = (times.clone(), clock.clone());
@@ -105,7 +105,7 @@ fn counting(times: &Journal<u64>, clock: &ManualClock) -> impl FnMut() -> netwhe
 }
 
 #[test]
-fn stall_one_hour_single_fire() {
+fn a_stall_of_one_hour_causes_a_single_run() {
     let (event_loop, clock) = manual();
     let (skipping, catching_up, delayed) = (Journal::new(), Journal::new(), Journal::new());
     let body = counting(&skipping, &clock);
@@ -123,10 +123,10 @@ fn stall_one_hour_single_fire() {
     assert_eq!((skipping.all(), delayed.all()), (vec![3600], vec![3600]));
     assert_eq!(catching_up.len(), 3600);
     advance(&event_loop, &clock, SECOND);
-    assert_eq!((skipping.len(), catching_up.len(), delayed.len()), (2, 3601, 2), "the rhythm goes on");
+    assert_eq!((skipping.len(), catching_up.len(), delayed.len()), (2, 3601, 2), "the schedule continues");
 }
 
-/// Goes back by a millisecond at every third reading.
+/// A clock that goes back by 1 ms at every third reading.
 #[derive(Debug, Clone)]
 struct Jumping {
     time: ManualClock,
@@ -149,7 +149,7 @@ impl Clock for Jumping {
 }
 
 #[test]
-fn clock_backwards_no_panic() {
+fn a_clock_that_goes_backwards_causes_no_panic() {
     let time = ManualClock::new();
     time.advance(SECOND);
     let clock = Jumping { time: time.clone(), readings: Arc::default() };
@@ -170,7 +170,7 @@ fn clock_backwards_no_panic() {
     }
     assert!(periodic.cancel());
     let times = times.all();
-    // A reading that is a millisecond behind makes a deadline that much nearer, at most.
+    // A reading that is 1 ms behind moves a deadline forward by at most 1 ms.
     assert!(
         times.iter().enumerate().all(|(n, t)| *t - begun + ms(1) >= ms(10) * (n as u32 + 1)),
         "{times:?}"
@@ -199,14 +199,14 @@ fn timer_zero_delay_rearm() {
         settle(&event_loop);
     }
     let turns = turns.all();
-    assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "one in a turn: {turns:?}");
+    assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "one run per turn: {turns:?}");
     assert_eq!(clock.elapsed(), Duration::ZERO);
 }
 
-// ---- one entry, limits, the end of a turn ----------------------------------------------------------------
+// ---- one entry, limits, the end of a turn ------------------------------------------------------
 
 #[test]
-fn timer_periodic_single_entry() {
+fn a_periodic_task_has_a_single_entry() {
     let (event_loop, clock) = manual();
     let runs = Journal::new();
     let body = {
@@ -222,7 +222,8 @@ fn timer_periodic_single_entry() {
         assert_eq!(event_loop.metrics().timers_pending, 1);
     }
     assert_eq!(runs.len(), 100);
-    // Arming a second one and dropping the handle of the first does not end the first; cancelling does, for good.
+    // Scheduling a second task and dropping the handle of the first does not end the first.
+    // Cancelling ends it permanently.
     let second = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())).unwrap();
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 2);
@@ -232,7 +233,7 @@ fn timer_periodic_single_entry() {
 }
 
 #[test]
-fn e_29_scheduled_tasks_have_a_limit_and_what_ends_makes_room() {
+fn e_29_scheduled_tasks_have_a_limit_and_tasks_that_end_make_room() {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().max_scheduled_tasks(16).clock(clock.clone());
     let (_group, event_loop) = single(builder);
@@ -244,8 +245,8 @@ fn e_29_scheduled_tasks_have_a_limit_and_what_ends_makes_room() {
     full(event_loop.schedule(ms(1), || ()));
     full(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())));
     full(event_loop.schedule_at_turn_end(|| ()));
-    assert_eq!(on(&event_loop, || "a task is none of them"), "a task is none of them");
-    // By cancelling, by running, and by an error.
+    assert_eq!(on(&event_loop, || "plain tasks do not count"), "plain tasks do not count");
+    // Room is made by a cancel, by a run, and by an error.
     assert!(tasks.pop().unwrap().cancel());
     let failing = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Closed)).unwrap();
     full(event_loop.schedule(ms(1), || ()));
@@ -258,7 +259,7 @@ fn e_29_scheduled_tasks_have_a_limit_and_what_ends_makes_room() {
 }
 
 #[test]
-fn e_30_a_task_for_the_end_of_the_turn_runs_once_after_the_others() {
+fn e_30_a_turn_end_task_runs_once_after_the_others() {
     let (event_loop, _clock) = manual();
     let order = Journal::new();
     let (me, mine) = (event_loop.clone(), order.clone());
@@ -279,13 +280,13 @@ fn e_30_a_task_for_the_end_of_the_turn_runs_once_after_the_others() {
     let order = order.all();
     let names: Vec<_> = order.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["task", "timer", "end"]);
-    assert_eq!(order[0].1, order[2].1, "in the turn in which the loop got it");
+    assert_eq!(order[0].1, order[2].1, "in the turn in which the loop received it");
     let answer = event_loop.schedule_at_turn_end(|| 42).unwrap();
     assert_eq!(done(answer.completion()).unwrap(), 42);
 }
 
 #[test]
-fn e_30_what_the_end_of_a_turn_gives_for_the_end_of_a_turn_is_for_the_next() {
+fn e_30_a_turn_end_task_submitted_at_the_end_of_a_turn_runs_in_the_next() {
     let (event_loop, _clock) = manual();
     let turns = Journal::new();
     let (me, mine) = (event_loop.clone(), turns.clone());
@@ -321,7 +322,7 @@ fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
     assert_eq!(on(&event_loop, || "lives"), "lives");
 }
 
-/// The handle is dropped, so the log is the only place for the error.
+/// The handle is dropped, so the error can only be seen in the log.
 #[test]
 fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
     logs::collect();
@@ -336,11 +337,11 @@ fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with("ERROR") && lines[0].ends_with("failed: the disk is full"), "{lines:?}");
     advance(&event_loop, &clock, ms(10));
-    assert_eq!(event_loop.metrics().timers_pending, 0, "it has ended");
+    assert_eq!(event_loop.metrics().timers_pending, 0, "the task has ended");
 }
 
 #[test]
-fn a_task_that_fails_tells_its_completion_as_well() {
+fn a_task_that_fails_also_fails_its_completion() {
     let (event_loop, clock) = manual();
     let fails = || Err(Error::other("no"));
     let periodic = event_loop.schedule_with_fixed_delay(ms(1), ms(1), fails).unwrap();
@@ -352,7 +353,7 @@ fn a_task_that_fails_tells_its_completion_as_well() {
 }
 
 #[test]
-fn a_task_that_ends_itself_has_not_failed() {
+fn a_task_that_cancels_itself_has_not_failed() {
     let (event_loop, clock) = manual();
     let mut runs = 3;
     let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), move || {
@@ -367,7 +368,7 @@ fn a_task_that_ends_itself_has_not_failed() {
 }
 
 #[test]
-fn a_thousand_tasks_that_fail_are_a_few_lines() {
+fn a_thousand_failing_tasks_are_a_few_log_lines() {
     logs::collect();
     let (event_loop, clock) = manual();
     for _ in 0..1000 {
@@ -384,10 +385,9 @@ fn a_thousand_tasks_that_fail_are_a_few_lines() {
     assert_eq!(event_loop.metrics().log_lines_suppressed, 990);
 }
 
-// ---- the end of time
-// -------------------------------------------------------------------------------------
+// ---- the end of time ---------------------------------------------------------------------------
 
-/// Periodic tasks whose next time does not fit, and one-shots that are never due, do not keep a
+/// Periodic tasks whose next time overflows, and one-shot tasks that are never due, do not keep a
 /// loop busy.
 #[test]
 fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
@@ -412,15 +412,15 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
     let mut ran = runs.all();
     ran.sort_unstable();
     assert_eq!(ran, ["catch up", "catch up", "delay", "rate"]);
-    assert!(!never.is_done(), "it waits for ever");
+    assert!(!never.is_done(), "the task is never due");
 
-    // From here on every turn runs a task of this test.
+    // From here on, every turn runs a task of this test.
     let before = event_loop.metrics();
     for _ in 0..100 {
         settle(&event_loop);
     }
     let after = event_loop.metrics();
-    assert!(after.turns - before.turns <= after.tasks_run - before.tasks_run + 1, "it spins");
+    assert!(after.turns - before.turns <= after.tasks_run - before.tasks_run + 1, "the loop spins");
     assert_eq!(after.timers_fired, before.timers_fired);
 
     let soon = event_loop.schedule(Duration::ZERO, || "now").unwrap();

@@ -1,4 +1,5 @@
-//! Giving tasks to a loop: order, waking, failing, waiting (E-12, E-14, E-15, E-19, E-22 to E-26, E-31).
+//! Submitting tasks to a loop: order, waking, failures, waiting (E-12, E-14, E-15, E-19, E-22 to
+//! E-26, E-31).
 
 use crate::support::{
     journal::Journal,
@@ -18,21 +19,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tries until it works; what is refused for want of room must be taken soon.
+/// Retries `attempt` until it succeeds. A refusal for lack of room must be temporary.
 #[track_caller]
 fn soon<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     let begun = Instant::now();
     loop {
         match attempt() {
             Ok(value) => return value,
-            Err(Error::Full { .. }) => assert!(begun.elapsed() < PATIENCE, "there is never room"),
+            Err(Error::Full { .. }) => assert!(begun.elapsed() < PATIENCE, "there was never room"),
             Err(other) => panic!("{other}"),
         }
         yield_now();
     }
 }
 
-/// Waits until what fills the queue now is taken out.
+/// Waits until the tasks that are now in the queue have been taken out.
 #[track_caller]
 fn drain(event_loop: &EventLoop) {
     let (sender, receiver) = channel();
@@ -40,11 +41,11 @@ fn drain(event_loop: &EventLoop) {
         let sender = sender.clone();
         event_loop.execute(move || sender.send(()).unwrap())
     });
-    receiver.recv_timeout(PATIENCE).expect("the queue is worked off");
+    receiver.recv_timeout(PATIENCE).expect("the queue was not drained");
 }
 
 #[test]
-fn e_12_due_timers_come_after_the_tasks_that_were_given_with_them() {
+fn e_12_due_timers_run_after_the_tasks_submitted_with_them() {
     let (event_loop, _clock) = manual();
     let order = Journal::new();
     let (me, mine) = (event_loop.clone(), order.clone());
@@ -65,7 +66,7 @@ fn e_12_due_timers_come_after_the_tasks_that_were_given_with_them() {
 }
 
 #[test]
-fn e_14_a_timer_from_elsewhere_comes_through_the_queue() {
+fn e_14_a_timer_from_another_thread_goes_through_the_queue() {
     let (event_loop, clock) = manual();
     settle(&event_loop);
     let before = event_loop.metrics().timers_pending;
@@ -79,11 +80,11 @@ fn e_14_a_timer_from_elsewhere_comes_through_the_queue() {
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_pending, metrics.tasks_pending), (1, 0));
     clock.advance(ms(10));
-    assert!(done(task.completion()).unwrap(), "it runs on the loop");
+    assert!(done(task.completion()).unwrap(), "the timer runs on the loop");
 }
 
 #[test]
-fn e_15_a_later_timer_does_not_wake() {
+fn e_15_a_later_timer_does_not_wake_the_loop() {
     let (event_loop, clock) = manual();
     let head = event_loop.schedule(ms(10_000), || ()).unwrap();
     settle(&event_loop);
@@ -95,20 +96,20 @@ fn e_15_a_later_timer_does_not_wake() {
         })
         .collect();
     assert_eq!(event_loop.metrics().wakes_written, before);
-    // They are there all the same.
+    // The loop knows them all the same.
     advance(&event_loop, &clock, ms(10_999));
     assert!(head.is_done() && later.iter().all(|task| task.is_done()));
 }
 
 #[test]
-fn e_15_an_earlier_timer_wakes_once() {
+fn e_15_an_earlier_timer_wakes_the_loop_once() {
     let (event_loop, _clock) = manual();
     let mut delay = ms(10_000);
     let _head = event_loop.schedule(delay, || ()).unwrap();
     settle(&event_loop);
     let before = event_loop.metrics().wakes_written;
     let begun = Instant::now();
-    // One that comes before the loop has gone to sleep wakes nobody.
+    // A timer that is scheduled before the loop falls asleep causes no wake.
     while event_loop.metrics().wakes_written == before {
         assert!(begun.elapsed() < PATIENCE, "no wake for an earlier timer");
         delay -= Duration::from_nanos(1);
@@ -119,10 +120,10 @@ fn e_15_an_earlier_timer_wakes_once() {
 }
 
 #[test]
-fn e_15_no_timer_is_slept_on() {
+fn e_15_no_timer_is_missed_by_a_sleeping_loop() {
     let (_group, event_loop) = single(EventLoopGroup::builder());
     for round in 0..300 {
-        // Sometimes before a deadline that is there already, sometimes while there is none.
+        // Some timers are scheduled before an existing deadline, some while there is none.
         let far = event_loop.schedule(Duration::from_secs(600), || ()).unwrap();
         let near = event_loop.schedule(Duration::from_micros(round), || ()).unwrap();
         done(near.completion()).unwrap();
@@ -150,7 +151,7 @@ fn e_15_later_timers_do_not_fill_the_queue_of_a_sleeping_loop() {
     assert_eq!(event_loop.metrics().timers_pending, 1);
 }
 
-// Ours does not move due timers into the task queue, so a full one cannot turn them away.
+// Due timers do not go through the task queue, so a full queue cannot drop them.
 #[test]
 fn e_19_a_full_queue_loses_no_timer() {
     let clock = netwheel::testing::ManualClock::new();
@@ -193,7 +194,8 @@ fn threads_named(name: &str) -> usize {
     threads.filter(|t| std::fs::read_to_string(t.path().join("comm")).is_ok_and(|n| n.trim() == name)).count()
 }
 
-/// A listing may leave out a thread while others end; it never names one twice.
+/// Checks that exactly one thread has this name. A listing may omit a thread while others end, but
+/// never lists one twice.
 #[cfg(target_os = "linux")]
 fn assert_thread_is_listed_once(name: &str) {
     let begun = Instant::now();
@@ -273,7 +275,7 @@ fn e_23_a_loop_does_not_wake_itself() {
 }
 
 #[test]
-fn e_23_a_sleep_is_ended_by_one_write_at_most() {
+fn e_23_a_sleep_is_ended_by_at_most_one_write() {
     let (event_loop, _clock) = manual();
     settle(&event_loop);
     let before = event_loop.metrics();
@@ -286,7 +288,8 @@ fn e_23_a_sleep_is_ended_by_one_write_at_most() {
             });
         }
     });
-    // Read before the polls are: every write before this belongs to a sleep that is counted then, or still goes on.
+    // Read before the polls: every counted write belongs to a sleep that is counted by then or
+    // still in progress.
     let written = event_loop.metrics().wakes_written - before.wakes_written;
     settle(&event_loop);
     let polls = event_loop.metrics().polls - before.polls;
@@ -294,7 +297,7 @@ fn e_23_a_sleep_is_ended_by_one_write_at_most() {
 }
 
 #[test]
-fn e_24_no_task_is_slept_on() {
+fn e_24_no_task_is_missed_by_a_sleeping_loop() {
     let (event_loop, _clock) = manual();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -308,7 +311,7 @@ fn e_24_no_task_is_slept_on() {
 }
 
 #[test]
-fn e_25_lazy_tasks_wake_nobody_and_run_before_the_next_task() {
+fn e_25_lazy_tasks_do_not_wake_the_loop_and_run_before_the_next_task() {
     let (event_loop, _clock) = manual();
     settle(&event_loop);
     let order = Journal::new();
@@ -324,9 +327,9 @@ fn e_25_lazy_tasks_wake_nobody_and_run_before_the_next_task() {
     assert_eq!(order.all(), ["a", "b", "c"]);
 }
 
-// Timers later than the sleep, and cancels, wake nobody either.
+// Timers that are due after the sleep, and cancels, do not wake the loop either.
 #[test]
-fn e_25_what_did_not_wake_is_handled_before_the_next_task() {
+fn e_25_requests_that_did_not_wake_the_loop_are_handled_before_the_next_task() {
     let (event_loop, clock) = manual();
     let order = Journal::new();
     let note = |name: &'static str| {
@@ -356,14 +359,14 @@ fn e_26_a_task_that_panics_is_logged_and_the_next_one_runs() {
     let (ran, runs) = channel();
     event_loop.execute(move || ran.send(()).unwrap()).unwrap();
     drop(gate);
-    runs.recv_timeout(PATIENCE).expect("the next task runs");
+    runs.recv_timeout(PATIENCE).expect("the next task did not run");
     assert_eq!(event_loop.metrics().tasks_panicked, 1);
     let lines = logs::lines_with("e_26 on purpose");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with("ERROR") && lines[0].contains("submission.rs"), "{lines:?}");
 }
 
-/// Waits on the loop, with and without a limit.
+/// Waits on the loop, with and without a timeout.
 fn assert_would_deadlock<T>(what: &str, make: impl Fn() -> Completion<T>) {
     assert!(matches!(make().wait(), Err(Error::WouldDeadlock)), "{what}");
     assert!(matches!(make().wait_timeout(PATIENCE), Ok(Err(Error::WouldDeadlock))), "{what}");
@@ -381,7 +384,7 @@ impl Handler for Silent {
 }
 
 #[test]
-fn e_31_waiting_on_the_loop_that_has_to_complete_it_is_an_error() {
+fn e_31_waiting_on_the_loop_that_has_to_complete_the_operation_is_an_error() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
     let address = server.local_address();
@@ -404,7 +407,7 @@ fn e_31_waiting_on_the_loop_that_has_to_complete_it_is_an_error() {
 }
 
 #[test]
-fn e_31_no_loop_of_a_group_may_wait_for_the_groups_end() {
+fn e_31_no_loop_of_a_group_may_wait_for_the_end_of_the_group() {
     let group = EventLoopGroup::builder().threads(3).build().unwrap();
     for event_loop in group.event_loops() {
         let all = group.clone();
@@ -419,7 +422,7 @@ fn e_31_no_loop_of_a_group_may_wait_for_the_groups_end() {
 }
 
 #[test]
-fn e_31_what_is_done_or_done_elsewhere_may_be_waited_for() {
+fn e_31_a_completed_operation_and_one_of_another_loop_may_be_waited_for() {
     let (event_loop, _clock) = manual();
     let (other, _clock) = manual();
     let here = event_loop.schedule(Duration::ZERO, || 1).unwrap();
@@ -434,7 +437,7 @@ fn e_31_what_is_done_or_done_elsewhere_may_be_waited_for() {
 }
 
 #[test]
-fn e_29_a_refused_task_comes_back() {
+fn e_29_a_refused_task_is_handed_back() {
     let (_group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
     let gate = Gate::shut(&event_loop);
     let ran = Arc::new(());
@@ -448,7 +451,7 @@ fn e_29_a_refused_task_comes_back() {
         }
     };
     assert!(matches!(refused.reason, Error::Full { limit: 16, .. }));
-    assert_eq!(Arc::strong_count(&ran), 1 + 16 + 1, "the one that came back is still whole");
+    assert_eq!(Arc::strong_count(&ran), 1 + 16 + 1, "the refused task is still intact");
     drop(gate);
     (refused.value)();
     drain(&event_loop);
@@ -457,7 +460,7 @@ fn e_29_a_refused_task_comes_back() {
 }
 
 #[test]
-fn e_29_a_full_queue_does_not_keep_a_server_from_closing() {
+fn e_29_a_full_queue_does_not_prevent_a_server_from_closing() {
     let (group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
     let (server, _failed) = echo_server(&group);
     settle(&event_loop);

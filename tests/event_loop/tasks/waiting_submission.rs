@@ -1,4 +1,4 @@
-//! Waiting for room in a loop's queue (E-29, and E-59 for those who wait when it ends).
+//! Waiting for room in a loop's queue (E-29), and the end of the loop while threads wait (E-59).
 
 use crate::support::{
     journal::Journal,
@@ -19,42 +19,45 @@ use std::{
 type Task = Box<dyn FnOnce() + Send>;
 type Submitted = Result<(), Refused<Task>>;
 
-/// The smallest queue.
+/// The smallest queue limit.
 const LIMIT: usize = 16;
 
 fn small() -> EventLoop {
     single(EventLoopGroup::builder().max_pending_tasks(LIMIT)).1
 }
 
-/// Fills the queue of a loop that stands.
+/// Fills the queue of a loop that is blocked.
 fn fill(event_loop: &EventLoop) {
     while event_loop.execute(|| ()).is_ok() {}
 }
 
-/// A task that says when it ran, or, by its silence, that it never will.
-fn telling() -> (Task, Receiver<()>) {
+/// Returns a task and a receiver. The receiver gets a message when the task runs, and is
+/// disconnected if the task never runs.
+fn reporting_task() -> (Task, Receiver<()>) {
     let (sender, receiver) = channel();
     (Box::new(move || sender.send(()).unwrap()), receiver)
 }
 
-/// The directory of the calling thread in `/proc`; empty where there is none.
+/// Returns the directory of the calling thread in `/proc`, or an empty path on systems without one.
 fn this_thread() -> PathBuf {
     std::fs::read_link("/proc/thread-self").unwrap_or_default()
 }
 
-/// Returns when the thread whose directory comes through `of` sleeps; on other systems, at once.
+/// Returns when the thread whose directory arrives through `of` sleeps. Returns at once on systems
+/// without `/proc`.
 fn until_asleep(of: &Receiver<PathBuf>) {
     let thread = of.recv_timeout(PATIENCE).unwrap();
     let begun = Instant::now();
     let stat = || std::fs::read_to_string(PathBuf::from("/proc").join(&thread).join("stat"));
     // "tid (name) S ..."
     while stat().is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('S'))) {
-        assert!(begun.elapsed() < PATIENCE, "it does not wait");
+        assert!(begun.elapsed() < PATIENCE, "the thread does not wait");
         yield_now();
     }
 }
 
-/// Has `task` wait for room on another thread for as long as it takes; returns when that thread sleeps.
+/// Submits `task` on another thread, which waits for room without a limit. Returns when that thread
+/// sleeps.
 fn wait_for_room(event_loop: &EventLoop, task: Task) -> Receiver<Submitted> {
     let ((tell, told), (done, submitted)) = (channel(), channel());
     let event_loop = event_loop.clone();
@@ -66,43 +69,43 @@ fn wait_for_room(event_loop: &EventLoop, task: Task) -> Receiver<Submitted> {
     submitted
 }
 
-/// Gives a task as soon as there is room, which must be soon.
+/// Submits a task as soon as there is room. Fails if that takes longer than [`PATIENCE`].
 #[track_caller]
 fn submit(event_loop: &EventLoop, task: Task) {
     let begun = Instant::now();
     event_loop.execute_timeout(PATIENCE, task).unwrap();
-    // The last look before giving up would find the room that nobody was told of.
-    assert!(begun.elapsed() < PATIENCE, "it was not told that there is room");
+    // The check before giving up would also find room that the thread was not notified of.
+    assert!(begun.elapsed() < PATIENCE, "the thread was not notified of the room");
 }
 
-/// Returns when what was submitted before has run; the queue may be full until then.
+/// Returns when all tasks submitted before have run. The queue may be full until then.
 fn until_run(event_loop: &EventLoop) {
-    let (task, ran) = telling();
+    let (task, ran) = reporting_task();
     submit(event_loop, task);
     ran.recv_timeout(PATIENCE).unwrap();
 }
 
 #[test]
-fn e_29_a_submission_waits_for_room_and_gets_in() {
+fn e_29_a_submission_waits_for_room_and_is_accepted() {
     let event_loop = small();
     let gate = Gate::shut(&event_loop);
     fill(&event_loop);
     let refused = event_loop.metrics().tasks_refused;
-    let (task, ran) = telling();
+    let (task, ran) = reporting_task();
     let waiter = wait_for_room(&event_loop, task);
-    assert!(waiter.try_recv().is_err(), "there is no room");
+    assert!(waiter.try_recv().is_err(), "the queue is full");
     assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
     drop(gate);
-    waiter.recv_timeout(PATIENCE).expect("it is told").expect("there is room");
-    ran.recv_timeout(PATIENCE).expect("it runs");
-    assert_eq!(event_loop.metrics().tasks_refused, refused, "who gets in was not refused");
+    waiter.recv_timeout(PATIENCE).expect("the submission returns").expect("it is accepted");
+    ran.recv_timeout(PATIENCE).expect("the task did not run");
+    assert_eq!(event_loop.metrics().tasks_refused, refused, "an accepted task does not count as refused");
 }
 
 #[test]
-fn e_29_with_room_nobody_waits() {
+fn e_29_submission_does_not_wait_if_there_is_room() {
     let event_loop = small();
-    let (task, ran) = telling();
-    // The first thing that the loop is given: starts its thread.
+    let (task, ran) = reporting_task();
+    // The first submission starts the loop's thread.
     event_loop.execute_timeout(Duration::ZERO, task).unwrap();
     ran.recv_timeout(PATIENCE).unwrap();
     let gate = Gate::shut(&event_loop);
@@ -113,19 +116,19 @@ fn e_29_with_room_nobody_waits() {
 }
 
 #[test]
-fn e_29_a_task_whose_time_is_up_comes_back() {
+fn e_29_a_task_is_handed_back_at_the_timeout() {
     let event_loop = small();
     let gate = Gate::shut(&event_loop);
     fill(&event_loop);
     let refused_before = event_loop.metrics().tasks_refused;
     for timeout in [Duration::ZERO, ms(1), ms(20)] {
-        let (task, ran) = telling();
+        let (task, ran) = reporting_task();
         let begun = Instant::now();
         let refused = event_loop.execute_timeout(timeout, task).unwrap_err();
         assert!(begun.elapsed() >= timeout);
         assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }), "{}", refused.reason);
         (refused.value)();
-        ran.try_recv().expect("it is whole");
+        ran.try_recv().expect("the task is intact");
     }
     assert_eq!(event_loop.metrics().tasks_refused, refused_before + 3);
     assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
@@ -133,16 +136,16 @@ fn e_29_a_task_whose_time_is_up_comes_back() {
 }
 
 #[test]
-fn e_29_on_the_loop_itself_it_is_refused_at_once() {
+fn e_29_submission_on_the_loop_itself_is_refused_at_once() {
     let event_loop = small();
     let me = event_loop.clone();
     on(&event_loop, move || {
         let refused = |what: &str| {
-            let (task, ran) = telling();
+            let (task, ran) = reporting_task();
             let refused = me.execute_timeout(PATIENCE, task).unwrap_err();
             assert!(matches!(refused.reason, Error::WouldDeadlock), "{what}: {}", refused.reason);
             (refused.value)();
-            ran.try_recv().expect("it is whole");
+            ran.try_recv().expect("the task is intact");
         };
         refused("with room");
         fill(&me);
@@ -155,7 +158,7 @@ fn e_29_another_loop_may_wait() {
     let (slow, other) = (small(), small());
     let gate = Gate::shut(&slow);
     fill(&slow);
-    let (task, ran) = telling();
+    let (task, ran) = reporting_task();
     let (tell, told) = channel();
     let to = slow.clone();
     let (done, submitted) = channel();
@@ -166,13 +169,13 @@ fn e_29_another_loop_may_wait() {
     other.execute(wait).unwrap();
     until_asleep(&told);
     drop(gate);
-    submitted.recv_timeout(PATIENCE).unwrap().expect("there is room");
-    ran.recv_timeout(PATIENCE).expect("it runs");
+    submitted.recv_timeout(PATIENCE).unwrap().expect("the task is accepted");
+    ran.recv_timeout(PATIENCE).expect("the task did not run");
 }
 
-// What fills the queue did not wake the loop.
+// The tasks that fill the queue did not wake the loop.
 #[test]
-fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
+fn e_29_room_is_announced_in_a_queue_that_was_filled_lazily() {
     let event_loop = small();
     let ran = Journal::new();
     let note = |n: usize| {
@@ -181,7 +184,7 @@ fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
     };
     let mut given = Vec::new();
     for round in 0..300 {
-        // The queue is empty then, and the loop about to sleep, or asleep.
+        // Now the queue is empty, and the loop is asleep or about to sleep.
         until_run(&event_loop);
         for n in (round * 100..).take(2 * LIMIT) {
             if event_loop.execute_lazily(note(n)).is_ok() {
@@ -197,7 +200,7 @@ fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
 }
 
 #[test]
-fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
+fn e_29_many_waiters_on_a_slow_loop_lose_nothing_and_keep_their_order() {
     const WAITERS: usize = 8;
     const TASKS: usize = 400;
     let event_loop = small();
@@ -228,7 +231,8 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Fills the queue with tasks that do the same: when the loop announces that there is room, there is none.
+/// Fills the queue with tasks that call this function again, so there is never room when the loop
+/// announces it.
 fn keep_full(event_loop: &EventLoop) {
     loop {
         let me = event_loop.clone();
@@ -239,7 +243,7 @@ fn keep_full(event_loop: &EventLoop) {
 }
 
 #[test]
-fn e_59_the_end_of_the_loop_releases_all_who_wait() {
+fn e_59_the_end_of_the_loop_releases_all_waiters() {
     const WAITERS: usize = 6;
     for _ in 0..20 {
         let event_loop = small();
@@ -248,18 +252,18 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
         keep_full(&event_loop);
         let waiters: Vec<_> = (0..WAITERS)
             .map(|_| {
-                let (task, ran) = telling();
+                let (task, ran) = reporting_task();
                 (wait_for_room(&event_loop, task), ran)
             })
             .collect();
         drop(gate);
         for (waiter, ran) in waiters {
-            match waiter.recv_timeout(PATIENCE).expect("nobody is left asleep") {
-                Ok(()) => ran.recv_timeout(PATIENCE).expect("what was accepted runs"),
+            match waiter.recv_timeout(PATIENCE).expect("a waiter was not released") {
+                Ok(()) => ran.recv_timeout(PATIENCE).expect("an accepted task runs"),
                 Err(refused) => {
                     assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
                     (refused.value)();
-                    ran.try_recv().expect("it is whole");
+                    ran.try_recv().expect("the task is intact");
                 }
             }
         }
@@ -268,7 +272,7 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
 }
 
 #[test]
-fn e_59_a_loop_that_has_ended_lets_nobody_wait() {
+fn e_59_submission_to_a_terminated_loop_does_not_wait() {
     let event_loop = small();
     let kept = Arc::new(());
     for started in [false, true] {
@@ -280,6 +284,6 @@ fn e_59_a_loop_that_has_ended_lets_nobody_wait() {
         let mine = kept.clone();
         let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
         assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
-        assert_eq!(Arc::strong_count(&kept), 2, "it came back whole");
+        assert_eq!(Arc::strong_count(&kept), 2, "the task is handed back intact");
     }
 }

@@ -1,6 +1,6 @@
-//! How often a message is encoded, and a message that cannot be.
+//! The number of times that a message is encoded, and messages that cannot be encoded.
 
-use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming, sum};
+use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, room_server, sum};
 use crate::support::{
     codecs::Fussy, journal::Log, logs::quiet_panics, loops::end, recorder::Recorder, tcp::read_n, wait::done,
 };
@@ -17,16 +17,16 @@ use netwheel::{
 use std::time::Duration;
 
 #[test]
-fn broadcast_encode_once() {
+fn a_broadcast_is_encoded_once_per_loop() {
     const MEMBERS: usize = 60;
     for shared in [true, false] {
         let group = EventLoopGroup::builder().threads(2).build().unwrap();
         let room = ChannelGroup::new();
         let codec = Counting::new(shared);
-        let (server, events) = rooming(&group, &room, ChannelOptions::new(), codec.clone());
+        let (server, events) = room_server(&group, &room, ChannelOptions::new(), codec.clone());
         let mut peers = join(&server, &events, MEMBERS);
         assert!(group.metrics().iter().all(|of| of.channels > 10), "both loops have members");
-        // One that is copied, and one that is kept.
+        // One short message that is copied, and one long message that is shared.
         let large = "x".repeat(5000);
         for (n, text) in ["hello", &large, "bye"].into_iter().enumerate() {
             let broadcast = room.broadcast(Bytes::from(text.to_owned())).unwrap();
@@ -38,14 +38,14 @@ fn broadcast_encode_once() {
         }
         end(&group);
         let encodings = sum(&group, |of| of.broadcast_encodings);
-        assert_eq!(encodings, codec.encoded() as u64, "the loops have counted it");
+        assert_eq!(encodings, codec.encoded() as u64, "the loops count the encodings");
         assert_eq!(sum(&group, |of| of.messages_written), 3 * MEMBERS as u64);
     }
 }
 
-/// What is shared is shared by those who encode alike, and by nobody else.
+/// An encoding is shared only by channels with the same codec and settings.
 #[test]
-fn members_that_encode_otherwise_get_their_own() {
+fn members_with_other_codecs_get_their_own_encoding() {
     let room = ChannelGroup::new();
     let mut members = [
         member(&room, LengthField::u16()),
@@ -59,7 +59,7 @@ fn members_that_encode_otherwise_get_their_own() {
         member(&room, LengthField::builder().width(2).adjustment(-2).build().unwrap()),
         member(&room, LengthField::builder().width(2).strip(0).build().unwrap()),
         member(&room, LengthField::u8().max_len(2)),
-        // Another type, of the same key as raw bytes.
+        // A different type, with the same key as raw bytes.
         member(&room, Panics),
     ];
     let n = members.len();
@@ -83,7 +83,7 @@ fn members_that_encode_otherwise_get_their_own() {
     assert_eq!(got, expected);
 }
 
-/// Numbers its messages: its encoding depends on the channel.
+/// Numbers its messages, so its encoding depends on the channel.
 struct Numbered(u32);
 
 impl Stage for Numbered {
@@ -102,9 +102,10 @@ impl Stage for Numbered {
     }
 }
 
-/// All links have to say so: a stage that does not makes the chain one that depends on the channel.
+/// Every link must declare its encoding as shared. One stage that does not makes the whole chain
+/// depend on the channel.
 #[test]
-fn a_chain_is_shared_if_all_its_links_are() {
+fn an_encoding_is_shared_if_all_links_allow_it() {
     let room: Room = ChannelGroup::new();
     let log = Log::new();
     let codec = Counting::new(true);
@@ -121,30 +122,31 @@ fn a_chain_is_shared_if_all_its_links_are() {
     assert_eq!(codec.encoded(), 1 + 2 + 1);
 }
 
-/// From a KiB on what waits for a member that lags is a reference to bytes that are there once; one of less is a copy.
+/// From 1 KiB on, pending bytes of a slow member are a reference to one shared copy. Shorter
+/// messages are copied.
 #[test]
-fn large_bytes_are_kept_once_for_all() {
+fn large_messages_are_stored_once_for_all_members() {
     let room = ChannelGroup::new();
     let mut members: Vec<_> = (0..3).map(|_| member(&room, LengthField::u32())).collect();
     members.iter_mut().for_each(|member| member.set_outbound_room(Some(0)));
     let message = Bytes::from(vec![b'x'; 64 * 1024]);
     assert_eq!(broadcast(&room, message.clone(), &mut members), all_written(3));
-    assert!(message.is_unique(), "the message was encoded once, into bytes of their own");
+    assert!(message.is_unique(), "the message was encoded once, into a new buffer");
     for member in &mut members {
         member.set_outbound_room(None);
         assert_eq!(member.read_outbound().len(), 4 + message.len());
     }
-    // Without a header there is nothing to put together: the message itself is what is kept.
+    // Without a header nothing is assembled, so the shared bytes are the message itself.
     let room = ChannelGroup::new();
     let mut members: Vec<_> = (0..3).map(|_| member(&room, RawBytes)).collect();
     members.iter_mut().for_each(|member| member.set_outbound_room(Some(0)));
     assert_eq!(broadcast(&room, message.clone(), &mut members), all_written(3));
-    assert!(!message.is_unique(), "members refer to it");
+    assert!(!message.is_unique(), "the members share the message");
     members.iter_mut().for_each(|member| member.set_outbound_room(None));
     assert!(message.is_unique());
 }
 
-/// A message that cannot be encoded is not the members' fault: they stay, and hear nothing of it.
+/// A message that cannot be encoded does not close the members or call their handlers.
 #[test]
 fn a_message_that_cannot_be_encoded_is_in_the_report() {
     quiet_panics();
@@ -152,7 +154,7 @@ fn a_message_that_cannot_be_encoded_is_in_the_report() {
     let log = Log::new();
     let lines = || Pipeline::codec(Counting::new(true)).handler(Recorder::new(&log));
     let mut members: Vec<_> = (0..3).map(|_| EmbeddedChannel::new(lines())).collect();
-    // Its own encoding, half of which is written when it fails.
+    // This member encodes for itself, and fails after it has written half of the encoding.
     members.push(EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::new(&log))));
     members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
     log.take();
@@ -160,19 +162,19 @@ fn a_message_that_cannot_be_encoded_is_in_the_report() {
     assert_eq!(report, report_of(4, |report| report.failed = 4));
     let report = broadcast(&room, "fail", &mut members);
     assert_eq!(report, report_of(4, |report| (report.written, report.failed) = (3, 1)));
-    assert!(log.take().is_empty(), "no handler is told");
+    assert!(log.take().is_empty(), "no handler is called");
     assert!(members.iter().all(EmbeddedChannel::is_open));
     assert_eq!(broadcast(&room, "well", &mut members), all_written(4));
     let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
     assert_eq!(got, ["fail\nwell\n", "fail\nwell\n", "fail\nwell\n", "well\n"]);
 
-    // A panic costs the channel in which it happens.
+    // A panic closes the channel in which it happens.
     let report = broadcast(&room, "panic", &mut members);
     assert_eq!(report, report_of(4, |report| (report.written, report.failed) = (3, 1)));
     assert!(members[3].is_closed() && members[..3].iter().all(EmbeddedChannel::is_open));
 }
 
-/// Panics when it encodes, for all channels that are alike.
+/// Panics while encoding, for all channels with the same key.
 #[derive(Clone)]
 struct Panics;
 
@@ -214,7 +216,7 @@ fn a_shared_encoding_that_panics_costs_one_channel() {
         assert_eq!(
             member.read_outbound(),
             "half of itbeforehalf of itafter",
-            "and of the others, nothing is lost"
+            "the other messages are complete"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! How groups share a loop when one of them is flooded, counted in turns and deliveries of a
-//! manually driven loop.
+//! Sharing of a loop between groups when one of them is flooded, counted in turns and deliveries of
+//! a manually driven loop.
 
-use crate::broadcast::{Room, all_written, broadcast_often};
+use crate::broadcast::{Room, all_written, broadcast_times};
 use crate::support::tcp::{connect, read_all, read_n};
 use bytes::Bytes;
 use netwheel::{
@@ -17,10 +17,10 @@ use std::{
     time::Duration,
 };
 
-/// Deliveries of a turn at most.
+/// Maximum number of deliveries in a turn.
 const A_TURN: u64 = 4096;
 
-/// Deliveries of a group before the next one has its turn.
+/// Deliveries of a group before the next group is served.
 const QUANTUM: usize = 256;
 
 /// Joins a room.
@@ -44,7 +44,7 @@ impl Handler for Joins {
 struct House {
     by_hand: ManualEventLoop,
     rooms: Vec<Room>,
-    /// The members' other ends, by room.
+    /// The members' peers, by room.
     peers: Vec<Vec<TcpStream>>,
     _server: Server,
 }
@@ -55,7 +55,7 @@ impl House {
     }
 
     fn of(rooms: Vec<(Room, usize)>) -> Self {
-        // No time passes, so only the numbers bound a turn.
+        // Time stands still, so only the limits on deliveries end a turn.
         let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual().unwrap();
         let joining = Arc::new(AtomicUsize::new(0));
         let (of, now) = (rooms.iter().map(|room| room.0.clone()).collect::<Vec<_>>(), joining.clone());
@@ -103,12 +103,12 @@ impl House {
     }
 }
 
-/// At most the turn that is full already and one quantum of each group that floods.
+/// The wait is at most the current turn, which is full, and one quantum of each flooding group.
 #[test]
-fn a_flood_in_some_rooms_does_not_delay_another_one() {
+fn a_flood_in_some_rooms_does_not_delay_another_room() {
     let mut house = House::new(&[200, 100, 5]);
     let last =
-        [broadcast_often(&house.rooms[0], "flood", 400), broadcast_often(&house.rooms[1], "flood", 400)];
+        [broadcast_times(&house.rooms[0], "flood", 400), broadcast_times(&house.rooms[1], "flood", 400)];
     let quiet = house.rooms[2].broadcast("quiet".into()).unwrap();
     let (turns, report) = house.turns_until(quiet);
     assert!(turns <= 2, "{turns} turns, while there are 120,000 deliveries in front");
@@ -116,9 +116,9 @@ fn a_flood_in_some_rooms_does_not_delay_another_one() {
     for peer in &mut house.peers[2] {
         assert_eq!(read_n(peer, 6), b"quiet\n");
     }
-    // While the flood goes on, too: within the very turn.
+    // Also while the flood continues: within the same turn.
     for n in 0..10 {
-        broadcast_often(&house.rooms[0], "flood", 20);
+        broadcast_times(&house.rooms[0], "flood", 20);
         let quiet = house.rooms[2].broadcast("quiet".into()).unwrap();
         assert_eq!(house.turns_until(quiet), (1, all_written(5)), "{n}");
         assert!(house.by_hand.event_loop().metrics().deliveries < 120_000, "the flood waits");
@@ -146,7 +146,7 @@ fn rooms_that_flood_share_a_loop_equally() {
             broadcasts[room].retain(|report| !report.is_done());
             broadcasts[room].len() * house.rooms[room].len()
         });
-        // The first turn finds nothing waiting, and delivers in the order of the queue.
+        // In the first turn nothing is waiting yet, so deliveries are in the order of the queue.
         let apart = A_TURN as usize + QUANTUM + 150;
         assert!(left[0].abs_diff(left[1]) <= apart, "{left:?}");
     }
@@ -155,19 +155,19 @@ fn rooms_that_flood_share_a_loop_equally() {
 
 /// One thread's requests to a group and to its members stay in order, also while broadcasts wait.
 #[test]
-fn what_is_written_to_a_member_does_not_overtake_a_broadcast_that_waits() {
+fn a_write_to_a_member_does_not_overtake_a_waiting_broadcast() {
     const ROUNDS: usize = 150;
     let mut house = House::new(&[100, 3]);
     let members = house.rooms[0].channels();
     for n in 0..ROUNDS {
         house.rooms[0].broadcast(format!("{n:03}").into()).unwrap();
         members[n % 100].write(format!("me {n:03}").into()).unwrap();
-        // Another thread's turn, in the middle.
+        // Run a turn in the middle of the requests.
         if n % 40 == 39 {
             house.turn();
         }
     }
-    // The farewell is not lost, although it waits.
+    // A last message that is still waiting is not lost at the close.
     members.iter().for_each(Channel::close);
     let last = house.rooms[1].broadcast("other".into()).unwrap();
     assert_eq!(house.turns_until(last).1, all_written(3));
@@ -176,7 +176,11 @@ fn what_is_written_to_a_member_does_not_overtake_a_broadcast_that_waits() {
     while !house.rooms[0].is_empty() {
         house.turn();
     }
-    assert_eq!(house.by_hand.event_loop().metrics().deliveries, (ROUNDS * 100 + 3) as u64, "each once");
+    assert_eq!(
+        house.by_hand.event_loop().metrics().deliveries,
+        (ROUNDS * 100 + 3) as u64,
+        "each is delivered once"
+    );
     let ids: Vec<_> = members.iter().map(|member| member.peer_address().unwrap()).collect();
     let peers = std::mem::take(&mut house.peers[0]);
     for mut peer in peers {
@@ -220,12 +224,12 @@ fn a_group_that_floods_is_refused_when_too_many_deliveries_wait() {
 /// Members close while deliveries to them wait, and new channels reuse their slots. Each member
 /// receives exactly its own messages.
 #[test]
-fn members_come_and_go_while_broadcasts_wait() {
+fn members_join_and_leave_while_broadcasts_wait() {
     let mut house = House::new(&[100, 2]);
     let reports: Vec<_> =
         (0..100).map(|_| house.rooms[0].broadcast("flood".into()).unwrap().report()).collect();
     house.turn();
-    // Half of them leave; new ones have their slots.
+    // Half of the members leave, and new ones get their slots.
     house.peers[0].truncate(50);
     let before = house.rooms[0].len();
     while house.rooms[0].len() == before {

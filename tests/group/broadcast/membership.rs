@@ -1,6 +1,6 @@
-//! Who gets it, and in what order.
+//! The recipients of a broadcast, and the order of messages.
 
-use crate::broadcast::{Room, all_written, join, rooming};
+use crate::broadcast::{Room, all_written, join, room_server};
 use crate::support::{
     loops::{end, one_loop},
     random::Random,
@@ -16,13 +16,14 @@ use std::{
     net::TcpStream,
 };
 
-/// Who has left gets nothing more, and who comes gets what comes after; on one loop, so that they stand side by side.
+/// A member that has left receives nothing more, and a new member receives only later messages. All
+/// are on one loop, so that old and new members are neighbours.
 #[test]
-fn a_broadcast_is_for_those_who_are_members_then() {
+fn a_broadcast_reaches_the_members_at_that_time() {
     const MEMBERS: usize = 5;
     let group = one_loop();
     let room: Room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers: Vec<_> = (0..MEMBERS)
         .map(|_| {
             let peer = connect(server.local_address());
@@ -57,7 +58,7 @@ fn a_broadcast_is_for_those_who_are_members_then() {
     end(&group);
 }
 
-/// From a handler's callback, to members on its own loop and on others, the sender among them or not.
+/// A callback broadcasts to members on its own loop and on others, with and without the sender.
 #[test]
 fn a_handler_broadcasts_from_its_callback() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
@@ -90,15 +91,16 @@ fn a_handler_broadcasts_from_its_callback() {
     end(&group);
 }
 
-/// Threads broadcast while others join, leave and close: whoever stays gets everything of each thread, once and in order.
+/// Threads broadcast while others join, leave and close. Members that stay receive every message of
+/// each thread, once and in order.
 #[test]
-fn those_who_stay_get_everything_in_order_whoever_comes_and_goes() {
+fn members_that_stay_receive_every_message_in_order() {
     const THREADS: usize = 3;
     const MESSAGES: usize = 300;
     const STAY: usize = 6;
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let room: Room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let stay = join(&server, &events, STAY);
     let reader = |peer: TcpStream| {
         std::thread::spawn(move || {
@@ -108,7 +110,7 @@ fn those_who_stay_get_everything_in_order_whoever_comes_and_goes() {
                 let line = lines.next().unwrap().unwrap();
                 let (thread, n) = line.split_once(' ').unwrap();
                 let thread: usize = thread.parse().unwrap();
-                assert_eq!(n.parse::<usize>().unwrap(), next[thread], "of thread {thread}");
+                assert_eq!(n.parse::<usize>().unwrap(), next[thread], "message order of thread {thread}");
                 next[thread] += 1;
             }
             lines
@@ -125,7 +127,7 @@ fn those_who_stay_get_everything_in_order_whoever_comes_and_goes() {
                 scope.spawn(move || {
                     for n in 0..MESSAGES {
                         let message = Bytes::from(format!("{thread} {n}"));
-                        // In all three ways.
+                        // Use each of the three methods.
                         let sent = match n % 3 {
                             0 => room.broadcast(message),
                             1 => room.broadcast_where(stays, message),
@@ -144,7 +146,8 @@ fn those_who_stay_get_everything_in_order_whoever_comes_and_goes() {
                 })
             })
             .collect();
-        // Come, hear some, and go: by leaving, by closing, by being closed.
+        // Members join, receive some messages, and go: by leaving, by closing, or because the
+        // server closes them.
         let mut round = 0;
         while !talkers.iter().all(|talker| talker.is_finished()) {
             round += 1;

@@ -1,4 +1,4 @@
-//! Broadcasts to a channel group: what they cost, who gets them, what becomes of them where there is no room.
+//! Broadcasts to a channel group: their cost, their recipients, and members without room.
 
 mod encoding;
 mod fairness;
@@ -28,8 +28,8 @@ use std::{
 
 type Room = ChannelGroup<Bytes>;
 
-/// A server whose connections join the room.
-fn rooming<C>(group: &EventLoopGroup, room: &Room, options: ChannelOptions, codec: C) -> (Server, Events)
+/// Starts a server whose connections join the room.
+fn room_server<C>(group: &EventLoopGroup, room: &Room, options: ChannelOptions, codec: C) -> (Server, Events)
 where
     C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
 {
@@ -42,7 +42,7 @@ where
     })
 }
 
-/// So many connections, all of which have joined.
+/// Opens `n` connections and waits until all have joined.
 fn join(server: &Server, events: &Events, n: usize) -> Vec<TcpStream> {
     (0..n)
         .map(|_| {
@@ -68,7 +68,7 @@ fn all_written(members: usize) -> BroadcastReport {
     report_of(members, |report| report.written = members)
 }
 
-/// An embedded channel that joins the room.
+/// Returns an embedded channel that has joined the room.
 fn member<C>(room: &Room, codec: C) -> EmbeddedChannel<Bytes>
 where
     C: Codec<Read = Bytes, Write = Bytes>,
@@ -85,7 +85,7 @@ fn run(members: &mut [EmbeddedChannel<Bytes>]) {
     }
 }
 
-/// Broadcasts, runs the members, and says what came of it.
+/// Broadcasts, runs the members, and returns the report.
 fn broadcast(
     room: &Room,
     message: impl Into<Bytes>,
@@ -96,14 +96,14 @@ fn broadcast(
     done(broadcast.report()).unwrap()
 }
 
-/// Broadcasts so often; the last of them.
-fn broadcast_often(room: &Room, text: &'static str, times: usize) -> Broadcast {
+/// Broadcasts `times` times and returns the last broadcast.
+fn broadcast_times(room: &Room, text: &'static str, times: usize) -> Broadcast {
     let send = || room.broadcast(Bytes::from_static(text.as_bytes())).unwrap();
     (1..times).for_each(|_| drop(send()));
     send()
 }
 
-/// Lines; counts how often it encodes, and says that its encodings can be shared, or does not.
+/// A line codec that counts its encodings. Its encodings can be shared if `shared` is set.
 #[derive(Clone)]
 struct Counting {
     lines: Line,

@@ -1,6 +1,6 @@
-//! Members and loops that do not keep up, or end.
+//! Members and loops that are too slow, or that end.
 
-use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming};
+use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, room_server};
 use crate::support::{
     journal::Log,
     loops::{block, end, on_loop, one_loop, the_loop},
@@ -17,9 +17,9 @@ use netwheel::{
 };
 use std::{sync::mpsc, time::Duration};
 
-/// Each member's own policy decides; the others get everything.
+/// A member without room is handled by its own policy. The other members receive everything.
 #[test]
-fn a_slow_member_meets_its_own_policy_and_delays_nobody() {
+fn the_policy_of_a_slow_member_affects_only_that_member() {
     const LIMIT: usize = 128;
     let policies = [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close];
     for policy in policies {
@@ -39,7 +39,7 @@ fn a_slow_member_meets_its_own_policy_and_delays_nobody() {
         for n in 0..20 {
             let report = broadcast(&room, format!("{n:07}"), &mut members);
             let others = if report.members == 3 { 2 } else { report.members };
-            assert!(report.written >= others, "{policy:?}: the others got it: {report:?}");
+            assert!(report.written >= others, "{policy:?}: the others received it: {report:?}");
             total.written += report.written - others;
             total.dropped += report.dropped;
             total.refused += report.refused;
@@ -58,7 +58,7 @@ fn a_slow_member_meets_its_own_policy_and_delays_nobody() {
         let sums = (total.written, total.dropped, total.refused, total.closed, told);
         match policy {
             Overflow::Refuse => {
-                assert_eq!(sums, (16, 0, 4, 0, 4), "its handler is told of each that it misses");
+                assert_eq!(sums, (16, 0, 4, 0, 4), "its handler is called for each message that it misses");
                 assert_eq!(got, (0..16).collect::<Vec<_>>());
             }
             Overflow::DropNewest => {
@@ -73,15 +73,15 @@ fn a_slow_member_meets_its_own_policy_and_delays_nobody() {
             _ => {
                 assert_eq!(sums, (16, 0, 0, 1, 1));
                 assert!(members[0].is_closed() && !room.contains(members[0].channel().id()));
-                assert_eq!((total.gone, room.len()), (0, 2), "it had left by the next one");
+                assert_eq!((total.gone, room.len()), (0, 2), "it had left before the next broadcast");
             }
         }
     }
 }
 
-/// A message that one member has no room for at all is encoded for the others all the same, and once.
+/// A message that is too large for one member is still encoded for the others, once.
 #[test]
-fn a_limit_is_the_members_own() {
+fn each_member_has_its_own_limit() {
     let room: Room = ChannelGroup::new();
     let (log, codec) = (Log::new(), Counting::new(true));
     let of_limit = |bytes| {
@@ -91,7 +91,7 @@ fn a_limit_is_the_members_own() {
     };
     let mut members = [of_limit(4), of_limit(9), of_limit(10), of_limit(1000)];
     members.iter_mut().for_each(|member| {
-        // Five bytes wait: the first channel is at its limit, and no longer writable.
+        // Five bytes wait. The first channel is at its limit and not writable any more.
         member.set_outbound_room(Some(0));
         member.channel().write("1234".into()).unwrap();
         member.run_pending();
@@ -106,15 +106,15 @@ fn a_limit_is_the_members_own() {
     assert_eq!(got, [without, with, with, with], "one message fits while a channel is writable");
 }
 
-/// A peer that reads nothing holds up nobody, over sockets too.
+/// A peer that reads nothing does not delay the others. Uses sockets.
 #[test]
-fn a_peer_that_reads_nothing_holds_up_nobody() {
+fn a_peer_that_reads_nothing_does_not_delay_the_others() {
     const MESSAGE: usize = 64 * 1024;
     const ROUNDS: usize = 200;
     let group = one_loop();
     let room = ChannelGroup::new();
     let options = ChannelOptions::new().max_outbound(4 * MESSAGE).overflow(Overflow::DropNewest);
-    let (server, events) = rooming(&group, &room, options, RawBytes);
+    let (server, events) = room_server(&group, &room, options, RawBytes);
     let stuck = join(&server, &events, 1);
     let (got, gets) = mpsc::channel();
     let readers: Vec<_> = join(&server, &events, 3)
@@ -131,21 +131,21 @@ fn a_peer_that_reads_nothing_holds_up_nobody() {
         let report = done(room.broadcast(Bytes::from(vec![n as u8; MESSAGE])).unwrap().report()).unwrap();
         assert_eq!((report.members, report.written + report.dropped), (4, 4));
         missed += report.dropped;
-        // The others have it before the next one.
+        // The other members receive each message before the next one is sent.
         (0..3).for_each(|_| assert_eq!(receive(&gets), n as u8));
     }
-    assert!(missed > 0, "a peer that reads nothing misses some");
+    assert!(missed > 0, "a peer that reads nothing misses some messages");
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     drop(stuck);
     end(&group);
 }
 
-/// One whose loop ends, or that closes, before it comes to it.
+/// A member that closes before the broadcast reaches it.
 #[test]
-fn members_that_close_meanwhile_are_gone() {
+fn members_that_close_before_delivery_are_reported_as_gone() {
     let group = one_loop();
     let room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, 5);
     let release = block(&group);
     let channels = room.channels();
@@ -159,7 +159,8 @@ fn members_that_close_meanwhile_are_gone() {
     done(channels[4].closed()).unwrap();
     done(channels[1].closed()).unwrap();
     assert_eq!(room.len(), 3);
-    // Which of the peers these are is nobody's business: two of them see both, the others at most what was sent in time.
+    // It does not matter which peers these are. Two of them receive both messages, the others at
+    // most the first.
     room.broadcast("again".into()).unwrap();
     done(room.close()).unwrap();
     let mut got: Vec<_> = peers.iter_mut().map(|peer| read_all(peer).len()).collect();
@@ -169,10 +170,10 @@ fn members_that_close_meanwhile_are_gone() {
 }
 
 #[test]
-fn what_a_loop_that_ends_has_not_done_is_reported() {
+fn deliveries_skipped_by_a_loop_that_ends_are_reported() {
     let group = one_loop();
     let room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, 3);
     let release = block(&group);
     let ending = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
@@ -190,20 +191,20 @@ fn what_a_loop_that_ends_has_not_done_is_reported() {
 }
 
 #[test]
-fn broadcasts_that_wait_are_bounded() {
+fn waiting_broadcasts_have_a_limit() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let room = ChannelGroup::builder().max_waiting(3).build().unwrap();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let _peers = join(&server, &events, 4);
     assert_eq!(
-        room.broadcast("nobody".into()).unwrap().loops(),
+        room.broadcast("none".into()).unwrap().loops(),
         2,
-        "one that a loop can get to does not wait"
+        "a broadcast that its loop has handled does not wait"
     );
     let everybody_has_it = done(room.broadcast("free".into()).unwrap().report()).unwrap();
     assert_eq!(everybody_has_it, all_written(4));
 
-    // One of two loops stands: that is enough for them to wait.
+    // One blocked loop of two is enough to make broadcasts wait.
     let release = block(&group);
     let waiting: Vec<_> = (0..3).map(|_| room.broadcast("waits".into()).unwrap()).collect();
     let refused = room.broadcast("too many".into()).unwrap_err();
@@ -220,13 +221,13 @@ fn broadcasts_that_wait_are_bounded() {
     end(&group);
 }
 
-/// A loop whose queue is full does not keep the message from the members of the others.
+/// A loop whose queue is full does not keep the message from members on other loops.
 #[test]
 fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     const QUEUE: usize = 16;
     let group = EventLoopGroup::builder().threads(2).max_pending_tasks(QUEUE).build().unwrap();
     let room: Room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let peers = join(&server, &events, 10);
     let stuck = the_loop(&group).clone();
     let channels = room.channels();
@@ -239,14 +240,14 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     while stuck.try_execute(Box::new(|| ())).is_ok() {}
     let broadcast = room.broadcast("hello".into()).unwrap();
     assert_eq!((broadcast.members(), broadcast.loops(), broadcast.unreached()), (10, 2, of_stuck));
-    // It is over for those who are reached, whatever the other loop does.
+    // The report is complete for the members that were reached, independently of the other loop.
     let report = done(broadcast.report()).unwrap();
     let expected = report_of(10, |report| (report.written, report.unreached) = (10 - of_stuck, of_stuck));
     assert_eq!(report, expected);
-    // If nobody can have it, it comes back.
+    // If no member can be reached, the message is handed back.
     let refused =
-        room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "nobody".into()).unwrap_err();
-    assert_eq!(refused.value, "nobody");
+        room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "none".into()).unwrap_err();
+    assert_eq!(refused.value, "none");
     assert!(matches!(refused.reason, Error::Full { limit: QUEUE, .. }), "{}", refused.reason);
     drop(release);
     drop(peers);

@@ -1,6 +1,6 @@
-//! How often loops are woken, how much a turn does, and how often members are flushed.
+//! Wakes per broadcast, work per turn, and flushes per member.
 
-use crate::broadcast::{Room, all_written, broadcast_often, join, rooming, sum};
+use crate::broadcast::{Room, all_written, broadcast_times, join, room_server, sum};
 use crate::support::{
     loops::{block, end, metrics, one_loop, some_turns},
     tcp::{connect, read_n},
@@ -10,8 +10,9 @@ use bytes::Bytes;
 use netwheel::{ChannelGroup, ChannelOptions, codec::Line, prelude::*};
 use std::{io::Write, time::Duration};
 
-/// Waits until what loops count at the end of a phase or a turn is counted; how many tasks that took. These are counted when it
-/// returns, since their mail comes before the timers.
+/// Waits until the counters that loops update at the end of a phase or turn are current. Returns
+/// the number of tasks that this took. These tasks are counted as well, because their mail is
+/// handled before the timers.
 fn settle(group: &EventLoopGroup) -> u64 {
     let mut tasks = 0;
     for event_loop in group.event_loops() {
@@ -24,14 +25,14 @@ fn settle(group: &EventLoopGroup) -> u64 {
     tasks
 }
 
-/// Whatever the number of members: one piece of mail and at most one wake for each loop.
+/// Each loop gets one piece of mail and at most one wake for any number of members.
 #[test]
-fn broadcast_wakes_le_loops() {
+fn a_broadcast_wakes_each_loop_at_most_once() {
     const MEMBERS: usize = 100;
     const ROUNDS: usize = 20;
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, MEMBERS);
     assert!(group.metrics().iter().all(|of| of.channels > 10), "both loops have members");
     let counts = || {
@@ -68,18 +69,19 @@ fn broadcast_wakes_le_loops() {
     end(&group);
 }
 
-/// A turn writes to 4096 members; the rest comes in the next one, and what was asked for behind it after that.
+/// A turn writes to 4096 members. The remaining members follow in the next turn, and later requests
+/// after that.
 #[test]
-fn a_turn_comes_to_a_bounded_number_of_members() {
+fn a_turn_delivers_to_a_bounded_number_of_members() {
     const MEMBERS: usize = 200;
     const ROUNDS: usize = 100;
     let group = one_loop();
     let room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, MEMBERS);
     let release = block(&group);
     let broadcasts: Vec<_> = (0..ROUNDS).map(|n| room.broadcast(format!("{n:03}").into()).unwrap()).collect();
-    // What this thread asks for later comes later, also for a single member.
+    // Later requests of this thread are handled later, also for a single member.
     room.channels().iter().for_each(|channel| channel.write("end".into()).unwrap());
     drop(release);
     for broadcast in broadcasts {
@@ -89,29 +91,30 @@ fn a_turn_comes_to_a_bounded_number_of_members() {
     for peer in &mut peers {
         assert_eq!(read_n(peer, everything.len()), everything.as_bytes());
     }
-    // 20,000 deliveries are five turns: four of them end in the middle.
+    // 20,000 deliveries take five turns. Four of them end before the deliveries do.
     assert_eq!(metrics(&group).broadcasts_deferred, 4);
 
-    // With nothing else to do, the loop does not go to sleep over it: the last of these is cut off.
+    // The loop does not fall asleep with deliveries left: the last broadcast is split between
+    // turns.
     let release = block(&group);
-    let last = broadcast_often(&room, "more", 21);
+    let last = broadcast_times(&room, "more", 21);
     drop(release);
     assert_eq!(done(last.report()).unwrap(), all_written(MEMBERS));
     assert_eq!(metrics(&group).broadcasts_deferred, 5);
     end(&group);
 }
 
-/// Two broadcasts of a turn are sent to a member in one go.
+/// Two broadcasts of a turn are sent to a member with one write.
 #[test]
 fn members_are_flushed_once_a_turn() {
     const MEMBERS: usize = 20;
     let group = one_loop();
     let room = ChannelGroup::new();
-    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, MEMBERS);
     let release = block(&group);
     let before = metrics(&group).writes;
-    let last = broadcast_often(&room, "ten", 10);
+    let last = broadcast_times(&room, "ten", 10);
     drop(release);
     done(last.report()).unwrap();
     peers.iter_mut().for_each(|peer| drop(read_n(peer, 40)));
@@ -120,9 +123,10 @@ fn members_are_flushed_once_a_turn() {
     end(&group);
 }
 
-/// What several members say at once is heard in one turn, and sent to each member in one go.
+/// Messages that several members send are relayed in one turn, and sent to each member with one
+/// write.
 #[test]
-fn what_comes_from_several_members_in_a_turn_shares_a_write() {
+fn messages_from_several_members_in_a_turn_share_a_write() {
     const MEMBERS: usize = 100;
     const SENDERS: usize = 4;
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
@@ -135,7 +139,7 @@ fn what_comes_from_several_members_in_a_turn_shares_a_write() {
         by_hand.run_once(Duration::from_millis(10));
     }
     let before = by_hand.event_loop().metrics();
-    // Over the loopback interface what is written is there to be read.
+    // Over the loopback interface, written bytes can be read at once.
     peers[..SENDERS].iter_mut().for_each(|peer| peer.write_all(b"hi\n").unwrap());
     while by_hand.run_once(Duration::ZERO) > 0 {}
     let after = by_hand.event_loop().metrics();
@@ -144,7 +148,7 @@ fn what_comes_from_several_members_in_a_turn_shares_a_write() {
     peers.iter_mut().for_each(|peer| assert_eq!(read_n(peer, 3 * SENDERS), b"hi\nhi\nhi\nhi\n"));
 }
 
-/// Repeats to the room, which it has joined, what it hears.
+/// Relays its input to the room, which it has joined.
 struct Repeats(Room);
 
 impl Handler for Repeats {

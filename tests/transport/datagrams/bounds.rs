@@ -1,4 +1,4 @@
-//! What is bounded, and what is refused when it is built.
+//! Limits of datagram channels, and settings that are refused.
 
 use crate::datagrams::Tell;
 use crate::support::{
@@ -14,7 +14,7 @@ use std::{
 };
 
 #[test]
-fn a_turn_reads_so_many_datagrams_and_leaves_the_others_for_the_next_one() {
+fn a_turn_reads_a_bounded_number_of_datagrams_and_leaves_the_others_for_the_next() {
     const WAITING: usize = 50;
     let group = one_loop();
     let event_loop = the_loop(&group).clone();
@@ -37,13 +37,13 @@ fn a_turn_reads_so_many_datagrams_and_leaves_the_others_for_the_next_one() {
     (0..WAITING).for_each(|_| drop(events.datagram()));
     let turns = turns.lock().unwrap();
     let most = turns.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
-    assert_eq!(most, Some(8), "in a turn: {turns:?}");
+    assert_eq!(most, Some(8), "datagrams in a turn: {turns:?}");
     drop(turns);
     end(&group);
 }
 
 #[test]
-fn what_waits_in_the_loops_queue_is_bounded_and_the_newest_comes_back() {
+fn pending_datagrams_have_a_limit_and_the_newest_is_refused() {
     let group = one_loop();
     let (peer, address) = socket();
     let bootstrap = DatagramBootstrap::new(&group).max_outbound(10 * 100);
@@ -91,7 +91,7 @@ fn settings_out_of_their_range_are_refused() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_refused_unless_it_is_shared() {
+fn an_address_in_use_is_refused_unless_it_is_shared() {
     let group = one_loop();
     let (channel, _events) = open(&group, silent);
     let bind = |options, address| {
@@ -109,7 +109,7 @@ fn an_address_that_is_taken_is_refused_unless_it_is_shared() {
 }
 
 #[test]
-fn broadcast_has_to_be_switched_on() {
+fn broadcast_has_to_be_enabled() {
     let to: SocketAddr = "255.255.255.255:9".parse().unwrap();
     let group = one_loop();
     let (channel, _events) = open(&group, silent);
@@ -117,7 +117,7 @@ fn broadcast_has_to_be_switched_on() {
     assert_eq!(refused.io_kind(), Some(ErrorKind::PermissionDenied), "{refused}");
     let options = UdpOptions::new().broadcast(true).time_to_live(1);
     let (channel, _events) = open_with(DatagramBootstrap::new(&group).options(options), silent);
-    // Whether there is a network to broadcast to is another question.
+    // The machine may have no network to broadcast to.
     if let Err(e) = done(channel.send_notify("hello", Some(to)).unwrap()) {
         assert_ne!(e.io_kind(), Some(ErrorKind::PermissionDenied), "{e}");
     }

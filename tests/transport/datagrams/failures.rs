@@ -1,4 +1,4 @@
-//! A datagram that fails, a handler that fails.
+//! Datagrams that fail, and handlers that fail.
 
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
@@ -11,7 +11,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
 };
 
-/// T-35: port 0 is nobody's.
+/// T-35: no socket has port 0.
 #[test]
 fn t_35_a_bad_destination_fails_that_write_only() {
     let nowhere: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -29,36 +29,37 @@ fn t_35_a_bad_destination_fails_that_write_only() {
     peer.send_to(b"one", channel.local_address()).unwrap();
     assert_eq!(receive(&peer).0, b"one");
     assert_eq!(events.datagram().0, "one");
-    // From another thread: between two that arrive.
+    // From another thread, between two datagrams that arrive.
     channel.send_to("two", address).unwrap();
     channel.send_to("lost", nowhere).unwrap();
     channel.send_to("three", address).unwrap();
     assert_eq!((receive(&peer).0, receive(&peer).0), (b"two".to_vec(), b"three".to_vec()));
-    assert!(events.error().0.starts_with("sending a datagram: "), "the handler is told");
+    assert!(events.error().0.starts_with("sending a datagram: "), "the handler receives the error");
     let refused = done(channel.send_notify("lost", Some(nowhere)).unwrap()).unwrap_err();
     assert!(matches!(refused, Error::Io { during: "sending a datagram", .. }), "{refused}");
     done(channel.send_notify("four", Some(address)).unwrap()).unwrap();
     assert_eq!(receive(&peer).0, b"four");
     assert!(channel.is_open());
     end(&group);
-    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "who asked is told, and nobody else");
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "only the caller receives the error");
 }
 
-/// An address at which nobody listens. Linux has a whole network of loopback addresses, and other tests use one of them.
-fn nobodys_address() -> SocketAddr {
+/// Returns an address without a socket. Linux has a whole network of loopback addresses, and other
+/// tests use a different one.
+fn unused_address() -> SocketAddr {
     let address = if cfg!(target_os = "linux") { "127.0.35.1:0" } else { "127.0.0.1:0" };
     UdpSocket::bind(address).unwrap().local_addr().unwrap()
 }
 
-/// T-35: that nobody listens is told, and when somebody does, what is sent arrives.
+/// T-35: a send to a port without a socket is an error. Once there is a socket, datagrams arrive.
 #[test]
 fn t_35_an_unreachable_port_is_an_error_and_the_channel_stays_open() {
     let group = one_loop();
-    let address = nobodys_address();
+    let address = unused_address();
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
     for _ in 0..3 {
-        channel.send("is anybody there?").unwrap();
+        channel.send("are you there?").unwrap();
         assert_eq!(events.error().1, Some(ErrorKind::ConnectionRefused));
     }
     assert!(channel.is_open());
@@ -72,20 +73,20 @@ fn t_35_an_unreachable_port_is_an_error_and_the_channel_stays_open() {
     end(&group);
 }
 
-/// What the kernel reports of one datagram does not swallow the next one: it is told, and the next one goes.
+/// A kernel error about an earlier datagram is reported, and the next datagram is still sent.
 #[cfg(target_os = "linux")]
 #[test]
-fn t_35_a_report_does_not_cost_the_datagram_after_it() {
+fn t_35_an_error_report_does_not_cost_the_next_datagram() {
     let group = one_loop();
-    let address = nobodys_address();
+    let address = unused_address();
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
     let (sender, told) = std::sync::mpsc::channel();
     let task = move |scope: &mut netwheel::DatagramScope<'_>| {
-        // On the loopback interface the report is there when the call returns.
-        scope.send("to nobody")?;
+        // On the loopback interface, the error is available when the call returns.
+        scope.send("unreachable")?;
         let peer = UdpSocket::bind(address).unwrap();
-        let sent = scope.send("to somebody");
+        let sent = scope.send("reachable");
         sender.send((peer, sent)).unwrap();
         Ok(())
     };
@@ -93,16 +94,16 @@ fn t_35_a_report_does_not_cost_the_datagram_after_it() {
     let (peer, sent) = wait::receive(&told);
     sent.unwrap();
     peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-    assert_eq!(receive(&peer).0, b"to somebody");
+    assert_eq!(receive(&peer).0, b"reachable");
     let (text, kind) = events.error();
     assert_eq!(kind, Some(ErrorKind::ConnectionRefused));
     assert!(text.starts_with("sending an earlier datagram: "), "{text}");
     end(&group);
-    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "told once");
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "the error is reported once");
 }
 
 #[test]
-fn an_error_of_the_handler_is_told_and_a_panic_closes_this_channel_only() {
+fn a_handler_error_is_reported_and_a_panic_closes_only_its_channel() {
     let group = one_loop();
     let (other, at_other) = open(&group, echo);
     let (channel, events) = open(&group, |_, event| match event {

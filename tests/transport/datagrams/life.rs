@@ -1,4 +1,4 @@
-//! Tasks, shutdown, rebuild and the end of a channel.
+//! Tasks, shutdown, rebuild and the end of a datagram channel.
 
 use crate::datagrams::Tell;
 use crate::support::{
@@ -19,7 +19,7 @@ use std::{
 };
 
 #[test]
-fn a_channel_that_is_closed_takes_nothing_more_and_tells_once() {
+fn a_closed_channel_refuses_datagrams_and_completes_once() {
     let group = one_loop();
     let (peer, address) = socket();
     let (channel, events) = open(&group, move |ctx, event| {
@@ -53,7 +53,7 @@ fn a_channel_that_is_closed_takes_nothing_more_and_tells_once() {
 }
 
 #[test]
-fn scheduled_tasks_run_on_the_handler_and_end_with_the_channel() {
+fn scheduled_tasks_run_with_the_handler_and_end_with_the_channel() {
     let group = one_loop();
     let ran = Arc::new(AtomicUsize::new(0));
     let count = ran.clone();
@@ -72,7 +72,7 @@ fn scheduled_tasks_run_on_the_handler_and_end_with_the_channel() {
             });
             Ok(())
         });
-        let cancelled = ctx.timeout(Duration::ZERO, move |_, _| Err("cancelled ones do not run".into()));
+        let cancelled = ctx.timeout(Duration::ZERO, move |_, _| Err("a cancelled task ran".into()));
         assert!(ctx.cancel(cancelled) && !ctx.cancel(cancelled));
         ctx.schedule(Duration::from_secs(3600), move |_, _| {
             never.fetch_add(100, SeqCst);
@@ -87,16 +87,16 @@ fn scheduled_tasks_run_on_the_handler_and_end_with_the_channel() {
     let full = Event::Error("full: at most 3 scheduled tasks of a channel".into(), None);
     assert_eq!(told, [Event::Active, full, Event::Inactive]);
     end(&group);
-    assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (11, 1), "what did not run is dropped");
+    assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (11, 1), "tasks that did not run are dropped");
 }
 
 #[test]
-fn a_shutdown_tells_the_handler_and_reports_the_channel() {
+fn a_shutdown_notifies_the_handler_and_reports_the_channel() {
     let group = one_loop();
     let (_peer, address) = socket();
     let (channel, events) = open(&group, move |ctx, event| {
         if *event == Event::Shutdown {
-            // It was closed just before.
+            // The channel is closed when the callback runs.
             ctx.send_to("goodbye", address).unwrap_err();
         }
         Ok(())
@@ -112,7 +112,7 @@ fn a_shutdown_tells_the_handler_and_reports_the_channel() {
 }
 
 #[test]
-fn a_rebuilt_poll_still_watches_it() {
+fn a_rebuilt_poll_still_watches_the_channel() {
     let group = one_loop();
     let (channel, events) = open(&group, echo);
     let (peer, _) = socket();
@@ -128,7 +128,7 @@ fn a_rebuilt_poll_still_watches_it() {
 }
 
 #[test]
-fn a_handler_that_cannot_be_made_costs_its_channel_only() {
+fn a_panicking_handler_factory_costs_only_its_channel() {
     struct Never;
     impl DatagramHandler for Never {
         fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {

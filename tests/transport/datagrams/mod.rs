@@ -1,4 +1,4 @@
-//! Datagram channels: what is sent arrives or fails by itself, and the channel goes on.
+//! Datagram channels: each datagram arrives or fails independently, and the channel continues.
 
 mod bounds;
 mod failures;

@@ -1,4 +1,4 @@
-//! Groups that a channel joins and leaves.
+//! Multicast groups that a channel joins and leaves.
 
 use crate::datagrams::Tell;
 use crate::support::{
@@ -15,7 +15,7 @@ use std::{
 
 /// T-35: on the loopback interface.
 #[test]
-fn t_35_a_group_is_heard_from_join_to_leave() {
+fn t_35_a_multicast_group_is_received_from_join_to_leave() {
     let (address, lo) = (Ipv4Addr::new(239, 255, 77, 1), Ipv4Addr::LOCALHOST);
     multicast(
         "0.0.0.0:0",
@@ -25,10 +25,10 @@ fn t_35_a_group_is_heard_from_join_to_leave() {
     );
 }
 
-/// T-35: likewise with IPv6; the loopback interface is number 1 on Linux.
+/// T-35: likewise with IPv6. The loopback interface is number 1 on Linux.
 #[cfg(target_os = "linux")]
 #[test]
-fn t_35_a_group_of_ipv6_is_heard_from_join_to_leave() {
+fn t_35_an_ipv6_multicast_group_is_received_from_join_to_leave() {
     let address = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0x77, 0x1);
     multicast(
         "[::]:0",
@@ -38,9 +38,9 @@ fn t_35_a_group_of_ipv6_is_heard_from_join_to_leave() {
     );
 }
 
-/// Says why a test proves nothing on this machine.
+/// Prints why a test is skipped on this machine.
 fn skip(why: &str) {
-    // Not `eprintln`, which the test harness would swallow.
+    // Not with `eprintln`, which the test harness would capture.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
@@ -49,10 +49,10 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
     let (events, told) = mpsc::channel();
     let events = Mutex::new(events);
     let receiver = DatagramBootstrap::new(&loops).handler(move || Tell(events.lock().unwrap().clone()));
-    let Ok(receiver) = receiver.bind(any) else { return skip("no such addresses here") };
+    let Ok(receiver) = receiver.bind(any) else { return skip("this machine has no such addresses") };
     let sender =
         DatagramBootstrap::new(&loops).options(options).handler(|| Tell(mpsc::channel().0)).bind(any);
-    let Ok(sender) = sender else { return skip("no multicast here") };
+    let Ok(sender) = sender else { return skip("this machine has no multicast") };
     let to = SocketAddr::new(address, receiver.local_address().port());
     let own = SocketAddr::new(
         if any.starts_with('[') { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() },
@@ -81,9 +81,9 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
     assert_eq!(wait::receive(&told), "to the group");
     on_receiver(false).unwrap();
     send("after the leave", to).unwrap();
-    // It would have come before this one.
+    // A datagram to the group would have arrived before this one.
     send("to the receiver", own).unwrap();
     assert_eq!(wait::receive(&told), "to the receiver");
-    assert!(on_receiver(false).is_err(), "it was left");
+    assert!(on_receiver(false).is_err(), "the group was left already");
     end(&loops);
 }

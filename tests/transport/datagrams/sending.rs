@@ -1,4 +1,4 @@
-//! Sending and receiving.
+//! Sending and receiving datagrams.
 
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
@@ -9,7 +9,8 @@ use bytes::Bytes;
 use netwheel::{DatagramBootstrap, UdpOptions};
 use std::sync::mpsc;
 
-/// T-34: as many as are sent come, whole and one by one, with the sender's address; answers find their way back.
+/// T-34: every datagram arrives, complete and separate, with the sender's address. Replies find
+/// their way back.
 fn datagrams_are_echoed(n: usize) {
     let group = one_loop();
     let (channel, events) = open(&group, echo);
@@ -36,7 +37,8 @@ fn t_34_four_datagrams() {
     datagrams_are_echoed(4);
 }
 
-/// T-34: both ends have the other one as their peer and need no addresses; nobody else is heard.
+/// T-34: both ends are connected to each other and need no addresses. Datagrams from other senders
+/// are not received.
 #[test]
 fn t_34_sending_between_connected_channels() {
     let group = one_loop();
@@ -56,8 +58,9 @@ fn t_34_sending_between_connected_channels() {
     end(&group);
 }
 
-/// T-34, C-09: without a peer, what has no address fails with an error of its own; what has one goes on, and everybody is
-/// heard, at the port of before. A stream channel has no such call: it closes.
+/// T-34, C-09: after a disconnect, a send without an address fails with its own error. A send with
+/// an address succeeds, and datagrams from all senders are received at the same port. A stream
+/// channel cannot disconnect, only close.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn t_34_after_a_disconnect_datagrams_need_an_address() {
@@ -74,23 +77,23 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
         assert_eq!(scope.peer_address(), Some(first_address));
         scope.disconnect()?;
         scope.disconnect()?;
-        let refused = scope.send("to nobody").unwrap_err();
+        let refused = scope.send("without address").unwrap_err();
         assert!(matches!(refused.reason, Error::NotConnected), "{refused}");
-        assert_eq!(refused.value, "to nobody");
-        scope.send_to("to somebody", second_address)?;
+        assert_eq!(refused.value, "without address");
+        scope.send_to("with address", second_address)?;
         sender.send((scope.peer_address(), scope.local_address())).unwrap();
         Ok(())
     };
     channel.execute(task).unwrap();
     assert_eq!(wait::receive(&told), (None, Some(channel.local_address())));
-    assert_eq!(receive(&second), (b"to somebody".to_vec(), channel.local_address()));
+    assert_eq!(receive(&second), (b"with address".to_vec(), channel.local_address()));
     second.send_to(b"from a stranger", channel.local_address()).unwrap();
     assert_eq!(events.datagram(), ("from a stranger".into(), second_address));
-    // Through a handle nobody else can be told.
-    channel.send("to nobody").unwrap();
+    // A send through a handle without a completion reports its error to the handler.
+    channel.send("without address").unwrap();
     let text = Error::NotConnected.to_string();
     assert_eq!(events.error(), (text, None));
-    let answer = wait::done(channel.send_notify("to nobody", None).unwrap());
+    let answer = wait::done(channel.send_notify("without address", None).unwrap());
     assert!(matches!(answer, Err(Error::NotConnected)), "{answer:?}");
     end(&group);
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
@@ -106,12 +109,12 @@ fn t_34_a_hundred_empty_datagrams_are_delivered() {
         peer.send_to(b"", channel.local_address()).unwrap();
         assert_eq!(events.datagram(), (Bytes::new(), address));
     }
-    // And out: what is empty is sent like anything else.
+    // In the other direction, empty datagrams are sent like any others.
     for _ in 0..100 {
         channel.send_to("", address).unwrap();
         assert_eq!(receive(&peer), (vec![], channel.local_address()));
     }
-    // The kernel has a datagram before the loop has counted it.
+    // The kernel has the datagram before the loop counts it.
     some_turns(&group);
     let counted = metrics(&group);
     assert_eq!((counted.datagrams_received, counted.datagrams_sent, counted.bytes_read), (100, 100, 0));
@@ -119,7 +122,7 @@ fn t_34_a_hundred_empty_datagrams_are_delivered() {
 }
 
 #[test]
-fn the_longest_datagram_arrives_whole_and_a_longer_one_comes_back() {
+fn the_longest_datagram_arrives_complete_and_a_longer_one_is_refused() {
     const LONGEST: usize = 65_507;
     let group = one_loop();
     let options = UdpOptions::new().send_buffer(1 << 20).receive_buffer(1 << 20);

@@ -1,6 +1,7 @@
-//! Members, some of whom send frames that the server forwards to everybody.
+//! Members, some of which send frames that the server forwards to all members.
 //!
-//! A message is complete when every member has it; a sender keeps so many incomplete.
+//! A message is complete when every member has received it. A sender keeps a fixed number of
+//! incomplete messages.
 
 use crate::{
     Options,
@@ -15,35 +16,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a message begins with: length, sender (u32), sequence number (u64), time (u64).
+/// Length of a message's header: length, sender (u32), sequence number (u64), time (u64).
 const HEAD: usize = 4 + 20;
 
-/// The number of a sender that is none: nobody may send before the server has accepted everybody, and it does not say when it
-/// has, so it is asked with messages that count for nothing.
+/// Sender number of a probe. Sending may start only when the server has accepted all members. The
+/// server does not report that, so the generator sends probes, which are not counted.
 const PROBE: u32 = u32::MAX;
 
-/// How long that may take.
+/// Maximum time for all members to join.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So long a server whose work is counted has for it before it is asked: one question is enough then, and what that costs is the
-/// same in each run.
+/// Time that a server whose work is counted has for accepting before the first probe. One probe is
+/// enough then, so that its cost is the same in each run.
 const REST: Duration = Duration::from_secs(3);
 
 struct Member {
     stream: TcpStream,
-    /// The next sequence number of each sender.
+    /// The next sequence number expected from each sender.
     expect: Vec<u64>,
-    /// A message that has come only in part.
+    /// A partially received message.
     partial: Vec<u8>,
-    /// It was sent something, so it has been accepted.
+    /// Set when the member has received something, because then it has been accepted.
     joined: bool,
 }
 
 struct Sender {
     next_seq: u64,
-    /// Deliveries still missing, by sequence number modulo the messages in flight.
+    /// Missing deliveries, by sequence number modulo the messages in flight.
     missing: Vec<u32>,
-    /// How many more it may send.
+    /// Number of messages that the sender may still send.
     sendable: usize,
 }
 
@@ -56,7 +57,7 @@ impl Sender {
         self.sendable == self.missing.len()
     }
 
-    /// Fills the head of `wire` for its next message.
+    /// Fills the header of `wire` for the next message.
     fn prepare(&mut self, number: usize, now: u64, members: usize, wire: &mut [u8]) {
         let slot = self.next_seq as usize % self.missing.len();
         self.missing[slot] = members as u32;
@@ -70,11 +71,11 @@ impl Sender {
 
 pub(crate) fn run(options: &Options) -> io::Result<Report> {
     if options.size < HEAD - 4 || options.senders > options.connections {
-        return Err(io::Error::other("a size below 20, or more senders than members"));
+        return Err(io::Error::other("the size is below 20, or there are more senders than members"));
     }
     if options.operations.is_some_and(|n| !n.is_multiple_of(options.connections as u64)) {
         return Err(io::Error::other(
-            "a message is an operation for each member: no whole number of messages",
+            "operations is not a multiple of the members: each message is one operation per member",
         ));
     }
     let length = u32::try_from(options.size).map_err(io::Error::other)?;
@@ -97,7 +98,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut window = Window::new(options)?;
     let mut report = None;
     while window.errors == 0 {
-        // After the measured time nothing new is sent, but every delivery must come.
+        // After the measured time no message is sent, but every delivery must arrive.
         if !window.tick() && report.is_none() {
             report = Some(window.report(options.size));
         }
@@ -133,8 +134,8 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     Ok(report)
 }
 
-/// Sends probes until one has come to everybody. Some of them may come later: to whoever has heard one, and had the next on its
-/// way.
+/// Sends probes until one has reached all members. Further probes may arrive later, at members that
+/// had received one before the next was sent.
 fn until_joined(
     options: &Options,
     members: &mut [Member],
@@ -147,9 +148,9 @@ fn until_joined(
     let mut ready = 0;
     while members.iter().any(|member| !member.joined) {
         if began.elapsed() > PATIENCE {
-            return Err(io::Error::other("the server does not send to everybody"));
+            return Err(io::Error::other("the server does not send to all members"));
         }
-        // The one before has come to all who were there.
+        // The previous probe has reached all members that had joined.
         if ready == 0 && write_some(&mut members[0].stream, wire)? < wire.len() {
             return Err(io::Error::other("the first member's socket is full"));
         }
@@ -161,7 +162,7 @@ fn until_joined(
                 Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             };
             if !right {
-                return Err(io::Error::other("a member was sent something wrong, or closed"));
+                return Err(io::Error::other("a member received wrong bytes, or was closed"));
             }
         }
     }
@@ -169,7 +170,7 @@ fn until_joined(
 }
 
 impl Member {
-    /// False if a byte is wrong.
+    /// Returns `false` if a byte is wrong.
     fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -200,7 +201,8 @@ impl Member {
         true
     }
 
-    /// Checks one frame and counts the delivery; `None` if it is not the one that comes next from its sender.
+    /// Checks one frame and counts the delivery. Returns `None` if it is not the next one of its
+    /// sender.
     fn count(
         &mut self,
         message: &[u8],

@@ -1,4 +1,4 @@
-//! Connect, one echo, close; so many at a time.
+//! Connects, does one echo and closes, with a fixed number of connections at a time.
 
 use crate::{
     Options,
@@ -11,17 +11,18 @@ use std::{
     net::TcpStream,
 };
 
-/// Closed connections stay in TIME-WAIT for a minute: they are spread over so many source addresses.
+/// Number of source addresses over which connections are spread, because closed ones stay in
+/// TIME-WAIT for a minute.
 const SOURCES: u64 = 5_000;
 
-/// After so many errors a server is not worth more.
+/// Number of errors at which a run ends.
 const MAX_ERRORS: u64 = 100;
 
 struct Slot {
     stream: TcpStream,
     seq: u64,
     began: u64,
-    /// Bytes of the answer that have come.
+    /// Bytes of the reply that have arrived.
     offset: usize,
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut poll = Epoll::new()?;
     let mut window = Window::new(options)?;
     let (mut seq, mut bytes) = (0, Vec::new());
-    // None, when the run has no operations left.
+    // Returns `None` when all operations of the run have started.
     let mut open = |poll: &Epoll, window: &mut Window, token: usize| -> io::Result<Option<Slot>> {
         if window.begin(1) == 0 {
             return Ok(None);
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         message.append(&mut bytes, token as u32, seq);
         stream.set_nonblocking(true)?;
         if write_some(&mut stream, &bytes)? < bytes.len() {
-            return Err(io::Error::other("the first message does not fit into the socket"));
+            return Err(io::Error::other("the first message does not fit into the socket's buffer"));
         }
         poll.add(&stream, token)?;
         seq += 1;
@@ -54,7 +55,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut buffer = vec![0; 64 * 1024];
     let mut report = None;
     loop {
-        // After the measured time nothing new is opened, but every answer must come.
+        // After the measured time no connection is opened, but every reply must arrive.
         if !window.tick() && report.is_none() {
             report = Some(window.report(options.size));
         }
@@ -81,7 +82,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
                 }
                 window.record(window.now() - slot.began);
             }
-            // The connection that has finished is dropped, and so closed.
+            // Dropping the finished connection closes it.
             slots[token] = if report.is_none() { open(&poll, &mut window, token)? } else { None };
         }
     }

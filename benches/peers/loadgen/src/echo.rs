@@ -1,4 +1,4 @@
-//! Every connection keeps so many messages in flight; others may stand by meanwhile.
+//! Connections with a fixed number of messages in flight each, optionally beside idle connections.
 
 use crate::{
     Options,
@@ -17,14 +17,14 @@ struct Connection {
     stream: TcpStream,
     id: u32,
     next_seq: u64,
-    /// The message whose answer comes next, and how much of it has come.
+    /// The message whose reply is next, and the number of its bytes that have arrived.
     expect: u64,
     offset: usize,
     sent_at: VecDeque<u64>,
     unsent: Vec<u8>,
 }
 
-/// What all connections of a run share.
+/// State that all connections of a run share.
 struct Run {
     message: Message,
     window: Window,
@@ -51,7 +51,8 @@ impl Connection {
         !self.unsent.is_empty()
     }
 
-    /// Sends `n` messages more, if the run has so many left, and keeps what the socket does not take.
+    /// Sends up to `n` more messages, limited by the operations left, and keeps the bytes that the
+    /// socket does not accept.
     fn send(&mut self, n: usize, now: u64, run: &mut Run) -> io::Result<()> {
         run.scratch.clear();
         for _ in 0..run.window.begin(n) {
@@ -64,7 +65,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Compares what came with what was sent; how many messages were completed, `None` if a byte is wrong.
+    /// Compares received bytes with the sent ones. Returns the number of completed messages, or
+    /// `None` if a byte is wrong.
     fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -90,7 +92,7 @@ impl Connection {
         Some(whole)
     }
 
-    /// Handles that it is ready; false when it has failed.
+    /// Handles readiness. Returns `false` if the connection has failed.
     fn serve(&mut self, ready: Ready, run: &mut Run, more: bool) -> bool {
         if ready.write && self.wants_write() {
             match write_some(&mut self.stream, &self.unsent) {
@@ -140,7 +142,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut alive = connections.len();
     let mut report = None;
     while alive > 0 {
-        // After the measured time nothing new is sent, but every answer must come.
+        // After the measured time no message is sent, but every reply must arrive.
         if !run.window.tick() && report.is_none() {
             report = Some(run.window.report(options.size));
         }

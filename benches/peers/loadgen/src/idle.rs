@@ -1,4 +1,5 @@
-//! Many connections that echo once and then do nothing: what they cost the server in memory and CPU time.
+//! Many connections that echo once and then stay idle, to measure the server's memory and CPU time
+//! for them.
 
 use crate::{
     Options,
@@ -13,18 +14,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an answer may take.
+/// Maximum time for a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections that stand by.
+/// Connections that stay idle.
 pub(crate) struct Idle {
     streams: Vec<TcpStream>,
-    /// Answers that were wrong.
+    /// Wrong replies.
     pub(crate) errors: u64,
 }
 
 impl Idle {
-    /// Opens so many, each of which echoes one message.
+    /// Opens `count` connections, each of which echoes one message.
     pub(crate) fn open(options: &Options, count: usize) -> io::Result<Self> {
         let message = Message::new(options.size, options.frames)?;
         let (mut bytes, mut back) = (Vec::new(), vec![0; message.len()]);
@@ -42,7 +43,7 @@ impl Idle {
         Ok(idle)
     }
 
-    /// How many are no longer open, or were sent something that nobody asked for.
+    /// Returns the number of connections that are closed or have received unexpected bytes.
     pub(crate) fn disturbed(&self) -> io::Result<u64> {
         let mut disturbed = 0;
         for stream in &self.streams {

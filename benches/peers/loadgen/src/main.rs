@@ -1,12 +1,14 @@
-//! A closed-loop load generator for echo and broadcast servers: one thread, level-triggered epoll. It checks every byte
-//! that comes back, so a server that answers wrongly fails instead of looking fast.
+//! A closed-loop load generator for echo and broadcast servers: one thread, level-triggered epoll.
+//! It checks every byte that it receives, so a server that replies incorrectly fails instead of
+//! appearing fast.
 //!
 //! ```text
 //! loadgen echo --addr 127.0.0.1:7000 --connections 64 --size 64 --pid 4711
 //! ```
 //!
-//! Measures for a time, or sends so many operations (`--operations`) to a server whose instructions or system calls are
-//! counted. Prints named numbers, one to a line or as one JSON object. Ends with 1 if anything was wrong. Linux only.
+//! Measures for a given time, or does a given number of operations (`--operations`) on a server
+//! whose instructions or system calls are counted. Prints named numbers, one per line or as one
+//! JSON object. Exits with status 1 after any error. Linux only.
 
 mod broadcast;
 mod churn;
@@ -20,47 +22,47 @@ use clap::{Parser, ValueEnum};
 use report::Report;
 use std::{io, net::SocketAddrV4, process::ExitCode};
 
-/// Load for echo and broadcast servers.
+/// Load generator for echo and broadcast servers.
 #[derive(Parser)]
 pub(crate) struct Options {
-    /// What is measured.
+    /// Kind of load.
     #[arg(value_enum)]
     mode: Mode,
-    /// The server; IPv4, on this machine.
+    /// Address of the server: IPv4, on this machine.
     #[arg(long)]
     addr: SocketAddrV4,
-    /// Connections, churn: at a time, broadcast: members.
+    /// Connections (churn: at a time; broadcast: members).
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Echo: connections more that have echoed once and then stand by.
+    /// Echo: additional connections that echo once and then stay idle.
     #[arg(long, default_value_t = 0)]
     idle: usize,
     /// Payload bytes of a message; broadcast: at least 20.
     #[arg(long, default_value_t = 64)]
     size: usize,
-    /// Messages in flight on each connection, or of each sender.
+    /// Messages in flight per connection, or per sender.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pipeline: usize,
     /// Broadcast: members that send.
     #[arg(long, default_value_t = 1)]
     senders: usize,
-    /// A length of 4 bytes, big-endian, goes before every payload.
+    /// Prefixes every payload with its length in 4 bytes, big-endian.
     #[arg(long)]
     frames: bool,
-    /// Measured time.
+    /// Measured time in seconds.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// Exactly so many operations instead of a time, none of them unmeasured: for counting what the server does. It may
-    /// be as slow as a debugger makes it. Not for `idle`.
+    /// Does exactly this many operations instead of measuring for a time, without a warm-up, to
+    /// count the work of the server. The server may be as slow as under a debugger. Not for `idle`.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Unmeasured time before it.
+    /// Unmeasured time before the measurement, in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
-    /// The server's process: its CPU time and memory are reported too.
+    /// Process id of the server, whose CPU time and memory are then reported too.
     #[arg(long)]
     pid: Option<u32>,
-    /// One JSON object instead of lines.
+    /// Prints one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
@@ -73,11 +75,11 @@ enum Mode {
     Churn,
     /// Open, one echo each, then hold for the measured time.
     Idle,
-    /// The server forwards every frame of the senders to every member, the sender too.
+    /// The server forwards every frame of the senders to every member, including the sender.
     Broadcast,
 }
 
-/// Up to a day, which is what a nanosecond clock in 64 bits and a patient user have in common.
+/// Parses seconds, up to a day.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().map_err(|e| e.to_string())?;
     if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0 to 86400 seconds".into()) }
@@ -105,7 +107,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> io::Result<Report> {
     if options.operations.is_some() && matches!(options.mode, Mode::Idle) {
-        return Err(io::Error::other("idle connections do no operations"));
+        return Err(io::Error::other("--operations does not apply to idle connections"));
     }
     let needed = options.connections as u64 + options.idle as u64 + 32;
     let limit = sys::raise_descriptor_limit();

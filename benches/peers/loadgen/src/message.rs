@@ -1,5 +1,5 @@
-//! What a message looks like on the wire: a length if the server wants frames, then a payload that begins with a
-//! sequence number and the number of the connection, so that no message equals another.
+//! Format of a message: a length if the server uses frames, then a payload. The payload starts with
+//! a sequence number and the number of the connection, so all messages differ.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -7,11 +7,11 @@ use std::{
 };
 
 pub(crate) struct Message {
-    /// One whole message; its head is replaced in each.
+    /// One complete message, whose header is replaced for each message.
     wire: Vec<u8>,
-    /// Bytes of the length.
+    /// Bytes of the length prefix.
     prefix: usize,
-    /// Bytes that differ from one message to the next, the length included.
+    /// Bytes that differ between messages, including the length.
     head: usize,
 }
 
@@ -19,11 +19,12 @@ impl Message {
     pub(crate) fn new(size: usize, frames: bool) -> io::Result<Self> {
         let mut wire = Vec::new();
         if frames {
-            let length = u32::try_from(size).map_err(|_| io::Error::other("a frame has less than 4 GiB"))?;
+            let length =
+                u32::try_from(size).map_err(|_| io::Error::other("a frame must be smaller than 4 GiB"))?;
             wire.extend_from_slice(&length.to_be_bytes());
         }
         if size == 0 {
-            return Err(io::Error::other("a message has at least 1 byte"));
+            return Err(io::Error::other("a message must have at least 1 byte"));
         }
         let prefix = wire.len();
         wire.extend(pattern(size));
@@ -47,7 +48,7 @@ impl Message {
         out.extend_from_slice(&self.wire[self.head..]);
     }
 
-    /// Whether `bytes` are those of that message from `offset` on.
+    /// Returns whether `bytes` are the bytes of that message from `offset` on.
     pub(crate) fn matches(&self, connection: u32, seq: u64, offset: usize, bytes: &[u8]) -> bool {
         let in_head = self.head.saturating_sub(offset).min(bytes.len());
         let head = self.head(connection, seq);
@@ -56,12 +57,12 @@ impl Message {
     }
 }
 
-/// A payload that is no run of equal bytes.
+/// Returns payload bytes that are not all equal.
 pub(crate) fn pattern(size: usize) -> impl Iterator<Item = u8> {
     (0..size).map(|i| (i * 31 + 7) as u8)
 }
 
-/// Writes until all is written or the socket is full; how much it took.
+/// Writes until all bytes are written or the socket is full. Returns the number of bytes written.
 pub(crate) fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
@@ -80,7 +81,7 @@ mod tests {
     use super::Message;
 
     #[test]
-    fn a_message_matches_itself_in_any_two_parts_and_no_other() {
+    fn a_message_split_anywhere_matches_only_itself() {
         for frames in [false, true] {
             for size in [1, 7, 12, 13, 64] {
                 let message = Message::new(size, frames).unwrap();
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_says_its_length() {
+    fn a_frame_starts_with_its_length() {
         let mut bytes = Vec::new();
         Message::new(300, true).unwrap().append(&mut bytes, 0, 0);
         assert_eq!(bytes[..4], [0, 0, 1, 44]);

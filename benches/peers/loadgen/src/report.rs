@@ -1,4 +1,4 @@
-//! The measured time of a run, what was counted in it, and how it is printed.
+//! The measured time of a run, its counters, and their output.
 
 use crate::{
     Options,
@@ -7,7 +7,7 @@ use crate::{
 use hdrhistogram::Histogram;
 use std::{io, time::Instant};
 
-/// Named numbers, in the order in which they are printed.
+/// Named numbers, in the order of output.
 #[derive(Default)]
 pub(crate) struct Report(Vec<(&'static str, f64)>);
 
@@ -33,10 +33,10 @@ impl Report {
     }
 }
 
-/// What is long enough for any run that ends by itself.
+/// A limit for runs that end by themselves.
 const A_DAY: f64 = 86_400.0;
 
-/// Clock, warm-up, latencies and CPU time of one run. Times are nanoseconds since it began.
+/// Clock, warm-up, latencies and CPU time of one run. Times are nanoseconds since its start.
 pub(crate) struct Window {
     origin: Instant,
     begin: u64,
@@ -46,17 +46,17 @@ pub(crate) struct Window {
     server: Usage,
     own_cpu: f64,
     progress_at: u64,
-    /// How many operations are to be done, if it is not a time.
+    /// Number of operations to do, if the run is not limited by time.
     operations: Option<u64>,
-    /// Of these, how many nobody has begun.
+    /// Number of these operations that have not been started.
     left: u64,
     latencies: Histogram<u64>,
     count: u64,
     pub(crate) errors: u64,
 }
 
-/// How long a run may stand still; what is missing by then is an error. The server may run under a tool which slows it down, or
-/// the machine have something else to do.
+/// Time without progress after which a run ends and missing replies are errors. The server may be
+/// slowed down by a tool or by other work on the machine.
 const STALL: u64 = 30_000_000_000;
 
 impl Window {
@@ -84,8 +84,8 @@ impl Window {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// How many of `wanted` operations may begin, the caller says that they do: all of them, unless it is their number that
-    /// ends the run.
+    /// Returns how many of the `wanted` operations the caller may start, and counts them as
+    /// started: all of them, unless the run is limited by their number.
     #[must_use]
     pub(crate) fn begin(&mut self, wanted: usize) -> usize {
         let granted = self.left.min(wanted as u64);
@@ -95,7 +95,8 @@ impl Window {
         granted as usize
     }
 
-    /// Begins to measure when the warm-up is over; false when the measured time is over, or all operations are done.
+    /// Starts the measurement after the warm-up. Returns `false` when the measured time has passed,
+    /// or all operations are done.
     pub(crate) fn tick(&mut self) -> bool {
         let now = self.now();
         if self.opened_at.is_none() && now >= self.begin {
@@ -114,7 +115,7 @@ impl Window {
         self.count += 1;
     }
 
-    /// Notes whether anything came; true when nothing has for too long.
+    /// Records whether there was progress. Returns `true` if there was none for too long.
     pub(crate) fn stalled(&mut self, progress: bool) -> bool {
         let now = self.now();
         if progress {
@@ -123,7 +124,7 @@ impl Window {
         now - self.progress_at > STALL
     }
 
-    /// What was measured. An operation brings `bytes` of payload.
+    /// Returns the measured numbers. An operation transfers `bytes` of payload.
     pub(crate) fn report(&self, bytes: usize) -> Report {
         let seconds = (self.now() - self.opened_at.unwrap_or(0)) as f64 / 1e9;
         let server = usage(self.pid);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_operations_begin_and_the_last_answer_ends_the_run() {
+    fn a_limited_number_of_operations_starts_and_the_last_reply_ends_the_run() {
         let mut window = window(&["--operations", "5", "--seconds", "0", "--warmup", "9"]);
         assert!(window.tick());
         assert_eq!([window.begin(3), window.begin(3), window.begin(3)], [3, 2, 0]);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_has_no_end_of_operations() {
+    fn a_timed_run_has_no_limit_of_operations() {
         let mut window = window(&["--seconds", "0", "--warmup", "0"]);
         assert_eq!([window.begin(1000), window.begin(1000)], [1000; 2]);
         assert!(!window.tick());

@@ -1,5 +1,5 @@
-//! What the generator asks of the system: sockets with many source addresses, readiness, descriptors, and what the
-//! server's process has used.
+//! System interfaces of the generator: sockets with many source addresses, readiness, descriptors,
+//! and resource usage of the server's process.
 
 use rustix::{
     event::epoll,
@@ -14,31 +14,33 @@ use std::{
     os::fd::OwnedFd,
 };
 
-/// More than any scenario asks for.
+/// More than any scenario needs.
 const DESCRIPTORS: u64 = 1 << 20;
 
-/// Connections from one source address. Each has about 28,000 ports, and closed ones keep theirs for a minute.
+/// Connections from one source address. An address has about 28,000 ports, and closed connections
+/// keep theirs for a minute.
 pub(crate) const PER_SOURCE: usize = 10_000;
 
-/// Raises the limit of descriptors as far as the system lets us; what it is then.
+/// Raises the limit of descriptors as far as possible, and returns it.
 pub(crate) fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(DESCRIPTORS);
     let wish = DESCRIPTORS.max(hard);
     let raised = Rlimit { current: Some(DESCRIPTORS), maximum: Some(wish) };
     if setrlimit(Resource::Nofile, raised).is_err() {
-        // Only root may pass the hard limit; everybody may go up to it.
+        // Only root may exceed the hard limit. Every process may raise its soft limit to it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: limit.maximum });
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The n-th source address of the loopback network.
+/// Returns the n-th source address of the loopback network.
 pub(crate) fn source(n: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1 + (n / 250 % 250) as u8, 1 + (n % 250) as u8)
 }
 
-/// A connection from that address; blocking, since on loopback the handshake needs no help from the server.
+/// Connects from that address. Blocks, which is safe because on loopback the handshake does not
+/// involve the server.
 pub(crate) fn connect(to: SocketAddrV4, from: Ipv4Addr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     choose_port_late(&socket)?;
@@ -48,28 +50,29 @@ pub(crate) fn connect(to: SocketAddrV4, from: Ipv4Addr) -> io::Result<TcpStream>
     Ok(socket.into())
 }
 
-/// Has the kernel choose the port when it connects and not when it binds, so that connections to different servers
-/// may share one: `IP_BIND_ADDRESS_NO_PORT` of ip(7), which no safe crate offers.
+/// Makes the kernel choose the port at the connect instead of at the bind, so that connections to
+/// different servers may share one. This is `IP_BIND_ADDRESS_NO_PORT` of ip(7), which no safe crate
+/// provides.
 #[allow(unsafe_code)]
 fn choose_port_late(socket: &Socket) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let on: libc::c_int = 1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     let option = libc::IP_BIND_ADDRESS_NO_PORT;
-    // SAFETY: `on` lives longer than the call, which reads `size` bytes of it and keeps nothing.
+    // SAFETY: `on` lives longer than the call, which reads `size` bytes of it and keeps no pointer.
     let done = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, option, (&raw const on).cast(), size)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// CPU seconds that this process has used.
+/// Returns the CPU seconds that this process has used.
 pub(crate) fn own_cpu() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// What a process has used; zeros for one that cannot be looked at.
+/// Resource usage of a process; zeros if it cannot be read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Usage {
     pub(crate) user_s: f64,
@@ -78,12 +81,12 @@ pub(crate) struct Usage {
     pub(crate) peak_rss_kib: f64,
 }
 
-/// Reads `/proc/PID/stat` and `/proc/PID/status`: proc_pid_stat(5).
+/// Reads `/proc/PID/stat` and `/proc/PID/status`; see proc_pid_stat(5).
 pub(crate) fn usage(pid: Option<u32>) -> Usage {
     let mut usage = Usage::default();
     let Some(pid) = pid else { return usage };
     if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // The name is in brackets and may have blanks. The first field behind it is the third.
+        // The name is in parentheses and may contain blanks. The first field after it is the third.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let seconds = |field: usize| {
@@ -102,17 +105,17 @@ pub(crate) fn usage(pid: Option<u32>) -> Usage {
     usage
 }
 
-/// Who is ready, level-triggered.
+/// Level-triggered readiness.
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
 }
 
-/// For what a connection is ready.
+/// Readiness of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) token: usize,
-    /// To be read, or at its end.
+    /// Readable, or at its end.
     pub(crate) read: bool,
     pub(crate) write: bool,
 }
@@ -128,7 +131,7 @@ impl Epoll {
         Ok(epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN)?)
     }
 
-    /// Asks for writability too, or no longer.
+    /// Adds or removes interest in writability.
     pub(crate) fn want_write(&self, stream: &TcpStream, token: usize, wanted: bool) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token as u64);
         let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
@@ -136,7 +139,7 @@ impl Epoll {
         Ok(epoll::modify(&self.epoll, stream, data, flags)?)
     }
 
-    /// Waits a tenth of a second at most; how many are ready.
+    /// Waits for at most 100 ms. Returns the number of ready connections.
     pub(crate) fn wait(&mut self) -> io::Result<usize> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         self.events.clear();

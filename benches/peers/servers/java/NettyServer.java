@@ -18,14 +18,14 @@ import io.netty.handler.timeout.IdleStateEvent;
 import io.netty.handler.timeout.IdleStateHandler;
 
 /**
- * Netty on its NIO transport: the same event loops accept and serve, one unless told otherwise.
+ * Netty on its NIO transport. The same event loops accept and serve; the default is one loop.
  *
  * usage: NettyServer PORT echo-raw|echo-frames|echo-frames-idle|broadcast [--threads N]
  */
 public final class NettyServer {
     private static final int MAX_FRAME = 1 << 20;
 
-    /** Sends back what comes in; flushes once per read burst. */
+    /** Echoes its input; flushes once per read burst. */
     @Sharable
     private static final class Echo extends ChannelInboundHandlerAdapter {
         @Override

@@ -1,7 +1,7 @@
-/* libuv, one loop. One read buffer for all; answers go out with uv_try_write,
- * and what the socket does not take with uv_write. A server for the
- * measurement, not for use: it has no bounds and does not look whether there
- * is memory.
+/* libuv, one loop. One read buffer for all connections. Replies are sent with
+ * uv_try_write, and bytes that the socket does not accept with uv_write. A
+ * server for measurements, not for use: it has no bounds and does not check
+ * for failed allocations.
  *
  * usage: uv-server PORT echo-raw|echo-frames|broadcast */
 #include <stdint.h>
@@ -15,7 +15,7 @@
 typedef struct conn {
     uv_tcp_t tcp;
     struct conn *prev, *next;
-    char *input; /* a frame that has come only in part */
+    char *input; /* a partially received frame */
     size_t used, cap;
 } conn_t;
 
@@ -61,7 +61,7 @@ static void send_bytes(conn_t *c, char *p, size_t n) {
     uv_stream_t *s = (uv_stream_t *)&c->tcp;
     uv_buf_t b = uv_buf_init(p, n);
     if (uv_is_closing((uv_handle_t *)c)) return;
-    int done = uv_try_write(s, &b, 1); /* UV_EAGAIN also when writes are queued */
+    int done = uv_try_write(s, &b, 1); /* UV_EAGAIN also if writes are queued */
     if (done < 0 && done != UV_EAGAIN) {
         drop_conn(c);
         return;
@@ -75,7 +75,7 @@ static void send_bytes(conn_t *c, char *p, size_t n) {
     }
 }
 
-/* Appends the whole frames at the front of p to out; returns bytes used or -1. */
+/* Appends the complete frames at the front of p to out; returns bytes used or -1. */
 static ssize_t decode(const char *p, size_t n) {
     size_t at = 0;
     while (n - at >= 4) {
@@ -121,7 +121,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
     }
 }
 
-/* Broadcast: once per turn of the loop, what came goes to every member. */
+/* Broadcast: once per turn of the loop, sends the received frames to every member. */
 static void on_prepare(uv_prepare_t *p) {
     (void)p;
     if (out_used == 0) return;

@@ -1,7 +1,7 @@
-//! Raw epoll and nothing else: the limit. One buffer for all reads, one read and one write for each readiness, no
-//! allocation once a connection is there.
+//! Raw epoll without any library: the lower limit. One buffer for all reads, one read and one write
+//! for each readiness event, no allocations on an open connection.
 //!
-//! A server for the measurement, not for use: it has no bounds, and accept errors are not looked at.
+//! A server for measurements, not for use: it is unbounded and ignores accept errors.
 
 mod frames;
 mod options;
@@ -21,17 +21,17 @@ use std::{
     time::Instant,
 };
 
-/// A connection that was silent for so long is closed (`echo-frames-idle`).
+/// Idle time in seconds after which a connection is closed (`echo-frames-idle`).
 const IDLE: i64 = 60;
 
 struct Connection {
     stream: TcpStream,
     partial: Partial,
-    /// Echo: bytes that the socket did not take.
+    /// Echo: bytes that the socket did not accept.
     unsent: Vec<u8>,
-    /// Broadcast: how far it has come in the log.
+    /// Broadcast: position in the log.
     cursor: u64,
-    /// Broadcast: its socket is full.
+    /// Broadcast: the socket is full.
     late: bool,
     /// In seconds.
     last_read: i64,
@@ -54,7 +54,7 @@ impl Poll {
 const READ: EventFlags = EventFlags::IN;
 const BOTH: EventFlags = EventFlags::IN.union(EventFlags::OUT);
 
-/// How much the socket took: nothing, if it is full.
+/// Returns the number of bytes that the socket accepted, or 0 if it is full.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     match stream.write(bytes) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(0),
@@ -83,11 +83,12 @@ impl Connection {
     }
 }
 
-/// Broadcast: everybody gets the same bytes, so they are kept once; every member knows how far it has come.
+/// Broadcast: all members receive the same bytes, so the log has one copy, and every member has a
+/// position in it.
 #[derive(Default)]
 struct Log {
     bytes: Vec<u8>,
-    /// Where `bytes` begins.
+    /// Position of the start of `bytes`.
     base: u64,
 }
 
@@ -153,7 +154,7 @@ impl Server {
     }
 
     fn serve(&mut self, at: usize, flags: EventFlags, now: i64) {
-        // What was dropped is closed, and closing deregisters it.
+        // Dropping the connection closes it, which also deregisters it.
         if self.try_serve(at, flags, now).is_err() {
             self.connections[at] = None;
         }
@@ -216,9 +217,11 @@ fn main() -> io::Result<()> {
         buffer: vec![0; 64 * 1024],
         out: Vec::new(),
     };
-    // Only the mode that closes idle connections reads the clock: once in a turn, and it looks once a second.
+    // Only the mode that closes idle connections reads the clock. It reads it once in a turn, and
+    // checks the connections once a second.
     let with_idle = server.mode == Mode::EchoFramesIdle;
-    // (By the standard library: rustix reads the clock without libc, in a way that does not work under valgrind.)
+    // This uses the standard library, because rustix reads the clock without libc, which does not
+    // work under valgrind.
     let origin = Instant::now();
     let seconds = || if with_idle { origin.elapsed().as_secs() as i64 } else { 0 };
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -2,18 +2,19 @@
 
 use std::io::{Error, ErrorKind, Result};
 
-/// No frame has a longer payload.
+/// Maximum payload of a frame.
 const MAX_FRAME: usize = 1 << 20;
 
-/// A frame that has come only in part.
+/// A partially received frame.
 #[derive(Default)]
 pub(crate) struct Partial(Vec<u8>);
 
 impl Partial {
-    /// Appends every frame that `new` completes to `out`, with its length, and keeps the rest.
+    /// Appends every frame that `new` completes to `out`, with its length, and keeps the remaining
+    /// bytes.
     ///
     /// # Errors
-    /// If a frame says that it is too long.
+    /// If a frame's length exceeds the maximum.
     pub(crate) fn take(&mut self, new: &[u8], out: &mut Vec<u8>) -> Result<()> {
         if self.0.is_empty() {
             let used = decode(new, out)?;
@@ -27,7 +28,8 @@ impl Partial {
     }
 }
 
-/// Appends the frames at the front of `bytes` one by one, as a server that looks at each would; the bytes used.
+/// Appends the frames at the front of `bytes` one by one, like a server that handles each frame.
+/// Returns the number of bytes used.
 fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize> {
     let mut at = 0;
     while let Some((length, payload)) = bytes[at..].split_first_chunk::<4>() {

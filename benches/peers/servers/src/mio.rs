@@ -1,7 +1,7 @@
-//! Raw mio: edge-triggered, a slab of connections, one read buffer for all. A read that does not fill the buffer has
-//! emptied the socket, which is so with epoll.
+//! Raw mio: edge-triggered, a slab of connections, one read buffer for all. A read that does not
+//! fill the buffer has emptied the socket, which is true with epoll.
 //!
-//! A server for the measurement, not for use: it has no bounds, and accept errors are not looked at.
+//! A server for measurements, not for use: it is unbounded and ignores accept errors.
 
 mod frames;
 mod options;
@@ -24,7 +24,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Writes as far as possible and keeps the rest. The socket is registered for writing from the start.
+    /// Writes as much as possible and keeps the rest. The socket is registered for writing from the
+    /// start.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
         while self.unsent.is_empty() && done < bytes.len() {
@@ -48,7 +49,7 @@ impl Connection {
 struct Server {
     mode: Mode,
     connections: Slab<Connection>,
-    /// What came: the answer to one read, or what all reads of a turn brought for everybody.
+    /// Echo: the reply to one read. Broadcast: the frames of all reads of a turn.
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -80,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Sends what this turn has brought to every member.
+    /// Sends the frames of this turn to every member.
     fn broadcast(&mut self) {
         let out = &self.out;
         self.connections.retain(|_, member| member.send(out).is_ok());

@@ -1,6 +1,7 @@
-//! monoio on io_uring: one thread, one task for each connection. It does no broadcast and no idle timeout.
+//! monoio on io_uring: one thread, one task for each connection. It supports neither broadcast nor
+//! idle timeouts.
 //!
-//! A server for the measurement, not for use: it has no bounds.
+//! A server for measurements, not for use: it is unbounded.
 
 mod frames;
 mod options;
@@ -14,7 +15,7 @@ use monoio::{
 use options::{Mode, Options};
 use std::io;
 
-/// Read at once, from each connection.
+/// Buffer size of a read.
 const READ: usize = 16 * 1024;
 
 /// Entries of the ring.

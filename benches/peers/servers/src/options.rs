@@ -1,4 +1,4 @@
-//! What every server is told: where to listen, and what to do.
+//! Command line of all servers: the port and the mode.
 
 use clap::{Parser, ValueEnum};
 use socket2::{Domain, Socket, Type};
@@ -7,41 +7,43 @@ use std::{
     net::{Ipv4Addr, SocketAddrV4, TcpListener},
 };
 
-/// A peer that the load generator measures.
+/// A server for comparison, measured by the load generator.
 #[derive(Parser)]
 pub(crate) struct Options {
     /// Port on 127.0.0.1.
     port: u16,
-    /// What the server does.
+    /// Behaviour of the server.
     #[arg(value_enum)]
     pub(crate) mode: Mode,
-    /// Threads that serve; most servers know one only.
+    /// Number of serving threads; most servers support only one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Send back every byte.
+    /// Echo every byte.
     EchoRaw,
-    /// Send back every frame: 4 bytes of length, big-endian, then the payload.
+    /// Echo every frame: 4 bytes of length, big-endian, then the payload.
     EchoFrames,
-    /// That, and close a connection that sent nothing for a minute.
+    /// Like `echo-frames`, and close a connection that has sent nothing for a minute.
     EchoFramesIdle,
     /// Send every frame to every connection.
     Broadcast,
 }
 
-/// Connections that may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: i32 = 4096;
 
 impl Options {
+    /// Parses the command line.
+    ///
     /// # Errors
-    /// If `most` threads are not enough, or the mode is none of `modes`.
+    /// If there are more threads than `most`, or the mode is not one of `modes`.
     pub(crate) fn of(most: u16, modes: &[Mode]) -> io::Result<Self> {
         let options = Options::parse();
         if options.threads > most || !modes.contains(&options.mode) {
-            return Err(io::Error::other("this server does not do that"));
+            return Err(io::Error::other("this server does not support this mode or number of threads"));
         }
         Ok(options)
     }
@@ -51,7 +53,7 @@ impl Options {
         self.threads.into()
     }
 
-    /// A listener that does not block, with the same backlog in all servers.
+    /// Opens a non-blocking listener, with the same backlog in all servers.
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

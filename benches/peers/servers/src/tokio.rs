@@ -1,6 +1,7 @@
-//! tokio: one task for each connection, frames with tokio-util's codec; on the current thread, or on several.
+//! tokio: one task for each connection, frames with tokio-util's codec; on the current thread, or
+//! on several.
 //!
-//! A server for the measurement, not for use: a member that does not read is sent to without a bound.
+//! A server for measurements, not for use: output to a member that does not read is unbounded.
 
 mod options;
 
@@ -23,13 +24,13 @@ use tokio::{
 };
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
-/// A connection that was silent for so long is closed (`echo-frames-idle`).
+/// Idle time after which a connection is closed (`echo-frames-idle`).
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Frames that are handled between two flushes.
+/// Maximum number of frames between two flushes.
 const BATCH: usize = 256;
 
-/// Read at once where there are no frames.
+/// Buffer size of a read in raw mode.
 const READ: usize = 16 * 1024;
 
 async fn echo_raw(mut stream: TcpStream) -> io::Result<()> {
@@ -62,7 +63,7 @@ async fn echo_frames(stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The same with a timeout that every read puts off.
+/// Like `echo_frames`, with a timeout that every read postpones.
 async fn echo_frames_idle(stream: TcpStream) -> io::Result<()> {
     let (mut sink, stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
     let mut batches = stream.ready_chunks(BATCH);

@@ -10,14 +10,11 @@ use crate::{
     Error, Result,
     channel::{
         ChannelState, DecodePass, EncodingMemo, Event, Links, LoopServices, Pending, PipelineTypes, Push,
-        Scope, ScopeTask, SharedMessage,
+        SharedMessage,
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
-    pipeline::{
-        handler::{Context, Handler, HandlerTask},
-        remote::RemoteTask,
-    },
+    pipeline::handler::{Context, Handler, run_as, run_as_any},
     sync::TypeName,
 };
 use bytes::Bytes;
@@ -37,8 +34,7 @@ impl<H: Handler, P: Push<H::Write>> Assembled<P, H> {
         state: &'a mut ChannelState,
         services: &'a mut LoopServices,
     ) -> (&'a mut H, Context<'a, H>) {
-        let scope = Scope { links: &mut self.links, state, services };
-        (&mut self.handler, Context::new(scope))
+        (&mut self.handler, Context::new(&mut self.links, state, services))
     }
 }
 
@@ -119,29 +115,19 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
         let (handler, mut ctx) = self.split(state, services);
-        let task = match task.downcast::<HandlerTask<H>>() {
-            Ok(task) => return task.run(handler, &mut ctx),
-            Err(task) => task,
-        };
-        let task = match task.downcast::<RemoteTask<H>>() {
-            Ok(task) => return task.run(handler, &mut ctx),
-            Err(task) => task,
-        };
-        match task.downcast::<ScopeTask<H::Write>>() {
-            Ok(task) => task.run(&mut ctx),
+        let run = run_as(task, handler, &mut ctx).or_else(|task| run_as_any(task, &mut ctx));
+        run.unwrap_or_else(|task| {
             // The sender raced with a replacement of the pipeline, which is not an error.
-            Err(task) => {
-                let id = ctx.id();
-                log_throttled!(
-                    ctx.services,
-                    REPLACED,
-                    Level::Debug,
-                    "channel {id}: dropped a task for a pipeline that was replaced"
-                );
-                drop_guarded(task);
-                Ok(())
-            }
-        }
+            let id = ctx.id();
+            log_throttled!(
+                ctx.services,
+                REPLACED,
+                Level::Debug,
+                "channel {id}: dropped a task for a pipeline that was replaced"
+            );
+            drop_guarded(task);
+            Ok(())
+        })
     }
 
     #[inline]

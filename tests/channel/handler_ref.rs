@@ -1,8 +1,9 @@
-//! A handle that knows the handler: what it runs, where, in which order, and what becomes of it when nothing runs.
+//! [`Remote`], a handle with access to the handler: thread, order, errors, and tasks of closed
+//! channels.
 
 use crate::support::wait::PATIENCE;
 use netwheel::{
-    ClientBootstrap, Error, EventLoopGroup, Remote, ServerBootstrap, codec::Line, prelude::*,
+    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::{
@@ -13,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// Keeps what it is given; not `Send`, like most handlers.
+/// Stores messages. Not `Send`, like most handlers.
 struct Shelf {
     kept: Rc<RefCell<Vec<String>>>,
-    made: Option<Sender<Remote<Shelf>>>,
+    made: Option<Sender<HandlerRef<Shelf>>>,
 }
 
 impl Handler for Shelf {
@@ -25,7 +26,7 @@ impl Handler for Shelf {
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match self.made.take() {
-            Some(made) => made.send(ctx.remote()).map_err(Error::other),
+            Some(made) => made.send(ctx.handler_ref()).map_err(Error::other),
             None => Ok(()),
         }
     }
@@ -43,22 +44,22 @@ impl Handler for Shelf {
 
 type Kept = Rc<RefCell<Vec<String>>>;
 
-fn shelf() -> (EmbeddedChannel<bytes::Bytes>, Remote<Shelf>, Kept) {
-    let (made, remote) = channel();
+fn shelf() -> (EmbeddedChannel<bytes::Bytes>, HandlerRef<Shelf>, Kept) {
+    let (made, reference) = channel();
     let kept = Rc::default();
     let handler = Shelf { kept: Rc::clone(&kept), made: Some(made) };
     let channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(handler));
-    (channel, remote.recv().unwrap(), kept)
+    (channel, reference.recv().unwrap(), kept)
 }
 
-fn keep(remote: &Remote<Shelf>, text: &'static str) -> Result {
-    remote.execute(move |me, ctx| {
+fn keep(reference: &HandlerRef<Shelf>, text: &'static str) -> Result {
+    reference.execute(move |me, ctx| {
         me.kept.borrow_mut().push(text.to_owned());
         ctx.write(text.into())
     })
 }
 
-/// Says when it is dropped.
+/// Reports its drop.
 struct Token(Sender<()>);
 
 impl Drop for Token {
@@ -68,10 +69,10 @@ impl Drop for Token {
 }
 
 #[test]
-fn it_runs_with_the_handler_in_order_with_writes() {
-    let (mut channel, remote, kept) = shelf();
-    assert_eq!(remote.channel(), &channel.channel());
-    let other = remote.clone();
+fn tasks_run_with_the_handler_and_in_order_with_writes() {
+    let (mut channel, reference, kept) = shelf();
+    assert_eq!(reference.channel(), &channel.channel());
+    let other = reference.clone();
     thread::spawn(move || {
         keep(&other, "one").unwrap();
         other.channel().write("two".into()).unwrap();
@@ -79,17 +80,17 @@ fn it_runs_with_the_handler_in_order_with_writes() {
     })
     .join()
     .unwrap();
-    assert_eq!(*kept.borrow(), [""; 0], "nothing happens on another thread");
+    assert_eq!(*kept.borrow(), [""; 0], "nothing runs on the other thread");
     channel.run_pending();
     assert_eq!(*kept.borrow(), ["one", "three"]);
     assert_eq!(channel.read_outbound(), "one\ntwo\nthree\n");
 }
 
 #[test]
-fn it_never_runs_within_a_callback() {
-    let (mut channel, remote, kept) = shelf();
-    let other = remote.clone();
-    remote
+fn a_task_never_runs_within_a_callback() {
+    let (mut channel, reference, kept) = shelf();
+    let other = reference.clone();
+    reference
         .execute(move |me, _| {
             keep(&other, "inner")?;
             me.kept.borrow_mut().push("outer".to_owned());
@@ -101,9 +102,9 @@ fn it_never_runs_within_a_callback() {
 }
 
 #[test]
-fn it_may_schedule_and_cancel() {
-    let (mut channel, remote, kept) = shelf();
-    remote
+fn a_task_can_schedule_and_cancel() {
+    let (mut channel, reference, kept) = shelf();
+    reference
         .execute(|_, ctx| {
             let note = |text: &'static str| {
                 move |me: &mut Shelf, _: &mut Context<'_, Shelf>| {
@@ -123,20 +124,20 @@ fn it_may_schedule_and_cancel() {
 }
 
 #[test]
-fn its_error_goes_to_the_handler() {
-    let (mut channel, remote, kept) = shelf();
-    remote.execute(|_, _| Err("no room".into())).unwrap();
+fn an_error_of_a_task_goes_to_the_handler() {
+    let (mut channel, reference, kept) = shelf();
+    reference.execute(|_, _| Err("no room".into())).unwrap();
     channel.run_pending();
     assert_eq!(*kept.borrow(), ["error: no room"]);
     assert!(channel.is_open());
 }
 
 #[test]
-fn a_task_whose_channel_is_gone_is_dropped() {
-    let (mut channel, remote, kept) = shelf();
+fn a_task_for_a_closed_channel_is_dropped() {
+    let (mut channel, reference, kept) = shelf();
     let (dropped, drops) = std::sync::mpsc::channel();
     let token = Token(dropped.clone());
-    remote
+    reference
         .execute(move |me, _| {
             me.kept.borrow_mut().push("too late".to_owned());
             drop(token);
@@ -147,7 +148,7 @@ fn a_task_whose_channel_is_gone_is_dropped() {
     channel.run_pending();
     assert_eq!(drops.try_iter().count(), 1);
     let token = Token(dropped);
-    let refused = remote.execute(move |_, _| {
+    let refused = reference.execute(move |_, _| {
         drop(token);
         Ok(())
     });
@@ -157,9 +158,9 @@ fn a_task_whose_channel_is_gone_is_dropped() {
 }
 
 #[test]
-fn it_reaches_a_handler_on_another_loop() {
+fn a_task_reaches_a_handler_on_another_loop() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
-    let (made, remotes) = channel();
+    let (made, references) = channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let handler = Shelf { kept: Rc::default(), made: Some(made.clone()) };
@@ -170,10 +171,10 @@ fn it_reaches_a_handler_on_another_loop() {
     let client = ClientBootstrap::new(&group)
         .pipeline(|_| Pipeline::codec(Line::new()).handler(Shelf { kept: Rc::default(), made: None }));
     let clients: Vec<_> = (0..2).map(|_| client.connect(server.local_address()).wait().unwrap()).collect();
-    let first = remotes.recv_timeout(PATIENCE).unwrap();
-    let second = remotes.recv_timeout(PATIENCE).unwrap();
+    let first = references.recv_timeout(PATIENCE).unwrap();
+    let second = references.recv_timeout(PATIENCE).unwrap();
     let (tell, told) = channel();
-    // From the test to the first, from there to the second, and back to the test.
+    // From the test to the first handler, from there to the second, and back to the test.
     first
         .execute(move |me, _| {
             me.kept.borrow_mut().push("here".to_owned());

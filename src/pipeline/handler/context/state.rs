@@ -1,0 +1,102 @@
+//! The identity of the channel, its state, and handles to it.
+
+use super::Context;
+use crate::{
+    channel::{Attributes, Channel, ChannelStats},
+    id::ChannelId,
+    pipeline::handler::Handler,
+};
+use std::{net::SocketAddr, time::Instant};
+
+impl<H: Handler> Context<'_, H> {
+    /// Returns a handle to this channel, for other channels and threads.
+    pub fn channel(&self) -> Channel<H::Write> {
+        Channel::new(self.state.share(self.services, self.links.size_hint()))
+    }
+
+    /// Returns the id of the channel.
+    pub fn id(&self) -> ChannelId {
+        self.state.id()
+    }
+
+    /// Returns the address of this end, if the transport has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.state.local_address()
+    }
+
+    /// Returns the address of the other end, if the transport has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.state.peer_address()
+    }
+
+    /// Returns whether the channel accepts writes.
+    pub fn is_open(&self) -> bool {
+        self.state.status.is_open()
+    }
+
+    /// Returns whether the channel is within its [water marks](crate::buffer::WaterMark), so that a
+    /// producer may continue.
+    ///
+    /// [`Channel::is_writable`] shows the same state to other threads. While it is `true`, a write is
+    /// not refused for its size. After `false`,
+    /// [`writability_changed`](Handler::writability_changed) is called when the channel is writable
+    /// again.
+    pub fn is_writable(&self) -> bool {
+        self.state.is_writable()
+    }
+
+    /// Returns the number of encoded bytes that the kernel has not taken yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.state.pending_bytes()
+    }
+
+    /// Returns the time of this turn, by the loop's clock.
+    pub fn now(&self) -> Instant {
+        self.services.time.instant(self.services.now)
+    }
+
+    /// Returns the traffic of the channel so far.
+    pub fn stats(&self) -> ChannelStats {
+        self.state.stats(&self.services.time)
+    }
+
+    /// Returns the values that are kept with the channel. They are dropped after `inactive`.
+    pub fn attributes(&self) -> &Attributes {
+        self.state.extras.attributes()
+    }
+
+    /// Returns the values that are kept with the channel, to add or change them.
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        self.state.extras.attributes_mut()
+    }
+
+    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// peer can cause.
+    ///
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
+    /// topics have separate limits; further topics share one. The loop's own log lines have the
+    /// same limit.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # struct Member { rooms: usize }
+    /// # impl Handler for Member {
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, room: bytes::Bytes) -> Result {
+    ///     if self.rooms == 100 {
+    ///         if ctx.may_log("refused joins") {
+    ///             log::warn!("channel {}: is in 100 rooms already", ctx.id());
+    ///         }
+    ///         return ctx.write("busy".into());
+    ///     }
+    ///     self.rooms += 1;
+    ///     ctx.write(room)
+    /// }
+    /// # }
+    /// ```
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+}
