@@ -37,16 +37,14 @@ pub use group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
 pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
 pub use handle::{Channel, ChannelStats};
 pub use input_guard::InputGuard;
-pub(crate) use links::{
-    AnyPipeline, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
-};
-pub use links::{IntoPipeline, Pipeline};
+pub use links::{AnyPipeline, IntoPipeline, Pipeline};
+pub(crate) use links::{DecodePass, EncodingMemo, ErasedPipeline, MAX_EXTRA_MESSAGES, Push, SharedMessage};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
 pub(crate) use pipeline_settings::PipelineSettings;
 pub(crate) use services::{IoTime, LoopServices};
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::{ChannelState, Pending, Readiness};
-pub(crate) use tasks::{TaskTime, Tasks};
+pub(crate) use tasks::{MAX_STAGES, TaskTime, Tasks};
 pub use timers::TaskKey;
 pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
 #[cfg(test)]

@@ -21,11 +21,16 @@ pub(crate) enum TaskTime {
     Coarse(u64),
 }
 
+/// The largest number of stages in a pipeline.
+pub(crate) const MAX_STAGES: u32 = u32::BITS;
+
 #[derive(Default)]
 pub(crate) struct Tasks {
     tasks: Slab<Timer>,
     /// The timer of the close timeout.
     close: Option<QueueKey>,
+    /// The stages that pause reading: a bit for each position.
+    paused: u32,
 }
 
 struct Timer {
@@ -111,6 +116,18 @@ impl Tasks {
     /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
         self.take(key).map(|timer| timer.task)
+    }
+
+    /// Records whether the stage at a position pauses reading. Returns whether any stage does.
+    pub(in crate::channel) fn set_paused(&mut self, stage: u32, on: bool) -> bool {
+        let bit = 1 << (stage - 1);
+        self.paused = if on { self.paused | bit } else { self.paused & !bit };
+        self.paused != 0
+    }
+
+    /// Returns whether the stage at a position pauses reading.
+    pub(in crate::channel) fn is_paused(&self, stage: u32) -> bool {
+        self.paused & 1 << (stage - 1) != 0
     }
 
     /// Cancels a task. Returns whether it was waiting.

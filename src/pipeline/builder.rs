@@ -1,13 +1,19 @@
 //! The builder that adds stages and the handler to a codec.
 
-use super::{
-    Handler, Pipeline, Stage,
-    links::{Assembled, Pull, StageLink},
+use super::{ChannelContext, Handler, Links, Pipeline, Stage, Staged, links::Assembled, read_fn::ReadFn};
+use crate::{
+    Result,
+    channel::{IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
 };
-use crate::channel::{IdleTimeouts, PipelineSettings, Push, TimeLimits, TrafficShaping, WireLog};
 use std::marker::PhantomData;
 
-/// An unfinished pipeline: `Pipeline::codec`, any number of `stage`s, then `handler`.
+/// An unfinished pipeline, to which stages and a handler are added.
+///
+/// [`Pipeline::codec`] returns one. [`handler`](PipelineBuilder::handler) and
+/// [`on_read`](PipelineBuilder::on_read) finish it.
+///
+/// `L` is the type of the codec and stages so far. [`Links`] tells how a function returns an
+/// unfinished pipeline without naming that type.
 ///
 /// ```
 /// # use netwheel::prelude::*;
@@ -22,64 +28,111 @@ use std::marker::PhantomData;
 ///     .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
 ///     .handler(Echo);
 /// ```
-pub struct PipelineBuilder<P> {
-    pub(super) links: P,
+#[must_use = "an unfinished pipeline does nothing; finish it with `.handler(..)` or `.on_read(..)`"]
+pub struct PipelineBuilder<L> {
+    pub(super) links: L,
     pub(super) settings: PipelineSettings,
 }
 
-impl<P> PipelineBuilder<P> {
-    /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
+impl<L> PipelineBuilder<L> {
+    /// Sets the channel's [`IdleTimeouts`]. The default is none.
     pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
         self.settings.idle = timeouts;
         self
     }
 
-    /// What closes the channel if it is too slow, from its first moment on; see [`TimeLimits`].
+    /// Sets the channel's [`TimeLimits`], which close a channel that is too slow. The default is
+    /// none.
     pub fn time_limits(mut self, limits: TimeLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
+    /// Logs the channel's events, and its bytes as a hex dump. See [`WireLog`].
     pub fn wire_log(mut self, wire_log: WireLog) -> Self {
         self.settings.extras.set_wire_log(Some(wire_log));
         self
     }
 
-    /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
-    /// same type replaces the first.
+    /// Inserts a value into the channel's [`Attributes`](crate::Attributes). Replaces an earlier
+    /// value of the same type.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
         self.settings.extras.attributes_mut().insert(value);
         self
     }
 
-    /// How many bytes a second the channel may move, from its first moment on; see
-    /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
+    /// Limits how many bytes per second the channel reads and writes. The default is no limit.
+    ///
+    /// Takes [`TrafficLimits`](crate::TrafficLimits) for this channel,
+    /// [`SharedTraffic`](crate::SharedTraffic) for several channels together, or both.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
         self.settings.traffic = shaping.into();
         self
     }
-
-    fn with<Q>(self, link: impl FnOnce(P) -> Q) -> PipelineBuilder<Q> {
-        PipelineBuilder { links: link(self.links), settings: self.settings }
-    }
 }
 
-impl<P: Pull> PipelineBuilder<P> {
-    /// What turns messages into other messages.
-    pub fn stage<S: Stage<ReadIn = P::Item>>(self, stage: S) -> PipelineBuilder<StageLink<P, S>>
+impl<L: Links> PipelineBuilder<L> {
+    /// Adds a stage behind the codec and the stages so far.
+    ///
+    /// The stage must read what the links before it produce (`S::ReadIn = L::Read`), and write what
+    /// they accept (`S::WriteOut = L::Write`). A pipeline has at most 32 stages; more do not
+    /// compile.
+    pub fn stage<S>(self, stage: S) -> PipelineBuilder<Staged<L, S>>
     where
-        P: Push<S::WriteOut>,
+        S: Stage<ReadIn = L::Read, WriteOut = L::Write>,
     {
-        self.with(|before| StageLink { before, stage })
+        PipelineBuilder { links: Staged { before: self.links, stage }, settings: self.settings }
     }
 
-    /// What does the program's work; ends the pipeline.
-    pub fn handler<H: Handler<Read = P::Item>>(self, handler: H) -> Pipeline<H::Write>
+    /// Adds the handler, which finishes the pipeline.
+    ///
+    /// The handler must read what the links before it produce (`H::Read = L::Read`), and write what
+    /// they accept (`H::Write = L::Write`).
+    pub fn handler<H>(self, handler: H) -> Pipeline<H::Write>
     where
-        P: Push<H::Write>,
+        H: Handler<Read = L::Read, Write = L::Write>,
     {
         let PipelineBuilder { links, settings } = self;
         Pipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
+    }
+
+    /// Finishes the pipeline with a closure that is called with each message.
+    ///
+    /// The closure is a [`Handler`] whose other callbacks have their defaults: an error closes the
+    /// channel, and so do an idle event and the end of the peer's stream. Implement `Handler`
+    /// instead if the program needs another callback, or state that timers and tasks use.
+    ///
+    /// ```
+    /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedChannel};
+    ///
+    /// let echo = Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line));
+    ///
+    /// let mut channel = EmbeddedChannel::new(echo);
+    /// channel.write_inbound(b"hello\n")?;
+    /// assert_eq!(channel.read_outbound(), &b"hello\n"[..]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    ///
+    /// The closure may own state. Each channel has a closure of its own:
+    ///
+    /// ```
+    /// # use netwheel::{codec::Line, prelude::*, testing::EmbeddedChannel};
+    /// # let pipeline = || {
+    /// let mut lines = 0;
+    /// Pipeline::codec(Line::new()).on_read(move |ctx, line| {
+    ///     lines += 1;
+    ///     ctx.write(format!("line {lines} has {} bytes", line.len()).into())
+    /// })
+    /// # };
+    /// # let mut channel = EmbeddedChannel::new(pipeline());
+    /// # channel.write_inbound(b"a\nbc\n")?;
+    /// # assert_eq!(channel.read_outbound(), &b"line 1 has 1 bytes\nline 2 has 2 bytes\n"[..]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn on_read<F>(self, on_read: F) -> Pipeline<L::Write>
+    where
+        F: FnMut(&mut ChannelContext<'_, L::Write>, L::Read) -> Result + 'static,
+    {
+        self.handler(ReadFn::new(on_read))
     }
 }

@@ -36,6 +36,11 @@ use bytes::Bytes;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a codec",
+    label = "not a codec",
+    note = "implement `netwheel::pipeline::Codec` for it, or use a codec of `netwheel::codec`"
+)]
 pub trait Codec: 'static {
     /// What it decodes.
     type Read: 'static;

@@ -120,14 +120,16 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
     pub fn interval_for(idle: Duration) -> Duration {
         idle / 3
     }
+}
 
+impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Heartbeat<In, Out, F> {
     /// Asks to be called when the next thing may be due.
-    fn rest(&mut self, ctx: &mut StageContext<'_, Out>, until: u64) {
+    fn rest(&mut self, ctx: &mut StageContext<'_, Self>, until: u64) {
         let delay = until.saturating_add(ctx.jitter(self.jitter)).saturating_sub(nanos(ctx.now())).max(1);
         ctx.wake_after(Duration::from_nanos(delay));
     }
 
-    fn die(&mut self, ctx: &mut StageContext<'_, Out>, since: u64) -> Result {
+    fn die(&mut self, ctx: &mut StageContext<'_, Self>, since: u64) -> Result {
         self.dead = true;
         if self.on_dead == OnDead::Close {
             ctx.close_now();
@@ -143,14 +145,14 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
     type WriteIn = Out;
     type WriteOut = Out;
 
-    fn active(&mut self, ctx: &mut StageContext<'_, Out>) -> Result {
+    fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         self.alive = nanos(ctx.now());
         self.asked = self.alive;
         self.rest(ctx, self.alive.saturating_add(self.interval));
         Ok(())
     }
 
-    fn read(&mut self, ctx: &mut StageContext<'_, Out>, message: In) -> Result<Option<In>> {
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, message: In) -> Result<Option<In>> {
         if self.answer.is_some_and(|is_answer| is_answer(&message)) {
             self.alive = nanos(ctx.now());
             self.unanswered = 0;
@@ -159,7 +161,7 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         Ok(Some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Out>, message: Out) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Out) -> Result {
         ctx.write(message)
     }
 
@@ -171,7 +173,7 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         Some(0)
     }
 
-    fn timer(&mut self, ctx: &mut StageContext<'_, Out>) -> Result {
+    fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         let now = nanos(ctx.now());
         let (read, written) = (nanos(ctx.last_read()), nanos(ctx.last_written()));
         if self.answer.is_none() && read > self.alive {

@@ -96,11 +96,11 @@ where
     type WriteIn = Out;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _ctx: &mut StageContext<'_, Bytes>, frame: Bytes) -> Result<Option<In>> {
+    fn read(&mut self, _ctx: &mut StageContext<'_, Self>, frame: Bytes) -> Result<Option<In>> {
         parse(&frame).map(Some)
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Out) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Out) -> Result {
         ctx.write(serialise(&message)?)
     }
 

@@ -12,9 +12,9 @@ use std::{
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, and odd.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A seeded generator of random numbers, SplitMix64. Public only because `Pull` is; not exported.
+/// A seeded generator of random numbers, SplitMix64.
 #[derive(Debug)]
-pub struct Random(AtomicU64);
+pub(crate) struct Random(AtomicU64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {

@@ -40,12 +40,12 @@ impl Stage for Count {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, line: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, line: Bytes) -> Result<Option<Bytes>> {
         ctx.attributes_mut().get_or_insert_with(|| Lines(0)).0 += 1;
         Ok(Some(line))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         let lines = ctx.attributes().get::<Lines>().map_or(0, |lines| lines.0);
         ctx.write(format!("{lines} {}", String::from_utf8_lossy(&message)).into())
     }

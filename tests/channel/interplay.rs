@@ -133,12 +133,12 @@ impl Stage for Acknowledges {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, line: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, line: Bytes) -> Result<Option<Bytes>> {
         ctx.write("acknowledged".into())?;
         Ok(Some(line))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, line: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, line: Bytes) -> Result {
         ctx.write(line)
     }
 }

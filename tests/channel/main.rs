@@ -18,6 +18,7 @@ mod reentrancy;
 mod replace_pipeline;
 mod requests;
 mod spawn;
+mod stages;
 mod stats;
 mod types;
 mod wire_log;

@@ -10,6 +10,7 @@ use netwheel::{
     ScheduledTask, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
+    stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
     timer::{ScheduledQueue, Wheel},
 };
@@ -84,7 +85,7 @@ assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(ChannelContext<'static, String>: Send, Sync);
-assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
+assert_not_impl_any!(StageContext<'static, Heartbeat<String, String, fn() -> String>>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
 assert_not_impl_any!(Attributes: Send, Sync);
 

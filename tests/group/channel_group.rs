@@ -382,10 +382,10 @@ fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
         type ReadOut = Bytes;
         type WriteIn = String;
         type WriteOut = Bytes;
-        fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
             Ok(Some(message))
         }
-        fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: String) -> Result {
+        fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: String) -> Result {
             ctx.write(message.into())
         }
     }

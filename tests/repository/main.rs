@@ -5,6 +5,7 @@ mod doc_links;
 mod guide;
 mod import_graph;
 mod imports;
+mod pipeline_errors;
 mod property_tests;
 mod prose_width;
 mod source_tokens;

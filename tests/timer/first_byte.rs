@@ -84,11 +84,11 @@ impl Stage for Keeps {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         Ok((!message.starts_with(b"-")).then_some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }
 }

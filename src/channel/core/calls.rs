@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     channel::{
         event::Event,
-        links::Links,
+        links::ErasedPipeline,
         services::LoopServices,
         state::{ChannelState, Pending},
     },
@@ -34,7 +34,7 @@ impl ChannelCore {
     pub(super) fn call(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         let failed = self.call_unlisted(services, call);
         self.request_attention(services);
@@ -47,7 +47,7 @@ impl ChannelCore {
     pub(super) fn call_unlisted(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         self.state.borrow_outbound(services);
         let failed = match self.enter(services, call) {
@@ -71,11 +71,12 @@ impl ChannelCore {
                 self.state.note_cause(|| Error::Panicked(message.clone()));
                 self.fail(services, Error::Panicked(message));
                 self.state.request_close_now();
+                self.forget_failure(services);
                 true
             }
         };
-        self.settle(services);
-        failed
+        let reported = self.settle(services);
+        failed || reported
     }
 
     /// Calls into the pipeline, with this channel as the loop's activity.
@@ -83,7 +84,7 @@ impl ChannelCore {
     fn enter(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> thread::Result<Result> {
         let ChannelCore { state, links } = self;
         services.activity.enter_channel(state.key(), links.handler_type());
@@ -157,24 +158,65 @@ impl ChannelCore {
         }
     }
 
+    /// Does what the call has requested. Returns whether that was to report an error.
     #[inline]
-    fn settle(&mut self, services: &mut LoopServices) {
-        if self.state.status.has(Pending::REPLACED.with(Pending::TASK_REFUSED)) {
-            self.settle_requests(services);
+    fn settle(&mut self, services: &mut LoopServices) -> bool {
+        const REQUESTS: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
+        let mut reported = false;
+        if self.state.status.has(REQUESTS) {
+            reported = self.settle_requests(services);
         }
         self.note_written(services);
         self.state.return_outbound(services);
         self.tell_writability(services);
+        reported
     }
 
     #[cold]
-    fn settle_requests(&mut self, services: &mut LoopServices) {
+    fn settle_requests(&mut self, services: &mut LoopServices) -> bool {
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
         if self.state.status.has(Pending::TASK_REFUSED) {
             self.tell_refused(services);
         }
+        self.tell_failure(services)
+    }
+
+    /// Passes on the error that a stage has reported. Returns whether there was one.
+    pub(super) fn tell_failure(&mut self, services: &mut LoopServices) -> bool {
+        let mut reported = false;
+        for _ in 0..AT_ONCE {
+            if !self.state.status.take(Pending::FAILED) {
+                return reported;
+            }
+            reported = true;
+            if let Some(error) = services.failure.take() {
+                self.fail(services, error);
+                self.take_over(services);
+            }
+        }
+        // A stage reports another error in each notification, which would never end.
+        if self.forget_failure(services) {
+            let id = self.state.id();
+            log_throttled!(
+                services,
+                STUCK,
+                Level::Warn,
+                "channel {id}: a stage reports an error whenever it receives one; closing"
+            );
+            self.state.request_close();
+        }
+        reported
+    }
+
+    /// Drops the error that a stage has reported. Returns whether there was one.
+    fn forget_failure(&mut self, services: &mut LoopServices) -> bool {
+        let reported = self.state.status.take(Pending::FAILED);
+        if reported {
+            services.failure = None;
+        }
+        reported
     }
 
     /// Updates the watch with the pending bytes and the requested stage timers.

@@ -12,7 +12,7 @@ use crate::{
         config::Overflow,
         confirmation::Confirmation,
         handle::{Mail, WriteTicket},
-        links::{EncodingMemo, Links, SharedMessage},
+        links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
         services::LoopServices,
         state::ChannelState,
@@ -151,7 +151,7 @@ impl ChannelCore {
                 state.admit();
             }
             state.before_write();
-            match links.write_shared(state, message, memo) {
+            match links.write_shared(state, services, message, memo) {
                 Ok(()) => {
                     state.after_write(services);
                     outcome = Outcome::Written;
@@ -166,14 +166,14 @@ impl ChannelCore {
 
 /// Writes a message from a handle.
 fn write(
-    links: &mut dyn Links,
+    links: &mut dyn ErasedPipeline,
     state: &mut ChannelState,
     services: &mut LoopServices,
     message: Box<dyn Any + Send>,
 ) -> Result {
     state.before_write();
     let before = state.pending_bytes();
-    match links.write(state, message) {
+    match links.write(state, services, message) {
         Ok(()) => {
             if let Some(shared) = state.shared.get() {
                 shared.producers.note_encoded(state.pending_bytes() - before);

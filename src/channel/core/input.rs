@@ -20,7 +20,7 @@ use crate::{
         event::Event,
         links::{Batch, DecodePass},
         services::LoopServices,
-        state::{InputHalf, Memory, Pending, Readiness},
+        state::{InputHalf, Memory, Pending, ReadDemand, Readiness},
         undecoded::InputMemory,
     },
     error::caught,
@@ -215,8 +215,11 @@ impl ChannelCore {
         self.state.status.end_grant(false);
         // For a replacement pipeline.
         self.state.partial = rest.into();
-        if self.state.status.has(Pending::UNDECODED) && self.state.status.is_open() {
-            // The pipeline has more messages than one pass delivers. Read the end again after them.
+        let unfinished =
+            self.state.status.has(Pending::UNDECODED) || self.state.status.has(ReadDemand::STAGE_PAUSED);
+        if unfinished && self.state.status.is_open() {
+            // The pipeline has more messages than one pass delivers, or a stage pauses reading. Read
+            // the end again after that.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.status.want_read();
             self.state.want_attention(services);

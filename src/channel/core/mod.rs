@@ -21,7 +21,7 @@ pub(crate) use commands::Outcome;
 use super::{
     config::ChannelConfig,
     event::Event,
-    links::{AnyPipeline, Links},
+    links::{AnyPipeline, ErasedPipeline},
     services::LoopServices,
     state::ChannelState,
 };
@@ -30,7 +30,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 pub(crate) struct ChannelCore {
     pub(crate) state: ChannelState,
-    pub(in crate::channel) links: Box<dyn Links>,
+    pub(in crate::channel) links: Box<dyn ErasedPipeline>,
 }
 
 /// What the driver of a channel does next.

@@ -30,7 +30,7 @@ use crate::{
         links::AnyPipeline,
         pipeline_settings::PipelineSettings,
         services::LoopServices,
-        state::{ChannelState, InputHalf, Memory, Pending, Readiness},
+        state::{ChannelState, InputHalf, Memory, Pending, ReadDemand, Readiness},
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
@@ -121,6 +121,7 @@ impl ChannelCore {
         self.state.cancel_tasks(services);
         self.state.end_watch(services);
         self.state.status.unset(WORK);
+        self.state.status.unset(ReadDemand::STAGE_PAUSED);
         self.state.status.unset(MEMORIES);
         let (types, before) = (pipeline.links.types(), self.links.types());
         if let Some(shared) = self.state.shared.get() {

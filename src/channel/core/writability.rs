@@ -41,6 +41,7 @@ impl ChannelCore {
         self.state.borrow_outbound(services);
         self.tell_or_fail(services, Event::Writability(writable));
         self.take_over(services);
+        self.tell_failure(services);
         self.note_written(services);
         self.state.return_outbound(services);
         self.state.want_attention(services);

@@ -1,15 +1,14 @@
 //! The interface between a channel and the links of its pipeline.
 //!
-//! One virtual call enters a pipeline for each event ([`Links`]), and one leaves the handler for
-//! each write ([`Push`]). The pipeline layer implements both; the channel layer does not know how.
+//! One virtual call enters a pipeline for each event ([`ErasedPipeline`]), and one leaves the
+//! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does not know how.
 
-mod channel_pipeline;
 mod decode_pass;
+mod pipeline;
 mod shared_message;
 
-pub(crate) use channel_pipeline::AnyPipeline;
-pub use channel_pipeline::{IntoPipeline, Pipeline};
 pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
+pub use pipeline::{AnyPipeline, IntoPipeline, Pipeline};
 pub(in crate::channel) use shared_message::{Encoder, again};
 pub(crate) use shared_message::{EncodingMemo, SharedMessage};
 
@@ -23,22 +22,17 @@ use crate::{Result, sync::TypeName};
 use bytes::Bytes;
 use std::any::Any;
 
-/// The outbound side of a link.
-pub trait Push<M> {
+/// The outbound side of the links, for a writer that knows only the message type.
+pub(crate) trait Push<M> {
     /// Encodes a message into the channel's outbound buffer.
-    fn push(&mut self, state: &mut ChannelState, message: M) -> Result;
+    fn push(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: M) -> Result;
 
-    /// Estimates the encoded size of a message.
-    fn encoded_len_hint(message: &M) -> Option<usize>
-    where
-        Self: Sized;
-
-    /// Returns the same estimate for messages of an erased type.
+    /// Returns the function that estimates the encoded size of a message.
     fn size_hint(&self) -> SizeHint;
 }
 
-/// A whole pipeline: the only trait object that an event passes through.
-pub(crate) trait Links {
+/// A whole pipeline with all types erased: the only trait object that an event passes through.
+pub(crate) trait ErasedPipeline {
     /// Decodes `input` and hands each message to the handler, while the channel may deliver. After
     /// the last message of a complete batch, calls `read_complete` unless other work comes first,
     /// and sets `told` in the pass.
@@ -53,21 +47,30 @@ pub(crate) trait Links {
     /// Returns whether the codec or a stage has queued messages.
     fn has_more(&self) -> bool;
 
-    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
-
     /// Writes a message from a `Channel` handle. Fails with `Error::Replaced` if this pipeline
     /// writes another type.
-    fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
+    fn write(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+    ) -> Result;
 
     /// Writes a message for many channels, encoded by these links or by equivalent ones.
     fn write_shared(
         &mut self,
         state: &mut ChannelState,
+        services: &mut LoopServices,
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
     ) -> Result;
 
-    /// Runs a scheduled task or one from a handle. Drops a task for another pipeline.
+    /// Passes an event to the stages, in the order from the socket, and then to the handler. The
+    /// handler is called also if a stage fails. Returns the first error.
+    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
+
+    /// Runs a task of the handler or of a stage, or one from a handle. Drops a task for another
+    /// pipeline.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
 
     /// Returns the name of the handler's type, for reports.

@@ -11,6 +11,7 @@ mod io_time;
 pub(crate) use io_time::IoTime;
 
 use crate::{
+    Error,
     channel::{
         handle::MailSender,
         outbound::{OutboundBudget, OutboundLease},
@@ -36,7 +37,8 @@ const MAX_SPARES: usize = 4096;
 /// Memory that they may keep, in bytes.
 const MAX_SPARE_MEMORY: usize = 16 * 1024 * 1024;
 
-pub(crate) struct LoopServices {
+/// Public only in hidden signatures of the pipeline's links.
+pub struct LoopServices {
     pub(crate) time: TimeSource,
     /// The time of the phase that is running; every callback of a phase sees the same.
     pub(crate) now: u64,
@@ -69,6 +71,8 @@ pub(crate) struct LoopServices {
     /// The pipeline for which the running callback has asked: it takes over when that has returned. Without a type,
     /// because pipelines are made of links, and links are called with these services; see `core::replace`.
     pub(crate) replacement: Option<Box<dyn Any>>,
+    /// The error that a stage has reported in the running callback. The handler is notified after it.
+    pub(crate) failure: Option<Error>,
     /// Pipelines that were replaced so far.
     pub(crate) replaced: u64,
     /// For bytes that a channel keeps.
@@ -111,6 +115,7 @@ impl LoopServices {
             io_time: IoTime::unlimited(),
             tally: Tally::default(),
             replacement: None,
+            failure: None,
             replaced: 0,
             spare_box: SpareBox::default(),
             idle_timeouts: None,

@@ -16,6 +16,7 @@ mod packed_address;
 mod pending_writes;
 mod pipeline_settings;
 mod shaping;
+mod stages;
 mod status;
 mod tasks;
 mod watch;
@@ -44,7 +45,7 @@ use log::Level;
 use packed_address::PackedAddress;
 use std::{cell::OnceCell, net::SocketAddr, sync::Arc};
 
-/// Public only in the signatures of the pipeline's links, which nobody outside can name.
+/// Public only in hidden signatures of the pipeline's links.
 pub struct ChannelState {
     id: ChannelId,
     /// Life cycle, stream halves, read demand, readiness and pending work.

@@ -128,6 +128,13 @@ impl ChannelState {
         }
     }
 
+    /// Restarts the time limits on input, after a stage has paused reading.
+    pub(crate) fn note_resumed(&mut self, now: u64) {
+        if let Some(limits) = self.limits() {
+            limits.pause(now);
+        }
+    }
+
     /// Moves the channel's entry on the wheel to the next deadline, or removes it.
     pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
         self.status.unset(Pending::ARM_WATCH);

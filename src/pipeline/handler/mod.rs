@@ -38,6 +38,11 @@ use log::Level;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "not a handler",
+    note = "implement `netwheel::Handler` for it, or pass a closure to `.on_read(|ctx, message| ..)`"
+)]
 pub trait Handler: Sized + 'static {
     /// What the link before it decodes.
     type Read: 'static;

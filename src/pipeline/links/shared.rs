@@ -5,9 +5,10 @@
 //! buffer of the channel that made it stays unchanged until that channel's own limits were checked.
 //! Runs on the loops of those channels.
 
+use super::Links;
 use crate::{
     Error, Result,
-    channel::{ChannelState, EncodingMemo, Push, SharedMessage},
+    channel::{ChannelState, EncodingMemo, LoopServices, SharedMessage},
 };
 use bytes::Bytes;
 use std::{
@@ -16,25 +17,25 @@ use std::{
 };
 
 /// Writes a message with a shared encoding if the links allow it, and otherwise with their own.
-pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
-    links: &mut P,
+pub(super) fn write_shared<L: Links>(
+    links: &mut L,
     state: &mut ChannelState,
-    key: Option<u64>,
+    services: &mut LoopServices,
     message: &dyn SharedMessage,
     memo: &mut EncodingMemo,
 ) -> Result {
-    let Some(key) = key else {
+    let Some(key) = links.encoding_key() else {
         memo.encodings += 1;
-        return links.push(state, clone_of(message)?);
+        return links.push_message(state, services, clone_of(message)?);
     };
-    let encoder = (TypeId::of::<P>(), key);
+    let encoder = (TypeId::of::<L>(), key);
     let EncodingMemo { last, encodings } = memo;
     let (_, encoded) = match last {
         Some(last) if last.0 == encoder => last,
         _ => {
             let encoded = message.encoded(encoder, &mut || {
                 *encodings += 1;
-                encode_apart(links, state, clone_of(message)?)
+                encode_apart(links, state, services, clone_of(message)?)
             });
             last.insert((encoder, encoded))
         }
@@ -53,9 +54,14 @@ fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
 }
 
 /// Encodes a message with a channel's links into a separate buffer.
-fn encode_apart<M>(links: &mut impl Push<M>, state: &mut ChannelState, message: M) -> Result<Bytes> {
+fn encode_apart<L: Links>(
+    links: &mut L,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: L::Write,
+) -> Result<Bytes> {
     let own = state.begin_apart();
-    let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, message)));
+    let pushed = catch_unwind(AssertUnwindSafe(|| links.push_message(state, services, message)));
     let apart = state.end_apart(own);
     match pushed {
         Ok(pushed) => pushed.map(|()| apart.into_bytes()),

@@ -249,7 +249,7 @@ impl Stage for Shouting {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         match message.first() {
             Some(b'-') => Ok(None),
             Some(b'?') => ctx.write("answer".into()).map(|()| None),
@@ -261,7 +261,7 @@ impl Stage for Shouting {
         }
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }
 }

@@ -315,14 +315,14 @@ impl Stage for Twice {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn active(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+    fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         if let Some(delay) = self.timer {
             ctx.wake_after(delay);
         }
         Ok(())
     }
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         // A stage that returns no message may still have more.
         self.queue.extend([message.clone(), message]);
         Ok(None)
@@ -332,16 +332,16 @@ impl Stage for Twice {
         !self.queue.is_empty()
     }
 
-    fn read_more(&mut self, _: &mut StageContext<'_, Bytes>) -> Result<Option<Bytes>> {
+    fn read_more(&mut self, _: &mut StageContext<'_, Self>) -> Result<Option<Bytes>> {
         Ok(self.queue.pop_front())
     }
 
-    fn timer(&mut self, _: &mut StageContext<'_, Bytes>) -> Result {
+    fn timer(&mut self, _: &mut StageContext<'_, Self>) -> Result {
         self.queue.extend(["tick".into(), "tock".into()]);
         Ok(())
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }
 }

@@ -211,21 +211,21 @@ impl Stage for Ticking {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         Ok(Some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }
 
-    fn active(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+    fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         self.1.push(format!("{} stage active", self.0));
         ctx.wake_after(SECOND);
         Ok(())
     }
 
-    fn timer(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+    fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         self.1.push(format!("{} tick", self.0));
         ctx.wake_after(SECOND);
         Ok(())

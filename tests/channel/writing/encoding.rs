@@ -75,11 +75,11 @@ impl Stage for Twice {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         Ok(Some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write("first".into())?;
         ctx.write(message)
     }

@@ -92,11 +92,11 @@ impl Stage for Numbered {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         Ok(Some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         self.0 += 1;
         ctx.write([format!("{} ", self.0).as_bytes(), &message].concat().into())
     }

@@ -69,11 +69,13 @@ fact_set! {
     INPUT_HELD,
     /// Automatic reading pauses: the channel is not writable, and input would only be answered.
     OUTPUT_FULL,
+    /// All reading pauses, requested reads as well: a stage has paused it.
+    STAGE_PAUSED,
 }
 
 fact_set! {
     /// What the driver knows of the transport.
-    Readiness, 13:
+    Readiness, 14:
     /// The transport may hold bytes that no further event will announce.
     MAYBE_READABLE,
     /// The transport took less than it was offered. The event that reports it writable has not come
@@ -89,7 +91,7 @@ fact_set! {
 
 fact_set! {
     /// Work that the channel has left for later.
-    Pending, 18:
+    Pending, 19:
     /// Flush before anything else.
     FLUSH,
     /// In the loop's attention list.
@@ -100,6 +102,8 @@ fact_set! {
     TASK_REFUSED,
     /// Another pipeline waits to take over.
     REPLACED,
+    /// A stage has reported an error. The handler is to be notified.
+    FAILED,
     /// The kept input or the pipeline may hold whole messages, because decoding was interrupted.
     /// While messages are delivered it stops the delivery: the time for I/O in this turn is used
     /// up.
@@ -108,7 +112,7 @@ fact_set! {
 
 fact_set! {
     /// What the channel remembers of earlier calls.
-    Memory, 24:
+    Memory, 26:
     /// The pending weight is within the water marks.
     WRITABLE,
     /// The handler has been given a message.

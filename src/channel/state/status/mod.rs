@@ -7,7 +7,7 @@
 //! hot path are one comparison with a mask.
 //!
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
-//! off ends both. Three bits are left.
+//! off ends both. One bit is left.
 
 mod facts;
 mod life;
@@ -54,10 +54,12 @@ const _: () = {
 pub(crate) struct Status(u32);
 
 /// Ends the delivery of messages at once.
-const STOP: u32 = Life::NOT_OPEN | Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED).mask();
+const STOP: u32 = Life::NOT_OPEN
+    | Pending::FLUSH.with(Pending::REPLACED).with(Pending::FAILED).with(Pending::UNDECODED).mask()
+    | ReadDemand::STAGE_PAUSED.mask();
 
 /// Pauses automatic reading.
-const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).mask();
+const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).with(ReadDemand::STAGE_PAUSED).mask();
 
 impl Status {
     /// The status of a new channel.
@@ -328,7 +330,9 @@ impl Status {
     /// Returns whether the transport may be read.
     #[inline]
     pub(crate) fn may_read(self) -> bool {
-        self.has(ReadDemand::WANTED) || self.reads_automatically()
+        const REQUESTED: u32 = ReadDemand::WANTED.mask();
+        const ASKED: u32 = REQUESTED | ReadDemand::STAGE_PAUSED.mask();
+        self.reads_automatically() || self.0 & ASKED == REQUESTED
     }
 
     #[inline]

@@ -33,7 +33,7 @@ impl<H: Handler> Context<'_, H> {
     #[inline]
     pub fn write(&mut self, message: H::Write) -> Result {
         self.state.before_write();
-        match self.links.push(self.state, message) {
+        match self.links.push(self.state, self.services, message) {
             Ok(()) => {
                 self.state.after_write(self.services);
                 Ok(())

@@ -1,16 +1,16 @@
 //! Delivery of the messages of one pass to the handler.
 
-use super::{super::pull::Pull, Assembled};
+use super::{super::Links, Assembled};
 use crate::{
     Result,
-    channel::{ChannelState, DecodePass, LoopServices, Pending, Push},
+    channel::{ChannelState, DecodePass, LoopServices, Pending},
     pipeline::handler::Handler,
 };
 use bytes::Bytes;
 
-impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Assembled<P, H> {
+impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
     /// Decodes `input` and hands each message to the handler; see
-    /// [`Links::read`](crate::channel::Links::read).
+    /// [`ErasedPipeline::read`](crate::channel::ErasedPipeline::read).
     #[inline(always)]
     pub(super) fn deliver_pass(
         &mut self,
@@ -36,8 +36,9 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Assembled<P, H> {
         // A spent pass leaves messages in the links.
         if pass.is_complete() && input.is_empty() && state.may_complete() && !pass.is_spent() {
             pass.set_told();
+            let stages = self.complete_stages(state, services);
             let (handler, mut ctx) = self.split(state, services);
-            handler.read_complete(&mut ctx)?;
+            stages.and(handler.read_complete(&mut ctx))?;
         }
         Ok(())
     }
@@ -58,7 +59,7 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Assembled<P, H> {
         look_at: &mut u64,
     ) -> Result {
         while state.status.may_deliver() {
-            let Some(message) = self.links.pull::<false>(state, input, pass)? else { break };
+            let Some(message) = self.links.pull::<false>(state, services, input, pass)? else { break };
             if let Err(error) = self.hand_over(state, services, message) {
                 return Err(error);
             }
@@ -82,7 +83,7 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Assembled<P, H> {
         pass: &mut DecodePass,
     ) -> Result {
         while state.status.may_deliver() {
-            let Some(message) = self.links.pull::<true>(state, input, pass)? else { break };
+            let Some(message) = self.links.pull::<true>(state, services, input, pass)? else { break };
             services.tally.messages_read += 1;
             self.hand_over(state, services, message)?;
         }

@@ -1,18 +1,15 @@
-//! A whole pipeline behind one virtual call per event.
+//! A finished pipeline, called through one virtual call per event.
 
 mod delivery;
 
-use super::{
-    pull::{Pull, StageEvent},
-    shared::write_shared,
-};
+use super::{Links, StageEvent, shared::write_shared};
 use crate::{
     Error, Result,
     channel::{
-        ChannelState, DecodePass, EncodingMemo, Event, Links, LoopServices, Pending, PipelineTypes, Push,
-        SharedMessage,
+        ChannelState, DecodePass, EncodingMemo, ErasedPipeline, Event, LoopServices, Pending, PipelineTypes,
+        Push, SharedMessage,
     },
-    error::drop_guarded,
+    error::{caught, drop_guarded},
     log_throttle::{REPLACED, log_throttled},
     pipeline::handler::{Context, Handler, run_as, run_as_any},
     sync::TypeName,
@@ -22,12 +19,12 @@ use log::Level;
 use std::any::{Any, TypeId};
 
 /// All links of a pipeline and its handler.
-pub(in crate::pipeline) struct Assembled<P, H> {
-    pub(in crate::pipeline) links: P,
+pub(in crate::pipeline) struct Assembled<L, H> {
+    pub(in crate::pipeline) links: L,
     pub(in crate::pipeline) handler: H,
 }
 
-impl<H: Handler, P: Push<H::Write>> Assembled<P, H> {
+impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
     #[inline]
     fn split<'a>(
         &'a mut self,
@@ -36,9 +33,33 @@ impl<H: Handler, P: Push<H::Write>> Assembled<P, H> {
     ) -> (&'a mut H, Context<'a, H>) {
         (&mut self.handler, Context::new(&mut self.links, state, services))
     }
-}
 
-impl<H: Handler, P: Pull<Item = H::Read>> Assembled<P, H> {
+    /// Passes an event to the stages.
+    fn stage_event(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        event: StageEvent,
+    ) -> Result {
+        let stages = self.links.stage_event(state, services, event);
+        self.announce_more(state);
+        stages
+    }
+
+    /// Passes `read_complete` to the stages.
+    ///
+    /// Announces only messages that are queued in this event: each delivery ends with it, so a link
+    /// that promises messages and has none would be asked endlessly.
+    #[inline(always)]
+    fn complete_stages(&mut self, state: &mut ChannelState, services: &mut LoopServices) -> Result {
+        let had_more = self.links.has_more();
+        let stages = self.links.stage_event(state, services, StageEvent::ReadComplete);
+        if !had_more {
+            self.announce_more(state);
+        }
+        stages
+    }
+
     /// Makes the driver deliver messages that stages have queued outside of `read`.
     #[inline]
     fn announce_more(&self, state: &mut ChannelState) {
@@ -48,7 +69,7 @@ impl<H: Handler, P: Pull<Item = H::Read>> Assembled<P, H> {
     }
 }
 
-impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P, H> {
+impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for Assembled<L, H> {
     fn read(
         &mut self,
         state: &mut ChannelState,
@@ -64,37 +85,50 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P
     }
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
-        // The handler's `active` is called also if a stage fails.
-        let stages = match event {
-            Event::StageTimer => {
-                let told = self.links.tell_stages(state, &services.random, StageEvent::Timer);
-                self.announce_more(state);
-                return told;
+        let stages = match &event {
+            Event::Active => self.stage_event(state, services, StageEvent::Active),
+            Event::ReadComplete => self.complete_stages(state, services),
+            // Messages that are queued in these two events are not delivered.
+            Event::InputShutdown => self.links.stage_event(state, services, StageEvent::ReadClosed),
+            Event::Inactive => self.links.stage_event(state, services, StageEvent::Inactive),
+            Event::Writability(writable) => {
+                self.stage_event(state, services, StageEvent::Writability(*writable))
             }
-            Event::Active => {
-                let told = self.links.tell_stages(state, &services.random, StageEvent::Active);
-                self.announce_more(state);
-                told
-            }
-            _ => Ok(()),
+            Event::StageTimer => return self.stage_event(state, services, StageEvent::Timer),
+            Event::Idle(_) | Event::Shutdown | Event::Error(_) => Ok(()),
         };
+        if let Event::Error(error) = event {
+            let error = self.links.stage_error(state, services, error);
+            if L::STAGES > 0 {
+                // The error may be a panic of `has_more`, and the handler must still receive it.
+                caught(|| self.announce_more(state));
+            }
+            let Err(error) = error else { return Ok(()) };
+            let (handler, mut ctx) = self.split(state, services);
+            return handler.error(&mut ctx, error);
+        }
+        // The handler is called also if a stage fails.
         let (handler, mut ctx) = self.split(state, services);
-        match event {
-            Event::Active => stages.and(handler.active(&mut ctx)),
+        stages.and(match event {
+            Event::Active => handler.active(&mut ctx),
             Event::ReadComplete => handler.read_complete(&mut ctx),
             Event::InputShutdown => handler.read_closed(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
-            Event::Error(error) => handler.error(&mut ctx, error),
             Event::Inactive => handler.inactive(&mut ctx),
-            Event::StageTimer => Ok(()),
-        }
+            Event::Error(_) | Event::StageTimer => Ok(()),
+        })
     }
 
-    fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
+    fn write(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+    ) -> Result {
         match message.downcast::<H::Write>() {
-            Ok(message) => self.links.push(state, *message),
+            Ok(message) => self.links.push_message(state, services, *message),
             // The handle belongs to an earlier pipeline.
             Err(message) => {
                 drop_guarded(message);
@@ -106,14 +140,21 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P
     fn write_shared(
         &mut self,
         state: &mut ChannelState,
+        services: &mut LoopServices,
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
     ) -> Result {
-        let key = self.links.encoding_key();
-        write_shared::<H::Write, P>(&mut self.links, state, key, message, memo)
+        write_shared(&mut self.links, state, services, message, memo)
     }
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
+        let task = match self.links.run_stage_task(state, services, task) {
+            Ok(result) => {
+                self.announce_more(state);
+                return result;
+            }
+            Err(task) => task,
+        };
         let (handler, mut ctx) = self.split(state, services);
         let run = run_as(task, handler, &mut ctx).or_else(|task| run_as_any(task, &mut ctx));
         run.unwrap_or_else(|task| {

@@ -1,0 +1,35 @@
+//! Requests of stages: pauses of reading, and errors for the handler.
+
+use super::{ChannelState, Pending, ReadDemand};
+use crate::{Error, channel::services::LoopServices};
+
+impl ChannelState {
+    /// Pauses reading until the same stage resumes it.
+    pub(crate) fn pause_reads(&mut self, stage: u32) {
+        self.tasks.get_or_insert_default().set_paused(stage, true);
+        self.status.set(ReadDemand::STAGE_PAUSED);
+    }
+
+    /// Ends the pause of a stage. Reading resumes when no other stage pauses it.
+    pub(crate) fn resume_reads(&mut self, stage: u32, now: u64) {
+        let Some(tasks) = &mut self.tasks else { return };
+        if tasks.is_paused(stage) && !tasks.set_paused(stage, false) {
+            self.status.unset(ReadDemand::STAGE_PAUSED);
+            self.note_resumed(now);
+        }
+    }
+
+    /// Returns whether the stage pauses reading.
+    pub(crate) fn pauses_reads(&self, stage: u32) -> bool {
+        self.tasks.as_ref().is_some_and(|tasks| tasks.is_paused(stage))
+    }
+
+    /// Has an error passed to the stages and the handler after the running callback. Only the first
+    /// error of a callback is kept.
+    pub(crate) fn report(&mut self, services: &mut LoopServices, error: Error) {
+        if !self.status.is_closed() && !self.status.has(Pending::FAILED) {
+            self.status.set(Pending::FAILED);
+            services.failure = Some(error);
+        }
+    }
+}

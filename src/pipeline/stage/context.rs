@@ -1,0 +1,169 @@
+//! The operations of a stage's callbacks.
+
+use super::Stage;
+use crate::{
+    Attributes, ChannelId, Error, Result,
+    channel::{ChannelState, LoopServices, Push},
+    clock::nanos,
+};
+use std::{net::SocketAddr, time::Duration};
+
+/// The channel during a callback of stage `S`.
+///
+/// Nothing that is requested here calls back into the stage before the running callback has
+/// returned.
+pub struct StageContext<'a, S: Stage> {
+    pub(in crate::pipeline) before: &'a mut dyn Push<S::WriteOut>,
+    pub(in crate::pipeline) state: &'a mut ChannelState,
+    pub(in crate::pipeline) services: &'a mut LoopServices,
+    /// The position of the stage, counted from 1.
+    pub(in crate::pipeline) position: u32,
+}
+
+impl<S: Stage> StageContext<'_, S> {
+    // ---- output ----
+
+    /// Writes a message towards the socket, through the links before this stage.
+    ///
+    /// # Errors
+    /// As [`Context::write`](crate::Context::write).
+    #[inline]
+    pub fn write(&mut self, message: S::WriteOut) -> Result {
+        self.before.push(self.state, self.services, message)
+    }
+
+    /// Closes the channel after pending bytes have been sent.
+    pub fn close(&mut self) {
+        self.state.request_close();
+    }
+
+    /// Closes the channel without sending pending bytes.
+    pub fn close_now(&mut self) {
+        self.state.request_close_now();
+    }
+
+    /// Returns whether the channel accepts writes.
+    pub fn is_open(&self) -> bool {
+        self.state.status.is_open()
+    }
+
+    /// Returns whether the pending bytes are within the channel's
+    /// [water marks](crate::buffer::WaterMark). After `false`,
+    /// [`writability_changed`](Stage::writability_changed) reports when they are again.
+    pub fn is_writable(&self) -> bool {
+        self.state.is_writable()
+    }
+
+    /// Returns the number of encoded bytes that the kernel has not taken yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.state.pending_bytes()
+    }
+
+    // ---- input ----
+
+    /// Pauses reading until this stage calls [`resume_reads`](StageContext::resume_reads).
+    ///
+    /// No further message is decoded or delivered, and the socket is not read, so the peer
+    /// experiences backpressure. Undecoded bytes and queued messages stay where they are. The peer
+    /// is not late in the meantime: [time limits](crate::TimeLimits) on input restart when reading
+    /// resumes. The end of the peer's stream is reported after that, too. A message that this
+    /// callback returns is still delivered.
+    ///
+    /// Use this to handle one message at a time, for example while a worker checks a password, or
+    /// until the response to an HTTP/1.1 request has been written. The codec is not called while
+    /// reading is paused.
+    ///
+    /// Each stage pauses for itself, so reading resumes when no stage pauses it. A second call of
+    /// the same stage is a no-op. Auto-read and reads that the handler has requested stay as they
+    /// are, and take effect when reading resumes. The pause ends when the pipeline is replaced.
+    pub fn pause_reads(&mut self) {
+        self.state.pause_reads(self.position);
+    }
+
+    /// Ends the pause of this stage. A no-op if it has not paused reading.
+    ///
+    /// Delivery resumes when the running callback has returned: immediately if the callback is
+    /// part of a delivery, otherwise in the next turn, without waiting for further input.
+    pub fn resume_reads(&mut self) {
+        self.state.resume_reads(self.position, self.services.now);
+    }
+
+    /// Returns whether this stage has paused reading.
+    pub fn is_paused(&self) -> bool {
+        self.state.pauses_reads(self.position)
+    }
+
+    // ---- errors ----
+
+    /// Reports an error: it goes to [`error`](Stage::error) of all stages and the handler, after the
+    /// running callback has returned.
+    ///
+    /// Use this in [`write`](Stage::write), whose error is returned to the writer, or to report an
+    /// error and still return a message. Elsewhere, return the error instead. Only the first error
+    /// of a callback is reported this way.
+    pub fn fail(&mut self, error: Error) {
+        self.state.report(self.services, error);
+    }
+
+    // ---- identity and state ----
+
+    /// Returns the channel's id.
+    pub fn id(&self) -> ChannelId {
+        self.state.id()
+    }
+
+    /// Returns the local address, if the transport has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.state.local_address()
+    }
+
+    /// Returns the address of the peer, if the transport has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.state.peer_address()
+    }
+
+    /// Returns the time of this turn since the start of the loop.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.services.now)
+    }
+
+    /// Returns when bytes were last read from the peer, on the time scale of
+    /// [`now`](StageContext::now). Until then, returns when the channel was connected.
+    pub fn last_read(&self) -> Duration {
+        Duration::from_nanos(self.state.traffic.read)
+    }
+
+    /// Returns when the kernel last took bytes of this channel, on the time scale of
+    /// [`now`](StageContext::now). Until then, returns when the channel was connected.
+    pub fn last_written(&self) -> Duration {
+        Duration::from_nanos(self.state.traffic.written)
+    }
+
+    /// Returns the channel's [`Attributes`], which its stages and its handler share.
+    pub fn attributes(&self) -> &Attributes {
+        self.state.extras.attributes()
+    }
+
+    /// Returns the channel's [`Attributes`], to insert or change values.
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        self.state.extras.attributes_mut()
+    }
+
+    /// Returns a random number of nanoseconds below `window`, to spread timers.
+    pub(crate) fn jitter(&self, window: u64) -> u64 {
+        self.services.random.below(window)
+    }
+
+    /// Requests a call of [`timer`](Stage::timer) after `delay`, or earlier if another stage of the
+    /// channel requests that.
+    ///
+    /// The timer is never early for the stage with the earliest deadline, and late by at most one
+    /// tick of the loop's wheel plus the loop's lag. All stages of a channel share one timer, which
+    /// is disarmed when it expires. It takes no memory of its own, so it suits a stage that every
+    /// connection has, such as [`Heartbeat`](crate::stage::Heartbeat). For a timer with a closure,
+    /// use [`schedule`](StageContext::schedule).
+    pub fn wake_after(&mut self, delay: Duration) {
+        let now = self.services.now;
+        self.state.wake_stages(now.saturating_add(nanos(delay)), now);
+    }
+}

@@ -1,0 +1,154 @@
+//! Tasks of a stage: a delay, a worker's result or a completion gives the stage back.
+//!
+//! They are tasks of the channel, like those of the handler: dropped with the channel or its
+//! pipeline, cancelled by key, and bounded by `max_scheduled_tasks`.
+
+use super::{Stage, StageContext};
+use crate::{
+    Completion, Error, Result,
+    channel::TaskKey,
+    clock::nanos,
+    error::Refused,
+    pipeline::{
+        answer_waker::AnswerWaker,
+        offload::{Answer, Offloaded},
+    },
+};
+use std::{any::Any, time::Duration};
+
+type StageClosure<S> = Box<dyn FnOnce(&mut S, &mut StageContext<'_, S>) -> Result>;
+
+/// A task of a stage `S`.
+pub(in crate::pipeline) struct StageTask<S: Stage> {
+    /// The position of the stage, because a pipeline may have several stages of one type.
+    pub(in crate::pipeline) position: u32,
+    task: StageClosure<S>,
+}
+
+impl<S: Stage> StageTask<S> {
+    /// Returns the task as a channel keeps it.
+    fn boxed(
+        position: u32,
+        task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
+    ) -> Box<dyn Any> {
+        Box::new(StageTask::<S> { position, task: Box::new(task) })
+    }
+
+    pub(in crate::pipeline) fn run(self, stage: &mut S, ctx: &mut StageContext<'_, S>) -> Result {
+        (self.task)(stage, ctx)
+    }
+}
+
+impl<S: Stage> StageContext<'_, S> {
+    fn task(&self, task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static) -> Box<dyn Any> {
+        StageTask::<S>::boxed(self.position, task)
+    }
+
+    /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the channel
+    /// or its pipeline.
+    ///
+    /// The task never runs within this call: a delay of zero means later in this turn, or in the
+    /// next one. It is never early, and late by the loop's lag.
+    ///
+    /// The tasks of all stages and of the handler count towards
+    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks). Beyond that limit the
+    /// task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
+    /// [`error`](Stage::error) after the running callback.
+    pub fn schedule(
+        &mut self,
+        delay: Duration,
+        task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
+    ) -> TaskKey {
+        let task = self.task(task);
+        // From now, not from the beginning of the turn: after a long callback that would be too early.
+        let deadline = self.services.time.now().saturating_add(nanos(delay));
+        self.state.schedule(self.services, deadline, task)
+    }
+
+    /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::WorkerPool). Then runs
+    /// `then` on this loop, with this stage and the result of the work.
+    ///
+    /// As [`Context::offload`](crate::Context::offload), with the stage in place of the handler.
+    /// [`Stage`] has an example.
+    ///
+    /// # Errors
+    /// As [`Context::offload`](crate::Context::offload): the work is handed back, and `then` is
+    /// dropped.
+    pub fn offload<T, W>(
+        &mut self,
+        work: W,
+        then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
+    ) -> Result<TaskKey, Refused<W>>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        if !self.state.status.is_open() {
+            return Err(Refused { value: work, reason: Error::Closed });
+        }
+        let answer = Answer::new();
+        let cell = answer.downgrade();
+        let key = match self.await_answer(answer, then) {
+            Ok(key) => key,
+            Err(reason) => return Err(Refused { value: work, reason }),
+        };
+        let work = Offloaded::new(work, cell, self.services.outlet.clone(), self.state.key(), key);
+        match self.services.workers.submit(work) {
+            Ok(()) => Ok(key),
+            Err(refused) => {
+                self.state.cancel(self.services, key);
+                Err(Refused { value: refused.value.work, reason: refused.reason })
+            }
+        }
+    }
+
+    /// Runs `then` with this stage and the result of `completion`, on this loop.
+    ///
+    /// Works like [`Context::on_complete`](crate::Context::on_complete): the completion belongs to
+    /// the task, so cancelling the task or closing the channel drops it, which cancels an operation
+    /// that can be cancelled. Beyond
+    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) both are dropped, and
+    /// [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
+    pub fn on_complete<T: 'static>(
+        &mut self,
+        completion: Completion<T>,
+        then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
+    ) -> TaskKey {
+        let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
+        let task = self.state.await_answer(self.services, |key| {
+            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
+                Some(result) => then(me, ctx, result),
+                None => Ok(()),
+            })
+        });
+        match task {
+            Ok(key) => key,
+            Err(Error::Closed) => TaskKey::NONE,
+            Err(_) => {
+                self.state.note_refused_task();
+                TaskKey::NONE
+            }
+        }
+    }
+
+    /// Adds a task that runs when its answer has arrived.
+    fn await_answer<T: 'static>(
+        &mut self,
+        answer: Answer<T>,
+        then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
+    ) -> Result<TaskKey> {
+        let task = self.task(move |me, ctx| match answer.take() {
+            Some(result) => then(me, ctx, result),
+            None => Ok(()),
+        });
+        self.state.await_answer(self.services, |_| task)
+    }
+
+    /// Cancels a task and drops it. Returns `false` if it has run, is running or was cancelled.
+    ///
+    /// Offloaded work that has started is not interrupted; its result is dropped.
+    pub fn cancel(&mut self, task: TaskKey) -> bool {
+        self.state.cancel(self.services, task)
+    }
+}
