@@ -70,7 +70,7 @@ fn main() -> Result {
     let stop = server.clone();
     ctrlc::set_handler(move || stop.close().detach()).map_err(Error::other)?;
     server.closed().wait()?;
-    let report = group.shut_down(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
+    let report = group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
     println!("{report}");
     Ok(())
 }
