@@ -47,6 +47,10 @@
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
+//!
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first echo server to a server on the open internet.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
