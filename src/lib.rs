@@ -50,6 +50,10 @@
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
+//!
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first echo server to a server on the open internet.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -161,6 +165,9 @@ pub mod time {
 pub mod traffic {
     pub use crate::channel::shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 }
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

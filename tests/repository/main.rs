@@ -2,6 +2,7 @@
 
 mod behaviours;
 mod doc_links;
+mod guide;
 mod import_graph;
 mod imports;
 mod pipeline_errors;
