@@ -34,7 +34,9 @@ mod unix;
 
 use clap::Parser;
 use message_id::MessageId;
-use netwheel::{Backoff, ReconnectEvent, ReconnectingChannel, codec::Line, prelude::*, stage::Json};
+use netwheel::{
+    Backoff, ReconnectEvent, ReconnectingChannel, ShutdownOptions, codec::Line, prelude::*, stage::Json,
+};
 use output::{Output, complain, say};
 use protocol::{Reason, Reply, Request};
 use std::{
@@ -224,7 +226,7 @@ impl Handler for Client {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.why.get_or_insert_with(|| error.to_string());
+        self.why.get_or_insert_with(|| format!("{error:#}"));
         ctx.close();
         Ok(())
     }
@@ -330,7 +332,7 @@ fn run(options: Options) -> Result<Option<String>> {
     let (input, state, room) = (client.clone(), leaving.clone(), options.room);
     std::thread::spawn(move || {
         if let Err(e) = read_input(&input, &state, room) {
-            log::debug!("reading the input failed: {e}");
+            log::debug!("reading the input failed: {e:#}");
         }
         let _ = events.send(Event::Leave);
     });
@@ -351,7 +353,9 @@ fn run(options: Options) -> Result<Option<String>> {
             Err(_) => break None,
         }
     };
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1)))
+        .wait()?;
     Ok(why)
 }
 
@@ -382,7 +386,7 @@ fn connect(
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
         .on_event(move |event| match event {
             ReconnectEvent::Failed { error, next: Some(delay), .. } => {
-                print(&format!("* {error}; retrying in {delay:.1?}"));
+                print(&format!("* {error:#}; retrying in {delay:.1?}"));
                 ControlFlow::Continue(())
             }
             ReconnectEvent::Lost { .. } if !again || left.has_begun() => ControlFlow::Break(()),
@@ -400,7 +404,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let failure = match run(options) {
         Ok(why) => why,
-        Err(e) => Some(e.to_string()),
+        Err(e) => Some(format!("{e:#}")),
     };
     if let Some(why) = &failure {
         complain!("{why}");

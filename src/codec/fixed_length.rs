@@ -41,7 +41,8 @@ pub struct FixedLength {
 impl FixedLength {
     /// Returns a codec for frames of `length` bytes.
     ///
-    /// A frame longer than [`max_inbound`](crate::ChannelOptions::max_inbound) never becomes complete.
+    /// A frame longer than [`max_inbound`](crate::ChannelOptions::max_inbound) never becomes
+    /// complete.
     ///
     /// # Errors
     /// [`Error::Setting`] for a length of 0.
@@ -69,7 +70,7 @@ impl Codec for FixedLength {
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if message.len() != self.length {
             let why = format!("a message of {} bytes; a frame has {}", message.len(), self.length);
-            return Err(EncodeError::Unencodable(why).into());
+            return Err(EncodeError::Unencodable(why.into()).into());
         }
         output.put(message);
         Ok(())

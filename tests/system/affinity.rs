@@ -9,7 +9,7 @@ use crate::support::{
     process::{Process, play, plays, strace_works},
     wait::done,
 };
-use netwheel::{Error, EventLoopGroup};
+use netwheel::{Error, EventLoopGroup, ShutdownOptions};
 use std::{fs, time::Duration};
 
 /// Returns the cores on which the calling thread may run.
@@ -42,12 +42,12 @@ fn a_core_that_does_not_exist_is_refused() {
         let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to(cores).build() else {
             panic!("built with a core that does not exist")
         };
-        assert_eq!((refused.setting, &*refused.value), ("pin_to", "4711"));
+        assert_eq!((refused.setting(), &*refused.value()), ("pin_to", "4711"));
     }
     let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to([]).build() else {
         panic!("built without a core")
     };
-    assert_eq!((refused.setting, refused.allowed), ("pin_to", "one core or more"));
+    assert_eq!((refused.setting(), refused.allowed()), ("pin_to", "one core or more"));
 }
 
 /// The child: a group of one pinned loop, which runs a task.
@@ -59,7 +59,8 @@ fn pinned_loop() {
     env_logger::init();
     let (group, event_loop) = single(EventLoopGroup::builder().name("stuck").pin_to([allowed()[0]]));
     on(&event_loop, || println!("the loop runs"));
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5))))
+        .unwrap();
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The interface between a channel and the links of its pipeline.
 //!
 //! One virtual call enters a pipeline for each event ([`ErasedPipeline`]), and one leaves the
-//! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does not know how.
+//! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does
+//! not know how.
 
 mod decode_pass;
 mod pipeline;
@@ -47,8 +48,8 @@ pub(crate) trait ErasedPipeline {
     /// Returns whether the codec or a stage has queued messages.
     fn has_more(&self) -> bool;
 
-    /// Writes a message from a `Channel` handle. Fails with `Error::Replaced` if this pipeline
-    /// writes another type.
+    /// Writes a message from a `Channel` handle. Fails with `Error::PipelineReplaced` if this
+    /// pipeline writes another type.
     fn write(
         &mut self,
         state: &mut ChannelState,

@@ -8,7 +8,7 @@ use crate::{
     Completion, Error, Result,
     channel::TaskKey,
     clock::nanos,
-    error::Refused,
+    error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
         offload::{Answer, Offloaded},
@@ -44,8 +44,8 @@ impl<S: Stage> StageContext<'_, S> {
         StageTask::<S>::boxed(self.position, task)
     }
 
-    /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the channel
-    /// or its pipeline.
+    /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the
+    /// channel or its pipeline.
     ///
     /// The task never runs within this call: a delay of zero means later in this turn, or in the
     /// next one. It is never early, and late by the loop's lag.
@@ -60,7 +60,8 @@ impl<S: Stage> StageContext<'_, S> {
         task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
     ) -> TaskKey {
         let task = self.task(task);
-        // From now, not from the beginning of the turn: after a long callback that would be too early.
+        // From now, not from the beginning of the turn: after a long callback that would be too
+        // early.
         let deadline = self.services.time.now().saturating_add(nanos(delay));
         self.state.schedule(self.services, deadline, task)
     }
@@ -78,26 +79,26 @@ impl<S: Stage> StageContext<'_, S> {
         &mut self,
         work: W,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
+    ) -> Result<TaskKey, SendError<W>>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         if !self.state.status.is_open() {
-            return Err(Refused { value: work, reason: Error::Closed });
+            return Err(SendError::new(work, Error::Closed));
         }
         let answer = Answer::new();
         let cell = answer.downgrade();
         let key = match self.await_answer(answer, then) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
+            Err(reason) => return Err(SendError::new(work, reason)),
         };
         let work = Offloaded::new(work, cell, self.services.outlet.clone(), self.state.key(), key);
         match self.services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
                 self.state.cancel(self.services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
+                Err(refused.map(|offloaded| offloaded.work))
             }
         }
     }
@@ -116,7 +117,7 @@ impl<S: Stage> StageContext<'_, S> {
     ) -> TaskKey {
         let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
         let task = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
             StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),

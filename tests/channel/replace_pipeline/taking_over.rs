@@ -208,7 +208,7 @@ fn replacing_in_active_precedes_all_other_events() {
     assert_eq!(log.take(), ["new read x", "new read_complete"]);
 }
 
-/// From outside: by a task of a channel handle and by a task of a `Remote`.
+/// From outside: by a task of a channel handle and by a task of a `HandlerRef`.
 #[test]
 fn replacing_in_a_task_of_a_handle() {
     let log = Log::new();
@@ -273,7 +273,7 @@ fn successive_replacements_are_limited() {
         assert_eq!(channel.is_closed(), closes, "{links}");
         if closes {
             let told = log.all();
-            let error = "link error full: at most 16 consecutive pipeline replacements";
+            let error = "link error the limit of 16 consecutive pipeline replacements is reached";
             assert_eq!(told[told.len() - 3..], ["link drop", error, "link inactive"]);
         }
         drop(channel);
