@@ -7,9 +7,7 @@ use bytes::{Bytes, BytesMut};
 use options::{Mode, Options};
 use rs_netty::{
     Context, Handler, TcpServer,
-    codec::{
-        ByteArrayDecoder, Decoder, Encoder, LengthFieldBasedFrameDecoder, LengthFieldPrepender,
-    },
+    codec::{ByteArrayDecoder, Decoder, Encoder, LengthFieldBasedFrameDecoder, LengthFieldPrepender},
     pipeline,
 };
 use std::{io, time::Duration};
@@ -81,11 +79,7 @@ fn main() -> io::Result<()> {
     };
     let runtime = builder.worker_threads(options.threads()).enable_all().build()?;
     let served = runtime.block_on(async {
-        if options.threads() == 1 {
-            serve(options).await
-        } else {
-            tokio::spawn(serve(options)).await?
-        }
+        if options.threads() == 1 { serve(options).await } else { tokio::spawn(serve(options)).await? }
     });
     served.map_err(io::Error::other)
 }
