@@ -55,6 +55,8 @@
 //!
 //! The [`guide`] leads from a first echo server to a server on the open internet.
 
+// Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
 // A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
