@@ -5,7 +5,8 @@
 //! `<!-- from examples/guide_chat.rs -->`.
 //!
 //! A link to another page uses a label. The page defines the label as a file at its end, for
-//! GitHub: `[Timers][timers]` and `[timers]: timers.md`. `src/guide/links.md` defines it for rustdoc.
+//! GitHub: `[Timers][timers]` and `[timers]: timers.md`. `src/guide/links.md` defines it for
+//! rustdoc.
 
 use crate::{path, read, tracked};
 use std::collections::BTreeSet;

@@ -19,8 +19,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Maximum length of a frame with its header.
 const MAX_FRAME: usize = (1 << 20) + 4;
 
-/// Writes each message back. rs-netty flushes after each call of a handler, and has no event for the
-/// end of a read.
+/// Writes each message back. rs-netty flushes after each call of a handler, and has no event for
+/// the end of a read.
 struct Echo;
 
 impl Handler<Bytes> for Echo {
