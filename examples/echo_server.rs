@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(&options);
     if let Err(error) = &result {
-        complain!("echo_server: {error}");
+        complain!("echo_server: {error:#}");
     }
     output.finish();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

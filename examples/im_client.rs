@@ -224,7 +224,7 @@ impl Handler for Client {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.why.get_or_insert_with(|| error.to_string());
+        self.why.get_or_insert_with(|| format!("{error:#}"));
         ctx.close();
         Ok(())
     }
@@ -330,7 +330,7 @@ fn run(options: Options) -> Result<Option<String>> {
     let (input, state, room) = (client.clone(), leaving.clone(), options.room);
     std::thread::spawn(move || {
         if let Err(e) = read_input(&input, &state, room) {
-            log::debug!("reading the input failed: {e}");
+            log::debug!("reading the input failed: {e:#}");
         }
         let _ = events.send(Event::Leave);
     });
@@ -382,7 +382,7 @@ fn connect(
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
         .on_event(move |event| match event {
             ReconnectEvent::Failed { error, next: Some(delay), .. } => {
-                print(&format!("* {error}; retrying in {delay:.1?}"));
+                print(&format!("* {error:#}; retrying in {delay:.1?}"));
                 ControlFlow::Continue(())
             }
             ReconnectEvent::Lost { .. } if !again || left.has_begun() => ControlFlow::Break(()),
@@ -400,7 +400,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let failure = match run(options) {
         Ok(why) => why,
-        Err(e) => Some(e.to_string()),
+        Err(e) => Some(format!("{e:#}")),
     };
     if let Some(why) = &failure {
         complain!("{why}");

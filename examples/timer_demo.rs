@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(options);
     if let Err(error) = &result {
-        complain!("timer_demo: {error}");
+        complain!("timer_demo: {error:#}");
     }
     output.finish();
     if matches!(result, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -93,7 +93,7 @@ impl DatagramHandler for Echo {
     }
 
     fn error(&mut self, _: &mut DatagramContext<'_, Self>, error: Error) -> Result {
-        log::info!("{error}");
+        log::info!("{error:#}");
         Ok(())
     }
 }
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(&options);
     if let Err(error) = &result {
-        complain!("udp_echo: {error}");
+        complain!("udp_echo: {error:#}");
     }
     output.finish();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -84,7 +84,6 @@ mod error;
 mod executor;
 mod id;
 mod log_throttle;
-mod resource;
 mod settings;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
@@ -101,7 +100,7 @@ pub use channel::{
 pub use clock::BootClock;
 pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
-pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
+pub use error::{BoxError, EncodeError, Error, PeerError, Resource, Result, SendError, SettingError};
 pub use event_loop::{
     EventLoop, MissedRuns, Peer, Periodic, PollRebuild, RebuildCause, ScheduledTask, ShutdownOptions,
     ShutdownReport, Stall, Watchdog,

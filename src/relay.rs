@@ -133,7 +133,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
         match target.write(message) {
             Ok(()) if target.is_writable() => {}
             Ok(()) => self.pause(ctx),
-            Err(refused) if matches!(refused.reason, Error::Closed) => {
+            Err(refused) if matches!(refused.error(), Error::Closed) => {
                 // Not closed at once: if the other side has failed, its relay resets this channel when it is closed.
                 let (paused, me) = (ctx.pause_reading(), ctx.channel());
                 target.closed().on_complete(move |_| {
@@ -141,7 +141,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
                     drop(paused);
                 });
             }
-            Err(refused) => return Err(refused.reason),
+            Err(refused) => return Err(refused.into()),
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        log::debug!("channel {}: the relay ends: {error}", ctx.id());
+        log::debug!("channel {}: the relay ends: {error:#}", ctx.id());
         self.failed = true;
         ctx.reset();
         Ok(())

@@ -62,7 +62,7 @@ impl Crowd {
                 .connect(Address::from(address))
                 .on_complete(|result| {
                     if let Err(e) = result {
-                        log::warn!("a member of the crowd cannot connect: {e}");
+                        log::warn!("a member of the crowd cannot connect: {e:#}");
                     }
                 });
         }

@@ -226,7 +226,7 @@ impl Handler for Innocent {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        log::info!("innocent-{}: {error}", self.number);
+        log::info!("innocent-{}: {error:#}", self.number);
         ctx.close();
         Ok(())
     }

@@ -177,7 +177,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(&options);
     if let Err(error) = &result {
-        complain!("attack: {error}");
+        complain!("attack: {error:#}");
     }
     output.finish();
     if matches!(result, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -105,7 +105,7 @@ impl Handler for Bot {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.why.get_or_insert_with(|| error.to_string());
+        self.why.get_or_insert_with(|| format!("{error:#}"));
         ctx.close();
         Ok(())
     }

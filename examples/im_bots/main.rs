@@ -159,7 +159,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(&options);
     if let Err(e) = &result {
-        complain!("{e}");
+        complain!("{e:#}");
     }
     output.finish();
     if result.is_ok_and(|wrong| wrong.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -217,7 +217,7 @@ fn connector(
         let report = report.clone();
         bootstraps[n % bootstraps.len()].connect(server.clone()).on_complete(move |result| {
             if let Err(e) = result {
-                let _ = report.send(Report::Failed(e.to_string()));
+                let _ = report.send(Report::Failed(format!("{e:#}")));
             }
         });
     })

@@ -188,8 +188,8 @@ impl Hub {
 /// the sender must not wait. A session that is already closed is about to leave the hub by itself.
 pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
     let Err(refused) = channel.write(message) else { return };
-    if let Error::Full { .. } = refused.reason {
-        log::info!("{user}: too slow ({}), closing", refused.reason);
+    if let Error::Full { .. } = refused.error() {
+        log::info!("{user}: too slow ({}), closing", refused.error());
         let goodbye = channel.execute(|scope| scope.close_with(Reply::Bye { reason: Reason::SlowConsumer }));
         if goodbye.is_err() {
             channel.close_now();

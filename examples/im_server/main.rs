@@ -197,7 +197,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(options);
     if let Err(error) = &result {
-        complain!("im_server: {error}");
+        complain!("im_server: {error:#}");
     }
     output.finish();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

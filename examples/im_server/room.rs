@@ -117,7 +117,7 @@ impl Room {
     /// which they were sent. The message is encoded once. Members that do not keep up are handled
     /// on their own loops, by the overflow policy of their channels.
     pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<Sent, Error> {
-        let broadcast = self.members.broadcast_except(but, message).map_err(|refused| refused.reason)?;
+        let broadcast = self.members.broadcast_except(but, message)?;
         Ok(Sent { members: broadcast.members() - broadcast.unreached(), unreached: broadcast.unreached() })
     }
 

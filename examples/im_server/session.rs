@@ -70,7 +70,7 @@ type Answer = Result<Option<Reply>, Refusal>;
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Refusal(Code::BadRequest, error.to_string())
+        Refusal(Code::BadRequest, format!("{error:#}"))
     }
 }
 
@@ -121,22 +121,22 @@ impl Handler for Session {
             Error::Peer(PeerError::Malformed(message)) => {
                 self.pace.charge(Cost::request());
                 self.pace.settle(ctx);
-                ctx.write(error_reply(Code::BadRequest, message))
+                ctx.write(error_reply(Code::BadRequest, message.to_string()))
             }
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
             Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
-                ctx.write(error_reply(Code::TooLarge, error.to_string()))?;
+                ctx.write(error_reply(Code::TooLarge, format!("{error:#}")))?;
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {
-                log::info!("{}: too slow ({error}), closing", self.describe(ctx));
+                log::info!("{}: too slow ({error:#}), closing", self.describe(ctx));
                 // Other clients no longer need to slow down for this one.
                 self.set_congested(false);
                 ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
             }
             error => {
-                log::debug!("{}: {error}, closing", self.describe(ctx));
+                log::debug!("{}: {error:#}, closing", self.describe(ctx));
                 ctx.close();
                 Ok(())
             }
@@ -389,7 +389,7 @@ impl Session {
             ctx.write(Reply::Profile { user, online: since.is_some(), since, rooms, id })
         };
         // Fails if the pool's queue is full or a thread cannot be started. A retry may succeed.
-        ctx.offload(work, then).map_err(|refused| busy(&refused.reason))?;
+        ctx.offload(work, then).map_err(|refused| busy(&refused.error()))?;
         self.lookups += 1;
         Ok(())
     }
@@ -451,7 +451,7 @@ impl Drop for Session {
 /// Returns the refusal for a request that failed because a queue was full. The request had no
 /// effect.
 fn busy(reason: &Error) -> Refusal {
-    Refusal(Code::Busy, format!("not done, try again later: {reason}"))
+    Refusal(Code::Busy, format!("not done, try again later: {reason:#}"))
 }
 
 fn bad_name(why: String) -> Refusal {

@@ -11,16 +11,15 @@
 //! and cancel.
 
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
     channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
-    error::Refused,
+    error::SendError,
     event_loop::{
         Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
         LoopShared, Peer,
     },
     pipeline::IntoPipeline,
-    resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Stream, TcpOptions, ToAddress},
 };
@@ -159,7 +158,7 @@ where
     /// # Errors
     /// If each loop has as many connections as it may have.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
-        let full = |limit| Error::Full { what: CONNECTIONS, limit };
+        let full = |limit| Error::Full { resource: Resource::Connections, limit };
         self.group.assign(config.weight).map_err(full)
     }
 
@@ -178,7 +177,7 @@ where
         event_loop: &EventLoop,
         assignment: Assignment,
         call: Call,
-        submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), Refused<LoopMail>>,
+        submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), SendError<LoopMail>>,
     ) {
         let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
@@ -198,10 +197,11 @@ where
         let timeout = nanos(self.connect_timeout);
         let connection = Connection { stream, assignment, peer, local: None, setup };
         let connecting = Connecting::new(connection, done, attempt, timeout);
-        if let Err(refused) = submit(&event_loop.shared, LoopMail::Open(Box::new(connecting)))
-            && let Some(connecting) = refused.value.into_new_source::<Connecting>()
-        {
-            connecting.fail(refused.reason);
+        if let Err(refused) = submit(&event_loop.shared, LoopMail::Open(Box::new(connecting))) {
+            let (mail, error) = refused.into_parts();
+            if let Some(connecting) = mail.into_new_source::<Connecting>() {
+                connecting.fail(error);
+            }
         }
     }
 }

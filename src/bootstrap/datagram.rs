@@ -153,7 +153,7 @@ where
             shared: DatagramGuard(shared.clone()),
         };
         let opened = event_loop.shared.submit(LoopMail::Open(Box::new(channel)), 0);
-        opened.map_err(|refused| refused.reason)?;
+        opened?;
         Ok(DatagramChannel::new(shared))
     }
 }

@@ -328,7 +328,7 @@ where
             let acceptor = self.settings.acceptor(n).clone();
             if let Err(refused) = acceptor.shared.submit(LoopMail::Open(Box::new(source)), 0) {
                 server.close_listeners();
-                return Err(refused.reason);
+                return Err(refused.into());
             }
             server.add(acceptor, listener_shared);
         }

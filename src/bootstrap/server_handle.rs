@@ -52,8 +52,7 @@ impl<A> Server<A> {
         for (acceptor, listener) in &self.listeners {
             let command = ListenerCommand::SetAccepting(on);
             let mail = Box::new(ListenerMail { listener: listener.clone(), command });
-            result = result
-                .and(acceptor.shared.submit(LoopMail::Source(mail), 0).map_err(|refused| refused.reason));
+            result = result.and(acceptor.shared.submit(LoopMail::Source(mail), 0).map_err(Into::into));
         }
         result
     }

@@ -151,7 +151,7 @@ mod tests {
                 "weight",
             ];
             if !unlimited.contains(&row.name) {
-                check_limits_page("What a channel may hold", row.name, row.text);
+                check_limits_page("Limits of a channel", row.name, row.text);
             }
         }
     }

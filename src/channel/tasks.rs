@@ -11,7 +11,7 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
+use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
 use slab::Slab;
 use std::any::Any;
 
@@ -103,7 +103,7 @@ impl Tasks {
     ) -> Result<TaskKey> {
         if self.tasks.len() >= limit {
             drop_guarded(make);
-            return Err(Error::Full { what: CHANNEL_TASKS, limit });
+            return Err(Error::Full { resource: Resource::ChannelTasks, limit });
         }
         services.awaited += 1;
         let place = TimerPlace::Answer(services.awaited);
@@ -226,7 +226,7 @@ mod tests {
         assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
         assert!(matches!(
             tasks.await_answer(2, &mut services, |_| Box::new(())),
-            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+            Err(Error::Full { resource: Resource::ChannelTasks, limit: 2 })
         ));
     }
 

@@ -95,7 +95,7 @@ impl Delimiter {
     /// let refused = Delimiter::new(["a", "ab"]).unwrap_err();
     /// assert_eq!(
     ///     refused.to_string(),
-    ///     "delimiter = ab is refused: allowed is a delimiter that does not contain another one before its end"
+    ///     "delimiter is ab; it must be a delimiter that does not contain another one before its end"
     /// );
     /// ```
     pub fn new<D: AsRef<[u8]>>(delimiters: impl IntoIterator<Item = D>) -> Result<Self> {

@@ -69,7 +69,7 @@ impl Codec for FixedLength {
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if message.len() != self.length {
             let why = format!("a message of {} bytes; a frame has {}", message.len(), self.length);
-            return Err(EncodeError::Unencodable(why).into());
+            return Err(EncodeError::Unencodable(why.into()).into());
         }
         output.put(message);
         Ok(())

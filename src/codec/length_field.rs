@@ -357,7 +357,7 @@ impl LengthField {
 
 #[cold]
 fn unencodable(why: String) -> Result {
-    Err(EncodeError::Unencodable(why).into())
+    Err(EncodeError::Unencodable(why.into()).into())
 }
 
 impl Overlong {
@@ -459,7 +459,7 @@ impl Codec for LengthField {
 /// assert_eq!(frames.clone().decode(&mut input)?.unwrap(), &b"\x01\x00\x06\x07hi"[..]);
 ///
 /// let refused = LengthField::builder().width(5).build().unwrap_err();
-/// assert_eq!(refused.to_string(), "width = 5 is refused: allowed is 1, 2, 3, 4 or 8 bytes");
+/// assert_eq!(refused.to_string(), "width is 5; it must be 1, 2, 3, 4 or 8 bytes");
 /// # Ok(())
 /// # }
 /// ```

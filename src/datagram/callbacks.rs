@@ -5,13 +5,12 @@
 
 use super::{handler::DatagramEvent, scope::DatagramScope, source::DatagramSource};
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::LoopServices,
     error::panic_message,
     event_loop::Io,
     log_throttle::{CHANNEL_ERRORS, PANICS, log_throttled},
     metrics::Metrics,
-    resource::CHANNEL_TASKS,
 };
 use log::Level;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +29,7 @@ impl DatagramSource {
                     services,
                     PANICS,
                     Level::Error,
-                    "datagram channel {} ({}): {error}; closing it",
+                    "datagram channel {} ({}): {error:#}; closing it",
                     self.state.id,
                     (self.handler.handler_type())()
                 );
@@ -54,7 +53,7 @@ impl DatagramSource {
             handler.call(DatagramScope { state, services: &mut *services, metrics }, event)
         }));
         services.activity.leave();
-        called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))
+        called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))
     }
 
     /// Calls the handler's `error`. If that call fails, its error is logged and the channel closes.
@@ -75,7 +74,7 @@ impl DatagramSource {
             services,
             CHANNEL_ERRORS,
             Level::Warn,
-            "datagram channel {id} ({handler}): {place}: {error}"
+            "datagram channel {id} ({handler}): {place}: {error:#}"
         );
     }
 
@@ -87,7 +86,11 @@ impl DatagramSource {
         }
         if std::mem::take(&mut self.state.task_refused) {
             let limit = self.state.config.max_scheduled_tasks;
-            self.report_error(&mut io.services, metrics, Error::Full { what: CHANNEL_TASKS, limit });
+            self.report_error(
+                &mut io.services,
+                metrics,
+                Error::Full { resource: Resource::ChannelTasks, limit },
+            );
         }
         if let Some(error) = self.state.reported.take() {
             self.report_error(&mut io.services, metrics, error);

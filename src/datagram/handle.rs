@@ -10,11 +10,10 @@ use super::{
     shared::DatagramShared,
 };
 use crate::{
-    Completion, Error, Result,
-    error::Refused,
+    Completion, Error, Resource, Result,
+    error::SendError,
     event_loop::{LoopMail, SourceMail},
     id::Key,
-    resource::OUTBOUND,
     sync::{Completer, completion},
 };
 use bytes::Bytes;
@@ -77,7 +76,7 @@ impl DatagramChannel {
     /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
     /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
     /// queue, or if that queue is full.
-    pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
+    pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), Some(to), None)
     }
 
@@ -87,7 +86,7 @@ impl DatagramChannel {
     ///
     /// # Errors
     /// Like [`send_to`](DatagramChannel::send_to).
-    pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
+    pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         self.deliver(datagram.into(), None, None)
     }
 
@@ -103,7 +102,7 @@ impl DatagramChannel {
         &self,
         datagram: impl Into<Bytes>,
         to: Option<SocketAddr>,
-    ) -> Result<Completion, Refused<Bytes>> {
+    ) -> Result<Completion, SendError<Bytes>> {
         let (completer, completion) = completion(Some(self.shared.event_loop.id));
         self.deliver(datagram.into(), to, Some(completer))?;
         Ok(completion)
@@ -114,10 +113,10 @@ impl DatagramChannel {
         datagram: Bytes,
         to: Option<SocketAddr>,
         done: Option<Completer>,
-    ) -> Result<(), Refused<Bytes>> {
+    ) -> Result<(), SendError<Bytes>> {
         let shared = &self.shared;
         if !self.is_open() {
-            return Err(Refused { value: datagram, reason: Error::Closed });
+            return Err(SendError::new(datagram, Error::Closed));
         }
         let (weight, limit) = (queue::weight(&datagram), shared.max_outbound);
         let queued = shared.queued.fetch_add(weight, Ordering::Relaxed);
@@ -126,16 +125,17 @@ impl DatagramChannel {
         if waiting > 0 && waiting.saturating_add(weight) > limit {
             shared.dequeued(&datagram);
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
-            return Err(Refused { value: datagram, reason: Error::Full { what: OUTBOUND, limit } });
+            return Err(SendError::new(datagram, Error::Full { resource: Resource::ChannelOutput, limit }));
         }
         let mail = self.mail(DatagramCommand::Send { datagram, to, done });
-        shared.event_loop.submit(mail, 0).map_err(|Refused { value, reason }| {
-            let command = value.into_source_mail::<DatagramMail>().map(|mail| mail.command);
+        shared.event_loop.submit(mail, 0).map_err(|refused| {
+            let (mail, error) = refused.into_parts();
+            let command = mail.into_source_mail::<DatagramMail>().map(|mail| mail.command);
             let Some(DatagramCommand::Send { datagram, .. }) = command else {
                 unreachable!("the same mail comes back")
             };
             shared.dequeued(&datagram);
-            Refused { value: datagram, reason }
+            SendError::new(datagram, error)
         })
     }
 
@@ -150,7 +150,7 @@ impl DatagramChannel {
             return Err(Error::Closed);
         }
         let mail = self.mail(DatagramCommand::Run(Box::new(task)));
-        self.shared.event_loop.submit(mail, 0).map_err(|refused| refused.reason)
+        self.shared.event_loop.submit(mail, 0).map_err(Error::from)
     }
 
     /// Closes the channel. Pending datagrams are sent as far as the kernel accepts them without

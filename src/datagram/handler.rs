@@ -74,7 +74,7 @@ pub trait DatagramHandler: Sized + 'static {
     /// peers can cause many such errors.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
-        log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error}");
+        log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error:#}");
         Ok(())
     }
 

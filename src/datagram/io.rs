@@ -72,7 +72,7 @@ impl DatagramSource {
                             services,
                             STUCK,
                             Level::Warn,
-                            "datagram channel {id}: closing after repeated failures: {error}"
+                            "datagram channel {id}: closing after repeated failures: {error:#}"
                         );
                         return self.close_with(io, metrics, error);
                     }
@@ -152,7 +152,7 @@ impl DatagramSource {
                 services,
                 BROKEN,
                 Level::Debug,
-                "datagram channel {id}: deregistering the socket: {e}"
+                "datagram channel {id}: deregistering the socket: {e:#}"
             );
         }
         drop(socket);

@@ -6,7 +6,7 @@ use super::state::DatagramState;
 use crate::{
     Result,
     channel::{LoopServices, TaskKey},
-    error::Refused,
+    error::SendError,
     id::ChannelId,
     metrics::Metrics,
     transport::MulticastGroup,
@@ -39,7 +39,7 @@ impl DatagramScope<'_> {
     /// * [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
     ///   bytes of the loop or group is reached.
     /// * [`Closed`](crate::Error::Closed) if the channel is closing.
-    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
+    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
         sent.map_err(|(refused, _)| refused)
@@ -62,7 +62,7 @@ impl DatagramScope<'_> {
     /// # Errors
     /// Like [`send_to`](DatagramScope::send_to), and [`NotConnected`](crate::Error::NotConnected)
     /// if there is no peer.
-    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
+    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
         sent.map_err(|(refused, _)| refused)

@@ -57,7 +57,7 @@ impl NewDatagramChannel {
     fn try_to_open(self, ctx: &mut LoopContext<'_>) -> Result<DatagramSource> {
         let NewDatagramChannel { mut socket, peer, config, handler, shared } = self;
         let handler = catch_unwind(AssertUnwindSafe(handler));
-        let handler = handler.map_err(|panic| Error::Panicked(panic_message(panic)))?;
+        let handler = handler.map_err(|panic| Error::panicked(panic_message(panic)))?;
         let registered = ctx.io.selector.register(socket.source(), ctx.key.token(), STREAM_INTEREST);
         registered.map_err(|e| Error::io("watching a socket", e))?;
         let _ = shared.0.key.set(ctx.key);
@@ -95,14 +95,14 @@ impl NewSource for NewDatagramChannel {
                 Some(Box::new(source))
             }
             Err(e) => {
-                log::warn!("{}: a datagram channel is closed: {e}", ctx.loop_name);
+                log::warn!("{}: a datagram channel is closed: {e:#}", ctx.loop_name);
                 None
             }
         }
     }
 
     fn refuse(self: Box<Self>, loop_name: &str, _metrics: &Metrics, error: Error) {
-        log::warn!("{loop_name}: a datagram channel is closed: {error}");
+        log::warn!("{loop_name}: a datagram channel is closed: {error:#}");
     }
 }
 
@@ -215,10 +215,10 @@ impl DatagramSource {
                 self.state.handle().dequeued(&datagram);
                 match self.state.send(&mut io.services.outbound, metrics, datagram, to, done) {
                     Ok(()) => {}
-                    Err((refused, Some(done))) => done.complete(Err(refused.reason)),
+                    Err((refused, Some(done))) => done.complete(Err(refused.into())),
                     // The sender raced with the close, which is not an error.
-                    Err((refused, None)) if matches!(refused.reason, Error::Closed) => {}
-                    Err((refused, None)) => self.report_error(&mut io.services, metrics, refused.reason),
+                    Err((refused, None)) if matches!(refused.error(), Error::Closed) => {}
+                    Err((refused, None)) => self.report_error(&mut io.services, metrics, refused.into()),
                 }
                 self.finish_call(io, metrics);
             }

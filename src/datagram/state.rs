@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, Result,
     channel::{LoopServices, OutboundBudget, TaskKey, TaskTime, Tasks},
-    error::Refused,
+    error::SendError,
     id::ChannelId,
     metrics::Metrics,
     sync::Completer,
@@ -74,8 +74,8 @@ impl DatagramState {
         datagram: Bytes,
         to: Option<SocketAddr>,
         done: Option<Completer>,
-    ) -> Result<(), (Refused<Bytes>, Option<Completer>)> {
-        let refuse = |value, reason, done| Err((Refused { value, reason }, done));
+    ) -> Result<(), (SendError<Bytes>, Option<Completer>)> {
+        let refuse = |value, reason, done| Err((SendError::new(value, reason), done));
         if !self.is_open() {
             return refuse(datagram, Error::Closed, done);
         }

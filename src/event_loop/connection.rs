@@ -78,7 +78,7 @@ impl Connection {
         let peer = Peer { address: *peer, local_address: *local };
         match catch_unwind(AssertUnwindSafe(|| (setup.factory)(&peer))) {
             Ok(result) => result,
-            Err(panic) => Err(Error::Panicked(panic_message(panic))),
+            Err(panic) => Err(Error::panicked(panic_message(panic))),
         }
     }
 }

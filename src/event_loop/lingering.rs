@@ -134,7 +134,7 @@ impl Source for LingeringSocket {
                 ctx.io.services,
                 BROKEN,
                 Level::Debug,
-                "{name}: deregistering a lingering socket: {e}"
+                "{name}: deregistering a lingering socket: {e:#}"
             );
         }
     }

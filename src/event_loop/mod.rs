@@ -85,7 +85,7 @@ pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Error, Result,
-    error::Refused,
+    error::SendError,
     metrics::LoopMetrics,
     sync::{Completion, completion, loop_id},
 };
@@ -178,7 +178,7 @@ impl EventLoop {
     pub fn try_execute(
         &self,
         task: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
+    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
         self.submit_boxed(task, Location::caller(), |mail| self.shared.submit(mail, 0))
     }
 
@@ -213,9 +213,9 @@ impl EventLoop {
         &self,
         timeout: Duration,
         task: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
+    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
         if loop_id::is_own(self.shared.id) {
-            return Err(Refused { value: task, reason: Error::WouldDeadlock });
+            return Err(SendError::new(task, Error::WouldDeadlock));
         }
         self.submit_boxed(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
     }
@@ -237,10 +237,10 @@ impl EventLoop {
         &self,
         task: Box<dyn FnOnce() + Send>,
         origin: &'static Location<'static>,
-        submit: impl FnOnce(LoopMail) -> Result<(), Refused<LoopMail>>,
-    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        submit(LoopMail::BoxedTask(task, origin)).map_err(|refused| match refused.value {
-            LoopMail::BoxedTask(task, _) => Refused { value: task, reason: refused.reason },
+        submit: impl FnOnce(LoopMail) -> Result<(), SendError<LoopMail>>,
+    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
+        submit(LoopMail::BoxedTask(task, origin)).map_err(|refused| match refused.into_parts() {
+            (LoopMail::BoxedTask(task, _), error) => SendError::new(task, error),
             _ => unreachable!("the same mail comes back"),
         })
     }
@@ -255,7 +255,7 @@ impl EventLoop {
     /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
     pub fn rebuild_poll(&self) -> Result<Completion<PollRebuild>> {
         let (completer, completion) = completion(Some(self.shared.id));
-        self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
+        self.shared.submit(LoopMail::Rebuild(completer), 0)?;
         Ok(completion)
     }
 

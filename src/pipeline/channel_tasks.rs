@@ -17,7 +17,7 @@ impl<M: 'static> Channel<M> {
     ///
     /// # Errors
     /// [`Closed`](crate::Error::Closed) if the channel is closed,
-    /// [`Replaced`](crate::Error::Replaced) if its pipeline was replaced by one with another type of
+    /// [`PipelineReplaced`](crate::Error::PipelineReplaced) if its pipeline was replaced by one with another type of
     /// messages, [`Full`](crate::Error::Full) if the loop's queue is full. The task is dropped.
     pub fn execute(
         &self,

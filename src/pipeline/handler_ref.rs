@@ -67,7 +67,7 @@ impl<H: Handler> HandlerRef<H> {
     /// [`call`](HandlerRef::call) to learn about that.
     ///
     /// # Errors
-    /// [`Closed`](Error::Closed) if the channel is closed, [`Replaced`](Error::Replaced) if its
+    /// [`Closed`](Error::Closed) if the channel is closed, [`PipelineReplaced`](Error::PipelineReplaced) if its
     /// handler is no longer an `H`, [`Full`](Error::Full) if the loop's queue is full. The task is
     /// dropped.
     pub fn execute(
@@ -75,7 +75,7 @@ impl<H: Handler> HandlerRef<H> {
         task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
     ) -> Result {
         if !self.channel.fits_handler::<H>() {
-            return Err(Error::Replaced);
+            return Err(Error::PipelineReplaced);
         }
         self.channel.deliver(Mail::Run(RemoteTask::<H>::boxed(task)))
     }

@@ -79,7 +79,7 @@ impl<T: Send, W: FnOnce() -> T + Send> Work for Offloaded<W, T> {
     fn run(self: Box<Self>) -> bool {
         let Offloaded { work, answer, outlet, channel, task } = *self;
         let result = catch_unwind(AssertUnwindSafe(work));
-        let result = result.map_err(|panic| Error::Panicked(panic_message(panic)));
+        let result = result.map_err(|panic| Error::panicked(panic_message(panic)));
         let panicked = result.is_err();
         let Some(cell) = answer.upgrade() else {
             drop_guarded(result);

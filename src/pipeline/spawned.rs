@@ -67,7 +67,7 @@ impl<F: Future> Future for Spawned<F> {
         let result = match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
-            Err(panic) => Err(Error::Panicked(panic_message(panic))),
+            Err(panic) => Err(Error::panicked(panic_message(panic))),
         };
         this.drop_future();
         if let Some(completer) = this.completer.take() {

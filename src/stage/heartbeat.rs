@@ -135,7 +135,7 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Heartbeat<In, Out, 
             ctx.close_now();
         }
         let after = ctx.now().saturating_sub(Duration::from_nanos(since));
-        Err(Error::TimedOut { what: "an answer to the heartbeat", after })
+        Err(Error::TimedOut { operation: "an answer to the heartbeat", after })
     }
 }
 

@@ -134,13 +134,13 @@ fn json_len<T: Serialize>(message: &T) -> Option<usize> {
 }
 
 fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {
-    serde_json::from_slice(frame).map_err(|e| PeerError::Malformed(explain(&e)).into())
+    serde_json::from_slice(frame).map_err(|e| PeerError::Malformed(explain(&e).into()).into())
 }
 
 fn serialise<T: Serialize>(message: &T) -> Result<Bytes> {
     match serde_json::to_vec(message) {
         Ok(text) => Ok(text.into()),
-        Err(e) => Err(EncodeError::Unencodable(format!("not possible as JSON: {e}")).into()),
+        Err(e) => Err(EncodeError::Unencodable(format!("not possible as JSON: {e}").into()).into()),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
 
     fn malformed(frame: &[u8]) -> String {
         match parse::<Message>(frame) {
-            Err(Error::Peer(PeerError::Malformed(text))) => text,
+            Err(Error::Peer(PeerError::Malformed(text))) => text.to_string(),
             other => panic!("{other:?}"),
         }
     }

@@ -25,17 +25,17 @@ impl MailSender for TestMailSender {
         let always = mail.is_always_taken();
         let mail = TestMail::Mail(to, mail);
         let sent = if always { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
-        sent.map_err(|refused| match refused.value {
-            TestMail::Mail(_, mail) => (mail, refused.reason),
-            TestMail::Broadcast(_) => unreachable!("the same mail comes back"),
+        sent.map_err(|refused| match refused.into_parts() {
+            (TestMail::Mail(_, mail), error) => (mail, error),
+            (TestMail::Broadcast(_), _) => unreachable!("the same mail comes back"),
         })
     }
 
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         self.mailbox.put(TestMail::Broadcast(Delivery::from_any(delivery))).map_err(|refused| {
-            match refused.value {
-                TestMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
-                TestMail::Mail(..) => unreachable!("the same mail comes back"),
+            match refused.into_parts() {
+                (TestMail::Broadcast(delivery), error) => (delivery as Box<AnyDelivery>, error),
+                (TestMail::Mail(..), _) => unreachable!("the same mail comes back"),
             }
         })
     }

@@ -101,7 +101,7 @@ mod tests {
 
     fn refused(builder: WheelBuilder) -> &'static str {
         match builder.build::<()>() {
-            Err(Error::Setting(setting)) => setting.setting,
+            Err(Error::Setting(setting)) => setting.setting(),
             _ => panic!("not refused as a setting"),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) fn connect(
     local: Option<SocketAddr>,
     options: &TcpOptions,
 ) -> Result<mio::net::TcpStream> {
-    let failed = |during| move |e| Error::io(during, e);
+    let failed = |operation| move |e| Error::io(operation, e);
     let socket = open(address).map_err(failed("opening a socket"))?;
     options.apply_before_connect(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     if let Some(local) = local {

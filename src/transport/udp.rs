@@ -232,7 +232,7 @@ impl UdpSocket {
     ///
     /// Returns the system's error and the failed step.
     pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
-        let failed = |during| move |e| Error::io(during, e);
+        let failed = |operation| move |e| Error::io(operation, e);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .map_err(failed("opening a socket"))?;

@@ -15,7 +15,9 @@ impl Cores {
         if let Some(cores) = &self.0
             && let Err(e) = rustix::thread::sched_setaffinity(None, cores)
         {
-            log::warn!("cannot set the CPU affinity of a worker thread, which keeps that of its parent: {e}");
+            log::warn!(
+                "cannot set the CPU affinity of a worker thread, which keeps that of its parent: {e:#}"
+            );
         }
     }
 }

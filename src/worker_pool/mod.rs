@@ -20,10 +20,9 @@ mod cores;
 pub use builder::WorkerPoolBuilder;
 
 use crate::{
-    Error, Result,
-    error::{Refused, caught, drop_guarded},
+    Error, Resource, Result,
+    error::{SendError, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
-    resource::WORKS,
 };
 use cores::Cores;
 use log::Level;
@@ -193,8 +192,8 @@ impl WorkerPool {
     ///
     /// The error carries the work. Its reason is [`Error::Full`] if `max_pending` work items are
     /// waiting, or [`Error::Io`] if the pool has no thread and cannot start one.
-    pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), Refused<F>> {
-        self.submit(Plain(work)).map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
+    pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), SendError<F>> {
+        self.submit(Plain(work)).map_err(|refused| refused.map(|Plain(work)| work))
     }
 
     /// Runs `work` on one of the threads, unless it was cancelled before it starts.
@@ -202,7 +201,7 @@ impl WorkerPool {
     /// # Errors
     ///
     /// See [`WorkerPool::execute`].
-    pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), Refused<W>> {
+    pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), SendError<W>> {
         let pool = &self.owner.pool;
         let mut unwanted = Vec::new();
         let mut state = pool.lock();
@@ -217,7 +216,7 @@ impl WorkerPool {
         }
         let refusal = if state.pending() >= limit {
             state.refused += 1;
-            Some(Error::Full { what: WORKS, limit })
+            Some(Error::Full { resource: Resource::WorkerQueue, limit })
         } else if state.threads == 0 {
             // If there is another thread, it runs this work later.
             failed.take().map(|e| Error::io("starting a worker's thread", e))
@@ -225,7 +224,7 @@ impl WorkerPool {
             None
         };
         let result = match refusal {
-            Some(reason) => Err(Refused { value: work, reason }),
+            Some(reason) => Err(SendError::new(work, reason)),
             None => {
                 state.queue.push_back(Box::new(work));
                 pool.changed.notify_one();
@@ -237,7 +236,7 @@ impl WorkerPool {
         drop(state);
         unwanted.into_iter().for_each(drop_guarded);
         if let Some(e) = untold {
-            log::warn!("{}: cannot start another thread: {e}", pool.settings.name);
+            log::warn!("{}: cannot start another thread: {e:#}", pool.settings.name);
         }
         result
     }

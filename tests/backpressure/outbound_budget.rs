@@ -6,7 +6,7 @@ use crate::support::{
     wait::{self, PATIENCE},
 };
 use bytes::Bytes;
-use netwheel::{ChannelContext, Error, EventLoopGroupBuilder, prelude::*};
+use netwheel::{ChannelContext, Error, EventLoopGroupBuilder, Resource, prelude::*};
 use netwheel::{ServerBootstrap, codec::RawBytes};
 use std::{
     net::TcpStream,
@@ -91,8 +91,8 @@ fn fill_up(group: &EventLoopGroup, channel: &Channel<Bytes>) -> Error {
     }
 }
 
-fn is_of(error: &Error, of: &str, expected: usize) -> bool {
-    matches!(error, Error::Full { what, limit } if *what == of && *limit == expected)
+fn is_of(error: &Error, of: Resource, expected: usize) -> bool {
+    matches!(error, Error::Full { resource, limit, .. } if *resource == of && *limit == expected)
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_loop_at_its_limit_refuses_only_slow_channels() {
     let fixture = Fixture::new(&group);
     let (slow, channel) = fixture.connect();
     let refused = fill_up(&group, &channel);
-    assert!(is_of(&refused, "outbound bytes of an event loop", LIMIT), "{refused}");
+    assert!(is_of(&refused, Resource::LoopOutput, LIMIT), "{refused}");
     settle(&event_loop);
     let metrics = event_loop.metrics();
     assert!((LIMIT - PIECE..=LIMIT).contains(&(metrics.outbound_bytes as usize)), "{metrics:?}");
@@ -110,7 +110,7 @@ fn a_loop_at_its_limit_refuses_only_slow_channels() {
     let (mut quick, other) = fixture.connect();
     assert_echoes(&mut quick);
     let (refused, _, pending) = fill(&other);
-    assert!(is_of(&refused, "outbound bytes of an event loop", LIMIT), "{refused}");
+    assert!(is_of(&refused, Resource::LoopOutput, LIMIT), "{refused}");
     assert_eq!(pending, LOW);
     drop(slow);
     channel.close_now();
@@ -128,12 +128,12 @@ fn the_loops_of_a_group_share_its_limit() {
     let (_slow, one) = fixture.connect();
     let (mut quick, two) = fixture.connect();
     let refused = fill_up(&group, &one);
-    assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
+    assert!(is_of(&refused, Resource::GroupOutput, LIMIT), "{refused}");
     // Each loop reports its bytes and reads the total at the end of a turn.
     group.event_loops().iter().for_each(settle);
     group.event_loops().iter().for_each(settle);
     let (refused, _, pending) = fill(&two);
-    assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
+    assert!(is_of(&refused, Resource::GroupOutput, LIMIT), "{refused}");
     let mut taken = vec![0; pending];
     std::io::Read::read_exact(&mut quick, &mut taken).unwrap();
     assert_echoes(&mut quick);

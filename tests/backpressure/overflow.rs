@@ -39,7 +39,7 @@ fn message(n: usize) -> Bytes {
 }
 
 /// Writes through a handle.
-fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) -> Result<(), netwheel::Refused<Bytes>> {
+fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) -> Result<(), netwheel::SendError<Bytes>> {
     let written = channel.channel().write(message(n));
     channel.run_pending();
     written
@@ -59,7 +59,7 @@ fn a_refused_message_is_handed_back_and_no_other_is_lost() {
         write(&mut channel, n).unwrap();
     }
     let refused = write(&mut channel, 16).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }) && refused.value == message(16));
+    assert!(matches!(refused.error(), Error::Full { limit: LIMIT, .. }) && *refused.value() == message(16));
     assert_eq!(told(&log), Vec::<String>::new());
     assert_eq!(sent(&mut channel), (0..16).collect::<Vec<_>>());
     write(&mut channel, 17).unwrap();
@@ -185,7 +185,7 @@ fn a_message_larger_than_the_limit_is_refused_and_drops_nothing() {
     assert!(!channel.channel().is_writable());
     channel.channel().write(Bytes::from(vec![b'x'; LIMIT])).unwrap();
     channel.run_pending();
-    assert_eq!(told(&log), ["error full: at most 128 outbound bytes"]);
+    assert_eq!(told(&log), ["error the limit of 128 outbound bytes of a channel is reached"]);
     assert_eq!(channel.read_outbound(), "");
 }
 
@@ -218,9 +218,9 @@ fn overflow_close_closes_with_a_reason() {
     completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
     channel.run_pending();
     assert!(channel.is_closed());
-    assert_eq!(told(&log), ["error full: at most 128 outbound bytes", "inactive"]);
-    assert_eq!(answers.take(), ["full: at most 128 outbound bytes"]);
-    assert!(matches!(write(&mut channel, 17).unwrap_err().reason, Error::Closed));
+    assert_eq!(told(&log), ["error the limit of 128 outbound bytes of a channel is reached", "inactive"]);
+    assert_eq!(answers.take(), ["the limit of 128 outbound bytes of a channel is reached"]);
+    assert!(matches!(write(&mut channel, 17).unwrap_err().error(), Error::Closed));
 }
 
 #[test]

@@ -108,6 +108,6 @@ fn two_paused_peers_time_out() {
         .recv_timeout(PATIENCE)
         .expect("the channel fails")
         .expect_err("an error instead of progress");
-    assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
+    assert!(matches!(said, Error::TimedOut { operation: "writing", .. }), "{said}");
     done(pair.client.closed()).unwrap();
 }

@@ -180,7 +180,7 @@ impl Handler for Faulty {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.0.log.push(format!("error {error}"));
+        self.0.log.push(format!("error {error:#}"));
         self.0.at(Place::Error)?;
         // After a panic the channel is closed regardless of this callback.
         if !matches!(error, Error::Panicked(_)) {
@@ -359,7 +359,7 @@ fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
             "error active",
             "read one",
             "error in read one",
-            "error the peer broke the protocol: malformed message: bad",
+            "error the peer violated the protocol: malformed message: bad",
             "read_complete",
             "error in read_complete",
             "error task",
@@ -372,7 +372,7 @@ fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
         .map(str::to_owned)
         .into_iter()
         .flat_map(|e| if e == "error task" {
-            vec!["error executed".to_owned(), "error cannot encode: on purpose".to_owned(), e]
+            vec!["error executed".to_owned(), "error the message cannot be encoded: on purpose".to_owned(), e]
         } else {
             vec![e]
         })

@@ -37,7 +37,7 @@ impl Handler for Shelf {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        self.kept.borrow_mut().push(format!("error: {error}"));
+        self.kept.borrow_mut().push(format!("error: {error:#}"));
         Ok(())
     }
 }
@@ -154,7 +154,7 @@ fn a_task_for_a_closed_channel_is_dropped() {
     });
     assert!(matches!(refused, Err(Error::Closed)));
     assert_eq!(drops.try_iter().count(), 1);
-    assert_eq!(*kept.borrow(), ["error: reading: connection reset"]);
+    assert_eq!(*kept.borrow(), ["error: reading failed: connection reset"]);
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_handle_created_later_reflects_the_state_of_the_channel() {
     let mut channel = embedded(handler);
     channel.write_inbound(b"end\n").unwrap();
     let handle = handles.recv().unwrap();
-    assert!(matches!(handle.write("late".into()), Err(refused) if matches!(refused.reason, Error::Closed)));
+    assert!(matches!(handle.write("late".into()), Err(refused) if matches!(refused.error(), Error::Closed)));
     assert!(!handle.is_writable());
 
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {

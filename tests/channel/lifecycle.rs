@@ -432,7 +432,7 @@ fn c_24_a_failing_client_factory_fails_the_connect() {
     let client = ClientBootstrap::new(&group)
         .pipeline(|_| -> netwheel::Pipeline<Bytes> { panic!("factory on purpose") });
     let failed = done(client.connect(address)).unwrap_err();
-    assert!(matches!(&failed, Error::Panicked(text) if text == "factory on purpose"), "{failed}");
+    assert!(matches!(&failed, Error::Panicked(text) if &**text == "factory on purpose"), "{failed}");
     assert!(read_to_end(&mut listener.accept().unwrap().0).is_empty(), "the socket is closed");
     end(&group);
 }

@@ -3,7 +3,7 @@
 use crate::context::{Session, open, session, text};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Completer, Completion, Error, EventLoopGroup, Refused, SettingError, Spawn, TaskKey,
+    ChannelOptions, Completer, Completion, Error, EventLoopGroup, SendError, Spawn, TaskKey,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
@@ -179,22 +179,25 @@ fn a_future_that_the_executor_drops_is_cancelled() {
 
 #[test]
 fn a_refused_future_is_returned() {
-    fn spawn_seven(ctx: &mut Context<'_, Session>) -> Result<(), Refused<impl Future<Output = u8> + use<>>> {
+    fn spawn_seven(
+        ctx: &mut Context<'_, Session>,
+    ) -> Result<(), SendError<impl Future<Output = u8> + use<>>> {
         ctx.spawn(async { 7 }, |_, _, _| Ok(())).map(drop)
     }
     /// The future of a refusal still works. Writes the output and the reason.
     fn use_elsewhere(ctx: &mut Context<'_, Session>) -> Result {
         let Err(refused) = spawn_seven(ctx) else { return ctx.write("accepted".into()) };
+        let (future, error) = refused.into_parts();
         let mut task = std::task::Context::from_waker(Waker::noop());
-        let Poll::Ready(output) = std::pin::pin!(refused.value).poll(&mut task) else { unreachable!() };
-        ctx.write(format!("{output}: {}", refused.reason).into())
+        let Poll::Ready(output) = std::pin::pin!(future).poll(&mut task) else { unreachable!() };
+        ctx.write(format!("{output}: {error}").into())
     }
     let options = ChannelOptions::new().max_scheduled_tasks(1);
     let pipeline = session(|ctx, message| {
         if message == "close" {
             ctx.shutdown_write();
             ctx.close();
-            assert!(matches!(spawn_seven(ctx), Err(Refused { reason: Error::Closed, .. })));
+            assert!(matches!(spawn_seven(ctx), Err(refused) if matches!(refused.error(), Error::Closed)));
             return Ok(());
         }
         use_elsewhere(ctx)
@@ -220,8 +223,9 @@ fn a_refused_future_is_returned() {
 #[test]
 fn a_group_without_an_executor_names_the_setting() {
     let mut channel = open(|ctx, _| {
-        let refused = ctx.spawn(async {}, |_, _, _| Ok(())).map(drop).map_err(|refused| refused.reason);
-        let Err(Error::Setting(SettingError { setting: "executor", .. })) = refused else { unreachable!() };
+        let refused =
+            ctx.spawn(async {}, |_, _, _| Ok(())).map(drop).map_err(|refused| refused.into_parts().1);
+        assert!(matches!(refused, Err(Error::Setting(refused)) if refused.setting() == "executor"));
         ctx.write("checked".into())
     });
     channel.write_inbound(b"x\n").unwrap();

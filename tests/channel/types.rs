@@ -6,8 +6,8 @@
 use netwheel::{
     Attributes, Channel, ChannelContext, ChannelGroup, ChannelId, ChannelOptions, ChannelStats,
     ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
-    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result,
-    ScheduledTask, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Result, ScheduledTask,
+    SendError, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
     stage::Heartbeat,
@@ -58,8 +58,8 @@ assert_not_impl_any!(Completion<()>: Clone);
 
 // Errors can cross threads and be boxed.
 assert_impl_all!(Error: Send, Sync, std::error::Error);
-assert_impl_all!(Refused<String>: Send, Sync, std::error::Error);
-assert_not_impl_any!(Refused<Local>: Send, Sync);
+assert_impl_all!(SendError<String>: Send, Sync, std::error::Error);
+assert_not_impl_any!(SendError<Local>: Send, Sync);
 
 // Snapshots that other threads can request.
 assert_impl_all!(ChannelStats: Send, Sync, Copy, Eq);

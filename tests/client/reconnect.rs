@@ -344,7 +344,7 @@ fn giving_up_reports_the_last_error() {
     for error in
         [done(waiting).unwrap_err(), done(ended).unwrap_err(), done(trial.client.ended()).unwrap_err()]
     {
-        assert!(matches!(error, Error::Io { during: "connecting", .. }), "{error}");
+        assert!(matches!(error, Error::Io { operation: "connecting", .. }), "{error}");
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused));
     }
     clock.advance(DAY);
@@ -561,7 +561,7 @@ fn invalid_settings_are_refused_by_connect() {
     let group = one_loop();
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     let setting = |client: Result<ReconnectingChannel<Bytes>>| match client {
-        Err(Error::Setting(refused)) => refused.setting,
+        Err(Error::Setting(refused)) => refused.setting(),
         other => panic!("{other:?}"),
     };
     assert_eq!(setting(bootstrap.reconnect(Backoff::new().factor(0.5)).connect(ANY_PORT)), "factor");

@@ -20,7 +20,7 @@ fn expect_texts<C: Codec<Read = Bytes> + Clone>(codec: &C, stream: &[u8], expect
 }
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
-    Err(PeerError::TooLong { what: "message", length, limit })
+    Err(PeerError::too_long("message", length, limit))
 }
 
 fn delimited<const N: usize>(delimiters: [&str; N]) -> Delimiter {
@@ -77,13 +77,13 @@ fn invalid_delimiters_are_refused_with_the_reason() {
         Err(error @ Error::Setting(_)) => error.to_string(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(refusal(&[]), "number of delimiters = 0 is refused: allowed is 1 to 16");
-    assert_eq!(refusal(&[&b"x"[..]; 17]), "number of delimiters = 17 is refused: allowed is 1 to 16");
-    assert_eq!(refusal(&[b";", b""]), "length of a delimiter = 0 is refused: allowed is 1 to 256 bytes");
-    assert_eq!(refusal(&[&[b'x'; 257]]), "length of a delimiter = 257 is refused: allowed is 1 to 256 bytes");
-    let never = "is refused: allowed is a delimiter that does not contain another one before its end";
-    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter = \n\r {never}"));
-    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter = abcd {never}"));
+    assert_eq!(refusal(&[]), "number of delimiters is 0; it must be 1 to 16");
+    assert_eq!(refusal(&[&b"x"[..]; 17]), "number of delimiters is 17; it must be 1 to 16");
+    assert_eq!(refusal(&[b";", b""]), "length of a delimiter is 0; it must be 1 to 256 bytes");
+    assert_eq!(refusal(&[&[b'x'; 257]]), "length of a delimiter is 257; it must be 1 to 256 bytes");
+    let never = "it must be a delimiter that does not contain another one before its end";
+    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter is \n\r; {never}"));
+    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter is abcd; {never}"));
     // A delimiter may contain another one at its end.
     assert!(Delimiter::new([&b"\r\n"[..], b"\n"]).is_ok());
     let longest = [b'x'; 256];
@@ -111,7 +111,7 @@ fn fail_fast_reports_a_too_long_message_immediately() {
         input = Bytes::from_static(b"abc|d");
         assert!(matches!(
             codec.decode(&mut input),
-            Err(Error::Peer(PeerError::TooLong { what: "message", length: 4, limit: 3 }))
+            Err(Error::Peer(PeerError::TooLong { what: "message", length: 4, limit: 3, .. }))
         ));
         input = Bytes::from([&input[..], b"e||x||"].concat());
         assert_eq!(codec.decode(&mut input).unwrap().unwrap(), "x");
@@ -144,7 +144,10 @@ fn messages_that_would_be_decoded_differently_are_refused() {
     // The byte before the delimiter would become part of it.
     assert!(encoded(&delimited(["\n", "x\n"]), "hix").is_err());
     let error = encoded(&delimited(["aa"]).max_len(1), "hi").unwrap_err();
-    assert!(matches!(error, Error::Encode(EncodeError::TooLong { what: "message", length: 2, limit: 1 })));
+    assert!(matches!(
+        error,
+        Error::Encode(EncodeError::TooLong { what: "message", length: 2, limit: 1, .. })
+    ));
 }
 
 #[test]
@@ -192,12 +195,12 @@ fn messages_of_another_length_and_a_length_of_zero_are_refused() {
     let codec = FixedLength::new(3).unwrap();
     assert_eq!(encoded(&codec, "abc").unwrap(), "abc");
     for wrong in ["", "ab", "abcd"] {
-        let error = encoded(&codec, wrong).unwrap_err().to_string();
+        let error = format!("{:#}", encoded(&codec, wrong).unwrap_err());
         assert!(error.contains(&format!("a message of {} bytes; a frame has 3", wrong.len())), "{error}");
     }
     assert_eq!(codec.encoding_key(), Some(3));
     let refused = FixedLength::new(0).unwrap_err().to_string();
-    assert_eq!(refused, "length = 0 is refused: allowed is at least 1 byte");
+    assert_eq!(refused, "length is 0; it must be at least 1 byte");
 }
 
 // ---- in a channel ------------------------------------------------------------------------------

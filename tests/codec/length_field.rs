@@ -12,7 +12,7 @@ use netwheel::{
 };
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
-    Err(PeerError::TooLong { what: "frame", length, limit })
+    Err(PeerError::too_long("frame", length, limit))
 }
 
 #[track_caller]
@@ -31,7 +31,7 @@ fn builder(width: usize) -> LengthFieldBuilder {
 #[track_caller]
 fn refused(builder: LengthFieldBuilder) -> (&'static str, String) {
     match builder.build() {
-        Err(Error::Setting(e)) => (e.setting, e.value),
+        Err(Error::Setting(e)) => (e.setting(), e.value().to_owned()),
         other => panic!("{other:?}"),
     }
 }
@@ -155,7 +155,7 @@ fn d_16_the_limit_applies_to_whole_frames_in_both_directions() {
     let codec = LengthField::u32().max_len(8);
     expect(&codec, wire, &vec![too_long(9, 8)], b"");
     match encoded(&codec, b"hello") {
-        Err(Error::Encode(EncodeError::TooLong { what: "frame", length: 9, limit: 8 })) => {}
+        Err(Error::Encode(EncodeError::TooLong { what: "frame", length: 9, limit: 8, .. })) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -365,7 +365,7 @@ fn d_22_the_length_is_prepended() {
 fn d_22_a_negative_length_is_an_encode_error() {
     let codec = builder(4).adjustment(2).build().unwrap();
     match encoded(&codec, b"A") {
-        Err(Error::Encode(EncodeError::Unencodable(why))) => assert_eq!(why, "a length of -1"),
+        Err(Error::Encode(EncodeError::Unencodable(why))) => assert_eq!(&*why, "a length of -1"),
         other => panic!("{other:?}"),
     }
 }
@@ -380,7 +380,7 @@ fn d_22_a_length_that_does_not_fit_is_an_encode_error() {
         assert_eq!(encoded(&codec, vec![7; largest]).unwrap().len(), largest + header);
         let mut output = OutboundBuffer::new();
         match codec.clone().encode(vec![7; largest + 1].into(), &mut output) {
-            Err(Error::Encode(EncodeError::TooLong { what: "frame", length, limit })) => {
+            Err(Error::Encode(EncodeError::TooLong { what: "frame", length, limit, .. })) => {
                 assert_eq!((length, limit), ((largest + 1 + header) as u64, (largest + header) as u64));
             }
             other => panic!("{other:?}"),

@@ -18,7 +18,7 @@ fn expect_fast(codec: &Line, stream: &[u8], expected: &Events, left: &[u8]) {
 }
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
-    Err(PeerError::TooLong { what: "line", length, limit })
+    Err(PeerError::too_long("line", length, limit))
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn d_25_the_same_limit_applies_to_encoding() {
         let codec = codec.max_len(4);
         assert_eq!(encoded(&codec, "1234").unwrap(), wire);
         match encoded(&codec, "12345") {
-            Err(Error::Encode(EncodeError::TooLong { what: "line", length: 5, limit: 4 })) => {}
+            Err(Error::Encode(EncodeError::TooLong { what: "line", length: 5, limit: 4, .. })) => {}
             other => panic!("{other:?}"),
         }
     }

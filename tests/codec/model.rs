@@ -92,7 +92,7 @@ impl Header {
                 let complete = stream.len() as i128 >= frame;
                 if complete || !self.fail_slow {
                     let length = frame as u64;
-                    events.push(Err(PeerError::TooLong { what: "frame", length, limit: self.max_len }));
+                    events.push(Err(PeerError::too_long("frame", length, self.max_len)));
                 }
                 stream = if complete { &stream[frame as usize..] } else { &[] };
             } else if frame > stream.len() as i128 {
@@ -209,7 +209,7 @@ proptest! {
             match codec.decode(&mut input) {
                 Ok(Some(message)) => {
                     let mut output = OutboundBuffer::new();
-                    codec.encode(message, &mut output).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                    codec.encode(message, &mut output).map_err(|e| TestCaseError::fail(format!("{e:#}")))?;
                     prop_assert_eq!(output.to_bytes(), before.slice(..before.len() - input.len()));
                 }
                 Ok(None) => break,
@@ -233,7 +233,7 @@ fn lines(stream: &[u8], max_len: usize, keep_terminator: bool, fail_fast: bool) 
         let too_long = line.len() > max_len;
         if too_long && (ended.is_some() || fail_fast) {
             let length = if fail_fast { 0 } else { line.len() as u64 };
-            events.push(Err(PeerError::TooLong { what: "line", length, limit: max_len }));
+            events.push(Err(PeerError::too_long("line", length, max_len)));
         } else if !too_long && ended.is_some() {
             events.push(Ok(Bytes::copy_from_slice(if keep_terminator { piece } else { line })));
         } else if !too_long {
@@ -320,7 +320,7 @@ fn delimited(
     let mut events = Events::new();
     let report = |length: usize| {
         let length = if fail_fast { 0 } else { length as u64 };
-        Err(PeerError::TooLong { what: "message", length, limit: max_len })
+        Err(PeerError::too_long("message", length, max_len))
     };
     while let Some((start, end)) = first_delimiter(stream, delimiters) {
         events.push(if start > max_len {

@@ -53,7 +53,7 @@ impl fmt::Display for PanicsOnDisplay {
 impl std::error::Error for PanicsOnDisplay {}
 
 fn error_without_text() -> Error {
-    Error::Other(Box::new(PanicsOnDisplay))
+    Error::other(PanicsOnDisplay)
 }
 
 struct Fixture {
@@ -532,7 +532,7 @@ fn e_27_a_clock_that_panics_ends_the_loop_with_an_error() {
     clock.now.store(true, SeqCst);
     event_loop.execute(|| ()).unwrap();
     let error = done(terminated).unwrap_err();
-    assert!(matches!(&error, Error::Panicked(why) if why == "the clock panics"), "{error}");
+    assert!(matches!(&error, Error::Panicked(why) if &**why == "the clock panics"), "{error}");
     assert!(event_loop.execute(|| ()).is_err());
 }
 

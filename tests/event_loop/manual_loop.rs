@@ -384,7 +384,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_instead_of_a_deadlock() {
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
     // Waiting for room in its queue is the same error, because no other thread would make room.
     let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
-    assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
+    assert!(matches!(refused.error(), Error::WouldDeadlock), "{}", refused.error());
 
     // A result that is ready is returned at once. Another thread may wait.
     let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();
@@ -411,7 +411,7 @@ fn it_is_the_only_loop_and_has_no_thread() {
     assert_eq!((built.event_loop().name(), built.group().event_loops().len()), ("hand-0", 1));
     assert_eq!(built.group().next().name(), "hand-0");
     let refused = |built: Result<ManualEventLoop>| match built.unwrap_err() {
-        Error::Setting(refused) => (refused.setting, refused.value),
+        Error::Setting(refused) => (refused.setting(), refused.value().to_owned()),
         other => panic!("{other}"),
     };
     assert_eq!(refused(EventLoopGroup::builder().threads(2).build_manual()), ("threads", "2".to_owned()));

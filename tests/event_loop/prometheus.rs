@@ -219,7 +219,7 @@ fn loops_with_the_same_name_are_refused() {
     let Err(Error::Setting(refused)) = prometheus::Collector::new(&one).and(&other) else {
         panic!("two groups with the same name were accepted")
     };
-    assert_eq!((refused.setting, refused.value.as_str()), ("name", "netwheel-0"));
+    assert_eq!((refused.setting(), refused.value()), ("name", "netwheel-0"));
 }
 
 #[test]

@@ -508,7 +508,7 @@ fn watchdog_a_limit_below_10_ms_is_refused() {
         let refused = EventLoopGroup::builder().watchdog(Watchdog::new(limit)).build();
         match refused {
             Err(Error::Setting(refused)) => {
-                assert_eq!((refused.setting, &refused.value), ("watchdog", &format!("{limit:?}")));
+                assert_eq!((refused.setting(), refused.value()), ("watchdog", &*format!("{limit:?}")));
             }
             other => panic!("{other:?}"),
         }

@@ -12,8 +12,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, EventLoopGroupBuilder, LoopMetrics, Peer, Pipeline, RejectReason, Rejection, SettingError,
-    codec::Line, prelude::*, testing::ManualClock,
+    Admission, EventLoopGroupBuilder, LoopMetrics, Peer, Pipeline, RejectReason, Rejection, codec::Line,
+    prelude::*, testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -282,7 +282,7 @@ fn connections_beyond_a_loops_limit_go_to_the_next_loop() {
     let client = ClientBootstrap::new(&group).pipeline(lines);
     let refused = done(client.connect(server.local_address())).unwrap_err();
     assert!(matches!(refused, netwheel::Error::Full { limit: 2, .. }), "{refused}");
-    assert_eq!(refused.to_string(), "full: at most 2 connections of each event loop");
+    assert_eq!(refused.to_string(), "the limit of 2 connections of each event loop is reached");
     drop(peers.pop());
     let connections = || group.event_loops().iter().map(EventLoop::connections).sum::<usize>();
     wait_until(&group, "a permit is released", |_| connections() == 3);
@@ -434,13 +434,11 @@ fn limits_out_of_range_are_refused_when_built() {
     ] {
         let refused = ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind(ANY_PORT);
         let refused = refused.expect_err("the setting is refused");
-        let netwheel::Error::Setting(SettingError { setting: s, value: v, allowed: a }) = &refused else {
-            panic!("{refused}")
-        };
-        assert_eq!((*s, v.as_str(), *a), (setting, value, allowed));
+        let netwheel::Error::Setting(error) = &refused else { panic!("{refused}") };
+        assert_eq!((error.setting(), error.value(), error.allowed()), (setting, value, allowed));
     }
     let refused = limited_loops(1, 0).build().unwrap_err();
-    assert_eq!(refused.to_string(), "max_connections = 0 is refused: allowed is 1 connection or more");
+    assert_eq!(refused.to_string(), "max_connections is 0; it must be 1 connection or more");
     serve(&group, new().max_connections(1).max_connections_per_ip(1).ipv6_prefix(128));
     end(&group);
 }

@@ -270,7 +270,7 @@ fn members_can_be_listed_while_they_join_and_leave() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let refused = ChannelGroup::<Bytes>::builder().max_waiting(0).build().unwrap_err();
-    assert_eq!(refused.to_string(), "max_waiting = 0 is refused: allowed is 1 broadcast or more");
+    assert_eq!(refused.to_string(), "max_waiting is 0; it must be 1 broadcast or more");
 }
 
 /// A dropped group leaves nothing behind, and does not affect its channels.

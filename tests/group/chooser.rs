@@ -229,7 +229,7 @@ fn connections_are_spread_by_their_weight() {
     for wrong in [0, 65_537] {
         let options = ChannelOptions::new().weight(wrong);
         let error = silent_client(&group).channel_options(options).connect(heavy.local_address());
-        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting == "weight"));
+        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting() == "weight"));
     }
     end(&group);
 }

@@ -134,7 +134,7 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
 fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     for refused in [event_loop.shutdown_gracefully(ms(2), ms(1)), group.shutdown_gracefully(ms(2), ms(1))] {
-        assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting == "timeout"));
+        assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting() == "timeout"));
     }
     let options = [
         ("timeout", ShutdownOptions::new().timeout(ms(1999))),
@@ -142,7 +142,7 @@ fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
     ];
     for (setting, options) in options {
         for refused in [event_loop.shut_down(options.clone()), group.shut_down(options)] {
-            assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting == setting));
+            assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting() == setting));
         }
     }
     assert_eq!(states(&event_loop), [false; 3]);

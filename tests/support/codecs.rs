@@ -20,7 +20,7 @@ impl Codec for Fussy {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         match self.0.decode(input)? {
-            Some(line) if line == "bad" => Err(PeerError::Malformed("bad".to_owned()).into()),
+            Some(line) if line == "bad" => Err(PeerError::Malformed("bad".into()).into()),
             Some(line) if line == "burst" => panic!("decode on purpose"),
             other => Ok(other),
         }
@@ -32,7 +32,7 @@ impl Codec for Fussy {
                 output.put_slice(b"half of it");
                 output.put(Bytes::from(vec![b'x'; 10_000]));
                 output.put_slice(b"and some");
-                Err(EncodeError::Unencodable("on purpose".to_owned()).into())
+                Err(EncodeError::Unencodable("on purpose".into()).into())
             }
             b"panic" => {
                 output.put_slice(b"half of it");
@@ -107,9 +107,9 @@ pub(crate) fn expect_of<C: Codec<Read = Bytes> + Clone>(
 /// the split.
 pub(crate) fn without_length(event: Result<Bytes, PeerError>) -> Result<Bytes, PeerError> {
     match event {
-        Err(PeerError::TooLong { what, length, limit }) => {
+        Err(PeerError::TooLong { what, length, limit, .. }) => {
             assert!(length > limit as u64);
-            Err(PeerError::TooLong { what, length: 0, limit })
+            Err(PeerError::too_long(what, 0, limit))
         }
         other => other,
     }

@@ -57,7 +57,7 @@ impl DatagramHandler for Probe {
     }
 
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
-        self.call(ctx, Event::Error(error.to_string(), error.io_kind()))
+        self.call(ctx, Event::Error(format!("{error:#}"), error.io_kind()))
     }
 
     fn shutdown(&mut self, ctx: &mut DatagramContext<'_, Self>) -> Result {

@@ -170,7 +170,7 @@ impl Handler for Recorder {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        let result = self.call(ctx, Event::Error(error.to_string()));
+        let result = self.call(ctx, Event::Error(format!("{error:#}")));
         if self.closes {
             ctx.close();
         }

@@ -1,6 +1,6 @@
 //! Time limits, and functions that wait for a result.
 
-use netwheel::{Completion, Error, Refused, Result};
+use netwheel::{Completion, Error, Result, SendError};
 use std::{sync::mpsc::Receiver, time::Duration};
 
 /// The time after which a test that waits for an event fails. A passing test never waits this long.
@@ -27,6 +27,6 @@ pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
 }
 
 /// Returns the reason of a refusal.
-pub(crate) fn reason<T>(refused: Result<(), Refused<T>>) -> Error {
-    refused.expect_err("the value is refused").reason
+pub(crate) fn reason<T>(refused: Result<(), SendError<T>>) -> Error {
+    refused.expect_err("the value is refused").into_parts().1
 }

@@ -10,7 +10,8 @@ use crate::support::process::{Process, play, plays, strace_works};
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
+    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder,
+    Resource, Result,
 };
 use std::{
     io::Read,
@@ -25,7 +26,7 @@ const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAG
 /// a close.
 struct Numbers {
     /// Expected resource name of the refusal.
-    full: &'static str,
+    full: Resource,
 }
 
 impl DatagramHandler for Numbers {
@@ -36,8 +37,10 @@ impl DatagramHandler for Numbers {
                     ctx.send_to(n, from)?;
                 }
                 let refused = ctx.send_to("4", from).unwrap_err();
-                assert!(matches!(refused.reason, Error::Full { what, limit: 300 } if what == self.full));
-                println!("refused {:?}, {} wait", refused.value, ctx.pending_bytes());
+                assert!(
+                    matches!(refused.error(), Error::Full { resource, limit: 300, .. } if *resource == self.full)
+                );
+                println!("refused {:?}, {} wait", refused.value(), ctx.pending_bytes());
             }
             b"end" => {
                 ctx.send_to("last", from)?;
@@ -59,7 +62,7 @@ impl DatagramHandler for Numbers {
 #[test]
 fn blocked_sender() {
     if plays("blocked_sender") {
-        serve_numbers(EventLoopGroup::builder(), 300, "outbound bytes");
+        serve_numbers(EventLoopGroup::builder(), 300, Resource::ChannelOutput);
     }
 }
 
@@ -67,15 +70,11 @@ fn blocked_sender() {
 #[test]
 fn blocked_sender_on_a_small_loop() {
     if plays("blocked_sender_on_a_small_loop") {
-        serve_numbers(
-            EventLoopGroup::builder().max_outbound(300),
-            1 << 20,
-            "outbound bytes of an event loop",
-        );
+        serve_numbers(EventLoopGroup::builder().max_outbound(300), 1 << 20, Resource::LoopOutput);
     }
 }
 
-fn serve_numbers(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
+fn serve_numbers(group: EventLoopGroupBuilder, max_outbound: usize, full: Resource) {
     let group = group.threads(1).build().unwrap();
     let bootstrap = DatagramBootstrap::new(&group).max_outbound(max_outbound).datagrams_per_turn(2);
     let channel = bootstrap.handler(move || Numbers { full }).bind("127.0.0.1:0").unwrap();
@@ -214,7 +213,7 @@ impl DatagramHandler for Counting {
 
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         assert!(
-            ctx.is_open() && matches!(error, Error::Io { during: "receiving a datagram", .. }),
+            ctx.is_open() && matches!(error, Error::Io { operation: "receiving a datagram", .. }),
             "{error}"
         );
         self.0 += 1;

@@ -70,7 +70,7 @@ fn e_62_a_group_that_cannot_be_built_leaves_nothing_behind() {
     let limit = DescriptorLimit::leave(20);
     let error = EventLoopGroup::builder().threads(100).build().expect_err("there are not enough descriptors");
     drop(limit);
-    assert_eq!(error.to_string().split(':').next(), Some("opening a poll"));
+    assert_eq!(error.to_string(), "opening a poll failed");
     assert_eq!(descriptors(), before);
 }
 

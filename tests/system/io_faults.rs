@@ -49,7 +49,7 @@ struct Echo {
 
 impl Echo {
     fn say(&self, what: &str) -> Result {
-        self.report.send(format!("{what} of {}", self.peer)).map_err(|e| Error::other(e.to_string()))
+        self.report.send(format!("{what} of {}", self.peer)).map_err(|e| Error::other(format!("{e:#}")))
     }
 }
 
@@ -61,7 +61,7 @@ impl Handler for Echo {
         let (report, peer) = (self.report.clone(), self.peer);
         ctx.write_tracked(message)?.on_complete(move |sent| {
             if let Err(e) = sent {
-                let _ = report.send(format!("unsent: {e} of {peer}"));
+                let _ = report.send(format!("unsent: {e:#} of {peer}"));
             }
         });
         Ok(())
@@ -69,7 +69,7 @@ impl Handler for Echo {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         ctx.close();
-        self.say(&format!("error: {error}"))
+        self.say(&format!("error: {error:#}"))
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
@@ -262,7 +262,10 @@ fn a_failed_write_costs_its_channel_and_reports_the_error() {
             let unsent: Vec<_> = account.said.lines().filter(|line| line.starts_with("unsent: ")).collect();
             assert_eq!(unsent.len(), 1, "{unsent:?}");
             let told = format!("(os error {code}) of {victim}");
-            assert!(unsent[0].starts_with("unsent: writing: ") && unsent[0].ends_with(&told), "{unsent:?}");
+            assert!(
+                unsent[0].starts_with("unsent: writing failed: ") && unsent[0].ends_with(&told),
+                "{unsent:?}"
+            );
         }
     }
 }
@@ -273,7 +276,7 @@ fn a_failed_read_costs_its_channel_and_reports_the_error() {
         [("ECONNRESET", ECONNRESET), ("ETIMEDOUT", ETIMEDOUT), ("ENOBUFS", ENOBUFS), ("ENOMEM", ENOMEM)]
     {
         let Some((account, _)) = one_of_three("recvfrom", error, code, SMALL) else { return };
-        assert!(account.said.contains("error: reading: "), "{}", account.said);
+        assert!(account.said.contains("error: reading failed: "), "{}", account.said);
         assert!(!account.said.contains("unsent: "), "{}", account.said);
     }
 }
@@ -440,7 +443,7 @@ fn reconnecting_client() {
         .reconnect(Backoff::new().initial(Duration::from_millis(1)).jitter(false))
         .on_event(move |event| {
             let line = match event {
-                ReconnectEvent::Failed { error, .. } => format!("failed: {error}"),
+                ReconnectEvent::Failed { error, .. } => format!("failed: {error:#}"),
                 ReconnectEvent::Connected { attempt, .. } => format!("connected at {attempt}"),
                 _ => return ControlFlow::Continue(()),
             };
@@ -540,6 +543,9 @@ fn a_connect_that_cannot_be_registered_fails_and_leaves_no_socket() {
     patient(&stream);
     assert!(is_ended(&mut stream), "the peer sees the end of the stream without any bytes");
     let (said, _) = child.succeed();
-    assert!(said.contains("failed: watching a connection: ") && said.contains("(os error 28)"), "{said}");
+    assert!(
+        said.contains("failed: watching a connection failed: ") && said.contains("(os error 28)"),
+        "{said}"
+    );
     assert!(said.contains("left open: 0\n"), "{said}");
 }

@@ -157,7 +157,9 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
 fn a_byte_a_second_is_too_slow_with_a_progress_limit() {
     let (told, at) = drip(TimeLimits::new().progress(10, 5 * SECOND));
     let error = told.unwrap_err();
-    let Error::Peer(PeerError::TooSlow { bytes, least: 10, within }) = error else { panic!("{error}") };
+    let Error::Peer(PeerError::TooSlow { bytes, required: 10, within, .. }) = error else {
+        panic!("{error}")
+    };
     assert!((4..=5).contains(&bytes) && within == 5 * SECOND, "{bytes} in {within:?}");
     assert!((5 * SECOND..=5 * SECOND + 2 * TICK).contains(&at), "{at:?}");
 }
@@ -202,7 +204,8 @@ fn impatient_server() {
         turn_until(&group, |metrics| metrics.channels == connections || metrics.channels <= 1);
         println!("left {}", metrics(&group).channels);
     }
-    let is_mute = |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { what: "the first byte", .. }));
+    let is_mute =
+        |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { operation: "the first byte", .. }));
     let told: Vec<_> = errors.try_iter().filter(|told| told.is_err()).collect();
     println!("timed out {}", told.iter().filter(|told| is_mute(told)).count());
     println!("of {}", told.len());

@@ -128,7 +128,7 @@ fn pushing_server() {
                 match channel.write(message.clone()) {
                     Ok(()) => {}
                     Err(refused_one) => {
-                        assert_eq!(refused_one.value, message, "the message is handed back");
+                        assert_eq!(refused_one.into_inner(), message, "the message is handed back");
                         refused += 1;
                     }
                 }

@@ -213,7 +213,7 @@ fn c_73_settings_are_validated() {
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let options = ChannelOptions::new().read_size(0);
     let refused = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND).unwrap_err();
-    assert_eq!(refused.to_string(), "read_size = 0 is refused: allowed is 1 to 65536 bytes");
+    assert_eq!(refused.to_string(), "read_size is 0; it must be 1 to 65536 bytes");
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let refused = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), ManualClock::new(), Duration::ZERO)
         .unwrap_err();

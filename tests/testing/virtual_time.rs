@@ -96,7 +96,7 @@ impl Handler for Session {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.world.say(format!("{}: {error}", self.name));
+        self.world.say(format!("{}: {error:#}", self.name));
         ctx.close();
         Ok(())
     }
@@ -238,7 +238,7 @@ fn a_day() -> Vec<(u64, String)> {
                 }
                 ReconnectEvent::Failed { error, .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say(format!("the mute client: {error}"));
+                    hers.say(format!("the mute client: {error:#}"));
                 }
                 ReconnectEvent::Lost { held, .. } => {
                     hers.say(format!("the mute client was connected for {held:?}"))
@@ -311,7 +311,7 @@ fn a_simulated_day_has_exact_times() {
     let visits: Vec<u64> = (1800..=DAY).step_by(3600).collect();
     check("visitor is idle: Reader", visits.iter().map(|at| at + 180).collect());
     check(
-        "anonymous: the peer broke the protocol: 3 bytes of a message in 20s, at least 100 are demanded",
+        "anonymous: the peer violated the protocol: 3 bytes of a message in 20s; at least 100 are required",
         vec![45_020],
     );
 

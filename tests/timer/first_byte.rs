@@ -190,7 +190,7 @@ fn first_byte_limits_over_tcp() {
     assert!(read_to_end(&mut mute).is_empty());
     let error = failed.recv_timeout(wait::PATIENCE).unwrap();
     assert!(
-        matches!(error, Error::TimedOut { what: "the first byte", after } if after == 5 * SECOND),
+        matches!(error, Error::TimedOut { operation: "the first byte", after, .. } if after == 5 * SECOND),
         "{error}"
     );
 
@@ -202,7 +202,7 @@ fn first_byte_limits_over_tcp() {
     assert!(read_to_end(&mut drips).is_empty());
     let error = failed.recv_timeout(wait::PATIENCE).unwrap();
     assert!(
-        matches!(error, Error::TimedOut { what: "the first message", after } if after == 20 * SECOND),
+        matches!(error, Error::TimedOut { operation: "the first message", after, .. } if after == 20 * SECOND),
         "{error}"
     );
 

@@ -11,7 +11,7 @@ use crate::support::{
     wait::{HOUR, PATIENCE, ms, receive},
 };
 use netwheel::{
-    Error, Refused, Result,
+    Error, Resource, Result,
     timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout},
 };
 use std::{
@@ -50,7 +50,7 @@ fn w_02_slots_are_rounded_up_to_a_power_of_two() {
 #[test]
 fn w_03_settings_out_of_range_are_refused_by_name() {
     let refused = |builder: HashedWheelTimerBuilder| match builder.build() {
-        Err(Error::Setting(setting)) => setting.setting,
+        Err(Error::Setting(setting)) => setting.setting(),
         other => panic!("{other:?}"),
     };
     let new = HashedWheelTimer::builder;
@@ -212,7 +212,7 @@ fn w_12_a_stopped_timer_hands_the_task_back() {
     timer.start().unwrap();
     timer.stop().unwrap();
     let text = "the task's own".to_owned();
-    let Refused { value, reason } = timer.new_timeout(HOUR, move |_| Err(text.into())).unwrap_err();
+    let (value, reason) = timer.new_timeout(HOUR, move |_| Err(text.into())).unwrap_err().into_parts();
     assert!(matches!(reason, Error::ShutDown));
     // The task is intact, and can be added to another timer.
     let (timer, clock) = manual(ms(100));
@@ -237,7 +237,7 @@ fn w_13_a_refusal_and_stop_keep_the_count_correct_and_run_hooks() {
 
     let refused = timer.new_timeout_with_hook(HOUR, nothing, move |_| sender.send(4).unwrap()).unwrap_err();
     assert_eq!(timer.pending_timeouts(), 0);
-    drop(refused.value);
+    drop(refused.into_inner());
     assert!(receiver.try_iter().next().is_none(), "the hook of a refused timeout is handed back");
 }
 
@@ -414,7 +414,7 @@ fn w_37_more_than_the_limit_are_refused() {
     let timer = HashedWheelTimer::builder().max_pending(2).build().unwrap();
     let (_one, _two) = (far(&timer), far(&timer));
     let refused = timer.new_timeout(HOUR, nothing).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { what: "pending timeouts", limit: 2 }));
+    assert!(matches!(refused.error(), Error::Full { resource: Resource::Timeouts, limit: 2, .. }));
     assert_eq!(timer.pending_timeouts(), 2);
     assert_eq!(timer.stop().unwrap().len(), 2);
 

@@ -142,7 +142,8 @@ fn a_message_that_arrives_too_slowly_is_an_error() {
         assert_eq!(limited.advance(SECOND), NOTHING);
     }
     limited.channel.write_inbound(b"x").unwrap();
-    let error = "65s error the peer broke the protocol: 5 bytes of a message in 5s, at least 10 are demanded";
+    let error =
+        "65s error the peer violated the protocol: 5 bytes of a message in 5s; at least 10 are required";
     assert_eq!(limited.advance(SECOND), [error, "65s inactive"]);
 }
 
@@ -172,7 +173,8 @@ fn a_message_that_stops_half_way_is_reported_with_its_bytes() {
     limited.advance(SECOND);
     limited.channel.write_inbound(b"lo").unwrap();
     assert_eq!(limited.advance(4 * SECOND - TICK), NOTHING);
-    let error = "5s error the peer broke the protocol: 5 bytes of a message in 5s, at least 10 are demanded";
+    let error =
+        "5s error the peer violated the protocol: 5 bytes of a message in 5s; at least 10 are required";
     assert_eq!(limited.advance(TICK), [error, "5s inactive"]);
 }
 

@@ -166,7 +166,7 @@ fn a_task_beyond_the_limit_is_dropped_and_reported_and_the_others_run() {
         Ok(())
     });
     line(&mut channel);
-    assert_eq!(log.take(), ["error full: at most 4 scheduled tasks of a channel"]);
+    assert_eq!(log.take(), ["error the limit of 4 scheduled tasks of a channel is reached"]);
     assert_eq!(channel.timers(), LIMIT);
     channel.advance(2 * SECOND);
     let mut ran = log.take();
@@ -182,7 +182,7 @@ fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
         let options = ChannelOptions::new().max_scheduled_tasks(tasks);
         let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
         let error = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap_err();
-        let text = error.to_string();
+        let text = format!("{error:#}");
         assert!(text.contains("max_scheduled_tasks") && text.contains("65536"), "{text}");
     }
 }

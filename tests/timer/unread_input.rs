@@ -61,7 +61,7 @@ impl Handler for Echo {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.0.push(error.to_string());
+        self.0.push(format!("{error:#}"));
         ctx.close();
         Ok(())
     }

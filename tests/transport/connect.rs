@@ -162,7 +162,7 @@ fn t_08_a_message_that_is_never_sent_is_dropped_once() {
     // The handle hands a refused message back, so the test still owns it.
     let late = Counted { bytes: Vec::new(), drops: drops.clone() };
     let refused = channel.write(late).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed));
+    assert!(matches!(refused.error(), Error::Closed));
     assert_eq!(drops.load(SeqCst), sizes.len());
     drop(refused);
     assert_eq!(drops.load(SeqCst), sizes.len() + 1);
@@ -235,7 +235,9 @@ fn t_10_a_connect_timeout_to_a_black_hole() {
     assert!(!connecting.is_done(), "the timeout must not be early");
     clock.advance(Duration::from_millis(1));
     match done(connecting) {
-        Err(Error::TimedOut { what: "connecting", after }) => assert_eq!(after, Duration::from_secs(2)),
+        Err(Error::TimedOut { operation: "connecting", after, .. }) => {
+            assert_eq!(after, Duration::from_secs(2))
+        }
         other => panic!("{other:?}"),
     }
     some_turns(&group);
@@ -522,7 +524,7 @@ fn an_unusable_local_address_is_reported_as_such() {
     for wrong in ["192.0.2.1:0", "[::1]:0"] {
         let bootstrap = bootstrap.clone().local_address(wrong.parse().unwrap());
         match done(bootstrap.connect(server.local_address())) {
-            Err(Error::Io { during, .. }) => assert_eq!(during, "binding the local address", "{wrong}"),
+            Err(Error::Io { operation, .. }) => assert_eq!(operation, "binding the local address", "{wrong}"),
             other => panic!("{wrong}: {other:?}"),
         }
     }

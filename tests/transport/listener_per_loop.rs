@@ -149,7 +149,7 @@ fn an_address_in_use_without_sharing_is_refused() {
 
     let refused = bootstrap.clone().adopt(taken).unwrap_err();
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
-    assert!(refused.to_string().starts_with("listener_per_loop = true is refused"), "{refused}");
+    assert!(refused.to_string().starts_with("listener_per_loop is true; it must be "), "{refused}");
 
     end(&group);
     let failed = bootstrap.bind("127.0.0.1:0").unwrap_err();

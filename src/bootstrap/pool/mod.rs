@@ -236,7 +236,7 @@ impl<M: 'static> ChannelPool<M> {
     /// Gives a channel back, as dropping it does.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if it is another pool's; it is closed then, and leaves that one. [`Error::Closed`] if the pool is
+    /// [`Error::WrongOwner`] if it is another pool's; it is closed then, and leaves that one. [`Error::Closed`] if the pool is
     /// closed, and the channel is too.
     pub fn release(&self, channel: PooledChannel<M>) -> Result {
         channel.release_to(&self.service)

@@ -50,7 +50,7 @@ impl<M: 'static> PooledChannel<M> {
             }
             _ => {
                 self.channel.close();
-                Err(Error::Foreign { to: "the channel pool" })
+                Err(Error::WrongOwner { owner: "the channel pool" })
             }
         }
     }

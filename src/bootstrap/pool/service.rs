@@ -11,12 +11,11 @@ use super::{
     pooled::PoolOwner,
 };
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
     channel::ChannelShared,
     error::caught,
     event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
-    resource::POOL_WAITERS,
     sync::{Completer, Unwanted, cancellable_of_all},
 };
 use log::Level;
@@ -127,13 +126,15 @@ impl<M: 'static> PoolService<M> {
         drop(pool_state);
         match waiting {
             Ok(()) => self.set_alarm(number),
-            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: POOL_WAITERS, limit })),
+            Err(waiter) => {
+                waiter.completer.complete(Err(Error::Full { resource: Resource::PoolWaiters, limit }))
+            }
         }
         completion
     }
 
     fn timed_out(&self) -> Error {
-        Error::TimedOut { what: "acquiring a channel", after: self.settings.timeout }
+        Error::TimedOut { operation: "acquiring a channel", after: self.settings.timeout }
     }
 
     fn set_alarm(self: &Arc<Self>, number: u64) {
@@ -221,7 +222,7 @@ impl<M: 'static> PoolService<M> {
         if let Some(hook) = &self.hooks.on_acquire {
             let mut result = Ok(());
             if let Some(message) = caught(|| result = hook(channel)) {
-                result = Err(Error::Panicked(message));
+                result = Err(Error::panicked(message));
             }
             result?;
         }

@@ -81,7 +81,7 @@ fn settings_out_of_range_are_refused_by_name() {
         (good.clone().max_attempts(0), "max_attempts"),
     ] {
         match backoff.check() {
-            Err(Error::Setting(refused)) => assert_eq!(refused.setting, name),
+            Err(Error::Setting(refused)) => assert_eq!(refused.setting(), name),
             other => panic!("{backoff:?}: {other:?}"),
         }
     }

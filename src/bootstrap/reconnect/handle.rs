@@ -45,7 +45,7 @@ impl<M: 'static> ReconnectingChannel<M> {
             ReconnectPhase::Stopping | ReconnectPhase::Ended(None) => {
                 Completion::ready(Err(Error::Cancelled))
             }
-            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.clone())),
             _ => {
                 let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
                 // Those who gave up waiting do not pile up while there is no server.
@@ -71,7 +71,7 @@ impl<M: 'static> ReconnectingChannel<M> {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
             ReconnectPhase::Ended(None) => Completion::ready(Ok(())),
-            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.clone())),
             _ => {
                 let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
                 state.ends.push(completer);

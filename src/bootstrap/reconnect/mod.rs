@@ -19,10 +19,9 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Result,
+    Channel, Error, Resource, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
-    resource::CONNECTIONS,
     transport::{Address, ToAddress},
 };
 use reconnect_state::{Attempting, ReconnectState};
@@ -167,7 +166,7 @@ where
             let load = &caller.shared.load;
             let Some(assignment) = load.assign(config.weight) else {
                 let limit = load.limit();
-                return call.done.failed(Error::Full { what: CONNECTIONS, limit });
+                return call.done.failed(Error::Full { resource: Resource::Connections, limit });
             };
             // The first one was admitted by the loop; that its queue is full now must not keep the client away.
             bootstrap.call(&caller, assignment, call, LoopShared::submit_always);

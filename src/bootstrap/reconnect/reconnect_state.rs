@@ -251,7 +251,7 @@ impl<M: 'static> ReconnectState<M> {
             (std::mem::take(&mut state.awaited), std::mem::take(&mut state.ends))
         };
         let why = || match &self.lock().phase {
-            ReconnectPhase::Ended(why) => why.as_ref().map(Error::again),
+            ReconnectPhase::Ended(why) => why.clone(),
             _ => None,
         };
         for completer in awaited {

@@ -5,7 +5,7 @@
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::{
         event::Event,
         links::ErasedPipeline,
@@ -14,7 +14,6 @@ use crate::{
     },
     error::panic_message,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
-    resource::CHANNEL_TASKS,
 };
 use log::Level;
 use std::{
@@ -68,8 +67,9 @@ impl ChannelCore {
                     "channel {id} ({name}): panicked: {message}; closing this channel"
                 );
                 // A part of a message may have been encoded, so nothing more is sent.
-                self.state.note_cause(|| Error::Panicked(message.clone()));
-                self.fail(services, Error::Panicked(message));
+                let panicked = Error::panicked(message);
+                self.state.note_cause(|| panicked.clone());
+                self.fail(services, panicked);
                 self.state.request_close_now();
                 self.forget_failure(services);
                 true
@@ -98,7 +98,7 @@ impl ChannelCore {
         self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
-            Err(panic) => Err(Error::Panicked(panic_message(panic))),
+            Err(panic) => Err(Error::panicked(panic_message(panic))),
         }
     }
 
@@ -124,7 +124,7 @@ impl ChannelCore {
         // Not every error comes from a call, and the handler may write to its peer.
         self.state.borrow_outbound(services);
         let was_open = self.state.status.is_open();
-        let again = self.state.pending_writes.is_some().then(|| error.again());
+        let again = self.state.pending_writes.is_some().then(|| error.clone());
         let told = self.tell(services, Event::Error(error));
         // An error that leads to a close is its cause.
         if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.status.is_open())) {
@@ -140,7 +140,7 @@ impl ChannelCore {
     #[cold]
     pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
         let (id, name) = (self.state.id(), self.handler_name());
-        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error}");
+        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error:#}");
     }
 
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.
@@ -236,7 +236,7 @@ impl ChannelCore {
                 return;
             }
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(services, Error::Full { what: CHANNEL_TASKS, limit });
+            self.fail(services, Error::Full { resource: Resource::ChannelTasks, limit });
             self.take_over(services);
         }
         // The handler schedules one more in each notification, which would never end.

@@ -101,18 +101,18 @@ impl ChannelCore {
             };
             if let Some(confirmation) = confirmation.take() {
                 state.note_answered(1);
-                confirmation.complete(Err(error.again()));
+                confirmation.complete(Err(error.clone()));
             }
             match error {
                 // The sender raced with a replacement of the pipeline or the close, which is not an
                 // error.
-                Error::Replaced | Error::Closed => {
+                Error::PipelineReplaced | Error::Closed => {
                     let id = state.id();
                     log_throttled!(
                         services,
                         REPLACED,
                         Level::Debug,
-                        "channel {id}: dropped a message: {error}"
+                        "channel {id}: dropped a message: {error:#}"
                     );
                     Ok(())
                 }
@@ -203,7 +203,7 @@ fn not_taken(
         };
         return refused;
     }
-    *outcome = if matches!(error, Error::Closed | Error::Replaced) {
+    *outcome = if matches!(error, Error::Closed | Error::PipelineReplaced) {
         Outcome::Gone
     } else {
         Outcome::Failed(Some(error))

@@ -85,7 +85,7 @@ impl ChannelCore {
 
     /// The connection broke. A channel that is closing closes at once, without a call of `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        self.state.note_cause(|| error.again());
+        self.state.note_cause(|| error.clone());
         if self.state.status.is_open() {
             self.fail(services, error);
         }

@@ -13,7 +13,7 @@
 //!
 //! Handles are typed by the pipeline and outlive it. They work on as long as the types stay the
 //! same. When the types change, the new ones are stored in the state that handles share. A handle
-//! of another type is refused before anything is queued ([`Error::Replaced`]), and gets its message
+//! of another type is refused before anything is queued ([`Error::PipelineReplaced`]), and gets its message
 //! back. The channel leaves its groups. Mail that was queued before is checked when it arrives, and
 //! dropped if its type does not fit.
 //!
@@ -23,7 +23,7 @@
 
 use super::ChannelCore;
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::{
         event::Event,
         handle::ChannelShared,
@@ -34,7 +34,6 @@ use crate::{
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
-    resource::REPLACEMENTS,
 };
 use log::Level;
 use std::sync::Arc;
@@ -106,7 +105,7 @@ impl ChannelCore {
         }
         if self.state.status.is_open() && self.state.status.has(Pending::REPLACED) {
             self.forget_replacement(services);
-            self.fail(services, Error::Full { what: REPLACEMENTS, limit: AT_ONCE });
+            self.fail(services, Error::Full { resource: Resource::PipelineReplacements, limit: AT_ONCE });
             self.state.request_close();
             self.state.want_attention(services);
         }

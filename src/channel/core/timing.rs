@@ -40,7 +40,7 @@ impl ChannelCore {
         // The limits of a pipeline that was replaced meanwhile no longer apply.
         let holds = self.state.status.is_open() && services.replaced == replaced;
         if let Some(Reached { error, send }) = reached.filter(|_| holds) {
-            self.state.note_cause(|| error.again());
+            self.state.note_cause(|| error.clone());
             self.fail(services, error);
             if send {
                 self.state.request_close();

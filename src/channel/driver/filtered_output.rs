@@ -34,7 +34,7 @@ pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: E
     }
     services.tally.channel_errors += 1;
     let id = core.state.id();
-    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: not established: {error}");
+    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: not established: {error:#}");
     core.state.note_cause(|| error);
     core.state.request_close_now();
     core.state.want_attention(services);

@@ -6,7 +6,7 @@ use super::{
     Filter,
     sealed::{SEALED_AHEAD, SealedOutput},
 };
-use crate::{Error, Result, buffer::OutboundBuffer, resource::FILTER_REPLIES};
+use crate::{Error, Resource, Result, buffer::OutboundBuffer};
 use bytes::BytesMut;
 
 /// Plaintext bytes that are sealed at once.
@@ -80,7 +80,7 @@ impl Filters {
             }
         }
         if self.sealed.wire().len() > SEALED_AHEAD {
-            return Err(Error::Full { what: FILTER_REPLIES, limit: SEALED_AHEAD });
+            return Err(Error::Full { resource: Resource::FilterOutput, limit: SEALED_AHEAD });
         }
         Ok(input)
     }

@@ -26,7 +26,7 @@ pub use report::{Broadcast, BroadcastReport};
 pub(crate) use shared_broadcast::Delivery;
 
 use crate::{
-    Refused,
+    SendError,
     channel::handle::{Channel, LeaveAtClose},
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
@@ -279,7 +279,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
     /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)); and if none of the members' loops takes it, with the reason of one of them. If only some do
     /// not, [`Broadcast::unreached`] says how many members that concerns.
-    pub fn broadcast(&self, message: M) -> Result<Broadcast, Refused<M>> {
+    pub fn broadcast(&self, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members) = {
             let mut members = self.inner.lock();
             (members.parts(), members.len())
@@ -291,7 +291,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     ///
     /// # Errors
     /// As [`broadcast`](ChannelGroup::broadcast).
-    pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, Refused<M>> {
+    pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members, except) = {
             let mut members = self.inner.lock();
             let except = Some(id).filter(|id| members.contains(*id));
@@ -320,7 +320,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         &self,
         filter: impl FnMut(&Channel<M>) -> bool,
         message: M,
-    ) -> Result<Broadcast, Refused<M>> {
+    ) -> Result<Broadcast, SendError<M>> {
         let (parts, entitled) = selected(&self.channels(), filter, &message);
         let members = parts.iter().map(|part| part.keys.len()).sum();
         self.send_to(message, parts, members, None, &entitled)
@@ -332,7 +332,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         parts: Arc<[Part]>,
         members: usize,
         except: Option<ChannelId>,
-    ) -> Result<Broadcast, Refused<M>> {
+    ) -> Result<Broadcast, SendError<M>> {
         self.send_to(message, parts, members, except, &[])
     }
 
@@ -343,10 +343,10 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         members: usize,
         except: Option<ChannelId>,
         entitled: &[Permitted<M>],
-    ) -> Result<Broadcast, Refused<M>> {
+    ) -> Result<Broadcast, SendError<M>> {
         let waiting = &self.inner.waiting;
         if let Err(reason) = waiting.begin(members) {
-            return Err(Refused { value: message, reason });
+            return Err(SendError::new(message, reason));
         }
         let shared_broadcast =
             SharedBroadcast::new(message, Sending { parts, members, except, waiting: waiting.clone() });

@@ -22,7 +22,7 @@ use super::{
     waiting::WaitingDeliveries,
 };
 use crate::{
-    Error, Refused, Result,
+    Error, Result, SendError,
     channel::{
         core::{ChannelCore, Outcome},
         handle::{AnyDelivery, WriteTicket},
@@ -77,7 +77,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     ///
     /// # Errors
     /// Returns the message if no loop accepts its delivery.
-    pub(super) fn send(self, entitled: &[Permitted<M>]) -> Result<Broadcast, Refused<M>> {
+    pub(super) fn send(self, entitled: &[Permitted<M>]) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
         let Sending { parts, members, .. } = &shared_broadcast.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
@@ -99,7 +99,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
             && refused == parts.len()
         {
             match Arc::try_unwrap(shared_broadcast) {
-                Ok(shared_broadcast) => return Err(Refused { value: shared_broadcast.message, reason }),
+                Ok(shared_broadcast) => return Err(SendError::new(shared_broadcast.message, reason)),
                 // Deliveries hold the only other references, and all were dropped.
                 Err(_) => unreachable!("nobody else has a parcel that no loop took"),
             }
@@ -123,7 +123,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
         }
         let (made, panic) = match catch_unwind(AssertUnwindSafe(encode)) {
             Ok(made) => (made, None),
-            Err(panic) => (Err(Error::Panicked("encoding a broadcast".to_owned())), Some(panic)),
+            Err(panic) => (Err(Error::panicked("encoding a broadcast")), Some(panic)),
         };
         encodings.push((encoder, again(&made)));
         drop(encodings);
@@ -266,7 +266,7 @@ impl Drop for Delivery {
                     at,
                     BROADCASTS,
                     Level::Warn,
-                    "a broadcast of {message} could not be encoded for {n} channels: {error}"
+                    "a broadcast of {message} could not be encoded for {n} channels: {error:#}"
                 );
             });
         }

@@ -3,11 +3,7 @@
 //! Invariants: there are never more broadcasts than their limit, and never more deliveries than
 //! their limit and one broadcast. Shared by the broadcasters and the loops.
 
-use crate::{
-    Error, Result,
-    resource::{WAITING_BROADCASTS, WAITING_DELIVERIES},
-    sync::Permits,
-};
+use crate::{Error, Resource, Result, sync::Permits};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug)]
@@ -35,11 +31,11 @@ impl WaitingDeliveries {
         // A broadcast to more members than the limit is admitted when nothing else waits.
         let add = |waiting: usize| (waiting < self.max_deliveries).then(|| waiting.saturating_add(members));
         if self.deliveries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
-            return Err(Error::Full { what: WAITING_DELIVERIES, limit: self.max_deliveries });
+            return Err(Error::Full { resource: Resource::BroadcastDeliveries, limit: self.max_deliveries });
         }
         if !self.broadcasts.take() {
             self.end_part(members);
-            return Err(Error::Full { what: WAITING_BROADCASTS, limit: self.broadcasts.limit() });
+            return Err(Error::Full { resource: Resource::Broadcasts, limit: self.broadcasts.limit() });
         }
         Ok(())
     }
@@ -69,22 +65,22 @@ mod tests {
     fn broadcasts_and_deliveries_are_bounded() {
         let waiting = WaitingDeliveries::new(3, 100);
         let refused = |members| match waiting.begin(members) {
-            Err(Error::Full { what, limit }) => (what, limit),
+            Err(Error::Full { resource, limit }) => (resource, limit),
             other => panic!("{other:?}"),
         };
         waiting.begin(99).unwrap();
         waiting.begin(1000).unwrap();
-        assert_eq!(refused(1), (WAITING_DELIVERIES, 100), "one broadcast may exceed it");
+        assert_eq!(refused(1), (Resource::BroadcastDeliveries, 100), "one broadcast may exceed it");
         waiting.end_part(1000);
         waiting.end();
         waiting.begin(0).unwrap();
         waiting.begin(0).unwrap();
-        assert_eq!(refused(0), (WAITING_BROADCASTS, 3));
+        assert_eq!(refused(0), (Resource::Broadcasts, 3));
         assert_eq!(waiting.broadcasts(), 3);
         waiting.end_part(99);
         (0..3).for_each(|_| waiting.end());
         waiting.begin(5000).unwrap();
-        assert_eq!(refused(1), (WAITING_DELIVERIES, 100));
+        assert_eq!(refused(1), (Resource::BroadcastDeliveries, 100));
         waiting.end_part(5000);
         waiting.begin(1).unwrap();
     }

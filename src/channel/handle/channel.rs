@@ -11,7 +11,7 @@ use super::{
     write_permit::WritePermit,
 };
 use crate::{
-    Error, Result, channel::confirmation::Confirmation, error::Refused, id::ChannelId, sync::Completion,
+    Error, Result, channel::confirmation::Confirmation, error::SendError, id::ChannelId, sync::Completion,
 };
 use std::{
     any::{Any, TypeId},
@@ -173,10 +173,10 @@ impl<M: 'static> Channel<M> {
     /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed; with [`Replaced`](Error::Replaced) if the pipeline writes messages of
+    /// The message comes back if the channel is closed; with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of
     /// another type by now; and, unless the channel was [writable](Channel::is_writable) when this handle asked or is now, if
     /// it would not fit into `max_outbound` with what waits, or the loop's queue is full.
-    pub fn write(&self, message: M) -> Result<(), Refused<M>>
+    pub fn write(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
     {
@@ -202,14 +202,14 @@ impl<M: 'static> Channel<M> {
     ///
     /// # Errors
     /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is returned.
-    pub async fn send(&self, message: M) -> Result<(), Refused<M>>
+    pub async fn send(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
     {
         // A separate handle, so that the permit belongs to this message only.
         let own = self.clone();
         if let Err(reason) = own.writable().await {
-            return Err(Refused { value: message, reason });
+            return Err(SendError::new(message, reason));
         }
         own.write(message)
     }
@@ -223,13 +223,13 @@ impl<M: 'static> Channel<M> {
     /// # Errors
     /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
     /// channel are not answered yet.
-    pub fn write_tracked(&self, message: M) -> Result<Completion, Refused<M>>
+    pub fn write_tracked(&self, message: M) -> Result<Completion, SendError<M>>
     where
         M: Send,
     {
         let producers = &self.shared.producers;
         if let Err(reason) = producers.begin_unconfirmed() {
-            return Err(Refused { value: message, reason });
+            return Err(SendError::new(message, reason));
         }
         let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
         let sent = self.submit(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
@@ -243,20 +243,20 @@ impl<M: 'static> Channel<M> {
         &self,
         message: M,
         mail: impl FnOnce(Box<dyn Any + Send>, WriteTicket) -> Mail,
-    ) -> Result<(), Refused<M>>
+    ) -> Result<(), SendError<M>>
     where
         M: Send,
     {
         if !self.takes_writes() {
-            return Err(Refused { value: message, reason: Error::Closed });
+            return Err(SendError::new(message, Error::Closed));
         }
         if !self.fits_message() {
-            return Err(Refused { value: message, reason: Error::Replaced });
+            return Err(SendError::new(message, Error::PipelineReplaced));
         }
         let producers = &self.shared.producers;
         let ticket = match self.admit(self.size_hint()(&message), self.take_permit()) {
             Ok(ticket) => ticket,
-            Err(reason) => return Err(Refused { value: message, reason }),
+            Err(reason) => return Err(SendError::new(message, reason)),
         };
         let mail = mail(Box::new(message), ticket);
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
@@ -270,7 +270,7 @@ impl<M: 'static> Channel<M> {
                     unreachable!("the same mail comes back")
                 };
                 let value = *message.downcast::<M>().expect("the same message comes back");
-                Err(Refused { value, reason })
+                Err(SendError::new(value, reason))
             }
         }
     }
@@ -310,7 +310,7 @@ impl<M: 'static> Channel<M> {
             return Err(Error::Closed);
         }
         if !self.fits_message() {
-            return Err(Error::Replaced);
+            return Err(Error::PipelineReplaced);
         }
         self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
     }

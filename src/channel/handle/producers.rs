@@ -11,10 +11,9 @@ use super::{
     write_permit::{Grant, WritePermit},
 };
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
     channel::config::{ChannelConfig, Overflow},
-    resource::{OUTBOUND, UNCONFIRMED_WRITES},
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::sync::{
@@ -110,7 +109,7 @@ impl Producers {
         let weight = size.unwrap_or(typical).saturating_add(ENTRY_OVERHEAD);
         let admitted = permit || self.gauge.has_room();
         if !admitted && self.gauge.weight().saturating_add(weight) > self.limit {
-            return Err(Error::Full { what: OUTBOUND, limit: self.limit });
+            return Err(Error::Full { resource: Resource::ChannelOutput, limit: self.limit });
         }
         let weight = u32::try_from(weight).unwrap_or(u32::MAX);
         Ok(WriteTicket { weight, admitted, pauses: size.is_none() && typical == 0 })
@@ -223,7 +222,7 @@ impl Producers {
             return Ok(());
         }
         self.end_unconfirmed(1);
-        Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
+        Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED })
     }
 
     /// Counts writes of the channel's own handler, which has a limit of its own.

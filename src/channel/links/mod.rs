@@ -47,8 +47,8 @@ pub(crate) trait ErasedPipeline {
     /// Returns whether the codec or a stage has queued messages.
     fn has_more(&self) -> bool;
 
-    /// Writes a message from a `Channel` handle. Fails with `Error::Replaced` if this pipeline
-    /// writes another type.
+    /// Writes a message from a `Channel` handle. Fails with `Error::PipelineReplaced` if this
+    /// pipeline writes another type.
     fn write(
         &mut self,
         state: &mut ChannelState,

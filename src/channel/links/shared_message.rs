@@ -35,6 +35,6 @@ pub(crate) struct EncodingMemo {
 pub(crate) fn again(result: &Result<Bytes>) -> Result<Bytes> {
     match result {
         Ok(bytes) => Ok(bytes.clone()),
-        Err(error) => Err(error.again()),
+        Err(error) => Err(error.clone()),
     }
 }

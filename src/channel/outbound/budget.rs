@@ -11,10 +11,9 @@
 //! loop, used on its thread. Owns no bytes.
 
 use crate::{
-    Error,
+    Error, Resource,
     buffer::{OutboundBuffer, WaterMark},
     channel::config::ChannelConfig,
-    resource::{GROUP_OUTBOUND, LOOP_OUTBOUND, OUTBOUND},
 };
 use std::sync::{
     Arc,
@@ -76,12 +75,12 @@ pub(crate) enum Bound {
 impl Bound {
     /// Returns the error of a write beyond the limit. `limit` is that of the channel.
     pub(crate) fn full(self, limit: usize) -> Error {
-        let (what, limit) = match self {
-            Bound::Channel => (OUTBOUND, limit),
-            Bound::EventLoop(limit) => (LOOP_OUTBOUND, limit),
-            Bound::Group(limit) => (GROUP_OUTBOUND, limit),
+        let (resource, limit) = match self {
+            Bound::Channel => (Resource::ChannelOutput, limit),
+            Bound::EventLoop(limit) => (Resource::LoopOutput, limit),
+            Bound::Group(limit) => (Resource::GroupOutput, limit),
         };
-        Error::Full { what, limit }
+        Error::Full { resource, limit }
     }
 }
 
@@ -135,7 +134,13 @@ impl OutboundLease {
 
     /// Returns whether the error reports a full outbound buffer.
     pub(crate) fn is_full(error: &Error) -> bool {
-        matches!(error, Error::Full { what: OUTBOUND | LOOP_OUTBOUND | GROUP_OUTBOUND, .. })
+        matches!(
+            error,
+            Error::Full {
+                resource: Resource::ChannelOutput | Resource::LoopOutput | Resource::GroupOutput,
+                ..
+            }
+        )
     }
 }
 
@@ -235,7 +240,10 @@ mod tests {
         let mut slow = loan(0);
         budget.allow(&mut slow, &config);
         assert_eq!(slow.limit(), 700);
-        assert_eq!(slow.full().to_string(), Error::Full { what: OUTBOUND, limit: 700 }.to_string());
+        assert_eq!(
+            slow.full().to_string(),
+            Error::Full { resource: Resource::ChannelOutput, limit: 700 }.to_string()
+        );
         slow.buffer.put_slice(&[0; 700]);
         budget.count(&mut slow);
         assert_eq!(budget.used(), 700);
@@ -246,7 +254,7 @@ mod tests {
         budget.count(&mut other);
         budget.allow(&mut other, &config);
         assert_eq!(other.limit(), 300, "what it has it may keep");
-        assert!(matches!(other.full(), Error::Full { what: LOOP_OUTBOUND, limit: 1000 }));
+        assert!(matches!(other.full(), Error::Full { resource: Resource::LoopOutput, limit: 1000 }));
         let mut healthy = loan(0);
         budget.allow(&mut healthy, &config);
         assert_eq!(healthy.limit(), 50, "its low mark");
@@ -269,7 +277,7 @@ mod tests {
         let mut other = loan(0);
         two.allow(&mut other, &config);
         assert_eq!(other.limit(), GRANULARITY);
-        assert!(matches!(other.full(), Error::Full { what: GROUP_OUTBOUND, .. }));
+        assert!(matches!(other.full(), Error::Full { resource: Resource::GroupOutput, .. }));
         bytes.buffer.consume(2 * GRANULARITY);
         one.count(&mut bytes);
         one.exchange();

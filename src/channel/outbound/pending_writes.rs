@@ -70,7 +70,7 @@ impl PendingWrites {
     pub(in crate::channel) fn close(mut self) {
         while let Some(message) = self.pop() {
             if let Some(confirmation) = message.confirmation {
-                confirmation.complete(Err(self.cause.as_ref().map_or(Error::Closed, Error::again)));
+                confirmation.complete(Err(self.cause.clone().unwrap_or(Error::Closed)));
             }
         }
     }

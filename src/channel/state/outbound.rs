@@ -6,10 +6,9 @@
 
 use super::ChannelState;
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     buffer::{OutboundBuffer, OutboundMark},
     channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
-    resource::OUTBOUND,
 };
 use bytes::Bytes;
 
@@ -231,7 +230,7 @@ impl ChannelState {
 
     /// Returns the error of a write beyond the limit.
     pub(crate) fn outbound_is_full(&self) -> Error {
-        let channel = || Error::Full { what: OUTBOUND, limit: self.config.max_outbound };
+        let channel = || Error::Full { resource: Resource::ChannelOutput, limit: self.config.max_outbound };
         self.outbound.as_ref().map_or_else(channel, |loan| loan.full())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{ChannelState, Memory};
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::{
         config::{ChannelConfig, Overflow},
         confirmation::Confirmation,
@@ -11,7 +11,6 @@ use crate::{
         services::LoopServices,
     },
     log_throttle::{SLOW_PEERS, log_throttled},
-    resource::UNCONFIRMED_WRITES,
 };
 use log::Level;
 
@@ -21,7 +20,7 @@ impl ChannelState {
     pub(crate) fn may_confirm(&self) -> Result {
         match &self.pending_writes {
             Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
-                Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
+                Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED })
             }
             _ => Ok(()),
         }
@@ -177,7 +176,7 @@ impl ChannelState {
         let full = self.outbound_is_full();
         let sealed = self.extras.sealed_bytes();
         let Some(pending_writes) = &mut self.pending_writes else { return };
-        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.again());
+        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.clone());
         self.note_answered(dropped.answered);
         services.tally.messages_dropped += dropped.messages as u64;
         self.extras.note_messages_dropped(dropped.messages as u64);

@@ -308,7 +308,7 @@ impl Limits {
     /// The limit that is reached now, if one is; it is off from then on.
     pub(crate) fn take_reached(&mut self, traffic: Traffic, now: u64) -> Option<Reached> {
         let is_due = |due: Option<u64>| due.is_some_and(|due| due <= now);
-        let timed_out = |what, after| Error::TimedOut { what, after: Duration::from_nanos(after) };
+        let timed_out = |operation, after| Error::TimedOut { operation, after: Duration::from_nanos(after) };
         if is_due(self.write_due()) {
             let after = std::mem::take(&mut self.settings.write);
             return Some(Reached { error: timed_out("writing", after), send: false });
@@ -327,7 +327,7 @@ impl Limits {
             let bytes = window.now.saturating_sub(window.bytes);
             if bytes < self.settings.progress_bytes {
                 let within = Duration::from_nanos(std::mem::take(&mut self.settings.progress));
-                let error = PeerError::TooSlow { bytes, least: self.settings.progress_bytes, within };
+                let error = PeerError::TooSlow { bytes, required: self.settings.progress_bytes, within };
                 return Some(Reached { error: error.into(), send: true });
             }
             (window.since, window.bytes) = (now, window.now);
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn a_first_is_missed_once() {
         let mut limits = Limits::new(first(1, 1), 0);
-        let said = |reached: Option<Reached>| reached.map(|reached| reached.error.to_string());
+        let said = |reached: Option<Reached>| reached.map(|reached| format!("{:#}", reached.error));
         assert_eq!(
             said(limits.take_reached(QUIET, SECOND)).as_deref(),
             Some("the first byte timed out after 1s")

@@ -164,7 +164,7 @@ impl Source for Connecting {
     fn timer(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
         self.deadline = None;
         let after = Duration::from_nanos(self.timeout);
-        Transition::End(Err(Error::TimedOut { what: "connecting", after }))
+        Transition::End(Err(Error::TimedOut { operation: "connecting", after }))
     }
 
     fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
@@ -188,7 +188,7 @@ impl Source for Connecting {
         self.cancel_deadline(ctx);
         let Some(Pending { connection, .. }) = &mut self.pending else { return };
         if let Err(e) = ctx.io.selector.deregister(connection.stream.source()) {
-            log::debug!("{}: deregistering a connection: {e}", ctx.loop_name);
+            log::debug!("{}: deregistering a connection: {e:#}", ctx.loop_name);
         }
         ctx.metrics.connect_errors.add(1);
         self.fail(result.err().unwrap_or(Error::Cancelled));

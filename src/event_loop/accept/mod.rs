@@ -155,7 +155,7 @@ impl ListenerSource {
                         ctx.io.services,
                         ABORTED,
                         Level::Debug,
-                        "{name}: accepting a connection failed: {e}"
+                        "{name}: accepting a connection failed: {e:#}"
                     );
                 }
             }
@@ -184,7 +184,7 @@ impl ListenerSource {
             ctx.io.services,
             ACCEPT_ERRORS,
             Level::Warn,
-            "{name}: accepting on {address} failed: {e}; retrying in {rest:?}"
+            "{name}: accepting on {address} failed: {e:#}; retrying in {rest:?}"
         );
     }
 
@@ -238,12 +238,12 @@ impl ListenerSource {
 fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) {
     ctx.metrics.accepted.add(1);
     if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(connection)), 0) {
-        let (name, reason) = (ctx.loop_name, &refused.reason);
+        let (name, reason) = (ctx.loop_name, refused.error());
         log_throttled!(
             ctx.io.services,
             TURNED_AWAY,
             Level::Warn,
-            "{name}: a connection is dropped: {reason}"
+            "{name}: a connection is dropped: {reason:#}"
         );
     }
 }
@@ -251,7 +251,7 @@ fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) 
 impl NewSource for ListenerSource {
     fn open(mut self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
         if let Err(e) = ctx.io.selector.register(self.listener.source(), ctx.key.token(), LISTENER_INTEREST) {
-            log::error!("{}: cannot watch the listener on {}: {e}", ctx.loop_name, self.address);
+            log::error!("{}: cannot watch the listener on {}: {e:#}", ctx.loop_name, self.address);
             self.shared.set_closed(|| Err(Error::io("watching a listener", io::Error::from(e.kind()))));
             return None;
         }
@@ -261,9 +261,9 @@ impl NewSource for ListenerSource {
 
     fn refuse(self: Box<Self>, loop_name: &str, _metrics: &Metrics, error: Error) {
         if !matches!(error, Error::ShutDown) {
-            log::error!("{loop_name}: cannot listen on {}: {error}", self.address);
+            log::error!("{loop_name}: cannot listen on {}: {error:#}", self.address);
         }
-        self.shared.set_closed(|| Err(error.again()));
+        self.shared.set_closed(|| Err(error.clone()));
     }
 }
 
@@ -316,7 +316,7 @@ impl Source for ListenerSource {
     }
 
     fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
-        log::error!("{}: the listener on {} has failed: {error}", ctx.loop_name, self.address);
+        log::error!("{}: the listener on {} has failed: {error:#}", ctx.loop_name, self.address);
         Transition::End(Ok(()))
     }
 
@@ -328,7 +328,7 @@ impl Source for ListenerSource {
 
     fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
         if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
-            log::debug!("{}: deregistering a listener: {e}", ctx.loop_name);
+            log::debug!("{}: deregistering a listener: {e:#}", ctx.loop_name);
         }
         let ListenerSource { listener, shared, .. } = *self;
         drop(listener);

@@ -62,8 +62,8 @@ pub(super) fn close_on_worker(
 ) {
     if let Err(refused) = services.workers.submit(Closing { stream, _counted: counted, time }) {
         // The socket has been dropped here, without the option.
-        let reason = refused.reason;
-        log_throttled!(services, UNSENT, Level::Debug, "a socket is closed without lingering: {reason}");
+        let reason = refused.error();
+        log_throttled!(services, UNSENT, Level::Debug, "a socket is closed without lingering: {reason:#}");
     }
 }
 
@@ -81,7 +81,7 @@ impl Work for Closing {
 
     fn run(self: Box<Self>) -> bool {
         if let Err(e) = self.stream.linger(self.time) {
-            log_throttled!(off_loop(), UNSENT, Level::Debug, "a socket is closed without lingering: {e}");
+            log_throttled!(off_loop(), UNSENT, Level::Debug, "a socket is closed without lingering: {e:#}");
         }
         false
     }

@@ -52,7 +52,7 @@ impl SourceShared {
 }
 
 fn again(result: &Result) -> Result {
-    result.as_ref().copied().map_err(Error::again)
+    result.as_ref().copied().map_err(Error::clone)
 }
 
 /// A handle to a source that is registered on an event loop. See [`EventLoop::register`].
@@ -110,7 +110,7 @@ impl<S: Send + 'static> SourceHandle<S> {
         };
         let command = EventSourceCommand::Deregister(Box::new(hand_back));
         let mail = LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
-        shared.submit_always(mail).map_err(|refused| refused.reason)?;
+        shared.submit_always(mail)?;
         Ok(completion)
     }
 

@@ -33,10 +33,9 @@ pub use interest::{Interest, Readiness};
 
 use super::{EventLoop, mail::LoopMail};
 use crate::{
-    Error, Result,
-    error::Refused,
+    Error, Resource, Result,
+    error::SendError,
     id::Key,
-    resource::EVENT_SOURCES,
     sync::{Completion, completion},
 };
 use handle::SourceShared;
@@ -126,15 +125,16 @@ impl EventLoop {
         source: S,
         interest: Interest,
         callback: F,
-    ) -> Result<Completion<SourceHandle<S>>, Refused<S>>
+    ) -> Result<Completion<SourceHandle<S>>, SendError<S>>
     where
         S: AsFd + Send + 'static,
         F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send + 'static,
     {
         let origin = Location::caller();
         let Some(permit) = SourcePermit::take(&self.shared.event_sources) else {
-            let reason = Error::Full { what: EVENT_SOURCES, limit: self.shared.event_sources.limit() };
-            return Err(Refused { value: source, reason });
+            let reason =
+                Error::Full { resource: Resource::EventSources, limit: self.shared.event_sources.limit() };
+            return Err(SendError::new(source, reason));
         };
         let (completer, completion) = completion(Some(self.shared.id));
         let shared = Arc::new(SourceShared::default());
@@ -155,11 +155,12 @@ impl EventLoop {
             registered: Box::new(registered),
         };
         let mail = LoopMail::Open(Box::new(registration));
-        let Err(Refused { value, reason }) = self.shared.submit(mail, 0) else { return Ok(completion) };
+        let Err(refused) = self.shared.submit(mail, 0) else { return Ok(completion) };
+        let (mail, error) = refused.into_parts();
         let source =
-            value.into_new_source::<Registration>().map(|registration| registration.source.into_source());
+            mail.into_new_source::<Registration>().map(|registration| registration.source.into_source());
         match source.and_then(|source| source.downcast().ok()) {
-            Some(source) => Err(Refused { value: *source, reason }),
+            Some(source) => Err(SendError::new(*source, error)),
             None => unreachable!("the same source comes back"),
         }
     }

@@ -186,7 +186,7 @@ impl EventSource {
         let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut source_ctx)));
         let called = self.event_loop.activity.in_task(self.origin, run);
         let (interest, set_interest) = (source_ctx.interest, source_ctx.set_interest);
-        let action = called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))?;
+        let action = called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))?;
         if action == SourceAction::Deregister {
             return Ok(action);
         }
@@ -217,7 +217,7 @@ impl EventSource {
         if self.source.descriptor() == self.descriptor
             && let Err(e) = ctx.io.selector.deregister(&mut SourceFd(&self.descriptor))
         {
-            log::debug!("deregistering an event source: {e}");
+            log::debug!("deregistering an event source: {e:#}");
         }
     }
 }
@@ -294,7 +294,7 @@ impl Source for EventSource {
         }
         drop_guarded(source);
         drop(permit);
-        let error = result.as_ref().err().filter(|_| failed).map(Error::again);
+        let error = result.as_ref().err().filter(|_| failed).cloned();
         end.0.end(result);
         // The log is code of the program and may panic. The source has already ended by now.
         if let Some(error) = error {
@@ -302,7 +302,7 @@ impl Source for EventSource {
                 if matches!(error, Error::Panicked(_)) { log::Level::Error } else { log::Level::Warn };
             log::log!(
                 level,
-                "{}: the event source registered at {origin} has failed: {error}",
+                "{}: the event source registered at {origin} has failed: {error:#}",
                 ctx.loop_name
             );
         }

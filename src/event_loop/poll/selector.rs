@@ -172,7 +172,7 @@ impl Selector {
         interest: Interest,
     ) -> io::Result<()> {
         if let Err(e) = self.poll.registry().deregister(source) {
-            log::debug!("deregistering a source from the old poll: {e}");
+            log::debug!("deregistering a source from the old poll: {e:#}");
         }
         to.poll.registry().register(source, Token(token), interest)
     }

@@ -166,7 +166,7 @@ impl LoopShared {
     pub(crate) fn terminated(&self) -> Completion {
         match &mut *lock(&self.end.terminated) {
             Termination::Done(None) => Completion::ready(Ok(())),
-            Termination::Done(Some(cause)) => Completion::ready(Err(Error::Panicked(cause.clone()))),
+            Termination::Done(Some(cause)) => Completion::ready(Err(Error::panicked(cause.as_str()))),
             Termination::Awaited(waiting) => {
                 let (completer, completion) = completion(Some(self.id));
                 waiting.push(completer);
@@ -184,7 +184,7 @@ impl LoopShared {
             for completer in waiting {
                 completer.complete(match &cause {
                     None => Ok(()),
-                    Some(cause) => Err(Error::Panicked(cause.clone())),
+                    Some(cause) => Err(Error::panicked(cause.as_str())),
                 });
             }
         }

@@ -11,7 +11,7 @@ use super::{LifeState, LoopShared};
 use crate::{
     Error, Result,
     channel::{AnyDelivery, Delivery, Mail, MailSender},
-    error::{Refused, caught},
+    error::{SendError, caught},
     event_loop::mail::LoopMail,
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
@@ -27,18 +27,18 @@ impl LoopShared {
     ///
     /// # Errors
     /// Returns the mail if the queue is full or closed.
-    pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
+    pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), SendError<LoopMail>> {
         self.enter_queue(mail, when, Mailbox::put)
     }
 
     /// Like [`LoopShared::submit`], for mail that must be handled immediately.
-    pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+    pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), SendError<LoopMail>> {
         self.submit(mail, 0)
     }
 
     /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases a
     /// resource.
-    pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+    pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), SendError<LoopMail>> {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 
@@ -47,7 +47,11 @@ impl LoopShared {
     ///
     /// # Errors
     /// Returns the mail if the queue stayed full, or is closed.
-    pub(crate) fn submit_timeout(&self, mail: LoopMail, timeout: Duration) -> Result<(), Refused<LoopMail>> {
+    pub(crate) fn submit_timeout(
+        &self,
+        mail: LoopMail,
+        timeout: Duration,
+    ) -> Result<(), SendError<LoopMail>> {
         self.enter_queue(mail, 0, |mailbox, mail| {
             mailbox.put_timeout(mail, timeout, || self.wake_if_asleep(0))
         })
@@ -69,10 +73,10 @@ impl LoopShared {
         &self,
         mail: LoopMail,
         when: u64,
-        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), Refused<LoopMail>>,
-    ) -> Result<(), Refused<LoopMail>> {
+        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), SendError<LoopMail>>,
+    ) -> Result<(), SendError<LoopMail>> {
         if let Err(reason) = self.must_live() {
-            return Err(Refused { value: mail, reason });
+            return Err(SendError::new(mail, reason));
         }
         let put = put(&self.mailbox, mail);
         self.wake_for_mail(when);
@@ -129,7 +133,7 @@ impl LoopShared {
         self.wake_up.restore(asleep);
         self.metrics.wakes_failed.add_shared(1);
         let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
-        caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
+        caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e:#}"));
     }
 
     /// Directs later wakes to another poll.
@@ -155,16 +159,16 @@ impl MailSender for LoopShared {
         let always = mail.is_always_taken();
         let mail = LoopMail::Channel(to, mail);
         let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
-        sent.map_err(|refused| match refused.value {
-            LoopMail::Channel(_, mail) => (mail, refused.reason),
+        sent.map_err(|refused| match refused.into_parts() {
+            (LoopMail::Channel(_, mail), error) => (mail, error),
             _ => unreachable!("the same mail comes back"),
         })
     }
 
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
-            match refused.value {
-                LoopMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
+            match refused.into_parts() {
+                (LoopMail::Broadcast(delivery), error) => (delivery as Box<AnyDelivery>, error),
                 _ => unreachable!("the same mail comes back"),
             }
         })

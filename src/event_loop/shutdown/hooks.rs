@@ -4,9 +4,7 @@
 //! loop does. Hooks run in the order of addition. A hook that another hook adds runs after the
 //! waiting ones. Any thread may add hooks.
 
-use crate::{
-    Error, Result, error::panic_message, event_loop::task::Task, resource::SHUTDOWN_HOOKS, sync::Activity,
-};
+use crate::{Error, Resource, Result, error::panic_message, event_loop::task::Task, sync::Activity};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -42,7 +40,7 @@ impl ShutdownHooks {
             return Err(Error::ShutDown);
         }
         if state.taken == MAX_HOOKS {
-            return Err(Error::Full { what: SHUTDOWN_HOOKS, limit: MAX_HOOKS });
+            return Err(Error::Full { resource: Resource::ShutdownHooks, limit: MAX_HOOKS });
         }
         state.taken += 1;
         state.waiting.push_back(hook);

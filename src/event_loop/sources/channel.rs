@@ -99,7 +99,7 @@ impl ChannelSlot {
             && let Err(e) = stream.linger(Duration::ZERO)
         {
             let (services, id) = (&io.services, core.state.id());
-            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e}");
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e:#}");
         }
         // The end of the stream would arrive before the reset, and the peer would take it for a
         // normal end.
@@ -118,7 +118,7 @@ impl ChannelSlot {
                         services,
                         BROKEN,
                         Level::Debug,
-                        "channel {id}: deregistering the socket: {e}"
+                        "channel {id}: deregistering the socket: {e:#}"
                     );
                 }
                 match linger.filter(|time| !time.is_zero()) {

@@ -10,7 +10,7 @@ mod channel;
 pub(crate) use channel::ChannelSlot;
 
 use super::source::Source;
-use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key, resource::SOCKETS};
+use crate::{Error, Resource, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key};
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without
 /// indirection. All other sources are rare, and must not make slots larger than that of a channel.
@@ -55,7 +55,7 @@ impl Sources {
         let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
         if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
             let limit = usize::try_from(Key::MAX_INDEX).unwrap_or(usize::MAX);
-            return Err(Error::Full { what: SOCKETS, limit });
+            return Err(Error::Full { resource: Resource::Sockets, limit });
         }
         let generation = self.generations.get(index).copied().unwrap_or(0);
         Ok(Key { index: index as u32, generation })

@@ -224,7 +224,7 @@ mod tests {
                 Repeat::with_delay(every, 0, options, &random).unwrap_err(),
             ];
             for (refused, setting) in refused.iter().zip(setting) {
-                assert!(matches!(refused, Error::Setting(e) if e.setting == setting), "{refused}");
+                assert!(matches!(refused, Error::Setting(e) if e.setting() == setting), "{refused}");
             }
         }
         assert!(Repeat::at_rate(Duration::from_secs(2), 0, long, &random).is_ok());

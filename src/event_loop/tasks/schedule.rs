@@ -162,7 +162,7 @@ impl EventLoop {
             TaskEntry::new(TaskBody::Once(Box::new(task)), completer, TaskPermit::always(&self.shared));
         let entry = Arc::new(entry);
         let mail = LoopMail::Schedule(deadline, entry.clone());
-        self.shared.submit_always(mail).map_err(|refused| refused.reason)?;
+        self.shared.submit_always(mail)?;
         Ok(ScheduledTask::new(entry, completion))
     }
 
@@ -185,7 +185,7 @@ impl EventLoop {
         let permit = TaskPermit::take(&self.shared)?;
         let (completer, completion) = completion(Some(self.shared.id));
         let entry = Arc::new(TaskEntry::new(body, completer, permit));
-        self.shared.submit(mail(entry.clone()), when).map_err(|refused| refused.reason)?;
+        self.shared.submit(mail(entry.clone()), when)?;
         Ok(ScheduledTask::new(entry, completion))
     }
 }

@@ -9,13 +9,12 @@
 
 use super::{local, periodic::Repeat};
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::Scheduled,
     clock::TimeSource,
     error::{caught, drop_guarded, panic_message},
     event_loop::{LoopMail, LoopShared},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
-    resource::SCHEDULED_TASKS,
     sync::{Completer, Completion},
     timer::QueueKey,
 };
@@ -190,7 +189,7 @@ impl<T> TaskEntry<T> {
         let message = panic_message(panic);
         self.shared.metrics.tasks_panicked.add(1);
         self.log(PANICS, "panicked", &message, time);
-        Error::Panicked(message)
+        Error::panicked(message)
     }
 
     /// Logs the error, because the completion may have been dropped. `Cancelled` means that the
@@ -209,8 +208,9 @@ impl<T> TaskEntry<T> {
         let at = LogAt { log: &self.shared.log, now: time.now() };
         // The program's logger may panic, and so may the `Display` of its error. The completion
         // still gets it.
-        let log =
-            || log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}");
+        let log = || {
+            log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why:#}")
+        };
         if caught(log).is_some() {
             self.shared.metrics.io_panics.add(1);
         }
@@ -226,7 +226,7 @@ impl TaskPermit {
         let limit = shared.max_scheduled_tasks;
         if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
             shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
-            return Err(Error::Full { what: SCHEDULED_TASKS, limit });
+            return Err(Error::Full { resource: Resource::ScheduledTasks, limit });
         }
         Ok(TaskPermit(shared.clone()))
     }

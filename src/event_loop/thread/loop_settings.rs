@@ -91,9 +91,9 @@ mod tests {
             ("max_io_time", format!("{} ms", settings.max_io_time.as_millis())),
         ];
         for (setting, default) in in_a_turn {
-            check_limits_page("What a loop may hold, and do in a turn", setting, &default);
+            check_limits_page("Limits of a loop", setting, &default);
         }
-        let section = "Who may connect, and how many";
+        let section = "Accepting connections";
         check_limits_page(
             section,
             "EventLoopGroupBuilder::max_connections",

@@ -174,13 +174,12 @@ impl TurnParts {
 
 /// Renames settings of the wheel to their names in the group builder.
 fn as_setting_of_a_group(error: Error) -> Error {
-    let Error::Setting(mut refused) = error else { return error };
-    refused.setting = match refused.setting {
-        "tick" => "wheel_tick",
-        "slots" => "wheel_slots",
-        other => other,
-    };
-    Error::Setting(refused)
+    let Error::Setting(refused) = error else { return error };
+    Error::Setting(match refused.setting() {
+        "tick" => refused.renamed("wheel_tick"),
+        "slots" => refused.renamed("wheel_slots"),
+        _ => refused,
+    })
 }
 
 /// Runs a loop on its thread, until it has shut down.

@@ -49,7 +49,7 @@ impl Turn {
                     self.io.services,
                     NOT_OPENED,
                     Level::Warn,
-                    "{name}: a connection from {peer:?} is closed: {e}"
+                    "{name}: a connection from {peer:?} is closed: {e:#}"
                 );
             }
         }

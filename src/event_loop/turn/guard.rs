@@ -55,7 +55,7 @@ impl Turn {
         let name = &self.shared.name;
         caught(|| log_throttled!(self.io.services, PANICS, Level::Error, "{name}: {what}: {message}"));
         let Some(key) = key.filter(|_| retries == Some(false)) else { return };
-        if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
+        if caught(|| self.fail_source(key, Error::panicked(message))).is_some()
             && caught(|| self.close_silently(key)).is_some()
         {
             drop_guarded(self.sources.remove(key));

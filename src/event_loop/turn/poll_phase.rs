@@ -257,7 +257,7 @@ impl Turn {
         let first = self.spin.tell_of_failure(self.io.services.now);
         self.failure_logged |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
-        log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
+        log::log!(level, "{}: poll failed: {e:#}; opening a new one", self.shared.name);
         // If opening a poll fails, that is logged, and the failed poll is tried again.
         drop(self.rebuild(RebuildCause::PollFailed { first }));
     }

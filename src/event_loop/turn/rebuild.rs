@@ -36,7 +36,7 @@ impl Turn {
             Ok(pair) => pair,
             Err(e) => {
                 let name = &self.shared.name;
-                log::log!(cause.level(), "{name}: cannot open a new poll, keeping the old one: {e}");
+                log::log!(cause.level(), "{name}: cannot open a new poll, keeping the old one: {e:#}");
                 return Err(Error::io("opening a new poll", e));
             }
         };

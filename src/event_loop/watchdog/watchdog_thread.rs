@@ -68,7 +68,7 @@ impl WatchdogThread {
             }
             Err(e) => {
                 log::error!(
-                    "{}: cannot start the thread; {event_loop} will not be watched: {e}",
+                    "{}: cannot start the thread; {event_loop} will not be watched: {e:#}",
                     self.thread_name
                 );
                 None

@@ -165,7 +165,7 @@ pub trait Handler: Sized + 'static {
             Error::Peer(_) => (PEER_ERRORS, Level::Info),
             _ => (CHANNEL_ERRORS, Level::Warn),
         };
-        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error}");
+        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error:#}");
         ctx.close();
         Ok(())
     }

@@ -42,7 +42,7 @@ pub(super) fn write_shared<L: Links>(
     };
     match encoded {
         Ok(bytes) => state.write_encoded(bytes),
-        Err(error) => Err(error.again()),
+        Err(error) => Err(error.clone()),
     }
 }
 
@@ -50,7 +50,7 @@ fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
     // The channels of a group write one message type, but this pipeline may have been replaced since.
-    place.ok_or(Error::Replaced)
+    place.ok_or(Error::PipelineReplaced)
 }
 
 /// Encodes a message with a channel's links into a separate buffer.

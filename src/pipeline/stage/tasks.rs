@@ -8,7 +8,7 @@ use crate::{
     Completion, Error, Result,
     channel::TaskKey,
     clock::nanos,
-    error::Refused,
+    error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
         offload::{Answer, Offloaded},
@@ -78,26 +78,26 @@ impl<S: Stage> StageContext<'_, S> {
         &mut self,
         work: W,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
+    ) -> Result<TaskKey, SendError<W>>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         if !self.state.status.is_open() {
-            return Err(Refused { value: work, reason: Error::Closed });
+            return Err(SendError::new(work, Error::Closed));
         }
         let answer = Answer::new();
         let cell = answer.downgrade();
         let key = match self.await_answer(answer, then) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
+            Err(reason) => return Err(SendError::new(work, reason)),
         };
         let work = Offloaded::new(work, cell, self.services.outlet.clone(), self.state.key(), key);
         match self.services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
                 self.state.cancel(self.services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
+                Err(refused.map(|offloaded| offloaded.work))
             }
         }
     }

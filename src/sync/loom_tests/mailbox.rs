@@ -1,14 +1,14 @@
 //! Sending, closing, and waiting for space. A waiter that is left asleep shows as a deadlock.
 
 use super::{Loop, Shared, model};
-use crate::{Error, error::Refused};
+use crate::{Error, error::SendError};
 use std::time::Duration;
 
 const FOR_EVER: Duration = Duration::MAX;
 const AT_ONCE: Duration = Duration::ZERO;
 
 impl Shared {
-    fn submit_timeout(&self, entry: u32, timeout: Duration) -> Result<(), Refused<u32>> {
+    fn submit_timeout(&self, entry: u32, timeout: Duration) -> Result<(), SendError<u32>> {
         let wake = || _ = self.wake_if_asleep(0);
         self.mailbox.put_timeout(entry, timeout, wake)?;
         self.wake_if_asleep(0);
@@ -98,8 +98,8 @@ fn e_29_a_waiter_gets_in_while_another_one_times_out() {
         patient.join().unwrap().expect("there is space");
         let expected = match impatient.join().unwrap() {
             Ok(()) => vec![1, 2, 3],
-            Err(Refused { value: 2, reason: Error::Full { .. } }) => vec![1, 3],
-            Err(other) => panic!("{other}"),
+            Err((2, Error::Full { .. })) => vec![1, 3],
+            Err((_, other)) => panic!("{other}"),
         };
         event_loop.run_tasks(usize::MAX);
         assert_eq!(event_loop.sorted(), expected);
@@ -152,7 +152,7 @@ fn e_59_the_close_releases_a_waiter() {
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));
         event_loop.shared.mailbox.close();
         let refused = waiter.join().unwrap().expect_err("there was never space");
-        assert!(matches!(refused, Refused { value: 2, reason: Error::ShutDown }));
+        assert!(matches!(refused, SendError::new(2, Error::ShutDown)));
         event_loop.finish();
         assert_eq!(event_loop.taken, [1]);
     });
@@ -170,7 +170,9 @@ fn e_59_waiters_at_the_end_get_in_or_are_refused() {
         for (waiter, n) in waiters.into_iter().zip([2, 3]) {
             match waiter.join().unwrap() {
                 Ok(()) => expected.push(n),
-                Err(refused) => assert!(matches!(refused.reason, Error::ShutDown) && refused.value == n),
+                Err(refused) => {
+                    assert!(matches!(refused.into_parts(), (value, Error::ShutDown) if value == n))
+                }
             }
         }
         assert!(event_loop.inbox.take().is_none(), "accepted after the end");

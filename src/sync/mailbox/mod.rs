@@ -28,9 +28,8 @@ mod space_waiters;
 
 use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::{
-    Error,
-    error::{Refused, drop_guarded},
-    resource::PENDING_TASKS,
+    Error, Resource,
+    error::{SendError, drop_guarded},
 };
 use crossbeam_utils::CachePadded;
 use space_waiters::SpaceWaiters;
@@ -162,8 +161,8 @@ impl<T> Mailbox<T> {
     /// # Errors
     ///
     /// Hands the entry back if the queue is full or the loop has ended.
-    pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        self.try_put(entry).map_err(|(why, value)| Refused { value, reason: self.reason(why) })
+    pub(crate) fn put(&self, entry: T) -> Result<(), SendError<T>> {
+        self.try_put(entry).map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
 
     /// Like [`put`](Mailbox::put), but constructs the entry in place, after it was accepted. `make`
@@ -188,7 +187,7 @@ impl<T> Mailbox<T> {
             NotPut::Full => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-                Error::Full { what: PENDING_TASKS, limit }
+                Error::Full { resource: Resource::LoopQueue, limit }
             }
             NotPut::Closed => Error::ShutDown,
         }
@@ -202,10 +201,15 @@ impl<T> Mailbox<T> {
     /// # Errors
     ///
     /// Hands the entry back if the timeout expires or the mailbox is closed.
-    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
+    pub(crate) fn put_timeout(
+        &self,
+        entry: T,
+        timeout: Duration,
+        wake: impl Fn(),
+    ) -> Result<(), SendError<T>> {
         let mut waiting = match self.try_put(entry) {
             Err((NotPut::Full, entry)) => Some(entry),
-            Err((why, value)) => return Err(Refused { value, reason: self.reason(why) }),
+            Err((why, value)) => return Err(SendError::new(value, self.reason(why))),
             Ok(()) => return Ok(()),
         };
         let put = self.room.wait(timeout, || match self.try_put(waiting.take()?) {
@@ -221,7 +225,7 @@ impl<T> Mailbox<T> {
             (None, Some(entry)) => Err((NotPut::Full, entry)),
             (None, None) => unreachable!("an entry that is not waiting has a result"),
         };
-        refused.map_err(|(why, value)| Refused { value, reason: self.reason(why) })
+        refused.map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
 
     /// Notifies waiting threads that the loop has taken entries out.
@@ -236,10 +240,10 @@ impl<T> Mailbox<T> {
     /// # Errors
     ///
     /// Hands the entry back if the mailbox is closed or the loop has ended.
-    pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
+    pub(crate) fn put_always(&self, entry: T) -> Result<(), SendError<T>> {
         let mut queue = self.both.lock();
         if queue.closed {
-            return Err(Refused { value: entry, reason: Error::ShutDown });
+            return Err(SendError::new(entry, Error::ShutDown));
         }
         queue.push(entry, &self.both.front.entered);
         Ok(())
@@ -369,7 +373,7 @@ mod tests {
         let (mailbox, mut inbox) = mailbox(2);
         assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
         let refused = mailbox.put(3).unwrap_err();
-        assert!(matches!(refused, Refused { value: 3, reason: Error::Full { limit: 2, .. } }));
+        assert!(matches!(refused.into_parts(), (3, Error::Full { limit: 2, .. })));
         assert!(mailbox.put_always(4).is_ok(), "accepted although the queue is full");
         assert_eq!((mailbox.len(), mailbox.refused()), (3, 1));
         assert_eq!([inbox.take(), inbox.take()], [Some(1), Some(2)]);
@@ -384,7 +388,7 @@ mod tests {
         mailbox.put(1).unwrap();
         mailbox.close();
         for refused in [mailbox.put(2), mailbox.put_always(2)] {
-            assert!(matches!(refused, Err(Refused { value: 2, reason: Error::ShutDown })));
+            assert!(matches!(refused.unwrap_err().into_parts(), (2, Error::ShutDown)));
         }
         assert_eq!((mailbox.len(), inbox.take(), mailbox.len()), (1, Some(1), 0));
     }
@@ -452,7 +456,7 @@ mod tests {
         drop(inbox);
         assert_eq!((Arc::strong_count(&left), mailbox.len()), (1, 0));
         let refused = mailbox.put(left.clone()).unwrap_err();
-        assert!(matches!(refused, Refused { reason: Error::ShutDown, .. }));
+        assert!(matches!(refused.error(), Error::ShutDown));
     }
 
     #[test]
@@ -484,7 +488,7 @@ mod tests {
         let wakes = std::cell::Cell::new(0);
         for timeout in [Duration::ZERO, Duration::from_millis(1)] {
             let refused = mailbox.put_timeout(2, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
-            assert!(matches!(refused, Refused { value: 2, reason: Error::Full { limit: 1, .. } }));
+            assert!(matches!(refused.into_parts(), (2, Error::Full { limit: 1, .. })));
         }
         assert_eq!((mailbox.len(), mailbox.refused()), (1, 2), "counted once for each timeout");
         assert!(wakes.get() >= 2, "the loop was woken before each wait");
@@ -499,7 +503,7 @@ mod tests {
         scope: &'scope std::thread::Scope<'scope, '_>,
         mailbox: &'scope Mailbox<i32>,
         entry: i32,
-    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), SendError<i32>>> {
         let (waits, waiting) = std::sync::mpsc::channel();
         let waiter = scope
             .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));
@@ -529,11 +533,11 @@ mod tests {
             mailbox.close();
             for (waiter, n) in waiters.into_iter().zip(1..) {
                 let refused = waiter.join().unwrap().unwrap_err();
-                assert!(matches!(refused, Refused { value, reason: Error::ShutDown } if value == n));
+                assert!(matches!(refused.into_parts(), (value, Error::ShutDown) if value == n));
             }
         });
         let late = mailbox.put_timeout(4, Duration::from_secs(600), || ()).unwrap_err();
-        assert!(matches!(late, Refused { value: 4, reason: Error::ShutDown }));
+        assert!(matches!(late.into_parts(), (4, Error::ShutDown)));
         assert_eq!((inbox.take(), inbox.take(), mailbox.len()), (Some(0), None, 0));
     }
 }

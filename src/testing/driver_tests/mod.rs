@@ -49,7 +49,7 @@ impl Handler for Probe {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.note(ctx, format!("error: {error}"))
+        self.note(ctx, format!("error: {error:#}"))
     }
 
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {

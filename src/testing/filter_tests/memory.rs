@@ -68,7 +68,7 @@ impl Handler for Echo {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        self.note(format!("error: {error}"));
+        self.note(format!("error: {error:#}"));
         Ok(())
     }
 

@@ -28,7 +28,7 @@ impl Handler for Lines {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: crate::Error) -> crate::Result {
-        let _ = self.0.send(error.to_string());
+        let _ = self.0.send(format!("{error:#}"));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use super::{
     timeout::{Parts, Timeout, TimeoutEntry, TimerTask},
     worker::Worker,
 };
-use crate::{Result, error::Refused, timer::deadline_after};
+use crate::{Result, error::SendError, timer::deadline_after};
 use std::{
     panic::Location,
     sync::{Arc, Mutex, atomic::Ordering},
@@ -22,14 +22,14 @@ impl TimerShared<Timeout> {
         task: F,
         on_cancel: Option<H>,
         origin: &'static Location<'static>,
-    ) -> Result<Timeout, Refused<(F, Option<H>)>>
+    ) -> Result<Timeout, SendError<(F, Option<H>)>>
     where
         F: FnOnce(&Timeout) -> Result + Send + 'static,
         H: FnOnce(&Timeout) + Send + 'static,
     {
         let running = if self.is_started() { Ok(()) } else { self.start(Worker::work) };
         if let Err(reason) = running.and_then(|()| self.count_in()) {
-            return Err(Refused { value: (task, on_cancel), reason });
+            return Err(SendError::new((task, on_cancel), reason));
         }
         // A zero delay belongs to the current tick, even at the very moment when that tick begins.
         let deadline = deadline_after(self.now(), delay.max(Duration::from_nanos(1)));
@@ -41,7 +41,7 @@ impl TimerShared<Timeout> {
             let (Some(task), on_cancel) = entry.take_back() else {
                 unreachable!("the timeout was never shared");
             };
-            return Err(Refused { value: (task, on_cancel), reason: refused.reason });
+            return Err(refused.map(|_| (task, on_cancel)));
         }
         let crowded = self.additions.len() >= CROWD;
         self.wake(if crowded { 0 } else { self.end_of_tick(deadline) });

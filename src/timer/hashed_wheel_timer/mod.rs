@@ -50,7 +50,7 @@ pub use timeout::Timeout;
 
 use crate::{
     Error, Result,
-    error::{Refused, panic_message},
+    error::{SendError, panic_message},
 };
 use shared::Handle;
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
@@ -131,12 +131,12 @@ impl HashedWheelTimer {
     /// stopped, [`Error::Full`] if [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts
     /// are pending, or [`Error::Io`] if the operating system could not start the thread.
     #[track_caller]
-    pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, Refused<F>>
+    pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, SendError<F>>
     where
         F: FnOnce(&Timeout) -> Result + Send + 'static,
     {
         let added = self.handle.shared.add(delay, task, None::<NoHook>, Location::caller());
-        added.map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
+        added.map_err(|refused| refused.map(|(task, _)| task))
     }
 
     /// Like [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the
@@ -171,16 +171,13 @@ impl HashedWheelTimer {
         delay: Duration,
         task: F,
         on_cancel: H,
-    ) -> Result<Timeout, Refused<(F, H)>>
+    ) -> Result<Timeout, SendError<(F, H)>>
     where
         F: FnOnce(&Timeout) -> Result + Send + 'static,
         H: FnOnce(&Timeout) + Send + 'static,
     {
         let added = self.handle.shared.add(delay, task, Some(on_cancel), Location::caller());
-        added.map_err(|Refused { value: (task, hook), reason }| Refused {
-            value: (task, hook.expect("a refused hook comes back")),
-            reason,
-        })
+        added.map_err(|refused| refused.map(|(task, hook)| (task, hook.expect("a refused hook comes back"))))
     }
 
     /// Starts the timer's thread. Does nothing if the thread is running. Adding the first timeout
@@ -213,7 +210,7 @@ impl HashedWheelTimer {
             return Err(Error::WouldDeadlock);
         }
         match shared.end() {
-            Some(thread) => thread.join().map_err(|panic| Error::Panicked(panic_message(panic))),
+            Some(thread) => thread.join().map_err(|panic| Error::panicked(panic_message(panic))),
             None => Ok(Vec::new()),
         }
     }

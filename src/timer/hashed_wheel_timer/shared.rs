@@ -7,9 +7,8 @@
 
 use super::live::Live;
 use crate::{
-    Clock, Error, Result,
+    Clock, Error, Resource, Result,
     clock::{TimeSource, nanos},
-    resource::PENDING_TIMEOUTS,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::Wheel,
 };
@@ -221,7 +220,7 @@ impl<T> TimerShared<T> {
         let room = |pending| (pending < self.max_pending).then_some(pending + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::Full { what: PENDING_TIMEOUTS, limit: self.max_pending }),
+            Err(_) => Err(Error::Full { resource: Resource::Timeouts, limit: self.max_pending }),
         }
     }
 

@@ -239,7 +239,7 @@ impl Timeout {
             Ok(Ok(())) => {}
             // Dropped inside `caught`, because destroying the program's error may panic.
             Ok(Err(e)) => {
-                caught(|| self.complain(format_args!("failed: {e}")));
+                caught(|| self.complain(format_args!("failed: {e:#}")));
                 drop_guarded(e);
             }
             Err(panic) => self.complain(format_args!("panicked: {}", panic_message(panic))),

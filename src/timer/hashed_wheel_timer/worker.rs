@@ -147,7 +147,7 @@ impl Worker {
         let panicked = caught(|| outcome = executor(Box::new(move || errand.run())));
         match (panicked, outcome) {
             (Some(message), _) => timeout.refused(format_args!("it panicked: {message}")),
-            (None, Err(e)) => timeout.refused(format_args!("{e}")),
+            (None, Err(e)) => timeout.refused(format_args!("{e:#}")),
             (None, Ok(())) => {}
         }
     }

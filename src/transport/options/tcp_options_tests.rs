@@ -18,7 +18,7 @@ const fn seconds(n: u64) -> Duration {
 
 fn refused(options: TcpOptions) -> (&'static str, String) {
     options.check().map(|()| ("nothing", String::new())).unwrap_or_else(|e| match e {
-        Error::Setting(e) => (e.setting, e.value),
+        Error::Setting(e) => (e.setting(), e.value().to_owned()),
         e => panic!("{e}"),
     })
 }
@@ -158,7 +158,7 @@ fn values_that_the_system_would_change_are_refused() {
     let most = alive().keepalive(seconds(32_767)).linger(seconds(65_535)).time_to_live(255);
     most.check().unwrap();
     let long = ListenerOptions::new().device("sixteen-bytes-16").check();
-    assert!(matches!(long, Err(Error::Setting(e)) if e.setting == "device"));
+    assert!(matches!(long, Err(Error::Setting(e)) if e.setting() == "device"));
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -76,12 +76,14 @@ pub(crate) fn adopt(listener: std::os::unix::net::UnixListener) -> io::Result<Un
 /// socket whose connect would block is not connecting in the background like a TCP socket. The
 /// system does not report when to retry (connect(2), EAGAIN).
 pub(crate) fn connect(address: &UnixAddress, options: &TcpOptions) -> Result<mio::net::UnixStream> {
-    let failed = |during| move |e| Error::io(during, e);
+    let failed = |operation| move |e| Error::io(operation, e);
     let socket = open().map_err(failed("opening a socket"))?;
     options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     let connected = address.to_system().and_then(|name| socket.connect(&name));
     connected.map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => Error::io("connecting: the listener's backlog is full", e),
+        kind @ io::ErrorKind::WouldBlock => {
+            Error::io("connecting", io::Error::new(kind, "the listener's backlog is full"))
+        }
         _ => Error::io("connecting", e),
     })?;
     Ok(mio::net::UnixStream::from_std(socket.into()))

@@ -68,7 +68,7 @@ impl Drop for SocketFile {
         // number.
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity);
         if ours && let Err(e) = fs::remove_file(&self.path) {
-            log::warn!("cannot remove the socket file {}: {e}", self.path.display());
+            log::warn!("cannot remove the socket file {}: {e:#}", self.path.display());
         }
     }
 }

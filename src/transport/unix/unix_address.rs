@@ -155,7 +155,7 @@ mod tests {
         assert!(UnixAddress::path("\0ab").is_err(), "not an abstract name by accident");
         assert!(UnixAddress::path("x".repeat(103)).is_ok());
         let refused = UnixAddress::path("x".repeat(200)).unwrap_err();
-        assert!(matches!(&refused, Error::Setting(e) if e.setting == "path"), "{refused}");
+        assert!(matches!(&refused, Error::Setting(e) if e.setting() == "path"), "{refused}");
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

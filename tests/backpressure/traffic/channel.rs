@@ -111,8 +111,8 @@ fn h_03_delayed_bytes_count_towards_the_marks_and_the_limit() {
     handle.write(bytes(949)).unwrap();
     channel.run_pending();
     let refused = handle.write(bytes(1)).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { limit: 1_000, .. }), "{refused:?}");
-    assert_eq!(refused.value, bytes(1), "the message is handed back");
+    assert!(matches!(refused.error(), Error::Full { limit: 1_000, .. }), "{refused:?}");
+    assert_eq!(refused.into_inner(), bytes(1), "the message is handed back");
 }
 
 /// H-03: one pause lasts at most 100 ms, or the time of one byte.

@@ -80,7 +80,7 @@ fn a_send_to_a_closing_channel_returns_its_message() {
     channel.run_pending();
     for sent in [poll(waiting), poll(pin!(handle.send(zeros(7))))] {
         let Poll::Ready(Err(refused)) = sent else { panic!("it is closing") };
-        assert!(matches!(refused.reason, Error::Closed) && refused.value == zeros(7));
+        assert!(matches!(refused.error(), Error::Closed) && *refused.value() == zeros(7));
     }
 }
 

@@ -17,7 +17,7 @@ fn a_notified_write_above_the_limit_is_handed_back_and_all_others_are_sent() {
                 completion.detach();
                 accepted.push(n);
             }
-            Err(refused) => assert_eq!(refused.value, format!("{n}"), "handed back"),
+            Err(refused) => assert_eq!(refused.into_inner(), format!("{n}"), "handed back"),
         }
     }
     assert_eq!(accepted.len(), MOST);
@@ -50,7 +50,7 @@ fn an_accepted_message_without_room_closes_the_channel() {
     handle.write(zeros(9)).expect("and for this one");
     log.take();
     channel.run_pending();
-    assert_eq!(log.take(), ["error full: at most 1000 outbound bytes"]);
+    assert_eq!(log.take(), ["error the limit of 1000 outbound bytes of a channel is reached"]);
     assert!(!channel.is_open());
     channel.set_outbound_room(None);
     assert_eq!(channel.read_outbound().len(), 950, "all messages before it, and none after it");

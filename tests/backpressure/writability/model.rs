@@ -179,7 +179,7 @@ impl Handler for Obedient {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.0.lock().unwrap().errors.push(error.to_string());
+        self.0.lock().unwrap().errors.push(format!("{error:#}"));
         ctx.close();
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Handler for Writer {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.run.errors.lock().unwrap().push(error.to_string());
+        self.run.errors.lock().unwrap().push(format!("{error:#}"));
         ctx.close_now();
         Ok(())
     }

@@ -100,7 +100,7 @@ fn writable_allows_one_write_like_is_writable() {
     assert!(first.is_done() && second.is_done());
     one.write(zeros(1000)).unwrap();
     two.write(zeros(1000)).unwrap();
-    assert!(matches!(two.write(zeros(1000)).unwrap_err().reason, Error::Full { .. }));
+    assert!(matches!(two.write(zeros(1000)).unwrap_err().error(), Error::Full { .. }));
     channel.run_pending();
     assert!(channel.is_open());
 }
@@ -229,7 +229,7 @@ fn a_closed_channel_refuses_writes_without_counting_them() {
     handle.write(zeros(MIB)).unwrap();
     channel.close();
     assert!(!handle.is_writable());
-    assert!(matches!(handle.write(zeros(1)).unwrap_err().reason, Error::Closed));
+    assert!(matches!(handle.write(zeros(1)).unwrap_err().error(), Error::Closed));
 }
 
 over_each_transport! {

@@ -63,7 +63,7 @@ fn t_21_after_the_end_of_output_writes_fail_and_shutdown_write_is_a_no_op() {
     stream.write_all(b"end").unwrap();
     assert_eq!(read_all(&mut stream), b"last");
     let refused = channel.write("later".into()).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed) && refused.value == "later");
+    assert!(matches!(refused.error(), Error::Closed) && refused.value() == "later");
     channel.shutdown_write();
     drop(stream);
     events.until_inactive();

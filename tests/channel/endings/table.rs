@@ -42,7 +42,7 @@ impl Codec for Words {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if &input[..] == b"bad" {
-            return Err(PeerError::Malformed("bad".to_owned()).into());
+            return Err(PeerError::Malformed("bad".into()).into());
         }
         let all = input.split_to(input.len());
         Ok((!all.is_empty()).then_some(all))
@@ -514,7 +514,7 @@ fn buffered_bytes_are_decoded_at_the_peers_end_but_not_after_a_local_close_or_a_
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
     for (act, told) in [
         (end, &["read a", "read b", "read_complete", "inactive"][..]),
-        (reset, &["error reading: connection reset", "inactive"]),
+        (reset, &["error reading failed: connection reset", "inactive"]),
         (close, &["inactive"]),
     ] {
         let log = Log::new();

@@ -137,7 +137,7 @@ impl Handler for Player {
     }
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let fatal = matches!(error, Error::Panicked(_) | Error::Peer(_));
-        self.called(ctx, format!("error {error}"))?;
+        self.called(ctx, format!("error {error:#}"))?;
         if fatal {
             ctx.close();
         }

@@ -137,7 +137,7 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
     channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
     assert_eq!(
         log.take(),
-        ["active", "read abc", "read_complete", "error reading: connection reset", "inactive"]
+        ["active", "read abc", "read_complete", "error reading failed: connection reset", "inactive"]
     );
     assert!(channel.is_closed());
 }
@@ -160,7 +160,8 @@ fn a_reset_comes_after_the_bytes() {
     log.wait_for("drop");
     let log = log.take();
     assert_eq!(log[..3], ["active", "read abc", "read_complete"]);
-    let error = log.iter().position(|e| e.starts_with("error reading:")).expect("the error is reported");
+    let error =
+        log.iter().position(|e| e.starts_with("error reading failed:")).expect("the error is reported");
     assert_eq!(log[error + 1..], ["inactive", "drop"]);
     assert!(log[3..error].iter().all(|e| e == "read_complete"), "{log:?}");
     end(&group);

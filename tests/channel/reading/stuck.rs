@@ -25,8 +25,11 @@ fn max_inbound_closes_a_channel_with_too_much_undecoded_input() {
     channel.write_inbound(b"0123456789").unwrap();
     assert_eq!(log.take(), ["active", "read_complete"]);
     channel.write_inbound(b"x").unwrap();
-    let expected = PeerError::TooLong { what: "undecoded input", length: 11, limit: 10 };
-    assert_eq!(log.take(), [format!("error the peer broke the protocol: {expected}"), "inactive".to_owned()]);
+    let expected = PeerError::too_long("undecoded input", 11, 10);
+    assert_eq!(
+        log.take(),
+        [format!("error the peer violated the protocol: {expected}"), "inactive".to_owned()]
+    );
     assert!(channel.write_inbound(b"\n").is_err());
 }
 
@@ -41,7 +44,7 @@ fn max_inbound_over_tcp_closes_the_connection_regardless_of_the_handler() {
     log.wait_for("drop");
     let log = log.take();
     assert!(
-        log.iter().any(|e| e.starts_with("error the peer broke the protocol: a undecoded input")),
+        log.iter().any(|e| e.starts_with("error the peer violated the protocol: undecoded input")),
         "{log:?}"
     );
     assert_eq!(log[log.len() - 2..], ["inactive", "drop"]);
@@ -265,7 +268,7 @@ fn reading_continues_after_an_error_if_the_handler_stays_open() {
         [
             "active",
             "read one",
-            "error the peer broke the protocol: malformed message: bad",
+            "error the peer violated the protocol: malformed message: bad",
             "read two",
             "read mine",
             "error my own",

@@ -94,7 +94,7 @@ fn the_error_callback_can_replace_the_pipeline_unless_the_connection_is_broken()
         let mut channel = EmbeddedChannel::new(lines(old));
         if broken {
             channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
-            let error = "old error reading: connection reset";
+            let error = "old error reading failed: connection reset";
             assert_eq!(log.take(), ["old active", error, "new drop", "old inactive"]);
         } else {
             channel.write_inbound(b"bad\nrest").unwrap();

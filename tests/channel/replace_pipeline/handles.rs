@@ -84,12 +84,12 @@ fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
     assert_eq!(channel.read_outbound(), "before\n");
 
     let refused = old.write("stale".into()).unwrap_err();
-    assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
-    assert!(matches!(old.write_tracked("stale".into()).unwrap_err().reason, Error::Replaced));
-    assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::Replaced)));
-    assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::Replaced)));
-    assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::Replaced)));
-    assert!(matches!(reason(channel.channel().write("stale".into())), Error::Replaced));
+    assert!(matches!(refused.error(), Error::PipelineReplaced) && refused.value() == "stale", "{refused}");
+    assert!(matches!(old.write_tracked("stale".into()).unwrap_err().error(), Error::PipelineReplaced));
+    assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
+    assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
+    assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
+    assert!(matches!(reason(channel.channel().write("stale".into())), Error::PipelineReplaced));
     channel.run_pending();
     assert_eq!((channel.read_outbound(), channel.timers()), (Bytes::new(), 0));
 
@@ -108,7 +108,7 @@ fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
     old.close();
     channel.run_pending();
     done(closed).unwrap();
-    assert!(matches!(old.write("late".into()).unwrap_err().reason, Error::Closed));
+    assert!(matches!(old.write("late".into()).unwrap_err().error(), Error::Closed));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn queued_operations_of_stale_handles_are_dropped_without_an_error_event() {
     old.schedule(SECOND, move |_| later.runs()).unwrap();
     remote.execute(move |_, _| of_remote.runs()).unwrap();
     channel.run_pending();
-    assert!(matches!(done(answer), Err(Error::Replaced)));
+    assert!(matches!(done(answer), Err(Error::PipelineReplaced)));
     assert_eq!(log.take(), ["old active", "old drop", "task gone", "remote gone"]);
     channel.advance(2 * SECOND);
     assert_eq!(log.take(), ["later gone"]);

@@ -273,7 +273,7 @@ fn successive_replacements_are_limited() {
         assert_eq!(channel.is_closed(), closes, "{links}");
         if closes {
             let told = log.all();
-            let error = "link error full: at most 16 consecutive pipeline replacements";
+            let error = "link error the limit of 16 consecutive pipeline replacements is reached";
             assert_eq!(told[told.len() - 3..], ["link drop", error, "link inactive"]);
         }
         drop(channel);

@@ -152,7 +152,7 @@ fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
             for _ in 0..2 {
                 ctx.schedule(SECOND, |me, _| Ok(me.note("task")));
             }
-            let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.reason.to_string());
+            let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.error().to_string());
             assert_eq!(full.as_deref(), Some("full: at most 2 scheduled tasks of a channel"));
             ctx.schedule(SECOND, |me, _| Ok(me.note("one too many")));
         }

@@ -61,7 +61,7 @@ fn c_42_a_failed_encode_after_a_partly_sent_message_removes_only_its_own_bytes()
     assert_eq!(channel.read_outbound(), "one\ntwo\n");
     assert_eq!(
         log.take(),
-        ["active", "error cannot encode: on purpose"],
+        ["active", "error the message cannot be encoded: on purpose"],
         "a failed write of a handle is reported to the handler"
     );
 }

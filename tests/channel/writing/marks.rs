@@ -10,7 +10,7 @@ use crate::support::{
     wait::{done, reason},
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write, zeros};
-use netwheel::{Error, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
+use netwheel::{Error, Resource, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
 use std::{
     cell::Cell,
     rc::Rc,
@@ -156,8 +156,11 @@ fn c_46_a_write_refused_by_the_loops_queue_is_not_counted() {
     }
     for _ in 0..10 {
         let refused = channel.write("refused".into()).unwrap_err();
-        assert_eq!(refused.value, "refused", "the message comes back");
-        assert!(matches!(refused.reason, Error::Full { what: "pending tasks", limit: 16 }), "{refused}");
+        assert_eq!(refused.value(), "refused", "the message comes back");
+        assert!(
+            matches!(refused.error(), Error::Full { resource: Resource::LoopQueue, limit: 16, .. }),
+            "{refused}"
+        );
     }
     gate.wait();
     done(channel.writable()).unwrap();

@@ -34,7 +34,7 @@ fn notify(channel: &mut EmbeddedChannel<Bytes>, log: &Log, text: &'static str) {
     completion.on_complete(move |result| {
         log.push(match result {
             Ok(()) => format!("{text}: sent"),
-            Err(e) => format!("{text}: {e}"),
+            Err(e) => format!("{text}: {e:#}"),
         });
     });
     channel.run_pending();
@@ -118,10 +118,10 @@ fn c_30_a_failed_encoding_fails_its_completion_and_calls_error() {
     let completion = channel.channel().write_tracked(Bytes::from(vec![0; 300])).unwrap();
     completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
     channel.run_pending();
-    assert!(log.all()[0].starts_with("cannot encode"), "{:?}", log.all());
+    assert!(log.all()[0].starts_with("the message cannot be encoded"), "{:?}", log.all());
     // A dropped message must not go unnoticed if the program ignores the completion. The handler
     // decides, and closes by default.
-    assert!(calls.all().iter().any(|call| call.starts_with("error cannot encode")));
+    assert!(calls.all().iter().any(|call| call.starts_with("error the message cannot be encoded")));
     assert!(channel.is_closed());
 }
 
@@ -176,7 +176,7 @@ fn c_49_a_failed_completion_can_write_and_close_without_recursion() {
         handle.clone().write_tracked(text.into()).unwrap().on_complete(move |_| {
             handle.close();
             let refused = handle.write("more".into()).unwrap_err();
-            log.push(format!("{text}, then {}", refused.reason));
+            log.push(format!("{text}, then {}", refused.error()));
         });
     }
     channel.run_pending();
@@ -199,7 +199,7 @@ fn c_50_a_write_to_a_closed_channel_is_handed_back_and_writes_in_transit_fail() 
     channel.run_pending();
     assert_eq!(log.all(), ["the channel is closed"]);
     let refused = handle.write_tracked("later".into()).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed) && refused.value == "later");
+    assert!(matches!(refused.error(), Error::Closed) && refused.value() == "later");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn c_51_completions_fail_with_the_error_of_the_connection() {
     let (mut channel, log) = blocked();
     notify(&mut channel, &log, "one");
     channel.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
-    assert_eq!(log.all(), ["one: reading: connection reset"]);
+    assert_eq!(log.all(), ["one: reading failed: connection reset"]);
 }
 
 #[test]
@@ -248,8 +248,8 @@ fn the_limit_of_unconfirmed_writes_loses_none() {
         channel.run_pending();
     }
     let refused = handle.write_tracked("one too many".into()).unwrap_err();
-    assert_eq!(refused.to_string(), "refused: full: at most 65536 unconfirmed writes of a channel");
-    assert_eq!(refused.value, "one too many", "handed back");
+    assert_eq!(refused.to_string(), "the limit of 65536 tracked writes of a channel is reached");
+    assert_eq!(refused.value(), "one too many", "handed back");
     channel.set_outbound_room(None);
     assert_eq!(channel.read_outbound().len(), LIMIT, "one empty line each");
     notify(&mut channel, &log, "room again");
@@ -349,9 +349,9 @@ fn c_55_over_tcp_a_failed_write_closes_and_fails_the_completions() {
             break failed;
         }
     };
-    assert!(failed.to_string().starts_with("writing: "), "{failed}");
+    assert!(failed.to_string().starts_with("writing failed"), "{failed}");
     log.wait_for("drop");
-    assert_eq!(log.take(), ["active", &format!("error {failed}"), "inactive", "drop"]);
+    assert_eq!(log.take(), ["active", &format!("error {failed:#}"), "inactive", "drop"]);
     end(&group);
 }
 

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write};
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
+use netwheel::{ChannelOptions, Error, Resource, codec::Line, prelude::*};
 use std::time::Duration;
 
 #[test]
@@ -23,7 +23,7 @@ fn c_50_a_closed_channel_refuses_writes_and_sends_no_notification() {
         Recorder::with(&log, move |ctx, call| {
             if *call == Event::Inactive {
                 let failed = ctx.write("late".into()).unwrap_err();
-                inner.push(format!("write: {failed}"));
+                inner.push(format!("write: {failed:#}"));
             }
             Ok(())
         }),
@@ -37,8 +37,8 @@ fn c_50_a_closed_channel_refuses_writes_and_sends_no_notification() {
     assert_eq!(log.take(), [""; 0], "pending bytes fell below the low mark, but the channel is closing");
     let message = Bytes::from_static(b"too late");
     let refused = handle.write(message).unwrap_err();
-    assert_eq!(refused.value, "too late", "the message is handed back");
-    assert!(matches!(refused.reason, Error::Closed));
+    assert_eq!(refused.value(), "too late", "the message is handed back");
+    assert!(matches!(refused.error(), Error::Closed));
     channel.set_outbound_room(None);
     assert_eq!(log.take(), ["inactive", "write: the channel is closed"]);
     assert!(matches!(reason(handle.write("later".into())), Error::Closed));
@@ -86,15 +86,26 @@ fn max_outbound_refuses_with_full_and_loses_no_other_message() {
                 ctx.write("5678".into())?;
                 assert!(ctx.pending_bytes() == 10 && !ctx.is_writable());
                 let failed = ctx.write("123456".into()).unwrap_err();
-                assert!(matches!(failed, Error::Full { what: "outbound bytes", limit: 10 }), "{failed}");
-                inner.push(failed.to_string());
+                assert!(
+                    matches!(failed, Error::Full { resource: Resource::ChannelOutput, limit: 10, .. }),
+                    "{failed}"
+                );
+                inner.push(format!("{failed:#}"));
                 assert!(matches!(ctx.write("".into()), Err(Error::Full { .. })));
                 Ok(())
             }
             _ => Ok(()),
         }),
     );
-    assert_eq!(log.take(), ["active", "full: at most 10 outbound bytes", "writable false", "writable true"]);
+    assert_eq!(
+        log.take(),
+        [
+            "active",
+            "the limit of 10 outbound bytes of a channel is reached",
+            "writable false",
+            "writable true"
+        ]
+    );
     assert!(channel.is_open(), "a full buffer does not close the channel");
     assert_eq!(channel.read_outbound(), "1234\n5678\n");
     channel.channel().write("12345678".into()).unwrap();
@@ -114,8 +125,8 @@ fn a_write_of_a_handle_above_max_outbound_is_handed_back() {
     handle.write("x".repeat(500).into()).unwrap();
     for _ in 0..2 {
         let refused = handle.write("third".into()).unwrap_err();
-        assert_eq!(refused.value, "third");
-        assert!(matches!(refused.reason, Error::Full { limit: 192, .. }), "{}", refused.reason);
+        assert_eq!(refused.value(), "third");
+        assert!(matches!(refused.error(), Error::Full { limit: 192, .. }), "{}", refused.error());
         channel.run_pending();
     }
     assert_eq!(log.take(), ["active", "writable false"]);

@@ -21,7 +21,7 @@ fn h_20_a_foreign_channel_is_refused_and_closed() {
     let channel = done(other.acquire()).unwrap();
     let handle = Channel::clone(&channel);
     match trial.pool.release(channel) {
-        Err(Error::Foreign { to }) => assert_eq!(to, "the channel pool"),
+        Err(Error::WrongOwner { owner, .. }) => assert_eq!(owner, "the channel pool"),
         other => panic!("{other:?}"),
     }
     done(handle.closed()).unwrap();

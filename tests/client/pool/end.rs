@@ -100,7 +100,7 @@ fn h_21_a_failing_hook_fails_the_acquire_without_a_leak() {
             "given"
         }
         Err(Error::Other(e)) if e.to_string() == "not this one" => "refused",
-        Err(Error::Panicked(e)) if e == "on purpose" => "panicked",
+        Err(Error::Panicked(e)) if &*e == "on purpose" => "panicked",
         other => panic!("{other:?}"),
     };
     let outcomes: Vec<_> = (0..8).map(|_| (outcome(), trial.counts())).collect();

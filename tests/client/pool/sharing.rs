@@ -62,7 +62,7 @@ fn settings_out_of_range_are_refused_by_name() {
     let group = one_loop();
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     match bootstrap.pool().size(0).build(ANY_PORT) {
-        Err(Error::Setting(refused)) => assert_eq!(refused.setting, "size"),
+        Err(Error::Setting(refused)) => assert_eq!(refused.setting(), "size"),
         other => panic!("{other:?}"),
     }
     end(&group);

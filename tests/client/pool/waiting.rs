@@ -6,7 +6,7 @@ use crate::support::{
     wait::{done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{AcquireTimeout, ChannelPool, prelude::*};
+use netwheel::{AcquireTimeout, ChannelPool, Resource, prelude::*};
 use std::sync::mpsc;
 
 #[test]
@@ -52,7 +52,9 @@ fn h_19_the_number_of_waiters_is_limited() {
     let _held = trial.get();
     let _waiting = [trial.pool.acquire(), trial.pool.acquire()];
     match done(trial.pool.acquire()) {
-        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of a channel pool", 2)),
+        Err(Error::Full { resource, limit, .. }) => {
+            assert_eq!((resource, limit), (Resource::PoolWaiters, 2))
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 2));
@@ -70,7 +72,7 @@ fn h_19_an_acquire_times_out() {
     assert!(!waiting.is_done(), "timed out too early");
     trial.clock.advance(ms(1));
     match done(waiting) {
-        Err(Error::TimedOut { what: "acquiring a channel", after }) => assert_eq!(after, ms(500)),
+        Err(Error::TimedOut { operation: "acquiring a channel", after, .. }) => assert_eq!(after, ms(500)),
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 0));

@@ -3,8 +3,7 @@
 
 use crate::support::servers::Quiet;
 use netwheel::{
-    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, SettingError, codec::RawBytes,
-    prelude::*,
+    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, codec::RawBytes, prelude::*,
 };
 use std::{net::TcpStream, time::Duration};
 
@@ -53,8 +52,9 @@ fn a_limit_of_zero_is_refused() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).accepts_per_turn(0);
     let refused = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
-    let Err(Error::Setting(SettingError { setting, value, allowed })) = refused else {
-        panic!("the setting was accepted")
-    };
-    assert_eq!((setting, value.as_str(), allowed), ("accepts_per_turn", "0", "1 connection or more"));
+    let Err(Error::Setting(refused)) = refused else { panic!("the setting was accepted") };
+    assert_eq!(
+        (refused.setting(), refused.value(), refused.allowed()),
+        ("accepts_per_turn", "0", "1 connection or more")
+    );
 }

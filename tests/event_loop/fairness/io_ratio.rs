@@ -77,7 +77,7 @@ fn e_13_a_task_that_resubmits_itself_does_not_starve_a_timer() {
 fn e_34_a_ratio_outside_1_to_100_is_refused() {
     for ratio in [0, 101, 256, 257, u32::MAX] {
         let built = EventLoopGroup::builder().threads(1).io_ratio(ratio).build();
-        assert!(matches!(built, Err(Error::Setting(e)) if e.setting == "io_ratio"), "{ratio}");
+        assert!(matches!(built, Err(Error::Setting(e)) if e.setting() == "io_ratio"), "{ratio}");
     }
     for ratio in [1, 50, 100] {
         assert!(EventLoopGroup::builder().threads(1).io_ratio(ratio).build().is_ok(), "{ratio}");

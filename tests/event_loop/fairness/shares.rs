@@ -207,7 +207,7 @@ fn max_task_time_caps_the_budget() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let refused = |builder: EventLoopGroupBuilder| match builder.threads(1).build() {
-        Err(Error::Setting(refused)) => (refused.setting, refused.value),
+        Err(Error::Setting(refused)) => (refused.setting(), refused.value().to_owned()),
         other => panic!("{other:?}"),
     };
     let new = EventLoopGroup::builder;

@@ -48,7 +48,7 @@ impl Handler for Session {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.log.push(format!("error: {error}"));
+        self.log.push(format!("error: {error:#}"));
         ctx.close();
         Ok(())
     }

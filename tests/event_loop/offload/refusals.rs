@@ -2,7 +2,7 @@
 
 use crate::offload::{Session, embedded, held_up, open};
 use crate::support::{journal::Log, loops::end, wait::receive};
-use netwheel::{ChannelOptions, Refused, WorkerPool, prelude::*};
+use netwheel::{ChannelOptions, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel, time::Duration};
 
 #[test]
@@ -21,19 +21,20 @@ fn a_full_pool_hands_the_work_back() {
             me.log.push(format!("then {}", line?));
             Ok(())
         };
-        if let Err(Refused { value, reason }) = ctx.offload(work, then) {
+        if let Err(refused) = ctx.offload(work, then) {
+            let (value, reason) = refused.into_parts();
             handed_back.send((value(), reason.to_string())).unwrap();
         }
         Ok(())
     });
     peer.write_all(b"a\nb\nc\n").unwrap();
     let (line, reason) = receive(&backs);
-    assert_eq!((&*line, &*reason), ("c", "full: at most 2 pending work items"));
+    assert_eq!((&*line, &*reason), ("c", "the limit of 2 pending tasks of a worker pool is reached"));
     assert_eq!(log.all(), ["work c"], "the refused work did not run");
     let metrics = pool.metrics();
     assert_eq!((metrics.pending, metrics.running, metrics.refused), (2, 1, 1));
     let refused = pool.execute(|| "handed back").unwrap_err();
-    assert_eq!((refused.value)(), "handed back");
+    assert_eq!((refused.into_inner())(), "handed back");
     drop(release);
     log.wait_len(5);
     assert_eq!(log.all().iter().filter(|line| line.starts_with("then")).count(), 2);
@@ -49,13 +50,13 @@ fn running_work_counts_towards_the_task_limit_of_the_channel() {
                 ctx.schedule(Duration::from_secs(1), |_, _| Ok(()));
                 None
             }
-            _ => ctx.offload(|| (), |_, _, done| done).err().map(|refused| refused.reason),
+            _ => ctx.offload(|| (), |_, _, done| done).err().map(|refused| refused.into_parts().1),
         };
         log.push(format!("{line} {}", refused.map_or("taken".to_owned(), |e| e.to_string())));
         Ok(())
     });
     channel.write_inbound(b"timer\nwork\nwork\n").unwrap();
-    const FULL: &str = "work full: at most 2 scheduled tasks of a channel";
+    const FULL: &str = "work the limit of 2 scheduled tasks of a channel is reached";
     assert_eq!(log.all(), ["timer taken", "work taken", FULL]);
     channel.run_pending();
     channel.write_inbound(b"work\n").unwrap();
@@ -67,7 +68,7 @@ fn a_closing_channel_refuses_work() {
     let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, log| {
         ctx.close();
         let refused = ctx.offload(|| (), |_, _, done| done).unwrap_err();
-        log.push(refused.reason.to_string());
+        log.push(refused.error().to_string());
         Ok(())
     });
     channel.write_inbound(b"go\n").unwrap();
@@ -85,6 +86,6 @@ fn settings_out_of_range_are_refused_when_built() {
         (builder().name("a\0b"), "name"),
     ] {
         let refused = builder.build().unwrap_err();
-        assert!(matches!(&refused, Error::Setting(e) if e.setting == setting), "{refused}");
+        assert!(matches!(&refused, Error::Setting(e) if e.setting() == setting), "{refused}");
     }
 }

@@ -177,7 +177,7 @@ fn cancelled_work_makes_room_in_the_queue() {
     });
     peer.write_all(b"work\nwork\ncancel\nwork\n").unwrap();
     log.wait_len(3);
-    const FULL: &str = "refused: full: at most 1 pending work items";
+    const FULL: &str = "the limit of 1 pending tasks of a worker pool is reached";
     assert_eq!(log.all(), ["taken", FULL, "taken"]);
     assert_eq!(pool.metrics().skipped, 1);
     drop(release);

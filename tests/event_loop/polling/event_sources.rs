@@ -9,7 +9,7 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use netwheel::{
-    Error, EventLoop, EventLoopGroup, Interest, Readiness, Refused, Result, SourceAction, SourceContext,
+    Error, EventLoop, EventLoopGroup, Interest, Readiness, Resource, Result, SourceAction, SourceContext,
     SourceHandle, Watchdog,
 };
 use std::{
@@ -278,7 +278,7 @@ mod linux {
         called.recv_timeout(PATIENCE).unwrap();
         let report = done(event_loop.rebuild_poll().unwrap()).unwrap();
         assert_eq!((report.moved, report.closed), (1, 1));
-        assert!(matches!(done(handle.ended()), Err(Error::Io { during: "moving to a new poll", .. })));
+        assert!(matches!(done(handle.ended()), Err(Error::Io { operation: "moving to a new poll", .. })));
         ours.write_all(b"x").unwrap();
         expect(&bytes, b"x");
         end(&group);
@@ -291,7 +291,7 @@ mod linux {
         for _ in 0..3 {
             let file = File::open(std::env::current_exe().unwrap()).unwrap();
             let refused = done(event_loop.register(file, Interest::READABLE, ignore).unwrap());
-            assert!(matches!(refused, Err(Error::Io { during: "registering an event source", .. })));
+            assert!(matches!(refused, Err(Error::Io { operation: "registering an event source", .. })));
         }
         assert_eq!(event_loop.metrics().event_sources, 0);
         end(&group);
@@ -510,7 +510,7 @@ fn an_error_or_panic_of_a_callback_ends_only_its_source() {
         ours.write_all(b"x").unwrap();
         for ended in [first, second, handle.ended()] {
             match done(ended) {
-                Err(Error::Panicked(message)) if panics => assert_eq!(message, "on purpose"),
+                Err(Error::Panicked(message)) if panics => assert_eq!(&*message, "on purpose"),
                 Err(Error::Other(error)) if !panics => assert_eq!(error.to_string(), "wrong on purpose"),
                 other => panic!("{other:?}"),
             }
@@ -590,7 +590,7 @@ fn a_loop_that_ends_drops_its_sources_without_waiting_for_them() {
     assert!(matches!(handle.deregister(), Err(Error::Closed)));
     let (_ours, theirs) = pair();
     match event_loop.register(Counted(theirs, drops.clone()), Interest::READABLE, ignore) {
-        Err(Refused { value, reason: Error::ShutDown }) => drop(value),
+        Err(refused) if matches!(refused.error(), Error::ShutDown) => drop(refused.into_inner()),
         other => panic!("{other:?}"),
     }
     assert_eq!(drops.load(SeqCst), 2);
@@ -610,7 +610,7 @@ fn a_source_works_while_the_loop_shuts_down() {
     let ignore = |_: &mut SourceContext<'_>, _: &mut UnixStream| Ok(SourceAction::Continue);
     match event_loop.register(theirs, Interest::READABLE, ignore) {
         Ok(completion) => assert!(matches!(done(completion), Err(Error::ShutDown))),
-        Err(refused) => assert!(matches!(refused.reason, Error::ShutDown)),
+        Err(refused) => assert!(matches!(refused.error(), Error::ShutDown)),
     }
     clock.advance(Duration::from_secs(60));
     done(down).unwrap();
@@ -626,10 +626,10 @@ fn registrations_beyond_the_limit_return_the_source() {
     let kept = [(); 2].map(|()| register(&event_loop, pair().1, Interest::READABLE, ignore));
     let (_ours, theirs) = pair();
     let refused = event_loop.register(theirs, Interest::READABLE, ignore).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { what: "event sources of an event loop", limit: 2 }));
+    assert!(matches!(refused.error(), Error::Full { resource: Resource::EventSources, limit: 2, .. }));
     // The peers' ends are closed; only the handles remain.
     drop(done(kept[0].deregister().unwrap()).unwrap());
-    let again = register(&event_loop, refused.value, Interest::READABLE, ignore);
+    let again = register(&event_loop, refused.into_inner(), Interest::READABLE, ignore);
     assert!(again.is_registered());
     end(&group);
 }
@@ -643,7 +643,7 @@ fn a_full_queue_hands_the_source_back_and_accepts_a_deregistration() {
     while event_loop.execute(|| ()).is_ok() {}
     let (_ours, theirs) = pair();
     let refused = event_loop.register(theirs, Interest::READABLE, ignore).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { .. }));
+    assert!(matches!(refused.error(), Error::Full { .. }));
     assert!(matches!(handle.set_interest(Interest::BOTH), Err(Error::Full { .. })));
     let back = handle.deregister().unwrap();
     drop(gate);

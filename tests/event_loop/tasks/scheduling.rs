@@ -55,7 +55,7 @@ fn e_01_a_task_without_delay_is_due_at_once_and_runs_once() {
 fn e_02_a_period_of_zero_is_refused() {
     let (event_loop, _clock) = manual();
     let refused = |task: Result<ScheduledTask>| match task {
-        Err(Error::Setting(setting)) => setting.setting,
+        Err(Error::Setting(setting)) => setting.setting(),
         other => panic!("{other:?}"),
     };
     let zero = Duration::ZERO;
@@ -275,7 +275,7 @@ fn e_10_a_periodic_task_that_fails_ends_with_its_error() {
         Err(Error::Other(cause)) => assert_eq!(cause.to_string(), "on purpose"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(done(panicking.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
+    assert!(matches!(done(panicking.completion()), Err(Error::Panicked(text)) if &*text == "on purpose"));
     assert_eq!(on(&event_loop, || "alive"), "alive");
 }
 
@@ -285,7 +285,7 @@ fn e_10_a_panic_fails_only_the_tasks_own_completion() {
     let task = event_loop.schedule(ms(1), || panic!("on purpose")).unwrap();
     let next = event_loop.schedule(ms(1), || "next").unwrap();
     clock.advance(ms(1));
-    assert!(matches!(done::<()>(task.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
+    assert!(matches!(done::<()>(task.completion()), Err(Error::Panicked(text)) if &*text == "on purpose"));
     assert_eq!(done(next.completion()).unwrap(), "next");
 }
 

@@ -7,7 +7,9 @@ use crate::support::{
     loops::{Gate, advance, manual, on, settle, single},
     wait::{SECOND, done, ms},
 };
-use netwheel::{Clock, Error, EventLoopGroup, MissedRuns, Periodic, ScheduledTask, testing::ManualClock};
+use netwheel::{
+    Clock, Error, EventLoopGroup, MissedRuns, Periodic, Resource, ScheduledTask, testing::ManualClock,
+};
 use std::{
     sync::{
         Arc,
@@ -87,9 +89,9 @@ fn e_02_a_jitter_beyond_the_period_is_refused() {
     let (event_loop, _clock) = manual();
     let options = Periodic::new().jitter(SECOND + ms(1));
     let refused = event_loop.schedule_at_fixed_rate_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
-    assert!(matches!(&refused, Error::Setting(e) if e.setting == "jitter"), "{refused}");
+    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "jitter"), "{refused}");
     let refused = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
-    assert!(matches!(&refused, Error::Setting(e) if e.setting == "jitter"), "{refused}");
+    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "jitter"), "{refused}");
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 0);
 }
@@ -238,7 +240,7 @@ fn e_29_scheduled_tasks_have_a_limit_and_tasks_that_end_make_room() {
     let builder = EventLoopGroup::builder().max_scheduled_tasks(16).clock(clock.clone());
     let (_group, event_loop) = single(builder);
     let full = |task: netwheel::Result<ScheduledTask>| match task {
-        Err(Error::Full { what: "scheduled tasks", limit: 16 }) => {}
+        Err(Error::Full { resource: Resource::ScheduledTasks, limit: 16, .. }) => {}
         other => panic!("{other:?}"),
     };
     let mut tasks: Vec<_> = (1..=16).map(|n| event_loop.schedule(ms(n), || ()).unwrap()).collect();
@@ -311,7 +313,7 @@ fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
     let task = event_loop.schedule(ms(1), || panic!("oh dear")).unwrap();
     advance(&event_loop, &clock, ms(1));
     let failed: Result<(), _> = done(task.completion());
-    assert!(matches!(failed, Err(Error::Panicked(message)) if message == "oh dear"));
+    assert!(matches!(failed, Err(Error::Panicked(message)) if &*message == "oh dear"));
     assert_eq!(event_loop.metrics().tasks_panicked, 1);
     let origin = format!("{}:{line}", file!());
     let lines = logs::lines_with(&origin);

@@ -450,10 +450,10 @@ fn e_29_a_refused_task_is_handed_back() {
             break refused;
         }
     };
-    assert!(matches!(refused.reason, Error::Full { limit: 16, .. }));
+    assert!(matches!(refused.error(), Error::Full { limit: 16, .. }));
     assert_eq!(Arc::strong_count(&ran), 1 + 16 + 1, "the refused task is still intact");
     drop(gate);
-    (refused.value)();
+    (refused.into_inner())();
     drain(&event_loop);
     settle(&event_loop);
     assert_eq!(Arc::strong_count(&ran), 1);

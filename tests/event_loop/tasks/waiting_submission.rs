@@ -5,7 +5,7 @@ use crate::support::{
     loops::{Gate, on, single},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
+use netwheel::{Error, EventLoop, EventLoopGroup, SendError};
 use std::{
     path::PathBuf,
     sync::{
@@ -17,7 +17,7 @@ use std::{
 };
 
 type Task = Box<dyn FnOnce() + Send>;
-type Submitted = Result<(), Refused<Task>>;
+type Submitted = Result<(), SendError<Task>>;
 
 /// The smallest queue limit.
 const LIMIT: usize = 16;
@@ -126,8 +126,8 @@ fn e_29_a_task_is_handed_back_at_the_timeout() {
         let begun = Instant::now();
         let refused = event_loop.execute_timeout(timeout, task).unwrap_err();
         assert!(begun.elapsed() >= timeout);
-        assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }), "{}", refused.reason);
-        (refused.value)();
+        assert!(matches!(refused.error(), Error::Full { limit: LIMIT, .. }), "{}", refused.error());
+        (refused.into_inner())();
         ran.try_recv().expect("the task is intact");
     }
     assert_eq!(event_loop.metrics().tasks_refused, refused_before + 3);
@@ -143,8 +143,8 @@ fn e_29_submission_on_the_loop_itself_is_refused_at_once() {
         let refused = |what: &str| {
             let (task, ran) = reporting_task();
             let refused = me.execute_timeout(PATIENCE, task).unwrap_err();
-            assert!(matches!(refused.reason, Error::WouldDeadlock), "{what}: {}", refused.reason);
-            (refused.value)();
+            assert!(matches!(refused.error(), Error::WouldDeadlock), "{what}: {}", refused.error());
+            (refused.into_inner())();
             ran.try_recv().expect("the task is intact");
         };
         refused("with room");
@@ -261,8 +261,8 @@ fn e_59_the_end_of_the_loop_releases_all_waiters() {
             match waiter.recv_timeout(PATIENCE).expect("a waiter was not released") {
                 Ok(()) => ran.recv_timeout(PATIENCE).expect("an accepted task runs"),
                 Err(refused) => {
-                    assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
-                    (refused.value)();
+                    assert!(matches!(refused.error(), Error::ShutDown), "{}", refused.error());
+                    (refused.into_inner())();
                     ran.try_recv().expect("the task is intact");
                 }
             }
@@ -283,7 +283,7 @@ fn e_59_submission_to_a_terminated_loop_does_not_wait() {
         done(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
         let mine = kept.clone();
         let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
-        assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
+        assert!(matches!(refused.error(), Error::ShutDown), "{}", refused.error());
         assert_eq!(Arc::strong_count(&kept), 2, "the task is handed back intact");
     }
 }

@@ -5,8 +5,8 @@ use crate::broadcast::{Room, all_written, broadcast_times};
 use crate::support::tcp::{connect, read_all, read_n};
 use bytes::Bytes;
 use netwheel::{
-    Broadcast, BroadcastReport, ChannelGroup, Completion, Error, ManualEventLoop, codec::Line, prelude::*,
-    testing::ManualClock,
+    Broadcast, BroadcastReport, ChannelGroup, Completion, Error, ManualEventLoop, Resource, codec::Line,
+    prelude::*, testing::ManualClock,
 };
 use std::{
     net::TcpStream,
@@ -206,19 +206,18 @@ fn a_group_that_floods_is_refused_when_too_many_deliveries_wait() {
         }
     };
     assert_eq!(taken, 1000_usize.div_ceil(30));
-    assert_eq!(refused.value, taken.to_string(), "the message comes back");
-    let full = "waiting deliveries of a channel group";
+    assert_eq!(refused.value(), taken.to_string().as_bytes(), "the message comes back");
     assert!(
-        matches!(refused.reason, Error::Full { what, limit: 1000 } if what == full),
+        matches!(refused.error(), Error::Full { resource: Resource::BroadcastDeliveries, limit: 1000, .. }),
         "{}",
-        refused.reason
+        refused.error()
     );
     let other = house.rooms[1].broadcast("other".into()).unwrap();
     assert_eq!(house.turns_until(other).1, all_written(3));
     house.rest();
     assert!(house.rooms[0].broadcast("again".into()).is_ok());
     let refused = Room::builder().max_waiting_deliveries(0).build().unwrap_err();
-    assert!(matches!(refused, Error::Setting(refused) if refused.setting == "max_waiting_deliveries"));
+    assert!(matches!(refused, Error::Setting(refused) if refused.setting() == "max_waiting_deliveries"));
 }
 
 /// Members close while deliveries to them wait, and new channels reuse their slots. Each member

@@ -54,7 +54,7 @@ fn the_policy_of_a_slow_member_affects_only_that_member() {
         let got = members[0].read_outbound();
         let line = |line: &str| line.parse::<usize>().unwrap();
         let got: Vec<_> = std::str::from_utf8(&got).unwrap().lines().map(line).collect();
-        let told = log.all().iter().filter(|call| call.starts_with("error full")).count();
+        let told = log.all().iter().filter(|call| call.starts_with("error the limit of")).count();
         let sums = (total.written, total.dropped, total.refused, total.closed, told);
         match policy {
             Overflow::Refuse => {
@@ -208,9 +208,9 @@ fn waiting_broadcasts_have_a_limit() {
     let release = block(&group);
     let waiting: Vec<_> = (0..3).map(|_| room.broadcast("waits".into()).unwrap()).collect();
     let refused = room.broadcast("too many".into()).unwrap_err();
-    assert_eq!(refused.value, "too many");
-    let expected = "full: at most 3 waiting broadcasts of a channel group";
-    assert_eq!(refused.reason.to_string(), expected);
+    assert_eq!(refused.value(), "too many");
+    let expected = "the limit of 3 waiting broadcasts of a channel group is reached";
+    assert_eq!(refused.error().to_string(), expected);
     assert!(room.broadcast_except(room.channels()[0].id(), "too".into()).is_err());
     assert!(room.broadcast_where(|_| true, "too".into()).is_err());
     drop(release);
@@ -247,8 +247,8 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     // If no member can be reached, the message is handed back.
     let refused =
         room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "none".into()).unwrap_err();
-    assert_eq!(refused.value, "none");
-    assert!(matches!(refused.reason, Error::Full { limit: QUEUE, .. }), "{}", refused.reason);
+    assert_eq!(refused.value(), "none");
+    assert!(matches!(refused.error(), Error::Full { limit: QUEUE, .. }), "{}", refused.error());
     drop(release);
     drop(peers);
     end(&group);

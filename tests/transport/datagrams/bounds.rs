@@ -6,7 +6,7 @@ use crate::support::{
     loops::{block, end, metrics, one_loop, the_loop},
     wait::done,
 };
-use netwheel::{DatagramBootstrap, Error, UdpOptions};
+use netwheel::{DatagramBootstrap, Error, Resource, UdpOptions};
 use std::{
     io::ErrorKind,
     net::{IpAddr, SocketAddr},
@@ -54,8 +54,11 @@ fn pending_datagrams_have_a_limit_and_the_newest_is_refused() {
         channel.send_to(format!("{i:04}"), address).unwrap();
     }
     let refused = channel.send_to("more", address).unwrap_err();
-    assert_eq!(refused.value, "more");
-    assert!(matches!(refused.reason, Error::Full { what: "outbound bytes", limit: 1000 }), "{refused}");
+    assert_eq!(refused.value(), "more");
+    assert!(
+        matches!(refused.error(), Error::Full { resource: Resource::ChannelOutput, limit: 1000, .. }),
+        "{refused}"
+    );
     drop(release);
     for i in 0..10 {
         assert_eq!(receive(&peer).0, format!("{i:04}").into_bytes());
@@ -85,7 +88,7 @@ fn settings_out_of_their_range_are_refused() {
         ("group", options(UdpOptions::new().join(unicast.into()))),
     ] {
         let refused = bootstrap.handler(|| Tell(mpsc::channel().0)).bind("127.0.0.1:0").unwrap_err();
-        assert!(matches!(&refused, Error::Setting(e) if e.setting == setting), "{setting}: {refused}");
+        assert!(matches!(&refused, Error::Setting(e) if e.setting() == setting), "{setting}: {refused}");
     }
     end(&group);
 }

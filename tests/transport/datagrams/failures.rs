@@ -20,8 +20,8 @@ fn t_35_a_bad_destination_fails_that_write_only() {
     let (channel, events) = open(&group, move |ctx, event| {
         if let Event::Read(datagram, from) = event {
             let refused = ctx.send_to(datagram.clone(), nowhere).unwrap_err();
-            assert_eq!(&refused.value, datagram);
-            assert!(matches!(refused.reason, Error::Io { during: "sending a datagram", .. }));
+            assert_eq!(refused.value(), datagram);
+            assert!(matches!(refused.error(), Error::Io { operation: "sending a datagram", .. }));
             ctx.send_to(datagram.clone(), *from)?;
         }
         Ok(())
@@ -36,7 +36,7 @@ fn t_35_a_bad_destination_fails_that_write_only() {
     assert_eq!((receive(&peer).0, receive(&peer).0), (b"two".to_vec(), b"three".to_vec()));
     assert!(events.error().0.starts_with("sending a datagram: "), "the handler receives the error");
     let refused = done(channel.send_notify("lost", Some(nowhere)).unwrap()).unwrap_err();
-    assert!(matches!(refused, Error::Io { during: "sending a datagram", .. }), "{refused}");
+    assert!(matches!(refused, Error::Io { operation: "sending a datagram", .. }), "{refused}");
     done(channel.send_notify("four", Some(address)).unwrap()).unwrap();
     assert_eq!(receive(&peer).0, b"four");
     assert!(channel.is_open());

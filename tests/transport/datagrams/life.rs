@@ -27,7 +27,7 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
             ctx.send_to("last words", address)?;
             ctx.close();
             let refused = ctx.send_to("more", address).unwrap_err();
-            assert!(matches!(refused.reason, Error::Closed), "{refused}");
+            assert!(matches!(refused.error(), Error::Closed), "{refused}");
         }
         Ok(())
     });
@@ -40,7 +40,10 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
     done(channel.closed()).unwrap();
     assert!(!channel.is_open());
     let refused = channel.send_to("more", address).unwrap_err();
-    assert_eq!((refused.value, refused.reason.to_string()), ("more".into(), Error::Closed.to_string()));
+    assert_eq!(
+        (refused.value().as_ref(), refused.error().to_string()),
+        (&b"more"[..], Error::Closed.to_string())
+    );
     assert!(matches!(channel.execute(|_| Ok(())), Err(Error::Closed)));
     channel.close();
     let told = events.rest();
@@ -84,7 +87,7 @@ fn scheduled_tasks_run_with_the_handler_and_end_with_the_channel() {
     });
     done(channel.closed()).unwrap();
     let told = events.rest();
-    let full = Event::Error("full: at most 3 scheduled tasks of a channel".into(), None);
+    let full = Event::Error("the limit of 3 scheduled tasks of a channel is reached".into(), None);
     assert_eq!(told, [Event::Active, full, Event::Inactive]);
     end(&group);
     assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (11, 1), "tasks that did not run are dropped");
@@ -106,7 +109,7 @@ fn a_shutdown_notifies_the_handler_and_reports_the_channel() {
     done(channel.closed()).unwrap();
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
     let refused = channel.send_to("more", address).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed), "{refused}");
+    assert!(matches!(refused.error(), Error::Closed), "{refused}");
     let bind = DatagramBootstrap::new(&group).handler(|| Tell(mpsc::channel().0)).bind("127.0.0.1:0");
     assert!(matches!(bind, Err(Error::ShutDown)), "{bind:?}");
 }

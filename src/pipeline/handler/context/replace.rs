@@ -30,7 +30,7 @@ impl<H: Handler> Context<'_, H> {
     /// [`write_tracked`](Context::write_tracked) stay valid. Auto-read and the water marks do not
     /// change. A [`Channel`](crate::Channel) handle works on if the new pipeline writes the same type
     /// of messages, and a [`HandlerRef`](crate::HandlerRef) if it has the same type of handler. Other
-    /// handles fail with [`Error::Replaced`](crate::Error::Replaced) from then on, and their mail in
+    /// handles fail with [`Error::PipelineReplaced`](crate::Error::PipelineReplaced) from then on, and their mail in
     /// the loop's queue is dropped. With another type of messages the channel leaves its
     /// [groups](crate::ChannelGroup).
     ///

@@ -4,7 +4,7 @@ use super::{Context, HandlerTask};
 use crate::{
     Error, Result,
     channel::TaskKey,
-    error::Refused,
+    error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
         handler::Handler,
@@ -62,7 +62,7 @@ impl<H: Handler> Context<'_, H> {
         &mut self,
         work: W,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
+    ) -> Result<TaskKey, SendError<W>>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
@@ -76,14 +76,14 @@ impl<H: Handler> Context<'_, H> {
         });
         let key = match state.await_answer(services, |_| task) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
+            Err(reason) => return Err(SendError::new(work, reason)),
         };
         let work = Offloaded::new(work, cell, services.outlet.clone(), state.key(), key);
         match services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
                 state.cancel(services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
+                Err(refused.map(|offload| offload.work))
             }
         }
     }
@@ -134,25 +134,25 @@ impl<H: Handler> Context<'_, H> {
         &mut self,
         future: F,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<F::Output>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<F>>
+    ) -> Result<TaskKey, SendError<F>>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         let executor = match self.services.executor.get() {
             Ok(executor) => executor,
-            Err(reason) => return Err(Refused { value: future, reason }),
+            Err(reason) => return Err(SendError::new(future, reason)),
         };
         let (completer, completion) = self.completer();
         let key = match self.await_completion(completion, then) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: future, reason }),
+            Err(reason) => return Err(SendError::new(future, reason)),
         };
         let (spawned, slot) = Spawned::new(future, completer);
         let Err(reason) = executor.spawn(Box::pin(spawned)) else { return Ok(key) };
         match slot.take() {
             Some(future) => {
                 self.cancel(key);
-                Err(Refused { value: future, reason })
+                Err(SendError::new(future, reason))
             }
             // The executor has polled it nevertheless: `then` gets the result, or that it was dropped.
             None => Ok(key),

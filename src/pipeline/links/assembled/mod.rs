@@ -132,7 +132,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             // The handle belongs to an earlier pipeline.
             Err(message) => {
                 drop_guarded(message);
-                Err(Error::Replaced)
+                Err(Error::PipelineReplaced)
             }
         }
     }
