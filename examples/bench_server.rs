@@ -16,6 +16,7 @@ mod output;
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use netwheel::{
+    ShutdownOptions,
     codec::{LengthField, RawBytes},
     prelude::*,
 };
@@ -108,7 +109,9 @@ fn main() -> Result {
     let group = Arc::new(Mutex::new(Some(group)));
     let stop = move || {
         if let Some(group) = group.lock().ok().and_then(|mut group| group.take()) {
-            group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).detach();
+            group
+                .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1)))
+                .detach();
         }
     };
     ctrlc::set_handler(stop).map_err(Error::other)?;

@@ -18,7 +18,7 @@ use clap::Parser;
 #[cfg(unix)]
 use netwheel::UnixAddress;
 use netwheel::{
-    Address,
+    Address, ShutdownOptions,
     codec::{LengthField, RawBytes},
     prelude::*,
 };
@@ -115,5 +115,8 @@ fn run(options: &Options) -> Result {
     };
     say!("listening on {}", server.local_address());
     stopped.recv().map_err(Error::other)?;
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()?;
+    Ok(())
 }

@@ -34,7 +34,9 @@ mod unix;
 
 use clap::Parser;
 use message_id::MessageId;
-use netwheel::{Backoff, ReconnectEvent, ReconnectingChannel, codec::Line, prelude::*, stage::Json};
+use netwheel::{
+    Backoff, ReconnectEvent, ReconnectingChannel, ShutdownOptions, codec::Line, prelude::*, stage::Json,
+};
 use output::{Output, complain, say};
 use protocol::{Reason, Reply, Request};
 use std::{
@@ -351,7 +353,9 @@ fn run(options: Options) -> Result<Option<String>> {
             Err(_) => break None,
         }
     };
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1)))
+        .wait()?;
     Ok(why)
 }
 

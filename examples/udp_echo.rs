@@ -23,7 +23,9 @@ mod token_bucket;
 
 use bytes::Bytes;
 use clap::Parser;
-use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, UdpOptions, prelude::*};
+use netwheel::{
+    DatagramBootstrap, DatagramContext, DatagramHandler, ShutdownOptions, UdpOptions, prelude::*,
+};
 use output::{Output, complain, say};
 use std::{
     collections::hash_map::RandomState,
@@ -127,7 +129,9 @@ fn run(options: &Options) -> Result {
         DatagramBootstrap::new(&group).options(udp).handler(move || Echo::new(rate)).bind(options.listen)?;
     say!("listening on {}", channel.local_address());
     stopped.recv().map_err(Error::other)?;
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()?;
     let counted = group.event_loops()[0].metrics();
     say!("received {}, sent {}", counted.datagrams_received, counted.datagrams_sent);
     Ok(())

@@ -49,7 +49,7 @@ impl Ticks {
             }
             Ok(())
         };
-        let timer = event_loop.schedule_at_fixed_rate(PERIOD, PERIOD, tick)?;
+        let timer = event_loop.schedule_periodic(PERIOD, tick)?;
         Ok(Ticks { histogram, counts, _timer: timer })
     }
 

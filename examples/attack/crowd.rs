@@ -1,7 +1,7 @@
 //! Members of the attacked room. They read everything and send only on request.
 
 use bytes::Bytes;
-use netwheel::{Address, codec::Line, prelude::*};
+use netwheel::{Address, ShutdownOptions, codec::Line, prelude::*};
 use std::{
     net::SocketAddr,
     sync::{
@@ -113,7 +113,9 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        self.group.shutdown_gracefully(Duration::ZERO, Duration::from_millis(500)).detach();
+        self.group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_millis(500)))
+            .detach();
     }
 }
 

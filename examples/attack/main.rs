@@ -39,7 +39,7 @@ mod wire;
 use attacks::{Attack, Scene};
 use clap::Parser;
 use innocents::Innocents;
-use netwheel::{EventLoopGroup, Result};
+use netwheel::{EventLoopGroup, Result, ShutdownOptions};
 use output::{Output, complain};
 use report::{Bounds, Report};
 use server::Server;
@@ -234,7 +234,9 @@ fn run_attack(
     let finished = innocents.finish(DRAIN);
     let ending = server.stop();
     let measured = finished.measured();
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1)))
+        .wait()?;
     let is_bound = matches!(build, Build::After(_));
     Ok(report::Row { attack: attack.name(), is_bound, measured, rss_mb, remark, ending })
 }

@@ -51,7 +51,7 @@ mod unix;
 
 use bot::{Bot, Report};
 use clap::Parser;
-use netwheel::{Address, Peer, codec::Line, prelude::*, stage::Json};
+use netwheel::{Address, Peer, ShutdownOptions, codec::Line, prelude::*, stage::Json};
 use output::{Output, complain};
 use plan::{Plan, Share, Shares};
 use protocol::{Reply, Request};
@@ -189,7 +189,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
     run.wait_for_silent();
     plan.over.store(true, Ordering::Release);
     let wrong = report::print_table(&plan, &run.outcome);
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()?;
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()?;
     Ok(wrong)
 }
 

@@ -56,8 +56,8 @@ use hub::Hub;
 #[cfg(unix)]
 use netwheel::UnixAddress;
 use netwheel::{
-    Admission, Completion, ShutdownOptions, TimeLimits, TrafficLimits, Watchdog, WorkerPool, prelude::*,
-    stage::Json,
+    Admission, Completion, Periodic, ShutdownOptions, TimeLimits, TrafficLimits, Watchdog, WorkerPool,
+    prelude::*, stage::Json,
 };
 use output::{Output, complain, say};
 use pace::Rates;
@@ -244,10 +244,10 @@ fn run(mut options: Options) -> Result {
     let result = ended.recv().unwrap_or(Ok(()));
     say!("stopping");
     let shutdown = ShutdownOptions::new()
-        .quiet(Duration::ZERO)
-        .window(options.drain)
+        .quiet_period(Duration::ZERO)
+        .drain_window(options.drain)
         .timeout(options.drain.saturating_add(options.close_timeout));
-    say!("{}", group.shut_down(shutdown).wait()?);
+    say!("{}", group.shutdown(shutdown).wait()?);
     result
 }
 
@@ -266,7 +266,7 @@ fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
         Ok(())
     };
     // Dropping the handle does not cancel the task.
-    drop(group.next().schedule_with_fixed_delay(presence::PERIOD, presence::PERIOD, task)?);
+    drop(group.next().schedule_periodic(Periodic::fixed_delay(presence::PERIOD), task)?);
     Ok(())
 }
 
@@ -369,6 +369,6 @@ fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Resu
         Ok(())
     };
     // Dropping the handle does not cancel the task.
-    drop(group.next().schedule_at_fixed_rate(period, period, line)?);
+    drop(group.next().schedule_periodic(period, line)?);
     Ok(())
 }

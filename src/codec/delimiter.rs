@@ -1,8 +1,9 @@
 //! Messages that end in a delimiter.
 //!
 //! Always holds: each byte is searched once, however slowly a message trickles in; `scanned` is the
-//! number of bytes at the front of the input that contain no delimiter, and is 0 after each message.
-//! A message that is too long is dropped, except for its last bytes, which may begin a delimiter.
+//! number of bytes at the front of the input that contain no delimiter, and is 0 after each
+//! message. A message that is too long is dropped, except for its last bytes, which may begin a
+//! delimiter.
 
 use super::delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN, Match};
 use crate::{
@@ -221,8 +222,8 @@ impl Codec for Delimiter {
     /// delimiter is dropped.
     ///
     /// # Errors
-    /// Those of `decode`. Also [`PeerError::TooLong`] for an unfinished message that is too long and
-    /// was not reported yet.
+    /// Those of `decode`. Also [`PeerError::TooLong`] for an unfinished message that is too long
+    /// and was not reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(message) = self.decode(input)? {
             return Ok(Some(message));
@@ -241,9 +242,9 @@ impl Codec for Delimiter {
     /// Appends one message and the first delimiter.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] beyond [`max_len`](Delimiter::max_len). [`EncodeError::Unencodable`]
-    /// for a message that contains a delimiter, or that makes one together with the appended
-    /// delimiter, because the peer would read another message.
+    /// [`EncodeError::TooLong`] beyond [`max_len`](Delimiter::max_len).
+    /// [`EncodeError::Unencodable`] for a message that contains a delimiter, or that makes one
+    /// together with the appended delimiter, because the peer would read another message.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let written = self.delimiters.written();
         let Some(found) = self.first_in_encoded(&message) else {

@@ -1,8 +1,8 @@
 //! The delimiters of a codec, and the search for the first of them.
 //!
 //! Always holds: the match with the smallest end wins, and among equal ends the longest match. The
-//! last byte of the match decides, so the result does not depend on how the stream was split. Clones
-//! share one allocation.
+//! last byte of the match decides, so the result does not depend on how the stream was split.
+//! Clones share one allocation.
 
 use crate::{Error, Result, pipeline::combine};
 use bytes::Bytes;

@@ -1,9 +1,9 @@
-//! What there is in a frame's header beside the length field, in as few bytes as it takes.
+//! The layout of a frame's header around its length field, in few bytes.
 //!
-//! Always holds: what is narrowed and widened again is what it was. Pure; every channel with frames has one, so its size
-//! matters.
+//! Invariant: widening a narrowed shape returns the original. Pure. Each channel with frames has a
+//! shape, so its size matters.
 
-/// Where the length field is in a header, and what it counts.
+/// The position of the length field in a header, and the bytes that it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) adjustment: i64,
@@ -11,7 +11,7 @@ pub(super) struct Shape {
     pub(super) strip: u32,
 }
 
-/// A [`Shape`] whose numbers are all small, as they are in nearly every protocol.
+/// A [`Shape`] with small numbers, which is sufficient for nearly every protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Narrow {
     adjustment: i16,
@@ -39,7 +39,7 @@ impl Shape {
 }
 
 impl Narrow {
-    /// A length field of so many bytes, which is stripped, and nothing else.
+    /// Returns the shape of a header that is only a length field of `width` bytes and is stripped.
     pub(super) fn of_width(width: u8) -> Self {
         Narrow { adjustment: 0, offset: 0, strip: width }
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_narrow_is_the_same_when_it_is_widened_and_the_rest_is_not_narrow() {
+    fn a_narrow_shape_can_be_widened_and_others_are_not_narrow() {
         assert_eq!(size_of::<Narrow>(), 4);
         let shape = |adjustment, offset, strip| Shape { adjustment, offset, strip };
         for narrow in [shape(0, 0, 4), shape(-32_768, 255, 0), shape(32_767, 0, 255)] {

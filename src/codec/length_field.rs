@@ -1,9 +1,8 @@
-//! Frames that begin with a header that says how long they are.
+//! Frames that begin with a header that contains their length.
 //!
-//! Always holds: an incomplete frame costs one look at its header, however often it is asked for; a frame
-//! longer than the limit is never collected; `left` bytes of such a frame are still to be dropped, and
-//! nothing is decoded before they are. Whatever 64-bit length a peer sends, the arithmetic neither wraps nor
-//! panics.
+//! Invariants: each attempt to decode an incomplete frame reads only its header. A frame longer
+//! than the limit is never collected: `left` counts its bytes that are still to be dropped, and
+//! nothing is decoded before that. The arithmetic neither wraps nor panics for any 64-bit length.
 
 use super::header_shape::{Narrow, Shape};
 use crate::{
@@ -13,16 +12,16 @@ use crate::{
 };
 use bytes::{Buf, Bytes};
 
-/// The longest frame unless `max_len` says otherwise: what one peer can make its channel keep.
+/// The default of `max_len`, which bounds the memory that a peer can occupy with an unfinished
+/// frame.
 const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 
-/// One frame is one message; a length field in the frame's header says where it ends.
+/// A codec for frames with a length field in their header.
 ///
-/// The usual protocol is one line: [`u8`](LengthField::u8), [`u16`](LengthField::u16),
-/// [`u24`](LengthField::u24), [`u32`](LengthField::u32) or [`u64`](LengthField::u64), a length in network
-/// byte order and then as many bytes; reading strips the length, writing prepends it. Their settings cannot
-/// be wrong. For any other header there is [`builder`](LengthField::builder), which checks that its settings
-/// agree.
+/// For the usual protocols use [`u8`](LengthField::u8), [`u16`](LengthField::u16),
+/// [`u24`](LengthField::u24), [`u32`](LengthField::u32) or [`u64`](LengthField::u64): a length in
+/// network byte order, followed by the payload. Reading strips the length, writing prepends it. For
+/// any other header use [`builder`](LengthField::builder), which checks that its settings agree.
 ///
 /// # A frame
 ///
@@ -33,9 +32,9 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 ///   ◄──────── strip ────────┤◄─────── message ─────────►
 /// ```
 ///
-/// # What comes out of which bytes
+/// # Configurations
 ///
-/// `"hi"` is the payload, `CA` and `FE` are other bytes of the header.
+/// `"hi"` is the payload. `CA` and `FE` are other bytes of the header.
 ///
 /// | configuration | bytes on the wire | message |
 /// |---|---|---|
@@ -46,38 +45,40 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 /// | `builder().width(2).adjustment(2)`: the length leaves out `CA FE` | `00 02 CA FE "hi"` | `CA FE "hi"` |
 /// | `builder().width(2).offset(1)` | `CA 00 02 "hi"` | `CA 00 02 "hi"` |
 /// | `builder().width(2).offset(1).strip(3)` | `CA 00 02 "hi"` | `"hi"` |
-/// | `builder().width(2).offset(1).adjustment(-3).strip(3)`: it counts all | `CA 00 06 FE "hi"` | `FE "hi"` |
+/// | `builder().width(2).offset(1).adjustment(-3).strip(3)`: the length counts the whole frame | `CA 00 06 FE "hi"` | `FE "hi"` |
 ///
 /// # Writing
 ///
-/// A message to write looks like one that was read: the part of the length field that reading strips is put
-/// in, every other byte of the frame is the message's own, in its place. So
+/// A message to write has the form of a message that was read. Encoding inserts the stripped part
+/// of the length field; all other bytes of the frame must be in the message, at their positions:
 ///
-/// - where the frame begins with the length field and just that is stripped (the shortcuts, and the builder
-///   unless told otherwise), the length is prepended;
-/// - where nothing is stripped, a message is a whole frame, and its length field must be right;
-/// - where an offset is stripped, or bytes behind the length field, those bytes have to be in the message
-///   that is written, because nobody else knows them: with the row before the last `CA "hi"` is written,
-///   `"hi"` is read.
+/// - If only the length field at the front is stripped, the length is prepended. This is the case
+///   for the shortcuts, and by default for the builder.
+/// - If nothing is stripped, a message is a whole frame, and its length field must be correct.
+/// - If other bytes of the header are stripped, the message to write must contain them, because the
+///   codec does not know their values. With the configuration in the last row but one, `CA "hi"` is
+///   written and `"hi"` is read.
 ///
-/// In the first two cases a message written by one peer is read by the other exactly as it was.
+/// In the first two cases the peer reads exactly the message that was written.
 ///
 /// # Errors
 ///
 /// | the peer sent | error | dropped |
 /// |---|---|---|
-/// | a frame over `max_len` | [`PeerError::TooLong`], once, when its length is known | the frame, as it comes |
+/// | a frame over `max_len` | [`PeerError::TooLong`], once, when its length is known | the frame, as it arrives |
 /// | a length that is negative, or ends the frame inside its own header | [`PeerError::Corrupted`] | the header |
-/// | a complete frame shorter than what is stripped | [`PeerError::Corrupted`] | the frame |
+/// | a complete frame shorter than `strip` | [`PeerError::Corrupted`] | the frame |
 ///
-/// With [`fail_slow`](LengthField::fail_slow) the first of them comes when the whole frame has. After each
-/// the next frame is read, if the handler leaves the channel open. A frame that is not complete when the peer
-/// ends its stream is dropped. Eight-byte lengths are read as signed, so that 2⁶³ and more are negative.
+/// With [`fail_slow`](LengthField::fail_slow) the first error is reported when the whole frame has
+/// arrived. After an error the next frame is decoded if the handler leaves the channel open. A
+/// frame that is incomplete when the peer ends its stream is dropped. Eight-byte lengths are
+/// signed, so 2⁶³ and more are negative.
 ///
 /// # Thread and memory
 ///
-/// Runs on the channel's loop. The bytes of an incomplete frame are kept by the channel, at most `max_len`. A
-/// message shares the memory of the read buffer; a large one is written without being copied.
+/// Runs on the channel's loop. The channel keeps the bytes of an incomplete frame, at most
+/// `max_len`. A message shares the memory of the read buffer. Large messages are written without a
+/// copy.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -100,63 +101,63 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct LengthField {
     max_len: usize,
-    /// The header, unless `seldom` says it.
+    /// The shape of the header, unless `seldom` has one.
     narrow: Narrow,
     width: u8,
     little_endian: bool,
     fail_slow: bool,
-    /// Four bytes in network byte order and the payload, nothing else: the short way.
+    /// Whether the fast path applies: four bytes of length in network byte order, and the payload.
     plain: bool,
-    /// Boxed, since every channel has a codec and few have any of it.
+    /// Boxed, because every channel has a codec and few need this.
     seldom: Option<Box<Seldom>>,
 }
 
-/// A pipeline of frames takes 32 bytes of the allocator's; with more it takes 48.
+/// The allocator uses 32 bytes for a pipeline with this codec, and 48 if the codec is larger.
 #[cfg(all(test, target_pointer_width = "64"))]
 const _: () = assert!(size_of::<LengthField>() == 24);
 
 #[derive(Debug, Clone)]
 struct Seldom {
-    /// The header, whether it is narrow or not.
+    /// The shape of the header, which may also be narrow.
     shape: Shape,
-    /// A frame that is too long and has not come to its end.
+    /// A frame that is too long and has not ended.
     overlong: Option<Overlong>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Overlong {
     length: u64,
-    /// Bytes of it which have not come yet.
+    /// The number of its bytes that have not arrived yet.
     left: u64,
 }
 
 impl LengthField {
-    /// A length of one byte, then the payload of at most 255.
+    /// Returns a codec for a length of one byte, followed by at most 255 bytes of payload.
     pub fn u8() -> Self {
         Self::with_width(1)
     }
 
-    /// A length of two bytes, then the payload.
+    /// Returns a codec for a length of two bytes, followed by the payload.
     pub fn u16() -> Self {
         Self::with_width(2)
     }
 
-    /// A length of three bytes, then the payload.
+    /// Returns a codec for a length of three bytes, followed by the payload.
     pub fn u24() -> Self {
         Self::with_width(3)
     }
 
-    /// A length of four bytes, then the payload.
+    /// Returns a codec for a length of four bytes, followed by the payload.
     pub fn u32() -> Self {
         Self::with_width(4)
     }
 
-    /// A length of eight bytes, then the payload.
+    /// Returns a codec for a length of eight bytes, followed by the payload.
     pub fn u64() -> Self {
         Self::with_width(8)
     }
 
-    /// All settings; starts as [`LengthField::u32`].
+    /// Returns a builder for any header. It starts with the settings of [`LengthField::u32`].
     pub fn builder() -> LengthFieldBuilder {
         LengthFieldBuilder { frames: Self::u32(), width: 4, offset: 0, adjustment: 0, strip: None }
     }
@@ -174,25 +175,28 @@ impl LengthField {
         frames.prepared()
     }
 
-    /// The longest frame in bytes, header and all, read or written; 1 MiB (1 048 576) by default.
+    /// Sets the length of the longest frame in bytes, including its header, for reading and
+    /// writing. The default is 1 MiB (1 048 576).
     ///
-    /// It counts what is on the wire, as Netty's `maxFrameLength` does, because that is what one peer can
-    /// make its channel keep. Nothing passes a limit that is smaller than the header.
+    /// This bounds the memory that a peer can occupy with an unfinished frame. It counts bytes on
+    /// the wire, like Netty's `maxFrameLength`. A limit below the length of the header rejects all
+    /// frames.
     pub fn max_len(mut self, bytes: usize) -> Self {
         self.max_len = bytes;
         self.prepared()
     }
 
-    /// The length's least significant byte comes first; by default the most significant does.
+    /// Reads and writes the length with its least significant byte first. The default is network
+    /// byte order.
     pub fn little_endian(mut self) -> Self {
         self.little_endian = true;
         self.prepared()
     }
 
-    /// Reports a frame that is too long when all of it has come and was dropped, not when its length is
-    /// known.
+    /// Reports a frame that is too long when all of it has arrived and was dropped, instead of when
+    /// its length is known.
     ///
-    /// Take it where the peer is answered and should have finished sending by then.
+    /// Choose this if the peer gets an answer, and should have finished sending by then.
     pub fn fail_slow(mut self) -> Self {
         self.fail_slow = true;
         self
@@ -213,7 +217,7 @@ impl LengthField {
         self.narrow.widened()
     }
 
-    /// A header of another shape, and no frame that is too long.
+    /// Sets the shape of the header, and forgets a frame that is too long.
     fn set_shape(&mut self, shape: Shape) {
         if let Some(narrow) = shape.narrowed() {
             (self.narrow, self.seldom) = (narrow, None);
@@ -235,25 +239,26 @@ impl LengthField {
         self.width.into()
     }
 
-    /// Where the length field ends.
+    /// Returns the end of the length field.
     fn header(&self, shape: Shape) -> usize {
         shape.offset() + self.width()
     }
 
-    /// The largest value that the length field can have.
+    /// Returns the largest value of the length field.
     fn max_value(&self) -> u64 {
         if self.width == 8 { i64::MAX as u64 } else { (1 << (8 * self.width)) - 1 }
     }
 
-    /// The longest frame that is allowed and can be said; `None` where no value of the length field makes a
-    /// frame.
+    /// Returns the length of the longest frame that is allowed and that the length field can
+    /// express, or `None` if no value of the length field makes a frame.
     fn longest(&self, shape: Shape) -> Option<u64> {
         let header = self.header(shape) as u64;
-        let sayable = self.max_value().checked_add_signed(shape.adjustment)?.saturating_add(header);
-        Some(sayable.min(self.max_len as u64))
+        let expressible = self.max_value().checked_add_signed(shape.adjustment)?.saturating_add(header);
+        Some(expressible.min(self.max_len as u64))
     }
 
-    /// Any configuration, any state. Not inlined: the short way is not to pay for its registers and its stack.
+    /// Decodes with any configuration, in any state. Not inlined, so that the fast path does not
+    /// pay for its registers and stack.
     #[inline(never)]
     fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(overlong) = self.seldom.as_mut().and_then(|seldom| seldom.overlong.as_mut()) {
@@ -318,12 +323,12 @@ impl LengthField {
         PeerError::Corrupted(why).into()
     }
 
-    /// Any configuration; see `decode_any`.
+    /// Encodes with any configuration; see `decode_any`.
     #[inline(never)]
     fn encode_any(&self, mut message: Bytes, output: &mut OutboundBuffer) -> Result {
         let shape = self.shape();
         let (header, offset) = (self.header(shape), shape.offset());
-        // The part of the length field that reading leaves in the message.
+        // The part of the length field that reading does not strip.
         let left_in = header.saturating_sub(shape.strip().max(offset));
         let own = offset + left_in;
         let Some(rest) = message.len().checked_sub(own) else {
@@ -361,7 +366,7 @@ fn unencodable(why: String) -> Result {
 }
 
 impl Overlong {
-    /// Drops what has come of it; whether that was the last of it.
+    /// Drops the bytes of the frame that have arrived. Returns whether the frame has ended.
     fn discard(&mut self, input: &mut Bytes) -> bool {
         let here = self.left.min(input.len() as u64);
         // At most `input.len()`, so it fits.
@@ -391,10 +396,11 @@ impl Codec for LengthField {
         self.decode_any(input)
     }
 
-    /// Takes what is left when the peer has ended its stream: a frame that is not complete is dropped.
+    /// Decodes the remaining bytes at the end of the stream. An incomplete frame is dropped.
     ///
     /// # Errors
-    /// As for `decode`; and once for a frame that is too long, is not complete, and was not reported yet.
+    /// The errors of `decode`. Also reports an incomplete frame that is too long and was not
+    /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(frame) = self.decode(input)? {
             return Ok(Some(frame));
@@ -410,9 +416,9 @@ impl Codec for LengthField {
     /// Appends one frame.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] for a frame longer than `max_len` or than the length field can say;
-    /// [`EncodeError::Unencodable`] for a length that would be negative, and for a message that lacks the
-    /// bytes of the header that it has to bring, or brings a wrong length.
+    /// [`EncodeError::TooLong`] for a frame longer than `max_len`, or longer than the length field
+    /// can express. [`EncodeError::Unencodable`] for a negative length, and for a message that
+    /// lacks required bytes of the header or contains a wrong length.
     #[inline]
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if self.plain
@@ -442,10 +448,11 @@ impl Codec for LengthField {
     }
 }
 
-/// All settings of a [`LengthField`]; [`build`](LengthFieldBuilder::build) refuses those that contradict each
-/// other.
+/// A builder for a [`LengthField`] with any header. [`build`](LengthFieldBuilder::build) rejects
+/// contradictory settings.
 ///
-/// A codec is built once and cloned for every channel, so a wrong setting shows before anything listens:
+/// Build the codec once and clone it for every channel, so that a wrong setting is reported before
+/// the server listens:
 ///
 /// ```
 /// use bytes::Bytes;
@@ -474,57 +481,62 @@ pub struct LengthFieldBuilder {
 }
 
 impl LengthFieldBuilder {
-    /// Bytes of the length field: 1, 2, 3, 4 or 8; 4 by default.
+    /// Sets the width of the length field: 1, 2, 3, 4 or 8 bytes. The default is 4.
     pub fn width(mut self, bytes: usize) -> Self {
         self.width = bytes;
         self
     }
 
-    /// Bytes of the header before the length field, at most `max_len` − `width` and less than 4 GiB; 0 by default.
+    /// Sets the number of header bytes before the length field: at most `max_len` − `width`, and
+    /// less than 4 GiB. The default is 0.
     pub fn offset(mut self, bytes: usize) -> Self {
         self.offset = bytes;
         self
     }
 
-    /// What to add to the length to get the number of bytes behind the length field; 0 by default.
+    /// Sets the number to add to the length to get the number of bytes behind the length field. The
+    /// default is 0.
     ///
-    /// Negative where the length counts (parts of) the header too: −`width` if it counts itself. Positive
-    /// where there are bytes behind the length field that it does not count.
+    /// The number is negative if the length also counts bytes of the header: −`width` if it counts
+    /// only itself. It is positive if there are bytes behind the length field that the length does
+    /// not count.
     pub fn adjustment(mut self, bytes: i64) -> Self {
         self.adjustment = bytes;
         self
     }
 
-    /// Bytes to take off the front of each frame that is read; by default the length field where the frame
-    /// begins with it, and otherwise nothing. Less than 4 GiB.
+    /// Sets the number of bytes to strip from the front of each frame that is read, less than 4
+    /// GiB. The default is the width of the length field if the frame begins with it, and otherwise
+    /// 0.
     pub fn strip(mut self, bytes: usize) -> Self {
         self.strip = Some(bytes);
         self
     }
 
-    /// As [`LengthField::max_len`], but here it must leave room for the header.
+    /// Sets the length of the longest frame, like [`LengthField::max_len`]. It must leave room for
+    /// the header.
     pub fn max_len(mut self, bytes: usize) -> Self {
         self.frames.max_len = bytes;
         self
     }
 
-    /// As [`LengthField::little_endian`].
+    /// Reads and writes the length with its least significant byte first.
     pub fn little_endian(mut self) -> Self {
         self.frames.little_endian = true;
         self
     }
 
-    /// As [`LengthField::fail_slow`].
+    /// Reports a frame that is too long when all of it has arrived; see [`LengthField::fail_slow`].
     pub fn fail_slow(mut self) -> Self {
         self.frames.fail_slow = true;
         self
     }
 
-    /// The codec.
+    /// Builds the codec.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a width that is none of the five, a limit or offset that leaves no room for the
-    /// length field, and an adjustment or strip with which no frame at all could be read.
+    /// [`Error::Setting`] for any other width, for a limit or offset that leaves no room for the
+    /// length field, and for an adjustment or strip with which no frame could be read.
     pub fn build(self) -> Result<LengthField> {
         let mut frames = self.frames;
         let max_len = frames.max_len;
@@ -532,7 +544,6 @@ impl LengthFieldBuilder {
         if !matches!(width, 1 | 2 | 3 | 4 | 8) {
             return Err(Error::setting("width", width, "1, 2, 3, 4 or 8 bytes"));
         }
-        // One of the five.
         frames.width = width as u8;
         let Some(room) = max_len.checked_sub(width) else {
             return Err(Error::setting("max_len", max_len, "at least the header's length"));

@@ -1,9 +1,10 @@
 //! Lines that end in LF or CRLF.
 //!
-//! Always holds: no byte is searched for a newline twice, however slowly a line trickles in; `scanned` is the
-//! number of bytes at the front of the input that are known to hold none, and is 0 whenever a line was taken
-//! or discarding began. A line that is too long is consumed as it comes; only its length and whether its last
-//! byte was CR are remembered, because the LF of a CRLF may come with the next read.
+//! Invariants: no byte is searched for a newline twice, however slowly a line arrives. `scanned` is
+//! the number of bytes at the front of the input that contain no newline, and is 0 after each line
+//! and when discarding begins. A line that is too long is consumed as it arrives. The codec
+//! remembers only its length and whether its last byte was CR, because the LF may arrive with the
+//! next read.
 
 use crate::{
     EncodeError, Error, PeerError, Result,
@@ -13,34 +14,35 @@ use crate::{
 use bytes::{Buf, Bytes};
 use memchr::memchr;
 
-/// The longest line unless [`Line::max_len`] says otherwise: what one read brings at most, and no less than
-/// line protocols use (SMTP 1000 bytes, HTTP heads 8 KiB, Redis inline commands 64 KiB).
+/// The default of [`Line::max_len`]: the size of one read, and enough for common line protocols
+/// (SMTP 1000 bytes, HTTP heads 8 KiB, Redis inline commands 64 KiB).
 const DEFAULT_MAX_LEN: usize = 64 * 1024;
 
-/// One line is one message; a line ends in LF or CRLF.
+/// A codec for lines that end in LF or CRLF.
 ///
 /// | configuration | bytes in | messages | `encode("hi")` gives |
 /// |---|---|---|---|
-/// | `Line::new()` | `one␍␊two␊␊thr` | `one`, `two`, an empty one; `thr` waits | `hi␊` |
+/// | `Line::new()` | `one␍␊two␊␊thr` | `one`, `two`, an empty message; `thr` waits | `hi␊` |
 /// | `.crlf()` | `one␍␊two␊␊thr` | the same: both are always read | `hi␍␊` |
 /// | `.keep_terminator()` | `one␍␊two␊␊thr` | `one␍␊`, `two␊`, `␊`; `thr` waits | `hi␊` |
 /// | `.max_len(2)` | `one␊hi␊` | [`PeerError::TooLong`], `hi` | `hi␊` |
 ///
-/// Only one CR, right before LF, belongs to the terminator; any other CR belongs to the line. What a line
-/// holds is not looked at: it need not be UTF-8. When the peer ends its stream, a line without an end is
-/// dropped, as it may be only the beginning of one.
+/// One CR immediately before LF belongs to the terminator; any other CR belongs to the line. A line
+/// need not be UTF-8. When the peer ends its stream, a line without a terminator is dropped,
+/// because it may be incomplete.
 ///
 /// # Lines that are too long
 ///
-/// A line longer than [`max_len`](Line::max_len) is one [`PeerError::TooLong`]: when its end has come, or the
-/// peer has ended its stream (then `length` is that of the whole line); with [`fail_fast`](Line::fail_fast)
-/// as soon as it is known to be too long (then `length` is what has come so far). Its bytes are dropped as
-/// they come, and the line after it is read as ever, if the handler leaves the channel open.
+/// A line longer than [`max_len`](Line::max_len) is reported as one [`PeerError::TooLong`]: at its
+/// end, or when the peer has ended its stream. `length` is then the length of the whole line. With
+/// [`fail_fast`](Line::fail_fast) it is reported as soon as it is known to be too long, and
+/// `length` is the number of bytes so far. Its bytes are dropped as they arrive. The next line is
+/// decoded as usual if the handler leaves the channel open.
 ///
 /// # Thread and memory
 ///
-/// Runs on the channel's loop. The bytes of an unfinished line are kept by the channel, at most `max_len` and
-/// a CR. A message shares the memory of the read buffer.
+/// Runs on the channel's loop. The channel keeps the bytes of an unfinished line: at most `max_len`
+/// plus a CR. A message shares the memory of the read buffer.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -66,17 +68,17 @@ pub struct Line {
     keep_terminator: bool,
     crlf: bool,
     fail_fast: bool,
-    /// Bytes at the front of the input that hold no newline.
+    /// The number of bytes at the front of the input that contain no newline.
     scanned: usize,
     discarding: Option<Overlong>,
 }
 
-/// What is remembered of a line that is too long and has not ended.
+/// The state of a line that is too long and has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Overlong {
-    /// Bytes dropped so far.
+    /// The number of bytes that were dropped.
     dropped: u64,
-    /// Whether the last of them was CR, and so may belong to the terminator.
+    /// Whether the last dropped byte was CR, which may belong to the terminator.
     cr: bool,
 }
 
@@ -89,14 +91,15 @@ impl Overlong {
         }
     }
 
-    /// Bytes of the line, without a CR that may turn out to be its end.
+    /// Returns the length of the line, without a CR that may belong to the terminator.
     fn len(&self) -> u64 {
         self.dropped - u64::from(self.cr)
     }
 }
 
 impl Line {
-    /// Lines of at most 64 KiB, read without their terminator, written with LF.
+    /// Returns a codec for lines of at most 64 KiB. Messages have no terminator, and lines are
+    /// written with LF.
     pub fn new() -> Self {
         Line {
             max_len: DEFAULT_MAX_LEN,
@@ -108,9 +111,10 @@ impl Line {
         }
     }
 
-    /// The longest line in bytes, without its terminator, read or written; 65 536 by default.
+    /// Sets the length of the longest line in bytes, without its terminator, for reading and
+    /// writing. The default is 65 536.
     ///
-    /// An unfinished line of this length is what one peer can make its channel keep.
+    /// This bounds the memory that a peer can occupy with an unfinished line.
     pub fn max_len(mut self, bytes: usize) -> Self {
         self.max_len = bytes;
         self
@@ -118,27 +122,29 @@ impl Line {
 
     /// Leaves the terminator at the end of each message.
     ///
-    /// A message to write may then bring its own; one that does not end in LF is given one.
+    /// A message to write may then contain its terminator. If it does not end in LF, a terminator
+    /// is appended.
     pub fn keep_terminator(mut self) -> Self {
         self.keep_terminator = true;
         self
     }
 
-    /// Ends the lines that are written with CRLF instead of LF.
+    /// Writes CRLF at the end of lines, instead of LF.
     pub fn crlf(mut self) -> Self {
         self.crlf = true;
         self
     }
 
-    /// Reports a line that is too long as soon as that is known, not when its end has come.
+    /// Reports a line that is too long as soon as this is known, instead of at its end.
     ///
-    /// The rest of the line is dropped silently. Take it where the answer to such a line is to close.
+    /// The rest of the line is dropped without a further error. Choose this if the channel is
+    /// closed because of such a line.
     pub fn fail_fast(mut self) -> Self {
         self.fail_fast = true;
         self
     }
 
-    /// Cuts off the line whose LF stands at `lf`.
+    /// Takes the line whose LF is at `lf`.
     #[inline]
     fn take(&self, input: &mut Bytes, lf: usize) -> Result<Option<Bytes>> {
         let len = lf - usize::from(input[..lf].ends_with(b"\r"));
@@ -154,7 +160,7 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// No newline is in `input`: waits for more, unless what is there is too long already.
+    /// Handles an `input` without a newline: waits for more, unless the line is too long already.
     fn wait(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         let len = input.len() - usize::from(input.ends_with(b"\r"));
         if len <= self.max_len {
@@ -168,7 +174,7 @@ impl Line {
         if self.fail_fast { Err(self.too_long(len as u64)) } else { Ok(None) }
     }
 
-    /// Drops what belongs to a line that is too long; afterwards either it has ended or `input` is empty.
+    /// Drops bytes of a line that is too long. Afterwards the line has ended, or `input` is empty.
     fn discard(&mut self, mut overlong: Overlong, input: &mut Bytes) -> Result {
         let Some(lf) = memchr(b'\n', input) else {
             overlong.drop_all(input);
@@ -212,10 +218,12 @@ impl Codec for Line {
         }
     }
 
-    /// Takes what is left when the peer has ended its stream: a line without an end is dropped.
+    /// Decodes the remaining bytes at the end of the stream. A line without a terminator is
+    /// dropped.
     ///
     /// # Errors
-    /// As for `decode`; and once for a line that is too long, has not ended, and was not reported yet.
+    /// The errors of `decode`. Also reports an unfinished line that is too long and was not
+    /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(line) = self.decode(input)? {
             return Ok(Some(line));
@@ -229,21 +237,22 @@ impl Codec for Line {
     /// Appends one line and its terminator.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] beyond [`max_len`](Line::max_len). [`EncodeError::Unencodable`] for a message
-    /// that holds a newline, because the peer would read two lines, or that ends in CR where LF follows,
-    /// because the peer would take it for the terminator.
+    /// [`EncodeError::TooLong`] beyond [`max_len`](Line::max_len). [`EncodeError::Unencodable`] for
+    /// a message that contains a newline, because the peer would read two lines. Also for a message
+    /// that ends in CR before LF, because the CR would become part of the terminator.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let newline = memchr(b'\n', &message);
-        let brings_its_own = self.keep_terminator && newline.is_some_and(|at| at + 1 == message.len());
-        let len = if brings_its_own {
+        let has_terminator = self.keep_terminator && newline.is_some_and(|at| at + 1 == message.len());
+        let len = if has_terminator {
             let line = &message[..message.len() - 1];
             line.len() - usize::from(line.ends_with(b"\r"))
         } else if newline.is_some() {
-            return Err(EncodeError::Unencodable("a line cannot hold a newline".into()).into());
+            return Err(EncodeError::Unencodable("a line cannot contain a newline".into()).into());
         } else if !self.crlf && message.ends_with(b"\r") {
-            return Err(
-                EncodeError::Unencodable("a line that ends in LF cannot hold CR before it".into()).into()
-            );
+            return Err(EncodeError::Unencodable(
+                "a line that ends in LF cannot contain CR before it".into(),
+            )
+            .into());
         } else {
             message.len()
         };
@@ -252,7 +261,7 @@ impl Codec for Line {
             return Err(EncodeError::TooLong { what: "line", length, limit }.into());
         }
         output.put(message);
-        match (brings_its_own, self.crlf) {
+        match (has_terminator, self.crlf) {
             (true, _) => {}
             (false, true) => output.put_slice(b"\r\n"),
             (false, false) => output.put_u8(b'\n'),
@@ -275,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_byte_is_searched_twice_and_a_line_resets_what_is_known() {
+    fn no_byte_is_searched_twice_and_a_line_resets_the_search() {
         let stream = Bytes::from_static(b"trickles\r\nin\nto");
         let mut codec = Line::new().max_len(8);
         for have in 1..10 {

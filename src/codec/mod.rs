@@ -6,22 +6,21 @@
 //! | [`FixedLength`] | a frame | a fixed number of bytes |
 //! | [`LengthField`] | a frame | its length, then the frame; offset, width, adjustment, byte order to choose |
 //! | [`Line`] | a line | the line, then LF or CRLF |
-//! | [`RawBytes`] | whatever a read brought | the same |
+//! | [`RawBytes`] | the bytes of one read | the bytes |
 //!
-//! Always holds, whatever the peer sends and however the network cuts it: no codec here panics; the messages
-//! and errors of a framing codec depend on the bytes alone, not on how they were split (but for the length that
-//! a fail-fast [`Line`] or [`Delimiter`] reports); a message that is too long is one error, its bytes are
-//! dropped as they come instead of being collected, and the message after it decodes. The same limit
-//! holds for what is encoded.
+//! Invariants, for any input: no codec here panics. The messages and errors of a framing codec
+//! depend only on the bytes, not on how the network splits them. The exception is the length that a
+//! fail-fast [`Line`] or [`Delimiter`] reports. A message that is too long is one error: its bytes
+//! are dropped as they arrive, and the next message is decoded. The same limit applies to encoding.
 //!
-//! What [`encode`](crate::pipeline::Codec::encode) takes looks like what
-//! [`decode`](crate::pipeline::Codec::decode) gives, so a handler may send what it has read; [`LengthField`]
-//! says for which headers it has to add to it.
+//! [`encode`](crate::pipeline::Codec::encode) takes messages of the form that
+//! [`decode`](crate::pipeline::Codec::decode) returns, so a handler can send back a message that it
+//! has read. [`LengthField`] lists the headers for which a message must contain more.
 //!
-//! A codec serves one channel and runs on that channel's loop. All here are `Clone`: build one, and let the
-//! pipeline factory clone it for every channel. They own neither the bytes that wait for the rest of a
-//! message nor the bytes that wait to be sent: the channel does. Messages are cut from the read buffer
-//! without a copy and share its memory; a handler that keeps a small one for long does well to copy it
+//! A codec serves one channel and runs on that channel's loop. All codecs here are `Clone`: build
+//! one, and clone it in the pipeline factory. The channel owns the bytes of incomplete messages and
+//! the bytes that wait to be sent. Messages are cut from the read buffer without a copy and share
+//! its memory. A handler that keeps small messages for a long time should copy them
 //! ([`Bytes::copy_from_slice`](bytes::Bytes::copy_from_slice)).
 
 mod delimiter;

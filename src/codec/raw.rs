@@ -1,19 +1,20 @@
-//! No framing: bytes as they come.
+//! No framing: each read is one message.
 
 use crate::{Result, buffer::OutboundBuffer, pipeline::Codec};
 use bytes::Bytes;
 
-/// Every read is one message: whatever has come, as it has come.
+/// A codec without framing: the bytes of each read are one message.
 ///
-/// Where one message ends and the next begins is up to the network. For echo servers, proxies, and handlers
-/// that do their own framing.
+/// The network decides where one message ends and the next begins. Use it for echo servers,
+/// proxies, and handlers that do their own framing.
 ///
 /// ```text
 ///   bytes in                     messages
-///   68 65 6C ┊ 6C 6F 21    ►     "hel"  "lo!"            ┊ = what one read brought
+///   68 65 6C ┊ 6C 6F 21    ►     "hel"  "lo!"            ┊ = two reads
 /// ```
 ///
-/// Runs on the channel's loop and keeps nothing. A message shares the memory of the loop's read buffer.
+/// Runs on the channel's loop and has no state. A message shares the memory of the loop's read
+/// buffer.
 ///
 /// ```
 /// use bytes::Bytes;

@@ -15,7 +15,7 @@ use crate::{
     id::Key,
     sync::Completer,
 };
-use std::{any::Any, panic::Location, sync::Arc};
+use std::{any::Any, sync::Arc};
 
 /// A message in a loop's queue.
 ///
@@ -26,8 +26,6 @@ use std::{any::Any, panic::Location, sync::Arc};
 pub(crate) enum LoopMail {
     /// A task.
     Task(Task),
-    /// A task that is handed back if it is refused.
-    BoxedTask(Box<dyn FnOnce() + Send>, &'static Location<'static>),
     /// A request to a channel.
     Channel(Key, Mail),
     /// A broadcast to channels.
@@ -64,7 +62,6 @@ impl LoopMail {
     pub(super) fn site(&self) -> Site {
         match self {
             LoopMail::Task(task) => Site::of(task.origin()),
-            LoopMail::BoxedTask(_, origin) => Site::of(origin),
             LoopMail::Channel(_, Mail::Run(_) | Mail::Answer(_)) => Site::ANY,
             LoopMail::Channel(..)
             | LoopMail::Schedule(..)

@@ -76,7 +76,7 @@ pub(crate) use poll::STREAM_INTEREST;
 pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
-pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
+pub(crate) use shutdown::{ShutdownRequest, end_and_report};
 pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
 pub use tasks::{MissedRuns, Periodic, ScheduledTask};
 pub(crate) use thread::{Core, DrivenLoop, LoopConfig, LoopSettings};
@@ -85,11 +85,16 @@ pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Error, Result,
-    error::SendError,
+    error::{SendError, panic_message},
     metrics::LoopMetrics,
     sync::{Completion, completion, loop_id},
 };
-use std::{fmt, panic::Location, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 use task::Task;
 
 /// A handle to one event loop. Can be cloned, sent and shared.
@@ -160,30 +165,17 @@ impl EventLoop {
     /// continues.
     ///
     /// # Errors
-    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
-    /// The task is dropped. [`try_execute`] hands it back.
-    ///
-    /// [`try_execute`]: EventLoop::try_execute
+    /// Hands the task back with [`Error::Full`] if the loop's queue is full, and with
+    /// [`Error::ShutDown`] if the loop is shut down.
+    #[doc(alias = "try_execute")]
     #[track_caller]
-    pub fn execute(&self, task: impl FnOnce() + Send + 'static) -> Result {
+    pub fn execute<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), SendError<F>> {
         let origin = Location::caller();
-        self.shared.submit_with(0, move || LoopMail::Task(Task::new(task, origin)))
+        self.shared.submit_with(0, task, move |task| LoopMail::Task(Task::new(task, origin)))
     }
 
-    /// Like [`execute`](EventLoop::execute), but hands the task back if it is refused.
-    ///
-    /// # Errors
-    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
-    #[track_caller]
-    pub fn try_execute(
-        &self,
-        task: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
-        self.submit_boxed(task, Location::caller(), |mail| self.shared.submit(mail, 0))
-    }
-
-    /// Like [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the
-    /// loop's queue.
+    /// Like [`execute`](EventLoop::execute), but waits up to `timeout` for room in the loop's
+    /// queue.
     ///
     /// Blocks the calling thread. The timeout is real time, even if the loop uses another clock.
     /// When this returns `Ok`, the task is in the queue but may not have run yet. Tasks that one
@@ -196,9 +188,9 @@ impl EventLoop {
     /// let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build()?;
     /// for n in 0..1000 {
     ///     // A producer that is faster than the loop is slowed down, and no task is lost.
-    ///     group.next().execute_timeout(Duration::from_secs(10), Box::new(move || println!("{n}")))?;
+    ///     group.next().execute_timeout(Duration::from_secs(10), move || println!("{n}"))?;
     /// }
-    /// # group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(10)).wait()?;
+    /// # group.shutdown(netwheel::ShutdownOptions::new().quiet_period(Duration::ZERO)).wait()?;
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -209,15 +201,16 @@ impl EventLoop {
     /// * [`Error::Full`] if the queue was full until the timeout.
     /// * [`Error::ShutDown`] if the loop is shut down, also during the wait.
     #[track_caller]
-    pub fn execute_timeout(
+    pub fn execute_timeout<F: FnOnce() + Send + 'static>(
         &self,
         timeout: Duration,
-        task: Box<dyn FnOnce() + Send>,
-    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
+        task: F,
+    ) -> Result<(), SendError<F>> {
         if loop_id::is_own(self.shared.id) {
             return Err(SendError::new(task, Error::WouldDeadlock));
         }
-        self.submit_boxed(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
+        let origin = Location::caller();
+        self.shared.submit_timeout(task, |task| LoopMail::Task(Task::new(task, origin)), timeout)
     }
 
     /// Queues `task` without waking the loop. It runs after the next wakeup.
@@ -226,23 +219,43 @@ impl EventLoop {
     /// no system call. They keep their order among all tasks that one thread submits.
     ///
     /// # Errors
-    /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
+    /// Hands the task back with [`Error::Full`] if the loop's queue is full, and with
+    /// [`Error::ShutDown`] if the loop is shut down.
     #[track_caller]
-    pub fn execute_lazily(&self, task: impl FnOnce() + Send + 'static) -> Result {
+    pub fn execute_lazily<F: FnOnce() + Send + 'static>(&self, task: F) -> Result<(), SendError<F>> {
         let origin = Location::caller();
-        self.shared.submit_with(u64::MAX, move || LoopMail::Task(Task::new(task, origin)))
+        self.shared.submit_with(u64::MAX, task, move |task| LoopMail::Task(Task::new(task, origin)))
     }
 
-    fn submit_boxed(
-        &self,
-        task: Box<dyn FnOnce() + Send>,
-        origin: &'static Location<'static>,
-        submit: impl FnOnce(LoopMail) -> Result<(), SendError<LoopMail>>,
-    ) -> Result<(), SendError<Box<dyn FnOnce() + Send>>> {
-        submit(LoopMail::BoxedTask(task, origin)).map_err(|refused| match refused.into_parts() {
-            (LoopMail::BoxedTask(task, _), error) => SendError::new(task, error),
-            _ => unreachable!("the same mail comes back"),
-        })
+    /// Runs `f` on the loop. The completion gets its return value.
+    ///
+    /// The completion fails with [`Error::Panicked`] if `f` panics, with [`Error::Full`] if the
+    /// loop's queue is full, and with [`Error::ShutDown`] if the loop is shut down.
+    ///
+    /// ```
+    /// # use netwheel::EventLoopGroup;
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let name = group.next().call(|| std::thread::current().name().map(str::to_owned)).wait()?;
+    /// assert_eq!(name.as_deref(), Some(group.next().name()));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    #[doc(alias = "submit")]
+    #[track_caller]
+    pub fn call<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Completion<T> {
+        let origin = Location::caller();
+        let (completer, completion) = completion(Some(self.shared.id));
+        let submitted = self.shared.submit_with(0, (f, completer), move |(f, completer)| {
+            let task = move || {
+                let called = catch_unwind(AssertUnwindSafe(f));
+                completer.complete(called.map_err(|panic| Error::panicked(panic_message(panic))));
+            };
+            LoopMail::Task(Task::new(task, origin))
+        });
+        if let Err(refused) = submitted {
+            let ((_, completer), error) = refused.into_parts();
+            completer.complete(Err(error));
+        }
+        completion
     }
 
     /// Opens a new poll on the loop and moves every source to it. The loop does the same by itself,

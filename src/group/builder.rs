@@ -39,6 +39,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `pin_to` | not pinned | cores that the building thread may use |
 /// | `busy_poll` | 0, which means never | 0 or more |
 /// | `clock` | [`SystemClock`](crate::SystemClock) | |
+/// | `executor` | none | |
 /// | `seed` | a random number from the operating system | |
 /// | `watchdog` | none | a limit of 10 ms or more |
 /// | `workers` | a [`WorkerPool`] of its own with the default settings | |

@@ -124,7 +124,8 @@ impl ManualEventLoop {
     /// ```no_run
     /// # use netwheel::prelude::*;
     /// # fn f(by_hand: &mut netwheel::ManualEventLoop) -> Result {
-    /// let end = by_hand.event_loop().shutdown_gracefully(Default::default(), std::time::Duration::from_secs(5));
+    /// let options = netwheel::ShutdownOptions::new().quiet_period(std::time::Duration::ZERO);
+    /// let end = by_hand.event_loop().shutdown(options);
     /// by_hand.run_until(end)
     /// # }
     /// ```

@@ -17,7 +17,7 @@ use crate::{
     error::panic_message,
     event_loop::{
         Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
-        end_and_report, end_gracefully,
+        end_and_report,
     },
     metrics::LoopMetrics,
     sync::completion_of_all,
@@ -30,13 +30,12 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 /// A set of event loops that share the channels of a program. Can be cloned, sent and shared.
 ///
 /// Dropping the last handle does not end the loops. Use
-/// [`shutdown_gracefully`](EventLoopGroup::shutdown_gracefully).
+/// [`shutdown`](EventLoopGroup::shutdown).
 ///
 /// ```
 /// use netwheel::EventLoopGroup;
@@ -45,7 +44,7 @@ use std::{
 /// let group = EventLoopGroup::builder().threads(2).name("worker").io_ratio(50).build()?;
 /// let answer = group.next().schedule(Duration::from_millis(1), || 6 * 7)?;
 /// assert_eq!(answer.completion().wait()?, 42);
-/// group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+/// group.shutdown(netwheel::ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1))).wait()?;
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 #[derive(Clone)]
@@ -137,23 +136,17 @@ impl EventLoopGroup {
         self.inner.loops.iter().map(EventLoop::metrics).collect()
     }
 
-    /// Shuts down every loop like [`EventLoop::shutdown_gracefully`]. Completes when all loops have
-    /// ended.
-    ///
-    /// The defaults of [`ShutdownOptions`] are those of Netty: a quiet period of 2 s and a timeout
-    /// of 15 s. A quiet period of zero ends an idle group immediately.
-    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
-    }
-
-    /// Shuts down every loop like [`EventLoop::shut_down`]. Completes when all loops have ended,
+    /// Shuts down every loop like [`EventLoop::shutdown`]. Completes when all loops have ended,
     /// with the merged report of all loops, or with the first failure.
     ///
-    /// Each loop spreads its own channels over the same [`window`](ShutdownOptions::window).
+    /// Each loop spreads its own channels over the same [`drain_window`](ShutdownOptions::drain_window).
     ///
     /// Completes with [`Error::Setting`] if the options contradict each other. The loops keep
     /// running in that case.
-    pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
+    #[doc(alias = "shutdownGracefully")]
+    #[doc(alias = "shutdown_gracefully")]
+    #[doc(alias = "syncShutdownGracefully")]
+    pub fn shutdown(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
         let group = self.clone();
         let told = completion_of_all(self.loop_ids());
         end_and_report(options, |request| self.begin_shutdown(request), told, move || group.report())

@@ -20,7 +20,7 @@ pub(in crate::pipeline) struct AnswerWaker {
 }
 
 impl AnswerWaker {
-    pub(in crate::pipeline) fn new(outlet: Arc<dyn MailSender>, channel: Key, task: TaskKey) -> Waker {
+    pub(in crate::pipeline) fn waker(outlet: Arc<dyn MailSender>, channel: Key, task: TaskKey) -> Waker {
         Arc::new(AnswerWaker { outlet, channel, task }).into()
     }
 }

@@ -3,14 +3,20 @@
 use crate::{Result, buffer::OutboundBuffer};
 use bytes::Bytes;
 
-/// Turns bytes into messages and messages into bytes; the first link of every [`Pipeline`](crate::Pipeline).
+/// Turns bytes into messages and messages into bytes; the first link of every
+/// [`Pipeline`](crate::Pipeline).
 ///
 /// One instance serves one channel and runs on that channel's loop.
 ///
 /// `decode` is called with all undecoded bytes until it returns `None`, has taken all of them, or
 /// the channel stops reading. The bytes that it leaves in `input` are kept in front of the next
-/// bytes, or go to the pipeline that [replaces](crate::Context::replace_pipeline) this one. It is never
-/// called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
+/// bytes, or go to the pipeline that [replaces](crate::Context::replace_pipeline) this one. It is
+/// never called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
+///
+/// A codec has no access to its channel. A protocol that must stop decoding for a while adds a
+/// stage that calls [`pause_reads`](super::StageContext::pause_reads): for example an HTTP/1.1
+/// stage that passes one request on, and resumes when its response has been written. While reading
+/// is paused, `decode` is not called, and undecoded bytes stay in the channel.
 ///
 /// To make several messages from the same bytes, return the first message from `decode` and the
 /// others from [`decode_more`](Codec::decode_more).
@@ -19,7 +25,7 @@ use bytes::Bytes;
 /// use bytes::{Buf, Bytes};
 /// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
 ///
-/// /// Two bytes in, one message out.
+/// /// Messages of two bytes.
 /// struct Pairs;
 ///
 /// impl Codec for Pairs {
@@ -42,23 +48,25 @@ use bytes::Bytes;
     note = "implement `netwheel::pipeline::Codec` for it, or use a codec of `netwheel::codec`"
 )]
 pub trait Codec: 'static {
-    /// What it decodes.
+    /// The messages that the codec decodes.
     type Read: 'static;
-    /// What it encodes.
+    /// The messages that the codec encodes.
     type Write: 'static;
 
-    /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
+    /// Decodes one message from the front of `input`, and removes its bytes. Returns `None` if
+    /// `input` contains no whole message.
     ///
-    /// `input` is never empty. A message must take at least one byte.
+    /// `input` is never empty. A message must consume at least one byte.
     ///
-    /// Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
-    /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]). A loop gives up to 64 of its buffers away
-    /// like that, and copies small reads from then on.
+    /// Bytes cut from `input` share its memory, up to 64 KiB. A handler that keeps small frames for
+    /// a long time should copy them ([`Bytes::copy_from_slice`]). A loop lends up to 64 of its
+    /// buffers to such frames, and copies small reads from then on.
     ///
     /// # Errors
-    /// What the peer did wrong. The error goes to the handler's [`error`](crate::Handler::error); if that
-    /// leaves the channel open, decoding goes on with what is left of `input`. An error that takes no byte and
-    /// changes nothing would come again for ever, so the channel is closed on the second one.
+    /// An error of the peer, for example [`PeerError`](crate::PeerError). It goes to the handler's
+    /// [`error`](crate::Handler::error). If the channel stays open, decoding continues with the
+    /// rest of `input`. If decoding fails twice in a row without consuming a byte, the channel is
+    /// closed.
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>>;
 
     /// Returns whether [`decode_more`](Codec::decode_more) has a message to return. The default is
@@ -86,7 +94,7 @@ pub trait Codec: 'static {
     /// use bytes::{Buf, Bytes};
     /// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
     ///
-    /// /// A count and a byte: the byte as often as the count says.
+    /// /// Decodes a count and a byte into that number of bytes.
     /// #[derive(Default)]
     /// struct Runs {
     ///     left: u8,
@@ -135,7 +143,7 @@ pub trait Codec: 'static {
     /// More than 1024 such messages are an error, and the channel closes.
     ///
     /// # Errors
-    /// As for [`decode`](Codec::decode). The default decodes once more and drops the rest.
+    /// The errors of [`decode`](Codec::decode). The default decodes once more and drops the rest.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>> {
         if input.is_empty() { Ok(None) } else { self.decode(input) }
     }
@@ -143,15 +151,17 @@ pub trait Codec: 'static {
     /// Appends one message to `output`.
     ///
     /// # Errors
-    /// Why the message cannot be encoded; it is returned to the writer, and whatever was appended is taken back.
+    /// An error is returned to the writer of the message. Bytes that were appended for it are
+    /// removed.
     fn encode(&mut self, message: Self::Write, output: &mut OutboundBuffer) -> Result;
 
-    /// Estimates how many bytes [`encode`](Codec::encode) will make of `message`, without encoding it.
+    /// Estimates the encoded size of `message` in bytes, without encoding it.
     ///
-    /// Called on the thread that writes through a [`Channel`](crate::Channel) handle, so that a message counts against the
-    /// water marks while it waits in the loop's queue. A few bytes more or less do no harm; a message that turns out longer
-    /// makes its channel hold more than its marks say, by the difference. `None`, the default: the size is not known, and
-    /// the message counts as much as the channel's longest recent one.
+    /// Called on the thread that writes through a [`Channel`](crate::Channel) handle, so that a
+    /// message counts towards the water marks while it waits in the loop's queue. Small errors are
+    /// harmless. If a message is longer than its estimate, the channel may exceed its high water
+    /// mark by the difference. The default is `None`: the size is unknown, and the message counts
+    /// as much as the channel's longest recent message.
     fn encoded_len_hint(message: &Self::Write) -> Option<usize>
     where
         Self: Sized,
@@ -160,12 +170,13 @@ pub trait Codec: 'static {
         None
     }
 
-    /// Whether what `encode` makes of a message is the same on other channels, and on which.
+    /// Returns a key for the settings that the encoding depends on, or `None` if it depends on the
+    /// channel.
     ///
-    /// `None`, the default: it depends on the channel. `Some(key)`: any two codecs of this type whose keys are equal encode a
-    /// message to the same bytes, whatever was encoded or decoded before. Then a [`ChannelGroup`](crate::ChannelGroup) has one
-    /// of them encode a message for all, and the others never hear of it. The key stands for the settings that the
-    /// encoding depends on; a codec without settings answers `Some(0)`.
+    /// Codecs of one type with equal keys must encode a message to the same bytes, whatever was
+    /// encoded or decoded before. A [`ChannelGroup`](crate::ChannelGroup) then encodes each
+    /// broadcast once for all of these channels; the other codecs are not called. A codec without
+    /// settings returns `Some(0)`. The default is `None`.
     fn encoding_key(&self) -> Option<u64> {
         None
     }

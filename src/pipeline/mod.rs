@@ -1,7 +1,7 @@
 //! Pipelines: the links between a channel's bytes and the program's logic.
 //!
-//! A pipeline consists of a [`Codec`], any number of [`Stage`]s, and a [`Handler`]. Each channel has
-//! its own, which a factory creates on the channel's loop when the connection is established:
+//! A pipeline consists of a [`Codec`], any number of [`Stage`]s, and a [`Handler`]. Each channel
+//! has its own, which a factory creates on the channel's loop when the connection is established:
 //!
 //! ```text
 //!            read: towards the handler

@@ -1,9 +1,11 @@
-//! Heartbeats: asks a quiet peer whether it is there, and ends a connection that does not answer.
+//! Heartbeats: pings a quiet peer, and closes a connection that does not answer.
 //!
-//! Always holds: a ping is sent only if the kernel took nothing of ours for a whole interval and nothing waits to be
-//! sent; a peer is dead only if it gave no sign of life for as long as the pings that it was sent allow, or if for that
-//! time neither bytes came nor the kernel took any of those that wait. So a full send queue neither holds the detection
-//! up nor kills a peer that still takes bytes. Runs on the channel's loop, on the channel's own entry on the wheel.
+//! Invariants: a ping is sent only if the kernel has taken no bytes of the channel for a whole
+//! interval and no bytes are pending. A peer is dead only if it has not answered the allowed number
+//! of pings. It is also dead if, for the same time, no bytes were read and the kernel took none of
+//! the pending bytes. So a full send queue does not delay the detection, and does not close a
+//! channel whose peer still takes bytes. Runs on the channel's loop, with the channel's own entry
+//! on the wheel.
 
 use crate::{
     Error, Result,
@@ -12,23 +14,26 @@ use crate::{
 };
 use std::{marker::PhantomData, time::Duration};
 
-/// Misses that are allowed, if nobody says otherwise.
+/// The default number of missed pings in a row.
 const MISSES: u32 = 2;
 
-/// A [`Stage`] that sends heartbeats and finds dead peers.
+/// A [`Stage`] that sends heartbeats and detects dead peers.
 ///
-/// After every `interval` without bytes from us, the peer is sent what `ping` makes. A ping after which no answer comes
-/// within the next interval is a miss; more than [`misses`](Heartbeat::misses) of them in a row, and the peer is dead: the
-/// handler's [`error`](crate::Handler::error) is told [`Error::TimedOut`], and the channel closes at once. Every byte that
-/// comes counts as an answer, unless [`answer`](Heartbeat::answer) says otherwise.
+/// After each `interval` without outgoing bytes, it sends the message that `ping` returns. A ping
+/// without an answer within the next interval is a miss. After more than
+/// [`misses`](Heartbeat::misses) in a row the peer is dead: the handler's
+/// [`error`](crate::Handler::error) receives [`Error::TimedOut`], and the channel closes
+/// immediately. Every incoming byte counts as an answer, unless [`answer`](Heartbeat::answer)
+/// selects the messages that count.
 ///
-/// A ping is sent only when nothing else was: who writes all the time needs none, and finds a dead peer when its kernel
-/// takes no more. While bytes wait because the peer does not read, no ping is added to them; then it is dead if neither
-/// anything comes nor the kernel takes a byte for `(misses + 1) × interval`. All times are late by at most one tick of
-/// the loop's wheel (100 ms unless set otherwise) plus the loop's lag.
+/// A program that writes all the time sends no pings. While bytes are pending because the peer does
+/// not read, no pings are added. The peer is then dead if nothing is read and the kernel takes no
+/// byte for `(misses + 1) × interval`. All times are late by at most one tick of the loop's wheel
+/// (100 ms by default) plus the loop's lag.
 ///
-/// The other end answers pings in its handler, or by [`IdleTimeouts`](crate::IdleTimeouts) sends something by itself; it
-/// should do so more often than we ask: [`interval_for`](Heartbeat::interval_for).
+/// The other end answers pings in its handler, or sends something by itself with
+/// [`IdleTimeouts`](crate::IdleTimeouts). [`interval_for`](Heartbeat::interval_for) recommends an
+/// interval for that.
 ///
 /// ```
 /// use netwheel::{codec::Line, prelude::*, stage::Heartbeat};
@@ -51,28 +56,30 @@ pub struct Heartbeat<In, Out, F> {
     ping: F,
     answer: Option<fn(&In) -> bool>,
     on_dead: OnDead,
-    /// When the peer last gave a sign of life.
+    /// The time of the last answer.
     alive: u64,
-    /// When a ping was last written, and how many were since the last sign of life.
-    asked: u64,
+    /// The time of the last ping, and the number of pings since the last answer.
+    pinged: u64,
     unanswered: u32,
     dead: bool,
     messages: PhantomData<fn(In) -> Out>,
 }
 
-/// What becomes of the channel of a dead peer, once its handler was told.
+/// The action for a dead peer, after its handler has received the error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDead {
-    /// It closes at once; what waits to be sent is dropped.
+    /// Closes the channel without sending pending bytes.
     #[default]
     Close,
-    /// Nothing: the handler decides. It is told once, and again if the peer comes back to life and dies again.
+    /// Leaves the decision to the handler. It receives the error once, and again if the peer
+    /// answers and then stops answering.
     Report,
 }
 
 impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
-    /// Asks with what `ping` makes after each `interval` (1 ms or more) in which nothing was sent.
+    /// Returns a stage that sends the message of `ping` after each `interval` without outgoing
+    /// bytes. Intervals below 1 ms become 1 ms.
     pub fn new(interval: Duration, ping: F) -> Self {
         Heartbeat {
             interval: nanos(interval.max(Duration::from_millis(1))),
@@ -82,49 +89,50 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
             answer: None,
             on_dead: OnDead::Close,
             alive: 0,
-            asked: 0,
+            pinged: 0,
             unanswered: 0,
             dead: false,
             messages: PhantomData,
         }
     }
 
-    /// Pings in a row that may be missed; 2 unless set otherwise. At 0 the peer has one interval to answer the first.
+    /// Sets the number of pings in a row that the peer may miss. The default is 2. With 0 the peer
+    /// must answer the first ping within one interval.
     pub fn misses(mut self, misses: u32) -> Self {
         self.misses = misses;
         self
     }
 
-    /// Only messages of which this is true count as answers; they are not handed on. Without it all bytes do, and all
-    /// messages are handed on.
+    /// Counts only messages for which `is_answer` returns `true`, and does not pass them on. By
+    /// default all bytes count, and all messages are passed on.
     pub fn answer(mut self, is_answer: fn(&In) -> bool) -> Self {
         self.answer = Some(is_answer);
         self
     }
 
-    /// What becomes of the channel of a dead peer: it closes, unless set otherwise.
-    pub fn on_dead(mut self, what: OnDead) -> Self {
-        self.on_dead = what;
+    /// Sets the action for a dead peer. The default closes the channel.
+    pub fn on_dead(mut self, action: OnDead) -> Self {
+        self.on_dead = action;
         self
     }
 
-    /// Postpones each ping by a random time below `window`, so that peers which came at the same moment are not all asked
-    /// in the same millisecond; none unless it is set.
+    /// Postpones each ping by a random time below `window`, so that the pings of many channels do
+    /// not coincide. The default is zero.
     pub fn jitter(mut self, window: Duration) -> Self {
         self.jitter = nanos(window);
         self
     }
 
-    /// How often an end should send something whose peer closes after `idle` without bytes: a third of it, so that one
-    /// may be lost and one late.
+    /// Returns the recommended interval for a peer that closes the channel after `idle` without
+    /// bytes: one third, so that one message may be lost and one may be late.
     pub fn interval_for(idle: Duration) -> Duration {
         idle / 3
     }
 }
 
 impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Heartbeat<In, Out, F> {
-    /// Asks to be called when the next thing may be due.
-    fn rest(&mut self, ctx: &mut StageContext<'_, Self>, until: u64) {
+    /// Requests a call at `until`, plus jitter.
+    fn wake_at(&mut self, ctx: &mut StageContext<'_, Self>, until: u64) {
         let delay = until.saturating_add(ctx.jitter(self.jitter)).saturating_sub(nanos(ctx.now())).max(1);
         ctx.wake_after(Duration::from_nanos(delay));
     }
@@ -147,8 +155,8 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
 
     fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         self.alive = nanos(ctx.now());
-        self.asked = self.alive;
-        self.rest(ctx, self.alive.saturating_add(self.interval));
+        self.pinged = self.alive;
+        self.wake_at(ctx, self.alive.saturating_add(self.interval));
         Ok(())
     }
 
@@ -179,26 +187,27 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         if self.answer.is_none() && read > self.alive {
             self.alive = read;
         }
-        if self.alive >= self.asked {
+        if self.alive >= self.pinged {
             self.unanswered = 0;
         }
         let is_blocked = ctx.pending_bytes() > 0;
-        // Of what waits, the peer's system has to take some: it cannot answer what it has not got.
+        // The peer cannot answer a ping behind pending bytes. Instead, its kernel has to take
+        // bytes.
         let patience = self.interval.saturating_mul(u64::from(self.misses).saturating_add(1));
         let stirred = self.alive.max(read).max(written);
         if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
-            self.rest(ctx, now.saturating_add(self.interval));
+            self.wake_at(ctx, now.saturating_add(self.interval));
             return self.die(ctx, stirred);
         }
-        let due = written.max(self.asked).saturating_add(self.interval);
+        let due = written.max(self.pinged).saturating_add(self.interval);
         if now < due || is_blocked {
-            // What waits may be gone long before the patience is.
+            // The pending bytes may be sent long before the patience ends.
             let next = if is_blocked { now.saturating_add(self.interval) } else { due };
-            self.rest(ctx, next);
+            self.wake_at(ctx, next);
             return Ok(());
         }
         let unanswered = self.unanswered;
-        self.rest(ctx, now.saturating_add(self.interval));
+        self.wake_at(ctx, now.saturating_add(self.interval));
         if unanswered > self.misses {
             if self.dead {
                 return Ok(());
@@ -206,7 +215,7 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
             return self.die(ctx, self.alive);
         }
         self.dead = false;
-        self.asked = now;
+        self.pinged = now;
         self.unanswered = unanswered + 1;
         let ping = (self.ping)();
         ctx.write(ping)

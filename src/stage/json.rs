@@ -1,7 +1,7 @@
-//! Frames to and from any serde type, as JSON.
+//! Conversion between frames and serde types, as JSON.
 //!
-//! Always holds: one frame is one JSON value, and one value is one frame; a frame that does not parse is one
-//! error, and the frames after it are read as ever. How frames are told apart is the codec's business.
+//! Invariants: one frame is one JSON value. A frame that does not parse is one error, and later
+//! frames are read as usual. The codec separates the frames.
 
 use crate::{
     EncodeError, PeerError, Result,
@@ -11,10 +11,11 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{fmt, io, marker::PhantomData};
 
-/// Characters of serde's explanation that are kept: it quotes the input, which is the peer's to choose.
+/// The length of serde's explanation in characters. It quotes the input, which the peer chooses.
 const MAX_EXPLANATION: usize = 160;
 
-/// Reads frames as JSON values of type `In`, writes values of type `Out` as frames.
+/// A [`Stage`] that reads frames as JSON values of type `In`, and writes values of type `Out` as
+/// frames.
 ///
 /// ```text
 ///   frames in                        messages           messages out          frames out
@@ -22,19 +23,19 @@ const MAX_EXPLANATION: usize = 160;
 ///   {"Login":                   ►    PeerError::Malformed("EOF while parsing a value at line 1 column 9")
 /// ```
 ///
-/// White space around the value is allowed, a second value is not. What is written is on one line (JSON
-/// escapes newlines), so it goes with [`Line`](crate::codec::Line) as well as with
+/// White space around the value is allowed, a second value is not. Output is on one line, because
+/// JSON escapes newlines, so it works with [`Line`](crate::codec::Line) and with
 /// [`LengthField`](crate::codec::LengthField).
 ///
-/// Runs on the channel's loop and keeps nothing. The size of a value is bounded by the codec's limit on
-/// frames, its nesting by `serde_json` (128 levels).
+/// Runs on the channel's loop and has no state. The codec's limit on frames bounds the size of a
+/// value, and `serde_json` bounds its nesting (128 levels).
 ///
 /// # Errors
 ///
-/// A frame that is not such a value is [`PeerError::Malformed`]: what serde says about it, without control
-/// characters, cut short, and where: line and column, counted from 1. A message that serde refuses to
-/// serialise (a map whose keys are not strings, a `Serialize` that fails) is [`EncodeError::Unencodable`],
-/// returned to the writer.
+/// A frame that is not a value of type `In` is [`PeerError::Malformed`]. The error contains serde's
+/// explanation, shortened and without control characters, and the line and column, counted from 1.
+/// A message that serde cannot serialise is [`EncodeError::Unencodable`], which is returned to the
+/// writer: for example a map whose keys are not strings.
 ///
 /// ```
 /// use netwheel::{Pipeline, codec::LengthField, stage::Json};
@@ -60,7 +61,7 @@ pub struct Json<In, Out> {
 }
 
 impl<In, Out> Json<In, Out> {
-    /// The stage; it has no settings.
+    /// Returns the stage, which has no settings.
     pub const fn new() -> Self {
         Json { types: PhantomData }
     }
@@ -113,7 +114,7 @@ where
     }
 }
 
-/// The length of the message as JSON. Serialises it, but keeps nothing.
+/// Returns the length of the message as JSON. Serialises it without storing the output.
 fn json_len<T: Serialize>(message: &T) -> Option<usize> {
     #[derive(Default)]
     struct Count(usize);
@@ -144,7 +145,7 @@ fn serialise<T: Serialize>(message: &T) -> Result<Bytes> {
     }
 }
 
-/// What serde says, fit for a log line.
+/// Returns serde's explanation in a form for log lines.
 #[cold]
 fn explain(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_back_as_it_was() {
+    fn a_message_survives_a_round_trip() {
         for message in [Message::Ping, Message::Say { text: "two\nlines \u{1F980}".into() }] {
             let frame = serialise(&message).unwrap();
             assert!(!frame.contains(&b'\n'), "{frame:?}");
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_frame_says_where() {
+    fn the_error_of_a_malformed_frame_has_its_position() {
         assert_eq!(malformed(b""), "EOF while parsing a value at line 1 column 0");
         assert_eq!(malformed(b"\"Ping\"\n x"), "trailing characters at line 2 column 2");
         assert!(malformed(b"\xFF").ends_with(" at line 1 column 1"));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_say_is_an_encode_error() {
+    fn a_message_that_json_cannot_express_is_an_encode_error() {
         let keys_are_no_strings = BTreeMap::from([((1, 2), 3)]);
         match serialise(&keys_are_no_strings) {
             Err(Error::Encode(EncodeError::Unencodable(text))) => assert!(text.contains("key"), "{text}"),

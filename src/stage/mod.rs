@@ -1,12 +1,12 @@
-//! Ready-made stages: messages on both sides.
+//! Ready-made stages, which transform messages between the codec and the handler.
 //!
-//! | stage | feature | inward | outward |
+//! | stage | feature | read | write |
 //! |---|---|---|---|
-//! | [`Heartbeat`] | | answers to its pings stay with it, everything else passes | everything passes; pings of its own |
+//! | [`Heartbeat`] | | consumes answers to its pings, passes on all other messages | passes on all messages, and adds pings |
 //! | `Json` | `json` | frame → any `serde` type | any `serde` type → frame |
 //!
-//! A stage serves one channel and runs on that channel's loop. It owns no bytes: it gets whole frames from
-//! the codec before it and writes whole frames to it.
+//! A stage serves one channel and runs on that channel's loop. Stages of your own implement
+//! [`Stage`](crate::pipeline::Stage).
 
 mod heartbeat;
 #[cfg(feature = "json")]

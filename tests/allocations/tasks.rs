@@ -1,7 +1,7 @@
 //! Submitting a task does not allocate if its closure is small and the queue is short.
 
 use crate::{heap, own_process};
-use netwheel::EventLoopGroup;
+use netwheel::{EventLoopGroup, Periodic, ShutdownOptions};
 use std::{
     sync::{
         Arc,
@@ -95,8 +95,12 @@ fn a_small_task_allocates_nothing() {
         "{small:?} blocks for a flood of {TASKS} small tasks"
     );
     // Lazy tasks do not wake the loop, so a timer must.
-    let waker =
-        event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_millis(1), || Ok(())).unwrap();
+    let waker = event_loop
+        .schedule_periodic(
+            Periodic::fixed_rate(Duration::from_millis(1)).initial_delay(Duration::ZERO),
+            || Ok(()),
+        )
+        .unwrap();
     lazily();
     let lazy = lazily();
     assert!(lazy <= share, "{lazy} blocks for {TASKS} lazy tasks");
@@ -106,5 +110,8 @@ fn a_small_task_allocates_nothing() {
         (TASKS..=TASKS + share).contains(&large),
         "{large} blocks for {TASKS} large tasks: one box per task"
     );
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(60)).wait().unwrap();
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(60)))
+        .wait()
+        .unwrap();
 }

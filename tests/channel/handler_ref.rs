@@ -1,10 +1,10 @@
-//! [`Remote`], a handle with access to the handler: thread, order, errors, and tasks of closed
+//! [`HandlerRef`], a handle with access to the handler: thread, order, errors, and tasks of closed
 //! channels.
 
 use crate::support::wait::PATIENCE;
 use netwheel::{
-    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, codec::Line, prelude::*,
-    testing::EmbeddedChannel,
+    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, ShutdownOptions, codec::Line,
+    prelude::*, testing::EmbeddedChannel,
 };
 use std::{
     cell::RefCell,
@@ -187,5 +187,5 @@ fn a_task_reaches_a_handler_on_another_loop() {
         .unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ["there"]);
     drop(clients);
-    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
 }

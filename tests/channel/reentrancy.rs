@@ -6,7 +6,7 @@
 //! - the end of the peer's stream: `endings/half_open.rs`
 //! - operations in a completion of a write, through handles: `writing/notify.rs` (C-47 to C-49)
 //! - repeated flushes, and writes to another channel: `writing/flush.rs`
-//! - tasks by `HandlerRef`: `remote.rs`
+//! - tasks by `HandlerRef`: `handler_ref.rs`
 //! - timeouts of zero delay, and one task more than allowed: `timer/timeouts.rs`
 //! - time limits: `timer/time_limits.rs`
 //! - panics, and a failing `error`: `errors.rs`

@@ -6,7 +6,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow,
+    ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow, ShutdownOptions,
     codec::{LengthField, Line},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -113,7 +113,7 @@ fn a_channel_over_tcp_counts_the_bytes_of_its_socket() {
     assert!(end.connected <= end.last_read.unwrap() && end.connected <= end.last_written.unwrap());
     done(channel.closed()).unwrap();
     assert!(matches!(done(channel.stats()), Err(Error::Closed)));
-    done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(PATIENCE))).unwrap();
 }
 
 #[test]
@@ -158,6 +158,6 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
         assert_eq!(format!("{}-{}.{}", parts[0], parts[1], parts[2]), *text);
     }
     for group in [&group, &another] {
-        done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+        done(group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(PATIENCE))).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ClientBootstrap, WireLog,
+    ChannelOptions, ClientBootstrap, ShutdownOptions, WireLog,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -218,7 +218,7 @@ fn over_tcp_the_log_contains_each_byte_of_the_socket_once() {
         assert_eq!(dumps.flat_map(|dump| undump(dump)).collect::<Vec<_>>(), message, "{what}");
     }
     assert_eq!(said[said.len() - 2..], ["closing", "inactive"]);
-    done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(PATIENCE))).unwrap();
 }
 
 /// Returns the bytes of a hex dump.

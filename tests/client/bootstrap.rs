@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, ListenerOptions, MissedRuns, Peer, Pipeline,
+    ChannelOptions, Error, ListenerOptions, MissedRuns, Peer, Periodic, Pipeline, ShutdownOptions,
     buffer::WaterMark,
     codec::{Line, RawBytes},
     prelude::*,
@@ -111,13 +111,18 @@ fn c_67_loop_settings_out_of_range_are_refused_when_built() {
     assert_eq!(refused.setting(), "wheel_tick");
     let group = new().io_ratio(100).max_pending_tasks(16).wheel_slots(1).build().unwrap();
     let event_loop = group.next();
-    let rate = event_loop.schedule_at_fixed_rate(SECOND, Duration::ZERO, || Ok(()));
+    let rate =
+        event_loop.schedule_periodic(Periodic::fixed_rate(Duration::ZERO).initial_delay(SECOND), || Ok(()));
     assert_refused(rate, "period", "0", "more than zero");
-    let rate = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, SECOND, Duration::ZERO, || Ok(()));
+    let rate = event_loop.schedule_periodic(
+        Periodic::fixed_rate(Duration::ZERO).initial_delay(SECOND).missed_runs(MissedRuns::CatchUp),
+        || Ok(()),
+    );
     assert_refused(rate, "period", "0", "more than zero");
-    let delay = event_loop.schedule_with_fixed_delay(SECOND, Duration::ZERO, || Ok(()));
+    let delay =
+        event_loop.schedule_periodic(Periodic::fixed_delay(Duration::ZERO).initial_delay(SECOND), || Ok(()));
     assert_refused(delay, "delay", "0", "more than zero");
-    let shutdown = done(group.shutdown_gracefully(2 * SECOND, SECOND));
+    let shutdown = done(group.shutdown(ShutdownOptions::new().quiet_period(2 * SECOND).timeout(SECOND)));
     assert_refused(shutdown, "timeout", "1s", "at least the quiet period");
     assert!(!event_loop.is_shutting_down(), "the loop keeps running");
     end(&group);

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Channel, EventLoop,
+    Channel, EventLoop, ShutdownOptions,
     codec::{LengthField, RawBytes},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -42,7 +42,8 @@ fn named(name: &str) -> (EventLoopGroup, EventLoop, ManualClock) {
 }
 
 fn end(event_loop: &EventLoop) {
-    done(event_loop.shutdown_gracefully(Duration::ZERO, TEN_SECONDS)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(TEN_SECONDS)))
+        .unwrap();
 }
 
 /// Connects `times` peers, one after the other. Each sends a length beyond the limit and waits

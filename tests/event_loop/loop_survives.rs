@@ -16,7 +16,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     Clock, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
-    Server, ServerBootstrap, codec::RawBytes, testing::ManualClock,
+    Server, ServerBootstrap, ShutdownOptions, codec::RawBytes, testing::ManualClock,
 };
 use std::{
     fmt,
@@ -93,7 +93,7 @@ impl Fixture {
     /// Shuts the loop down. It must end normally and at once, because there is nothing to wait for.
     #[track_caller]
     fn end(self) {
-        done(self.group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+        done(self.group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(ms(60_000)))).unwrap();
     }
 }
 
@@ -352,7 +352,7 @@ fn e_28_leftovers_of_tasks_may_panic() {
     // The payload of a panic.
     event_loop.execute(|| panic_any(PanicsOnDrop)).unwrap();
     drop(event_loop.schedule(Duration::ZERO, || panic_any(PanicsOnDrop)).unwrap());
-    drop(event_loop.schedule_at_turn_end(|| panic_any(PanicsOnDrop)).unwrap());
+    drop(event_loop.execute_at_turn_end(|| panic_any(PanicsOnDrop)).unwrap());
     assert_alive(0);
     // A result that is no longer awaited.
     let gate = Gate::shut(event_loop);
@@ -360,8 +360,8 @@ fn e_28_leftovers_of_tasks_may_panic() {
     drop(gate);
     assert_alive(1);
     let gate = Gate::shut(event_loop);
-    drop(event_loop.schedule_at_turn_end(|| PanicsOnDrop).unwrap());
-    let after = event_loop.schedule_at_turn_end(|| "the next one").unwrap();
+    drop(event_loop.execute_at_turn_end(|| PanicsOnDrop).unwrap());
+    let after = event_loop.execute_at_turn_end(|| "the next one").unwrap();
     drop(gate);
     assert_alive(1);
     assert_eq!(done(after.completion()).unwrap(), "the next one");
@@ -469,7 +469,7 @@ fn e_28_a_panic_while_a_channel_is_notified_of_a_shutdown_costs_that_channel() {
 fn e_28_remaining_tasks_run_at_the_end_although_some_panic() {
     let fixture = fixture();
     let gate = Gate::shut(&fixture.event_loop);
-    let ended = fixture.group.shutdown_gracefully(ms(0), ms(0));
+    let ended = fixture.group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(ms(0)));
     let ran = Arc::new(AtomicUsize::new(0));
     // More than the tasks of one turn, so that some are left at the deadline.
     for n in 0..200 {

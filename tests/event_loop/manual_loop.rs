@@ -10,7 +10,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BoxError, Channel, ManualEventLoop, Pipeline, codec::RawBytes, prelude::*, testing::ManualClock,
+    BoxError, Channel, ManualEventLoop, Pipeline, ShutdownOptions, codec::RawBytes, prelude::*,
+    testing::ManualClock,
 };
 use std::{
     cell::RefCell,
@@ -351,7 +352,7 @@ fn it_can_be_driven_from_within_another_loop() {
         (three, me.in_event_loop())
     });
     assert_eq!(seen, (3, true), "afterwards the outer loop is the current loop again");
-    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(NOT_AT_ALL).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -365,11 +366,11 @@ fn it_can_wait_for_a_completion_of_another_loop() {
     // Also if the driven loop has ended by then.
     let gate = Gate::shut(&other);
     let task = other.schedule(NOT_AT_ALL, || "later").unwrap();
-    let end = by_hand.event_loop().shutdown_gracefully(NOT_AT_ALL, HOUR);
+    let end = by_hand.event_loop().shutdown(ShutdownOptions::new().quiet_period(NOT_AT_ALL).timeout(HOUR));
     by_hand.run_until(end).unwrap();
     drop(gate);
     assert_eq!(by_hand.run_until(task.completion()).unwrap(), "later");
-    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(NOT_AT_ALL).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -400,7 +401,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_instead_of_a_deadlock() {
     drop(by_hand);
     let (group, other) = single(EventLoopGroup::builder());
     assert_eq!(other.schedule(NOT_AT_ALL, || 7).unwrap().completion().wait().unwrap(), 7);
-    group.shutdown_gracefully(NOT_AT_ALL, HOUR).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(NOT_AT_ALL).timeout(HOUR)).wait().unwrap();
 }
 
 // ---- settings ----------------------------------------------------------------------------------
@@ -424,7 +425,10 @@ fn it_is_the_only_loop_and_has_no_thread() {
 fn assert_ended(event_loop: &EventLoop) {
     assert!(event_loop.is_shutting_down() && event_loop.is_shut_down() && event_loop.is_terminated());
     event_loop.terminated().wait().unwrap();
-    assert!(matches!(event_loop.execute(|| unreachable!("the loop has ended")), Err(Error::ShutDown)));
+    assert!(matches!(
+        event_loop.execute(|| unreachable!("the loop has ended")).map_err(Error::from),
+        Err(Error::ShutDown)
+    ));
     assert!(matches!(event_loop.schedule(NOT_AT_ALL, || ()), Err(Error::ShutDown)));
 }
 
@@ -440,7 +444,7 @@ fn it_shuts_down_like_every_loop() {
     let timer = event_loop.schedule(HOUR, || ()).unwrap();
     run_all(&mut by_hand);
 
-    let ended = event_loop.shutdown_gracefully(ms(100), HOUR);
+    let ended = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(100)).timeout(HOUR));
     assert!(event_loop.is_shutting_down() && !event_loop.is_shut_down());
     run_all(&mut by_hand);
     assert!(timer.is_done() && !ended.is_done() && !by_hand.is_terminated(), "it waits for the quiet period");
@@ -467,7 +471,7 @@ fn run_returns_after_a_shutdown() {
     let event_loop = by_hand.event_loop().clone();
     let stop = thread::spawn(move || {
         assert_eq!(on(&event_loop, || 1), 1);
-        done(event_loop.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+        done(event_loop.shutdown(ShutdownOptions::new().quiet_period(NOT_AT_ALL).timeout(HOUR))).unwrap();
         event_loop
     });
     by_hand.run().unwrap();
@@ -513,7 +517,7 @@ fn dropping_it_shuts_it_down() {
 fn dropping_it_during_its_shutdown_ends_it_at_once() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
-    let ended = event_loop.shutdown_gracefully(HOUR, HOUR);
+    let ended = event_loop.shutdown(ShutdownOptions::new().quiet_period(HOUR).timeout(HOUR));
     run_all(&mut by_hand);
     assert!(!event_loop.is_shut_down());
     drop(by_hand);
@@ -582,7 +586,7 @@ fn it_can_be_driven_by_a_main_loop() -> Result<(), BoxError> {
     let frames = Rc::new(RefCell::new(0));
     let (sender, ticks) = std::sync::mpsc::channel();
     let tick = move || sender.send(()).map_err(Error::other);
-    let task = by_hand.event_loop().schedule_at_fixed_rate(ms(16), ms(16), tick)?;
+    let task = by_hand.event_loop().schedule_periodic(ms(16), tick)?;
     for _ in 0..10 {
         clock.advance(ms(16));
         while by_hand.run_once(NOT_AT_ALL) > 0 {}

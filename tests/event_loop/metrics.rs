@@ -12,7 +12,9 @@ use crate::support::{
     wait::{HOUR, PATIENCE, done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{EventLoop, LoopMetrics, codec::LengthField, prelude::*, testing::ManualClock};
+use netwheel::{
+    EventLoop, LoopMetrics, ShutdownOptions, codec::LengthField, prelude::*, testing::ManualClock,
+};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
@@ -230,7 +232,8 @@ fn the_last_turn_is_counted() {
         .unwrap();
     let mut stream = connect(server.local_address());
     ping(&mut stream, &frame(b"x"));
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     let last = metrics(&group);
     assert_eq!((last.channel_errors, last.channels, last.channels_closed), (1, 0, 1));
 }
@@ -283,7 +286,7 @@ fn panics_of_tasks_and_scheduled_tasks_are_counted() {
     settle(&event_loop);
     assert_eq!(event_loop.metrics().tasks_panicked, 1);
     let once = event_loop.schedule(ms(1), || panic!("on purpose")).unwrap();
-    let again = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || panic!("on purpose")).unwrap();
+    let again = event_loop.schedule_periodic(ms(1), || panic!("on purpose")).unwrap();
     settle(&event_loop);
     advance(&event_loop, &clock, ms(5));
     done::<()>(once.completion()).unwrap_err();
@@ -319,7 +322,7 @@ fn scheduled_tasks_and_their_lag_are_counted() {
 #[test]
 fn a_periodic_task_fires_once_a_period_and_is_cancelled_once() {
     let (event_loop, clock) = manual();
-    let task = event_loop.schedule_at_fixed_rate(ms(10), ms(10), || Ok(())).unwrap();
+    let task = event_loop.schedule_periodic(ms(10), || Ok(())).unwrap();
     settle(&event_loop);
     for _ in 0..3 {
         advance(&event_loop, &clock, ms(10));
@@ -360,7 +363,8 @@ fn tasks_cancelled_by_a_shutdown_are_counted() {
     let tasks = [(); 3].map(|()| event_loop.schedule(HOUR, || ()).unwrap());
     settle(&event_loop);
     assert!(tasks[0].cancel());
-    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_cancelled, metrics.timers_fired, metrics.timers_pending), (3, 0, 0));
 }

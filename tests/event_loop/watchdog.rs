@@ -12,7 +12,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ChannelId, Context, Error, EventLoop, EventLoopGroup, Handler, Phase, Pipeline, Result, Server,
-    ServerBootstrap, Stall, Watchdog, codec::RawBytes, testing::ManualClock,
+    ServerBootstrap, ShutdownOptions, Stall, Watchdog, codec::RawBytes, testing::ManualClock,
 };
 use std::{
     collections::HashSet,
@@ -260,7 +260,7 @@ fn watchdog_reports_a_handler_that_blocks_in_the_last_turn() {
     // ends.
     client.write_all(b"w").unwrap();
     client.read_exact(&mut [0]).unwrap();
-    let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO));
     let id = ids.recv_timeout(PATIENCE).unwrap();
 
     let stall = reports.stuck();
@@ -393,7 +393,7 @@ fn watchdog_does_not_report_a_busy_loop_that_turns() {
 fn watchdog_reports_the_end_of_a_stall_when_the_loop_ends() {
     let (group, reports) = watched(1, LIMIT);
     let gate = Gate::shut(group.next());
-    let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO));
     reports.stuck();
     drop(gate);
     done(ended).unwrap();
@@ -451,9 +451,11 @@ fn watchdog_ends_with_the_last_loop() {
     let [first, second] = group.event_loops() else { panic!("two loops") };
     on(first, || ());
     on(second, || ());
-    done(first.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(first.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     assert!(matches!(reports.0.try_recv(), Err(mpsc::TryRecvError::Empty)), "a loop still runs");
-    done(second.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(second.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     reports.assert_no_more();
 }
 

@@ -6,7 +6,7 @@ use crate::support::{
     tcp::connect,
     wait::{PATIENCE, SECOND, done},
 };
-use netwheel::{Peer, TimeLimits, prelude::*};
+use netwheel::{Peer, ShutdownOptions, TimeLimits, prelude::*};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
@@ -94,7 +94,7 @@ fn requests_before_the_end_of_the_stream_are_all_answered() {
     ann.read_to_string(&mut answers).unwrap();
     assert_eq!(answers.lines().count(), 2500);
     assert!(answers.lines().all(|line| line == "{\"type\":\"pong\"}"));
-    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::support::{
     tcp::connect,
     wait::{PATIENCE, done},
 };
-use netwheel::{WorkerPool, prelude::*};
+use netwheel::{ShutdownOptions, WorkerPool, prelude::*};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
@@ -140,5 +140,5 @@ fn a_lookup_is_refused_when_the_pool_is_full() {
     assert_eq!(hear(), online("ann", &[], 1));
     say(lookup("ann", 5));
     assert_eq!(hear(), online("ann", &[], 5));
-    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
 }

@@ -136,7 +136,7 @@ fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
         loops::{advance, single},
         wait::{PATIENCE, done},
     };
-    use netwheel::{prelude::*, testing::ManualClock};
+    use netwheel::{ShutdownOptions, prelude::*, testing::ManualClock};
     use std::{
         io::{BufRead, BufReader, Write},
         os::unix::net::{UnixListener, UnixStream},
@@ -185,5 +185,5 @@ fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
     advance(&event_loop, &clock, SETTINGS.heartbeat);
     assert_eq!(hear(), missed(SAID - heard, SAID - heard));
     assert_eq!(hear(), json!({"type": "ping"}));
-    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
 }

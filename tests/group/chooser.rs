@@ -8,8 +8,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, codec::RawBytes, prelude::*,
-    testing::ManualClock,
+    ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, ShutdownOptions, codec::RawBytes,
+    prelude::*, testing::ManualClock,
 };
 use std::{
     collections::BTreeMap,
@@ -244,12 +244,13 @@ fn a_loop_that_shuts_down_is_not_the_least_loaded() {
         };
         let group = group.build().unwrap();
         let [a, b, c] = group.event_loops() else { panic!("three loops") };
-        done(b.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+        done(b.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
         for _ in 0..6 {
             assert_ne!(group.next().name(), b.name());
         }
         for event_loop in [a, c] {
-            done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+            done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR)))
+                .unwrap();
         }
         let _there_is_always_one = group.next();
     }
@@ -519,7 +520,7 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     let (sender, heard) = channel();
     let me = child.clone();
     connecting.on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
-    let ended = child.shutdown_gracefully(Duration::ZERO, HOUR);
+    let ended = child.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     drop(gate);
     done(ended).unwrap();
     let (failed, others) = heard.recv_timeout(PATIENCE).unwrap();

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{on, settle},
     wait::{HOUR, done},
 };
-use netwheel::{EventLoopGroup, testing::ManualClock};
+use netwheel::{EventLoopGroup, ShutdownOptions, testing::ManualClock};
 use std::{collections::HashSet, time::Duration};
 
 #[test]
@@ -66,12 +66,12 @@ fn e_62_a_group_has_ended_when_all_of_its_loops_have() {
     settle(b);
     let end = group.terminated();
     for event_loop in [a, c] {
-        done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+        done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     }
     // The group is notified of both ends before the test is.
     assert!(!end.is_done() && !group.terminated().is_done());
     assert_eq!(on(b, || "alive"), "alive");
-    done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     done(end).unwrap();
     assert!(group.event_loops().iter().all(|event_loop| event_loop.is_terminated()));
     done(group.terminated()).unwrap();

@@ -32,7 +32,7 @@ fn count(ran: &AtomicUsize) {
 
 /// Advances the clock in steps of `step` until all `ends` are done.
 #[track_caller]
-fn pass_until_done<const N: usize>(clock: &ManualClock, step: Duration, ends: [&Completion; N]) {
+fn pass_until_done<T, const N: usize>(clock: &ManualClock, step: Duration, ends: [&Completion<T>; N]) {
     let begun = Instant::now();
     while ends.iter().any(|end| !end.is_done()) {
         assert!(begun.elapsed() < PATIENCE, "the loop does not end");
@@ -47,9 +47,9 @@ fn states(event_loop: &EventLoop) -> [bool; 3] {
 
 #[track_caller]
 fn assert_refuses(event_loop: &EventLoop) {
-    assert!(matches!(event_loop.execute(|| ()), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.execute(|| ()).map_err(Error::from), Err(Error::ShutDown)));
     assert!(matches!(event_loop.schedule(ms(1), || ()), Err(Error::ShutDown)));
-    assert!(matches!(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.schedule_periodic(ms(1), || Ok(())), Err(Error::ShutDown)));
     assert!(matches!(event_loop.rebuild_poll(), Err(Error::ShutDown)));
 }
 
@@ -60,7 +60,7 @@ fn e_51_states_follow_each_other() {
     settle(&event_loop);
     assert_eq!(states(&event_loop), [false; 3]);
     let gate = Gate::shut(&event_loop);
-    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     assert_eq!(states(&event_loop), [true, false, false]);
     drop(gate);
     done(end).unwrap();
@@ -73,7 +73,7 @@ fn e_51_states_only_move_forward() {
     for _ in 0..50 {
         let (event_loop, _clock) = manual();
         settle(&event_loop);
-        let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+        let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
         let begun = Instant::now();
         let mut before = [false; 3];
         while !before[2] {
@@ -95,15 +95,16 @@ fn e_51_states_only_move_forward() {
 fn e_51_a_second_request_changes_nothing() {
     let (event_loop, clock) = manual();
     settle(&event_loop);
-    let first = event_loop.shutdown_gracefully(ms(1000), HOUR);
-    let second = event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    let first = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(1000)).timeout(HOUR));
+    let second =
+        event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO));
     settle(&event_loop);
     assert_eq!(states(&event_loop), [true, false, false], "the quiet period of the first request continues");
     pass_until_done(&clock, ms(10), [&first, &second]);
     assert!(clock.elapsed() >= ms(1000));
     done(first).unwrap();
     done(second).unwrap();
-    done(event_loop.shutdown_gracefully(HOUR, HOUR)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(HOUR).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
     let (event_loop, clock) = manual();
     settle(&event_loop);
     let cancelled = event_loop.schedule(HOUR, || ()).unwrap();
-    let end = event_loop.shut_down(ShutdownOptions::new());
+    let end = event_loop.shutdown(ShutdownOptions::new());
     // The shutdown has started. From here on no task restarts the quiet period.
     assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
     clock.advance(ms(1999));
@@ -121,7 +122,7 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
 
     let (event_loop, clock) = manual();
     let _flood = flood(&event_loop);
-    let end = event_loop.shut_down(ShutdownOptions::new());
+    let end = event_loop.shutdown(ShutdownOptions::new());
     settle(&event_loop);
     advance(&event_loop, &clock, ms(14_999));
     assert_eq!(states(&event_loop), [true, false, false]);
@@ -133,27 +134,30 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
 #[test]
 fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
     let (group, event_loop) = single(EventLoopGroup::builder());
-    for refused in [event_loop.shutdown_gracefully(ms(2), ms(1)), group.shutdown_gracefully(ms(2), ms(1))] {
+    for refused in [
+        event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(2)).timeout(ms(1))),
+        group.shutdown(ShutdownOptions::new().quiet_period(ms(2)).timeout(ms(1))),
+    ] {
         assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting() == "timeout"));
     }
     let options = [
         ("timeout", ShutdownOptions::new().timeout(ms(1999))),
-        ("window", ShutdownOptions::new().window(ms(15_001))),
+        ("window", ShutdownOptions::new().drain_window(ms(15_001))),
     ];
     for (setting, options) in options {
-        for refused in [event_loop.shut_down(options.clone()), group.shut_down(options)] {
+        for refused in [event_loop.shutdown(options.clone()), group.shutdown(options)] {
             assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting() == setting));
         }
     }
     assert_eq!(states(&event_loop), [false; 3]);
     assert_eq!(on(&event_loop, || "alive"), "alive");
-    done(event_loop.shutdown_gracefully(ms(1), ms(1))).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(1)).timeout(ms(1)))).unwrap();
 }
 
 #[test]
 fn e_53_a_loop_that_never_started_ends_at_once() {
     let (event_loop, _clock) = manual();
-    let end = event_loop.shutdown_gracefully(HOUR, HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(HOUR).timeout(HOUR));
     assert!(end.is_done(), "a loop without a thread has no quiet period");
     done(end).unwrap();
     assert_eq!(states(&event_loop), [true; 3]);
@@ -161,7 +165,7 @@ fn e_53_a_loop_that_never_started_ends_at_once() {
     assert_eq!(event_loop.metrics().turns, 0);
     done(event_loop.terminated()).unwrap();
     assert!(matches!(event_loop.on_shutdown(|| ()), Err(Error::ShutDown)));
-    let report = done(event_loop.shut_down(ShutdownOptions::new())).unwrap();
+    let report = done(event_loop.shutdown(ShutdownOptions::new())).unwrap();
     assert_eq!(report, ShutdownReport::default());
 }
 
@@ -172,7 +176,8 @@ fn e_53_the_first_task_and_the_shutdown_may_race() {
         let (ran, runs) = channel();
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| event_loop.execute(move || ran.send(()).unwrap()).is_ok());
-            done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+            done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR)))
+                .unwrap();
             assert_eq!(accepted.join().unwrap(), runs.recv_timeout(PATIENCE).is_ok());
         });
     }
@@ -187,7 +192,7 @@ fn e_54_queued_tasks_run_before_the_end() {
         let ran = ran.clone();
         event_loop.execute(move || ran.push(n)).unwrap();
     }
-    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     // Tasks are accepted until the quiet period has passed, because handlers need them to say
     // goodbye.
     let last = ran.clone();
@@ -208,7 +213,8 @@ fn e_54_more_than_a_turn_of_queued_tasks_runs_before_the_end() {
         let ran = ran.clone();
         event_loop.execute(move || count(&ran)).unwrap();
     }
-    let end = event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    let end =
+        event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO));
     clock.advance(ms(1));
     drop(gate);
     done(end).unwrap();
@@ -219,7 +225,7 @@ fn e_54_more_than_a_turn_of_queued_tasks_runs_before_the_end() {
 fn e_55_a_loop_ends_a_quiet_period_after_its_last_task() {
     let (event_loop, clock) = manual();
     settle(&event_loop);
-    let end = event_loop.shutdown_gracefully(ms(1000), HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(1000)).timeout(HOUR));
     for _ in 0..20 {
         clock.advance(ms(100));
         on(&event_loop, || ());
@@ -238,7 +244,7 @@ fn e_55_the_quiet_period_is_kept_in_real_time() {
     let (_group, event_loop) = single(EventLoopGroup::builder());
     let (ran, runs) = channel();
     event_loop.execute(move || ran.send(Instant::now()).unwrap()).unwrap();
-    let end = event_loop.shutdown_gracefully(ms(150), HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(150)).timeout(HOUR));
     let last = runs.recv_timeout(PATIENCE).unwrap();
     done(end).unwrap();
     assert!(last.elapsed() >= ms(150));
@@ -248,7 +254,7 @@ fn e_55_the_quiet_period_is_kept_in_real_time() {
 fn e_55_endless_tasks_do_not_delay_the_end_beyond_the_timeout() {
     let (event_loop, clock) = manual();
     let flood = flood(&event_loop);
-    let end = event_loop.shutdown_gracefully(ms(2000), ms(2000));
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(2000)).timeout(ms(2000)));
     settle(&event_loop);
     clock.advance(ms(1999));
     on(&event_loop, || ());
@@ -265,7 +271,7 @@ fn e_56_open_channels_are_closed_and_do_not_delay_the_end() {
     let (server, failed) = echo_server(&group);
     let mut peers: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(assert_echoes);
-    let end = group.shutdown_gracefully(Duration::ZERO, HOUR);
+    let end = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     done(end).unwrap();
     assert_eq!(event_loop.metrics().channels, 0);
     for peer in &mut peers {
@@ -316,13 +322,13 @@ fn e_57_pending_timers_are_cancelled_and_not_run() {
         mine.push("once");
     });
     let mine = ran.clone();
-    let periodic = event_loop.schedule_at_fixed_rate(ms(10), ms(10), move || {
+    let periodic = event_loop.schedule_periodic(ms(10), move || {
         mine.push("again");
         Ok(())
     });
     let (once, periodic) = (once.unwrap(), periodic.unwrap());
     settle(&event_loop);
-    let end = event_loop.shutdown_gracefully(ms(1000), HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(ms(1000)).timeout(HOUR));
     settle(&event_loop);
     assert_eq!(Arc::strong_count(&witness), 1, "tasks are cancelled when the shutdown starts");
     assert_eq!(event_loop.metrics().timers_pending, 0);
@@ -343,7 +349,7 @@ fn e_57_a_timer_that_is_due_when_the_shutdown_starts_does_not_run() {
     settle(&event_loop);
     let gate = Gate::shut(&event_loop);
     clock.advance(ms(10));
-    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     drop(gate);
     done(end).unwrap();
     assert!(matches!(done(once.completion()), Err(Error::ShutDown)));
@@ -358,7 +364,7 @@ fn e_57_pending_timers_of_channels_are_dropped_and_not_run() {
         .pipeline(move |_peer| Pipeline::codec(RawBytes).handler(Patient(told.lock().unwrap().clone())));
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(server.local_address()));
-    done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     assert_eq!(news.recv_timeout(PATIENCE).unwrap(), "dropped");
 }
 
@@ -373,7 +379,7 @@ fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
             loop {
                 let ran = ran.clone();
                 submitted += 1;
-                match event_loop.execute(move || count(&ran)) {
+                match event_loop.execute(move || count(&ran)).map_err(Error::from) {
                     Ok(()) => {}
                     Err(Error::ShutDown) => return (submitted, refused + 1),
                     Err(Error::Full { .. }) => {
@@ -388,7 +394,11 @@ fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
             let submitters = [scope.spawn(submit), scope.spawn(submit)];
             // Threads that submit without a pause never allow a quiet period, so the timeout has to
             // end it.
-            done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+            done(
+                event_loop
+                    .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)),
+            )
+            .unwrap();
             submitters.map(|s| s.join().unwrap()).iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1))
         });
         assert_eq!(ran.load(Ordering::Relaxed) + refused, submitted, "round {round}");
@@ -422,7 +432,7 @@ fn e_60_hooks_run_once_on_the_loop_in_order_after_the_tasks() {
     event_loop.on_shutdown(note("last hook")).unwrap();
     let gate = Gate::shut(&event_loop);
     event_loop.execute(note("task")).unwrap();
-    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR));
     event_loop.execute(note("late task")).unwrap();
     drop(gate);
     done(end).unwrap();
@@ -438,7 +448,7 @@ fn e_60_a_hook_that_panics_is_logged_and_the_others_run() {
     event_loop.on_shutdown(|| panic!("a hook fails on purpose")).unwrap();
     let mine = ran.clone();
     event_loop.on_shutdown(move || count(&mine)).unwrap();
-    done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     let lines = logs::lines_with("a hook fails on purpose");
     assert!(lines.len() == 1 && lines[0].starts_with("ERROR") && lines[0].contains(file!()), "{lines:?}");
@@ -461,7 +471,7 @@ fn e_60_hooks_that_add_hooks_endlessly_are_stopped() {
     let ran = Arc::new(AtomicUsize::new(0));
     let (refused, refusals) = channel();
     again(event_loop.clone(), ran.clone(), refused);
-    done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 1024);
     assert!(matches!(refusals.recv().unwrap(), Error::Full { limit: 1024, .. }));
 }
@@ -475,7 +485,7 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_
     let server = server.pipeline(|_peer| Pipeline::codec(RawBytes).handler(Patient(channel().0)));
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(server.local_address()));
-    done(children.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(children.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
     assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
     assert_eq!(logs::lines_with("e-61-acceptors-0: a connection is dropped").len(), 1);
 
@@ -485,7 +495,7 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_
     let refused = done(client.connect(listener.local_addr().unwrap()));
     assert!(matches!(refused, Err(Error::ShutDown)));
     assert_eq!(listener.accept().unwrap().0.read(&mut [0]).unwrap(), 0);
-    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(acceptors.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -498,7 +508,7 @@ fn an_idle_group_shuts_down_fast() {
     peers.iter_mut().for_each(assert_echoes);
     settle(&event_loop);
     let turns = event_loop.metrics().turns;
-    let end = event_loop.shut_down(ShutdownOptions::new().quiet(Duration::ZERO));
+    let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO));
     let report = done(end).unwrap();
     let turns = event_loop.metrics().turns - turns;
     assert!(turns <= MAX_TURNS, "{turns} turns");

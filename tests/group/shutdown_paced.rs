@@ -165,7 +165,7 @@ impl House {
 /// Returns options for a shutdown over `window`, without a quiet period and with a timeout that is
 /// not reached.
 fn over(window: Duration) -> ShutdownOptions {
-    ShutdownOptions::new().quiet(Duration::ZERO).window(window).timeout(HOUR)
+    ShutdownOptions::new().quiet_period(Duration::ZERO).drain_window(window).timeout(HOUR)
 }
 
 #[track_caller]
@@ -203,7 +203,7 @@ fn channels_are_notified_over_the_window() {
     let house = House::new("spread");
     let server = house.serve();
     let mut guests = house.guests(&server, GUESTS);
-    let end = house.event_loop.shut_down(over(ms(1000)));
+    let end = house.event_loop.shutdown(over(ms(1000)));
     settle(&house.event_loop);
     for elapsed in (0..=880).step_by(20) {
         let expected: Vec<_> = (0..=elapsed / 100).map(|i| ms(i * 100)).collect();
@@ -230,7 +230,7 @@ fn e_57_timers_and_idle_timeouts_of_a_channel_run_until_it_is_notified() {
     let house = House::new("alive");
     let server = house.serve();
     let _guests = house.guests(&server, 10);
-    let end = house.event_loop.shut_down(over(ms(1000)));
+    let end = house.event_loop.shutdown(over(ms(1000)));
     settle(&house.event_loop);
     // At each advance but the last, some channels are still served.
     for _ in 0..89 {
@@ -252,7 +252,7 @@ fn closed_channels_are_skipped_without_changing_the_times_of_the_others() {
     let house = House::new("skips");
     let server = house.serve();
     let mut guests = house.guests(&server, 5);
-    let end = house.group.shut_down(over(ms(100)));
+    let end = house.group.shutdown(over(ms(100)));
     settle(&house.event_loop);
     drop(guests.remove(2));
     let begun = Instant::now();
@@ -276,7 +276,7 @@ fn a_loop_that_was_held_up_notifies_overdue_channels_and_keeps_the_times_of_the_
     let house = House::new("held up");
     let server = house.serve();
     let _guests = house.guests(&server, 10);
-    let end = house.event_loop.shut_down(over(ms(100)));
+    let end = house.event_loop.shutdown(over(ms(100)));
     settle(&house.event_loop);
     let gate = Gate::shut(&house.event_loop);
     house.clock.advance(ms(45));
@@ -297,7 +297,7 @@ fn a_turn_notifies_a_bounded_number_of_channels() {
     let house = House::new("bounded");
     let server = house.serve();
     let mut guests = house.guests(&server, CROWD);
-    let report = done(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
+    let report = done(house.event_loop.shutdown(over(Duration::ZERO))).unwrap();
     assert_eq!((report.graceful, report.took), (CROWD as u64, Duration::ZERO), "{report}");
     let turns = house.journal.all().into_iter().filter_map(|(_, what)| match what {
         Happened::Notified(turn) => Some(turn),
@@ -317,8 +317,8 @@ fn channels_that_are_not_notified_by_the_deadline_are_notified_then() {
     let server = house.serve();
     let mut guests = house.guests(&server, CROWD);
     // There is only one turn, in which 1024 channels are notified.
-    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(Duration::ZERO);
-    let report = done(house.event_loop.shut_down(options)).unwrap();
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO);
+    let report = done(house.event_loop.shutdown(options)).unwrap();
     assert_eq!((report.graceful, report.forced), (CROWD as u64, 0), "{report}");
     guests.iter_mut().for_each(assert_says_bye);
     assert_eq!(house.notified().len(), CROWD);
@@ -332,7 +332,7 @@ fn every_loop_of_a_group_spreads_its_channels_over_the_same_window() {
     let mut guests = house.guests(&server, 6);
     let loops = group.event_loops();
     let settle_both = || loops.iter().for_each(settle);
-    let end = group.shut_down(over(ms(30)));
+    let end = group.shutdown(over(ms(30)));
     settle_both();
     // Each loop keeps its last channel until 20 ms have passed.
     for _ in 0..19 {
@@ -360,12 +360,12 @@ fn e_58_a_connection_accepted_before_the_loop_starts_to_shut_down_is_notified_li
         assert!(begun.elapsed() < PATIENCE);
         settle(&acceptor);
     }
-    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    let end = house.event_loop.shutdown(over(Duration::ZERO));
     drop(gate);
     assert_says_bye(&mut guest);
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.connections_refused), (1, 1, 0), "{report}");
-    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(acceptors.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn e_58_a_connection_that_arrives_later_is_closed_without_becoming_a_channel() {
     let (acceptors, _acceptor) = single(EventLoopGroup::builder());
     let server = house.serve_from(&acceptors, ChannelOptions::new());
     let mut guests = house.guests(&server, 2);
-    let end = house.event_loop.shut_down(over(ms(1000)));
+    let end = house.event_loop.shutdown(over(ms(1000)));
     settle(&house.event_loop);
     assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
     assert_echoes(&mut guests[1]);
@@ -383,7 +383,7 @@ fn e_58_a_connection_that_arrives_later_is_closed_without_becoming_a_channel() {
     assert_eq!((report.channels, report.graceful, report.connections_refused), (2, 2, 1), "{report}");
     assert_eq!(house.count(Happened::Inactive), 2);
     guests.iter_mut().for_each(assert_says_bye);
-    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(acceptors.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_channel_that_is_closed_already_is_neither_notified_nor_counted() {
     // Its socket closes in the turn in which the shutdown starts. Its handler is called at the end
     // of that turn.
     house.channels.all()[0].close_now();
-    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    let end = house.event_loop.shutdown(over(Duration::ZERO));
     drop(gate);
     let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful), (1, 1), "{report}");
@@ -409,7 +409,7 @@ fn replies_in_flight_are_delivered() {
     let server = house.serve();
     let mut guest = house.guests(&server, 1).remove(0);
     ask_for_much(&house, &mut guest);
-    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    let end = house.event_loop.shutdown(over(Duration::ZERO));
     settle(&house.event_loop);
     assert_eq!(house.notified().len(), 1);
     assert!(house.event_loop.metrics().bytes_written < BIG as u64);
@@ -432,7 +432,8 @@ fn a_peer_that_never_reads_is_closed_by_force_at_the_deadline() {
     let server = house.serve();
     let mut guest = house.guests(&server, 1).remove(0);
     ask_for_much(&house, &mut guest);
-    let end = house.event_loop.shut_down(ShutdownOptions::new().quiet(Duration::ZERO).timeout(ms(1000)));
+    let end =
+        house.event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(ms(1000)));
     settle(&house.event_loop);
     house.advance(ms(999));
     assert!(!end.is_done() && house.event_loop.metrics().channels == 1);
@@ -460,7 +461,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
         settle(&house.event_loop);
     }
     house.advance(ms(400));
-    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    let end = house.event_loop.shutdown(over(Duration::ZERO));
     settle(&house.event_loop);
     house.advance(ms(599));
     assert_eq!(house.event_loop.metrics().channels, 1);
@@ -481,11 +482,11 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     let mut greedy = house.guests(&server, 3);
     stay.iter_mut().for_each(|guest| ask(guest, "stay"));
     greedy.iter_mut().for_each(|guest| ask_for_much(&house, guest));
-    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(ms(1000)).window(ms(900));
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(ms(1000)).drain_window(ms(900));
     let cancelled = house.event_loop.schedule(HOUR, || ()).unwrap();
     let before = house.event_loop.schedule(HOUR, || ()).unwrap();
     let gate = Gate::shut(&house.event_loop);
-    let end = house.event_loop.shut_down(options);
+    let end = house.event_loop.shutdown(options);
     // The loop still finds the cancelled task in its heap.
     assert!(before.cancel());
     for _ in 0..3 {

@@ -2,7 +2,9 @@
 //! shut down.
 
 use super::wait::{PATIENCE, done, ms, receive};
-use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, testing::ManualClock};
+use netwheel::{
+    EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, ShutdownOptions, testing::ManualClock,
+};
 use std::{
     sync::{
         Arc, Weak,
@@ -43,7 +45,8 @@ pub(crate) fn metrics(group: &EventLoopGroup) -> LoopMetrics {
 /// Shuts a group down. Panics if a loop did not end normally because it panicked or hangs.
 #[track_caller]
 pub(crate) fn end(group: &EventLoopGroup) {
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).expect("all loops end normally");
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5))))
+        .expect("all loops end normally");
 }
 
 /// Runs `f` on the loop and waits for its value.

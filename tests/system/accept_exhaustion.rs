@@ -17,7 +17,8 @@ use crate::support::{
     wait::PATIENCE,
 };
 use netwheel::{
-    LoopMetrics, ManualEventLoop, UnixAddress, codec::RawBytes, prelude::*, testing::ManualClock,
+    LoopMetrics, ManualEventLoop, ShutdownOptions, UnixAddress, codec::RawBytes, prelude::*,
+    testing::ManualClock,
 };
 use std::{
     io::{self, Read, Write},
@@ -231,7 +232,8 @@ fn serve(group: &EventLoopGroup) {
     println!("errors {}", metrics.accept_errors);
     println!("turns {}", metrics.turns);
     println!("lines {}", logs::lines_with("accepting on").len());
-    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let end =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     end.wait_timeout(PATIENCE).expect("the server ends").expect("the server has not failed");
 }
 

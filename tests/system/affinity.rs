@@ -9,7 +9,7 @@ use crate::support::{
     process::{Process, play, plays, strace_works},
     wait::done,
 };
-use netwheel::{Error, EventLoopGroup};
+use netwheel::{Error, EventLoopGroup, ShutdownOptions};
 use std::{fs, time::Duration};
 
 /// Returns the cores on which the calling thread may run.
@@ -59,7 +59,8 @@ fn pinned_loop() {
     env_logger::init();
     let (group, event_loop) = single(EventLoopGroup::builder().name("stuck").pin_to([allowed()[0]]));
     on(&event_loop, || println!("the loop runs"));
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5))))
+        .unwrap();
 }
 
 #[test]

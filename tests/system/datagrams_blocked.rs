@@ -11,7 +11,7 @@ use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder,
-    Resource, Result,
+    Resource, Result, ShutdownOptions,
 };
 use std::{
     io::Read,
@@ -80,7 +80,8 @@ fn serve_numbers(group: EventLoopGroupBuilder, max_outbound: usize, full: Resour
     let channel = bootstrap.handler(move || Numbers { full }).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
     channel.closed().wait_timeout(PATIENCE).expect("the channel closes").unwrap();
-    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let end =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
     let counted = group.event_loops()[0].metrics();
     assert_eq!(counted.outbound_bytes, 0, "sent bytes are not counted any more");
@@ -165,7 +166,8 @@ fn fickle_sender() {
     let channel = DatagramBootstrap::new(&group).handler(|| Fickle).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let end =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
 }
 
@@ -236,7 +238,8 @@ fn broken_receiver() {
     let channel = DatagramBootstrap::new(&group).handler(|| Counting(0)).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
     channel.closed().wait_timeout(PATIENCE).expect("the channel closes").unwrap();
-    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let end =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
 }
 

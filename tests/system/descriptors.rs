@@ -12,7 +12,7 @@ use crate::support::{
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::EventLoopGroup;
+use netwheel::{EventLoopGroup, ShutdownOptions};
 use std::{
     fs::{self, DirEntry},
     time::Instant,
@@ -60,7 +60,7 @@ fn e_48_if_no_new_poll_can_be_opened_the_old_one_is_kept() {
     assert_eq!(event_loop.metrics().rebuilds, 1);
     assert_echoes(&mut peer);
     assert_echoes(&mut connect(server.local_address()));
-    done(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(ms(60_000)))).unwrap();
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn e_62_a_group_that_was_never_used_leaves_nothing_behind() {
     for event_loop in group.event_loops() {
         settle(event_loop);
     }
-    done(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(ms(60_000)))).unwrap();
     drop(group);
     wait_for_ends();
     assert_eq!(descriptors(), before);

@@ -14,7 +14,7 @@ use crate::support::{
     tcp::{ANY_PORT, connect, ping},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoop, LoopMetrics, MissedRuns, codec::RawBytes, prelude::*};
+use netwheel::{EventLoop, LoopMetrics, MissedRuns, Periodic, codec::RawBytes, prelude::*};
 use std::{
     io::{self, BufRead},
     net::{SocketAddr, TcpStream},
@@ -72,8 +72,8 @@ impl Timers {
             me.note(begun + MILLISECOND * u32::try_from(n + 1).unwrap());
             Ok(())
         };
-        let options = MissedRuns::CatchUp;
-        drop(event_loop.schedule_at_fixed_rate_with(options, MILLISECOND, MILLISECOND, body).unwrap());
+        let periodic = Periodic::fixed_rate(MILLISECOND).missed_runs(MissedRuns::CatchUp);
+        drop(event_loop.schedule_periodic(periodic, body).unwrap());
         begun
     }
 

@@ -10,7 +10,7 @@ use crate::support::{
     process::{Process, play, plays},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoopGroup, Watchdog, codec::Line, prelude::*};
+use netwheel::{EventLoopGroup, ShutdownOptions, Watchdog, codec::Line, prelude::*};
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
@@ -48,7 +48,7 @@ fn stopped_child() {
     let stall = || told.recv_timeout(PATIENCE).expect("the watchdog reports a stall");
     let (ticks, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
     let tick = ticks.clone();
-    let timer = event_loop.schedule_at_fixed_rate(PERIOD, PERIOD, move || {
+    let timer = event_loop.schedule_periodic(PERIOD, move || {
         tick.fetch_add(1, SeqCst);
         Ok(())
     });
@@ -85,7 +85,8 @@ fn stopped_child() {
         "{stall:?}; it was stopped in turn {turn}"
     );
     drop(gate);
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     println!("fine");
 }
 
@@ -152,7 +153,8 @@ fn idle_child() {
         .unwrap();
     println!("listening on {}", server.local_address());
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
 }
 
 #[test]

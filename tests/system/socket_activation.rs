@@ -9,7 +9,7 @@ use crate::support::{
     tcp::connect,
     wait::PATIENCE,
 };
-use netwheel::{codec::RawBytes, prelude::*};
+use netwheel::{ShutdownOptions, codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
     net::TcpListener,
@@ -69,6 +69,7 @@ fn a_descriptor_that_the_program_owns_is_adopted() {
     let mut back = [0; 5];
     peer.read_exact(&mut back).unwrap();
     assert_eq!(&back, b"hello");
-    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let end =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     end.wait_timeout(PATIENCE).expect("the server ends").expect("the server has not failed");
 }

@@ -10,7 +10,7 @@
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    Backoff, Channel, ManualEventLoop, Pipeline, ReconnectEvent, ShutdownOptions, TimeLimits,
+    Backoff, Channel, ManualEventLoop, Periodic, Pipeline, ReconnectEvent, ShutdownOptions, TimeLimits,
     codec::{Line, RawBytes},
     prelude::*,
     stage::Heartbeat,
@@ -253,12 +253,15 @@ fn a_day() -> Vec<(u64, String)> {
     // Every hour a client sends hello and then nothing. Once, a client starts a line without
     // finishing it.
     let (hourly, at) = ((group.clone(), server.clone(), world.clone()), seconds(1800));
-    let visit = by_hand.event_loop().schedule_at_fixed_rate(at, seconds(3600), move || {
-        let (group, server, world) = &hourly;
-        let plain = |client| Pipeline::codec(Line::new()).handler(client);
-        dial(group, server, world, plain, "hello visitor".to_owned());
-        Ok(())
-    });
+    let visit = by_hand.event_loop().schedule_periodic(
+        Periodic::fixed_rate(seconds(3600)).initial_delay(at),
+        move || {
+            let (group, server, world) = &hourly;
+            let plain = |client| Pipeline::codec(Line::new()).handler(client);
+            dial(group, server, world, plain, "hello visitor".to_owned());
+            Ok(())
+        },
+    );
     let once = (group.clone(), server.clone(), world.clone());
     let drip = by_hand.event_loop().schedule(seconds(45_000), move || {
         let (group, server, world) = &once;
@@ -273,8 +276,9 @@ fn a_day() -> Vec<(u64, String)> {
     }
     assert!(drip.unwrap().is_done() && !visit.unwrap().is_done());
 
-    let options = ShutdownOptions::new().window(seconds(60)).quiet(seconds(10)).timeout(seconds(600));
-    let ended = by_hand.event_loop().shut_down(options);
+    let options =
+        ShutdownOptions::new().drain_window(seconds(60)).quiet_period(seconds(10)).timeout(seconds(600));
+    let ended = by_hand.event_loop().shutdown(options);
     settle(&mut by_hand, &world);
     while !by_hand.is_terminated() {
         clock.advance(seconds(1));

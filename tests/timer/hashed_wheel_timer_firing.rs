@@ -331,7 +331,7 @@ fn w_29_tasks_run_on_the_executor() {
     let group = EventLoopGroup::builder().threads(1).name("elsewhere").build().unwrap();
     let (event_loop, clock) = (group.next().clone(), ManualClock::new());
     let timer = HashedWheelTimer::builder()
-        .executor(move |task| Ok(event_loop.try_execute(task)?))
+        .executor(move |task| Ok(event_loop.execute(task)?))
         .clock(clock.clone())
         .build()
         .unwrap();

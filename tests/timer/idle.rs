@@ -12,7 +12,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, IdleState,
+    ChannelOptions, IdleState, ShutdownOptions,
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -462,7 +462,7 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     assert_eq!(log.all().len(), before, "nothing after `drop`");
     assert_eq!(group.next().metrics().wheel_pending, 0);
     // Time stands still, so only a shutdown with zero durations ends at once.
-    let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO));
     done(ended).unwrap();
 }
 

@@ -11,7 +11,7 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{Error, LoopMetrics, Peer, Pipeline, codec::Line, prelude::*};
+use netwheel::{Error, LoopMetrics, Peer, Pipeline, ShutdownOptions, codec::Line, prelude::*};
 use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},
@@ -113,11 +113,13 @@ fn closed_completes_when_the_last_listener_has_ended() {
     let closed = server.closed();
     let loops = group.event_loops();
     for event_loop in &loops[..2] {
-        done(event_loop.shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
+        done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Default::default()).timeout(PATIENCE)))
+            .unwrap();
     }
     assert!(!closed.is_done(), "one of them still listens");
     ask(&mut connect(server.local_address()), "x\n", "x\n");
-    done(loops[2].shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
+    done(loops[2].shutdown(ShutdownOptions::new().quiet_period(Default::default()).timeout(PATIENCE)))
+        .unwrap();
     done(closed).unwrap();
 }
 
@@ -159,7 +161,11 @@ fn an_address_in_use_without_sharing_is_refused() {
 #[test]
 fn a_server_that_one_loop_refuses_does_not_listen_on_the_others() {
     let group = three_loops();
-    done(group.event_loops()[1].shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
+    done(
+        group.event_loops()[1]
+            .shutdown(ShutdownOptions::new().quiet_period(Default::default()).timeout(PATIENCE)),
+    )
+    .unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let failed = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind(free).unwrap_err();
     assert!(matches!(failed, Error::ShutDown), "{failed}");

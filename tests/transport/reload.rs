@@ -54,7 +54,7 @@ impl Generation {
             assert!(begun.elapsed() < PATIENCE, "the connections do not end");
             std::thread::yield_now();
         }
-        let ended = self.group.shut_down(ShutdownOptions::new().quiet(ms(0)).timeout(PATIENCE));
+        let ended = self.group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(PATIENCE));
         assert_eq!(done(ended).unwrap().forced, 0);
         self.served.load(Ordering::Relaxed)
     }

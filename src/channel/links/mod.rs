@@ -1,7 +1,8 @@
 //! The interface between a channel and the links of its pipeline.
 //!
 //! One virtual call enters a pipeline for each event ([`ErasedPipeline`]), and one leaves the
-//! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does not know how.
+//! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does
+//! not know how.
 
 mod decode_pass;
 mod pipeline;

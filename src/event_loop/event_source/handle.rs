@@ -85,8 +85,8 @@ impl<S: Send + 'static> SourceHandle<S> {
             return Err(Error::Closed);
         }
         let command = EventSourceCommand::SetInterest(interest);
-        let mail = || LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
-        self.event_loop.shared.submit_with(0, mail)
+        let mail = |command| LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
+        Ok(self.event_loop.shared.submit_with(0, command, mail)?)
     }
 
     /// Deregisters the source. The completion hands it back. The callback is dropped on the loop,

@@ -42,31 +42,43 @@ impl LoopShared {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 
-    /// Like [`LoopShared::submit_now`], but waits up to `timeout` for space in the queue. Must not
-    /// be called on the loop's own thread.
+    /// Like [`LoopShared::submit_with`], but waits up to `timeout` for space in the queue. Must not be
+    /// called on the loop's own thread.
     ///
     /// # Errors
-    /// Returns the mail if the queue stayed full, or is closed.
-    pub(crate) fn submit_timeout(
+    /// Hands `value` back if the queue stayed full, or is closed.
+    pub(crate) fn submit_timeout<V>(
         &self,
-        mail: LoopMail,
+        value: V,
+        make: impl Fn(V) -> LoopMail,
         timeout: Duration,
-    ) -> Result<(), SendError<LoopMail>> {
-        self.enter_queue(mail, 0, |mailbox, mail| {
-            mailbox.put_timeout(mail, timeout, || self.wake_if_asleep(0))
-        })
+    ) -> Result<(), SendError<V>> {
+        if let Err(reason) = self.must_live() {
+            return Err(SendError::new(value, reason));
+        }
+        let put = self.mailbox.put_timeout(value, make, timeout, || self.wake_if_asleep(0));
+        self.wake_for_mail(0);
+        put
     }
 
-    /// Like [`LoopShared::submit`], but makes the mail only after the queue has accepted it.
+    /// Like [`LoopShared::submit`], but makes the mail from `value` only after the queue has accepted
+    /// it.
     ///
     /// # Errors
-    /// Fails if the queue is full or closed.
+    /// Hands `value` back if the queue is full or closed.
     #[inline]
-    pub(crate) fn submit_with(&self, when: u64, make: impl FnOnce() -> LoopMail) -> Result {
-        self.must_live()?;
-        let put = self.mailbox.put_with(make);
+    pub(crate) fn submit_with<V>(
+        &self,
+        when: u64,
+        value: V,
+        make: impl FnOnce(V) -> LoopMail,
+    ) -> Result<(), SendError<V>> {
+        if let Err(reason) = self.must_live() {
+            return Err(SendError::new(value, reason));
+        }
+        let put = self.mailbox.put_with(value, make);
         self.wake_for_mail(when);
-        put.map_err(|why| self.mailbox.reason(why))
+        put.map_err(|(why, value)| SendError::new(value, self.mailbox.reason(why)))
     }
 
     fn enter_queue(

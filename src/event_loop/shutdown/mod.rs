@@ -38,7 +38,7 @@ pub(crate) use hooks::ShutdownHooks;
 pub use options::ShutdownOptions;
 pub(crate) use options::ShutdownRequest;
 pub use report::ShutdownReport;
-pub(crate) use request::{end_and_report, end_gracefully};
+pub(crate) use request::end_and_report;
 
 use crate::{
     channel::Scheduled,

@@ -7,13 +7,13 @@ use crate::{Error, Result, clock::nanos};
 use std::time::Duration;
 
 /// Options for shutting down an [`EventLoop`](crate::EventLoop) or a group, passed to
-/// [`EventLoopGroup::shut_down`](crate::EventLoopGroup::shut_down).
+/// [`EventLoopGroup::shutdown`](crate::EventLoopGroup::shutdown).
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `quiet` | 2 s | |
-/// | `timeout` | 15 s | at least `quiet` |
-/// | `window` | 0 | at most `timeout` |
+/// | `quiet_period` | 2 s | at most `timeout` |
+/// | `timeout` | 15 s | at least `quiet_period` and `drain_window` |
+/// | `drain_window` | 0 s | at most `timeout` |
 ///
 /// All are durations on the loop's clock, starting when the loop receives the request.
 ///
@@ -24,19 +24,19 @@ use std::time::Duration;
 /// let group = EventLoopGroup::builder().threads(2).build()?;
 /// // ... servers and clients ...
 /// let options = ShutdownOptions::new()
-///     .quiet(Duration::ZERO)
-///     .window(Duration::from_secs(20))
+///     .quiet_period(Duration::ZERO)
+///     .drain_window(Duration::from_secs(20))
 ///     .timeout(Duration::from_secs(30));
-/// let report = group.shut_down(options).wait()?;
+/// let report = group.shutdown(options).wait()?;
 /// println!("{report}");
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ShutdownOptions {
-    quiet: Duration,
+    quiet_period: Duration,
     timeout: Duration,
-    window: Duration,
+    drain_window: Duration,
 }
 
 /// [`ShutdownOptions`], checked; in nanoseconds.
@@ -50,9 +50,9 @@ pub(crate) struct ShutdownRequest {
 impl Default for ShutdownOptions {
     fn default() -> Self {
         ShutdownOptions {
-            quiet: Duration::from_secs(2),
+            quiet_period: Duration::from_secs(2),
             timeout: Duration::from_secs(15),
-            window: Duration::ZERO,
+            drain_window: Duration::ZERO,
         }
     }
 }
@@ -69,13 +69,14 @@ impl ShutdownOptions {
     /// Sockets that [linger](crate::EventLoopGroupBuilder::max_lingering) are kept open for the
     /// same time, counted from the end of the last channel, unless their peers end the connections
     /// earlier. With zero, no socket lingers.
-    pub fn quiet(mut self, quiet: Duration) -> Self {
-        self.quiet = quiet;
+    #[doc(alias = "quiet")]
+    pub fn quiet_period(mut self, quiet_period: Duration) -> Self {
+        self.quiet_period = quiet_period;
         self
     }
 
-    /// Sets the deadline after which the remaining channels are closed forcibly. The default is 15
-    /// s.
+    /// Sets the deadline after which the remaining channels are closed forcibly. The default is
+    /// 15 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -88,18 +89,19 @@ impl ShutdownOptions {
     /// Of the `n` channels of a loop, number `i` (from 0) is notified after `window × i / n`. Until
     /// then it works as before. Every loop of a group spreads its own channels over the same
     /// window.
-    pub fn window(mut self, window: Duration) -> Self {
-        self.window = window;
+    #[doc(alias = "window")]
+    pub fn drain_window(mut self, drain_window: Duration) -> Self {
+        self.drain_window = drain_window;
         self
     }
 
     pub(crate) fn check(&self) -> Result<ShutdownRequest> {
-        let ShutdownOptions { quiet, timeout, window } = *self;
+        let ShutdownOptions { quiet_period: quiet, timeout, drain_window: window } = *self;
         if timeout < quiet {
             return Err(Error::setting("timeout", format!("{timeout:?}"), "at least the quiet period"));
         }
         if timeout < window {
-            return Err(Error::setting("window", format!("{window:?}"), "at most the timeout"));
+            return Err(Error::setting("drain_window", format!("{window:?}"), "at most the timeout"));
         }
         Ok(ShutdownRequest { quiet: nanos(quiet), timeout: nanos(timeout), window: nanos(window) })
     }

@@ -9,23 +9,11 @@ use crate::{
     event_loop::{EventLoop, task::Task},
     sync::{Completer, completion},
 };
-use std::{panic::Location, time::Duration};
+use std::panic::Location;
 
-/// Checks the times, and calls `begin` to shut down one loop or several. Completes when they have
-/// ended, or with an error if the times contradict each other.
-pub(crate) fn end_gracefully(
-    quiet: Duration,
-    timeout: Duration,
-    begin: impl FnOnce(ShutdownRequest) -> Completion,
-) -> Completion {
-    match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
-        Ok(request) => begin(request),
-        Err(e) => Completion::ready(Err(e)),
-    }
-}
-
-/// Like [`end_gracefully`], but completes the given pair with the result of `report`, which is
-/// called when the loops have ended.
+/// Checks the options, and calls `begin` to shut down one loop or several. Completes the given pair
+/// when they have ended, with the result of `report`, or with an error if the options contradict
+/// each other.
 pub(crate) fn end_and_report(
     options: ShutdownOptions,
     begin: impl FnOnce(ShutdownRequest) -> Completion,
@@ -42,26 +30,17 @@ pub(crate) fn end_and_report(
 }
 
 impl EventLoop {
-    /// Shuts the loop down without a window and without a report. Otherwise like
-    /// [`shut_down`](EventLoop::shut_down).
-    ///
-    /// Completes with [`Error::Setting`](crate::Error::Setting) if `timeout` is shorter than
-    /// `quiet`. The loop keeps running in that case.
-    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
-    }
-
     /// Shuts the loop down in phases. Completes with a report when the loop has ended.
     ///
     /// 1. Immediately, its listeners close, connections that are being established fail, later
     ///    connections are closed, and the loop's scheduled tasks are cancelled. New tasks are still
     ///    accepted and run.
-    /// 2. Over the [`window`](ShutdownOptions::window), each channel is notified in turn. Its
+    /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each channel is notified in turn. Its
     ///    scheduled tasks are cancelled and [`Handler::shutdown`](crate::Handler::shutdown) is
     ///    called, which by default closes the channel after its pending writes have been sent. At
     ///    most 1024 channels are notified per turn. A channel that is already closing keeps its
     ///    `close_timeout`.
-    /// 3. The loop ends when no channel is left and no task has arrived for the `quiet` period, or
+    /// 3. The loop ends when no channel is left and no task has arrived for the `quiet_period`, or
     ///    when the `timeout` expires. New tasks are refused and queued tasks run. Each remaining
     ///    channel is notified if it has not been, sends the bytes that the kernel accepts without
     ///    blocking, and is closed.
@@ -73,7 +52,10 @@ impl EventLoop {
     /// Completes with [`Error::Setting`](crate::Error::Setting) if the options contradict each
     /// other. The loop keeps running in that case. If the loop itself has panicked, completes with
     /// [`Error::Panicked`](crate::Error::Panicked).
-    pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
+    #[doc(alias = "shutdownGracefully")]
+    #[doc(alias = "shutdown_gracefully")]
+    #[doc(alias = "syncShutdownGracefully")]
+    pub fn shutdown(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
         let shared = self.shared.clone();
         let told = completion(Some(shared.id));
         end_and_report(options, |request| self.begin_shutdown(request), told, move || shared.report())

@@ -17,7 +17,14 @@ pub enum MissedRuns {
     CatchUp,
 }
 
-/// Options for the repetition of a periodic task. Converts from a [`MissedRuns`].
+/// When a periodic task runs. A `Duration` converts to the period of a [fixed
+/// rate](Periodic::fixed_rate).
+///
+/// | setting | default |
+/// |---|---|
+/// | `initial_delay` | the period or delay |
+/// | `missed_runs` | [`MissedRuns::Skip`] |
+/// | `jitter` | none |
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, Periodic};
@@ -25,23 +32,47 @@ pub enum MissedRuns {
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;
 /// // Without jitter, many tasks that start together would all run in the same millisecond.
-/// let spread = Periodic::new().jitter(Duration::from_secs(3));
-/// let minute = Duration::from_secs(60);
-/// let task = group.next().schedule_at_fixed_rate_with(spread, minute, minute, || Ok(()))?;
+/// let minute = Periodic::fixed_rate(Duration::from_secs(60)).jitter(Duration::from_secs(3));
+/// let task = group.next().schedule_periodic(minute, || Ok(()))?;
 /// assert!(task.cancel());
 /// # Ok::<(), netwheel::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Periodic {
+    rhythm: Rhythm,
+    initial_delay: Option<Duration>,
     missed: MissedRuns,
     jitter: Duration,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rhythm {
+    Rate(Duration),
+    Delay(Duration),
+}
+
 impl Periodic {
-    /// Returns the defaults: missed runs are skipped, and the jitter is zero.
-    pub fn new() -> Self {
-        Self::default()
+    /// Repeats every `period`, measured from start to start.
+    #[doc(alias = "scheduleAtFixedRate")]
+    pub fn fixed_rate(period: Duration) -> Self {
+        Self::new(Rhythm::Rate(period))
+    }
+
+    /// Repeats `delay` after the end of the previous run.
+    #[doc(alias = "scheduleWithFixedDelay")]
+    pub fn fixed_delay(delay: Duration) -> Self {
+        Self::new(Rhythm::Delay(delay))
+    }
+
+    fn new(rhythm: Rhythm) -> Self {
+        Periodic { rhythm, initial_delay: None, missed: MissedRuns::Skip, jitter: Duration::ZERO }
+    }
+
+    /// Sets the time until the first run. The default is the period or delay.
+    pub fn initial_delay(mut self, initial_delay: Duration) -> Self {
+        self.initial_delay = Some(initial_delay);
+        self
     }
 
     /// Sets the treatment of missed runs. Has no effect on tasks with a fixed delay, which cannot
@@ -60,9 +91,9 @@ impl Periodic {
     }
 }
 
-impl From<MissedRuns> for Periodic {
-    fn from(missed: MissedRuns) -> Self {
-        Periodic::new().missed_runs(missed)
+impl From<Duration> for Periodic {
+    fn from(period: Duration) -> Self {
+        Periodic::fixed_rate(period)
     }
 }
 
@@ -82,46 +113,28 @@ enum Every {
 }
 
 impl Repeat {
-    /// Returns a repetition with this period, and the deadline of the first run, which is due at
-    /// `first`.
+    /// Returns the repetition, and the deadline of the first run, both counted from `now`.
     ///
     /// # Errors
-    /// If the period is zero, or the jitter is longer than the period.
-    pub(in crate::event_loop) fn at_rate(
-        period: Duration,
-        first: u64,
-        options: Periodic,
-        random: &Random,
-    ) -> Result<(Self, u64)> {
-        let jitter = Self::check("period", period, options)?;
-        let every = Every::Rate { period: nanos(period), missed: options.missed, next: first };
-        Ok(Repeat { every, jitter }.start(first, random))
-    }
-
-    /// Returns a repetition that waits for `delay` after the end of each run, and the deadline of
-    /// the first run, which is due at `first`.
-    ///
-    /// # Errors
-    /// If the delay is zero, or the jitter is longer than the delay.
-    pub(in crate::event_loop) fn with_delay(
-        delay: Duration,
-        first: u64,
-        options: Periodic,
-        random: &Random,
-    ) -> Result<(Self, u64)> {
-        let jitter = Self::check("delay", delay, options)?;
-        Ok(Repeat { every: Every::Delay(nanos(delay)), jitter }.start(first, random))
-    }
-
-    fn check(what: &'static str, every: Duration, options: Periodic) -> Result<u64> {
+    /// If the period or delay is zero, or shorter than the jitter.
+    pub(in crate::event_loop) fn new(periodic: Periodic, now: u64, random: &Random) -> Result<(Self, u64)> {
+        let (setting, at_most, every) = match periodic.rhythm {
+            Rhythm::Rate(period) => ("period", "at most the period", period),
+            Rhythm::Delay(delay) => ("delay", "at most the delay", delay),
+        };
         if every.is_zero() {
-            return Err(Error::setting(what, "0", "more than zero"));
+            return Err(Error::setting(setting, "0", "more than zero"));
         }
-        if options.jitter > every {
-            let range = if what == "period" { "at most the period" } else { "at most the delay" };
-            return Err(Error::setting("jitter", format!("{:?}", options.jitter), range));
+        let Periodic { initial_delay, missed, jitter, .. } = periodic;
+        if jitter > every {
+            return Err(Error::setting("jitter", format!("{jitter:?}"), at_most));
         }
-        Ok(nanos(options.jitter))
+        let first = now.saturating_add(nanos(initial_delay.unwrap_or(every)));
+        let every = match periodic.rhythm {
+            Rhythm::Rate(period) => Every::Rate { period: nanos(period), missed, next: first },
+            Rhythm::Delay(delay) => Every::Delay(nanos(delay)),
+        };
+        Ok(Repeat { every, jitter: nanos(jitter) }.start(first, random))
     }
 
     fn start(self, first: u64, random: &Random) -> (Self, u64) {
@@ -155,8 +168,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn rate(period: u64, options: impl Into<Periodic>) -> Repeat {
-        Repeat::at_rate(Duration::from_nanos(period), 0, options.into(), &Random::new(1)).unwrap().0
+    /// Repeats every `period` nanoseconds, the first time at 0.
+    fn rate(period: u64, missed: MissedRuns) -> Repeat {
+        let periodic = Periodic::fixed_rate(Duration::from_nanos(period)).missed_runs(missed);
+        Repeat::new(periodic.initial_delay(Duration::ZERO), 0, &Random::new(1)).unwrap().0
     }
 
     #[test]
@@ -188,16 +203,15 @@ mod tests {
             assert!(repeat.next(now, &random) >= now);
         }
         let (mut repeat, first) =
-            Repeat::with_delay(Duration::MAX, u64::MAX, Periodic::new(), &random).unwrap();
+            Repeat::new(Periodic::fixed_delay(Duration::MAX), u64::MAX, &random).unwrap();
         assert_eq!((first, repeat.next(u64::MAX, &random)), (u64::MAX, u64::MAX));
     }
 
     #[test]
     fn jitter_delays_each_run_independently_and_keeps_the_phase() {
         let random = Random::new(1);
-        let options = Periodic::new().jitter(Duration::from_nanos(100));
-        let (mut repeat, first) =
-            Repeat::at_rate(Duration::from_nanos(1000), 5000, options, &random).unwrap();
+        let periodic = Periodic::fixed_rate(Duration::from_nanos(1000)).jitter(Duration::from_nanos(100));
+        let (mut repeat, first) = Repeat::new(periodic, 4000, &random).unwrap();
         let mut late = vec![first - 5000];
         let mut now = first;
         for n in 1..1000 {
@@ -214,19 +228,16 @@ mod tests {
     #[test]
     fn e_02_a_period_of_zero_and_a_longer_jitter_are_refused() {
         let random = Random::new(1);
-        let long = Periodic::new().jitter(Duration::from_secs(2));
-        for (every, options, setting) in [
-            (Duration::ZERO, Periodic::new(), ["period", "delay"]),
-            (Duration::from_secs(1), long, ["jitter"; 2]),
+        let (second, two) = (Duration::from_secs(1), Duration::from_secs(2));
+        for (periodic, setting) in [
+            (Periodic::fixed_rate(Duration::ZERO), "period"),
+            (Periodic::fixed_delay(Duration::ZERO), "delay"),
+            (Periodic::fixed_rate(second).jitter(two), "jitter"),
+            (Periodic::fixed_delay(second).jitter(two), "jitter"),
         ] {
-            let refused = [
-                Repeat::at_rate(every, 0, options, &random).unwrap_err(),
-                Repeat::with_delay(every, 0, options, &random).unwrap_err(),
-            ];
-            for (refused, setting) in refused.iter().zip(setting) {
-                assert!(matches!(refused, Error::Setting(e) if e.setting() == setting), "{refused}");
-            }
+            let refused = Repeat::new(periodic, 0, &random).unwrap_err();
+            assert!(matches!(&refused, Error::Setting(e) if e.setting() == setting), "{refused}");
         }
-        assert!(Repeat::at_rate(Duration::from_secs(2), 0, long, &random).is_ok());
+        assert!(Repeat::new(Periodic::fixed_rate(two).jitter(two), 0, &random).is_ok());
     }
 }

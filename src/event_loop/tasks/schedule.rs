@@ -28,7 +28,7 @@ impl EventLoop {
     /// even without a delay.
     ///
     /// If the task returns `Result<(), netwheel::Error>`, an `Err` is logged and counted like that
-    /// of a [periodic task](EventLoop::schedule_at_fixed_rate).
+    /// of a [periodic task](EventLoop::schedule_periodic).
     ///
     /// # Errors
     /// [`Error::Full`] if the limit of scheduled tasks
@@ -48,8 +48,21 @@ impl EventLoop {
         )
     }
 
-    /// Runs `task` after `initial_delay` and then every `period`, measured from start to start.
-    /// Missed runs are skipped.
+    /// Runs `task` again and again, as `periodic` says. A `Duration` is the period of a
+    /// [fixed rate](Periodic::fixed_rate).
+    ///
+    /// ```
+    /// use netwheel::{EventLoopGroup, Periodic};
+    /// use std::time::Duration;
+    ///
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let event_loop = group.next();
+    /// let second = Duration::from_secs(1);
+    /// let tick = event_loop.schedule_periodic(second, || Ok(println!("tick")))?;
+    /// let poll = event_loop.schedule_periodic(Periodic::fixed_delay(second), || Ok(println!("poll")))?;
+    /// assert!(tick.cancel() && poll.cancel());
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
     ///
     /// The task ends when it is cancelled, returns an error or panics, or when the loop ends. Its
     /// completion then fails with that error. The error is also logged, with the location of this
@@ -58,68 +71,20 @@ impl EventLoop {
     /// returns it to end itself.
     ///
     /// # Errors
-    /// [`Error::Setting`] if `period` is zero. Otherwise like [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_at_fixed_rate(
-        &self,
-        initial_delay: Duration,
-        period: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        self.schedule_at_fixed_rate_with(Periodic::new(), initial_delay, period, task)
-    }
-
-    /// Like [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with options for missed
-    /// runs and jitter.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if `period` is zero or shorter than the jitter. Otherwise like
+    /// [`Error::Setting`] if the period or delay is zero or shorter than the jitter. Otherwise like
     /// [`schedule`](EventLoop::schedule).
+    #[doc(alias = "scheduleAtFixedRate")]
+    #[doc(alias = "scheduleWithFixedDelay")]
+    #[doc(alias = "scheduleRepeatedTask")]
+    #[doc(alias = "schedule_at_fixed_rate")]
+    #[doc(alias = "schedule_with_fixed_delay")]
     #[track_caller]
-    pub fn schedule_at_fixed_rate_with(
+    pub fn schedule_periodic(
         &self,
-        options: impl Into<Periodic>,
-        initial_delay: Duration,
-        period: Duration,
+        periodic: impl Into<Periodic>,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        let (repeat, first) =
-            Repeat::at_rate(period, self.after(initial_delay), options.into(), &self.shared.random)?;
-        let body = TaskBody::Again { body: Box::new(task), repeat };
-        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
-    }
-
-    /// Runs `task` after `initial_delay` and then repeatedly, each time `delay` after the end of
-    /// the previous run.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if `delay` is zero. Otherwise like [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_with_fixed_delay(
-        &self,
-        initial_delay: Duration,
-        delay: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        self.schedule_with_fixed_delay_with(Periodic::new(), initial_delay, delay, task)
-    }
-
-    /// Like [`schedule_with_fixed_delay`](EventLoop::schedule_with_fixed_delay), with options for
-    /// jitter.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if `delay` is zero or shorter than the jitter. Otherwise like
-    /// [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_with_fixed_delay_with(
-        &self,
-        options: impl Into<Periodic>,
-        initial_delay: Duration,
-        delay: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        let (repeat, first) =
-            Repeat::with_delay(delay, self.after(initial_delay), options.into(), &self.shared.random)?;
+        let (repeat, first) = Repeat::new(periodic.into(), self.shared.time.now(), &self.shared.random)?;
         let body = TaskBody::Again { body: Box::new(task), repeat };
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
@@ -133,8 +98,9 @@ impl EventLoop {
     ///
     /// # Errors
     /// Like [`schedule`](EventLoop::schedule).
+    #[doc(alias = "schedule_at_turn_end")]
     #[track_caller]
-    pub fn schedule_at_turn_end<T: Send + 'static>(
+    pub fn execute_at_turn_end<T: Send + 'static>(
         &self,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<ScheduledTask<T>> {

@@ -136,7 +136,6 @@ impl Turn {
     fn run_last(&mut self, mail: LoopMail) {
         match mail {
             LoopMail::Task(_)
-            | LoopMail::BoxedTask(..)
             | LoopMail::Channel(..)
             | LoopMail::Broadcast(_)
             | LoopMail::Schedule(..)

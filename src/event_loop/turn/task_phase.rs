@@ -128,7 +128,6 @@ impl Turn {
             }
             LoopMail::Broadcast(delivery) => self.begin_broadcast(delivery),
             LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
-            LoopMail::BoxedTask(task, origin) => self.run_task(origin, task),
             LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),
             LoopMail::Unschedule(task) => {
                 if let Some(place) = task.place() {

@@ -137,7 +137,7 @@ pub trait Handler: Sized + 'static {
     /// The event loop is shutting down: the time to say goodbye. The default closes the channel after what is
     /// pending is sent. A channel left open here is closed when the shutdown's timeout ends.
     ///
-    /// Called once at most, when the channel's time in the shutdown's [`window`](crate::ShutdownOptions::window) has
+    /// Called once at most, when the channel's time in the shutdown's [`drain_window`](crate::ShutdownOptions::drain_window) has
     /// come; its scheduled tasks have been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors

@@ -48,9 +48,10 @@ impl<C: Codec> Links for Framed<C> {
         Ok(message)
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_message(&mut self, state: &mut ChannelState, _: &mut LoopServices, message: C::Write) -> Result {
-        // Each result is tested where it comes from. Passing it along would copy the whole `Result`.
+        // Each result is tested where it comes from. Passing it along would copy the whole
+        // `Result`.
         let output = state.outbound_for_write()?;
         let mark = output.mark();
         if let Err(error) = self.0.encode(message, output) {

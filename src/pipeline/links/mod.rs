@@ -158,7 +158,9 @@ pub enum StageEvent {
 }
 
 impl<L: Links> Push<L::Write> for L {
-    #[inline(always)]
+    /// The one copy of the encoding path: every other caller calls it, so that it need not be a
+    /// call of `push_message`.
+    #[inline]
     fn push(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: L::Write) -> Result {
         self.push_message(state, services, message)
     }

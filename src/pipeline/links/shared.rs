@@ -8,7 +8,7 @@
 use super::Links;
 use crate::{
     Error, Result,
-    channel::{ChannelState, EncodingMemo, LoopServices, SharedMessage},
+    channel::{ChannelState, EncodingMemo, LoopServices, Push, SharedMessage},
 };
 use bytes::Bytes;
 use std::{
@@ -26,7 +26,7 @@ pub(super) fn write_shared<L: Links>(
 ) -> Result {
     let Some(key) = links.encoding_key() else {
         memo.encodings += 1;
-        return links.push_message(state, services, clone_of(message)?);
+        return links.push(state, services, clone_of(message)?);
     };
     let encoder = (TypeId::of::<L>(), key);
     let EncodingMemo { last, encodings } = memo;
@@ -49,7 +49,8 @@ pub(super) fn write_shared<L: Links>(
 fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
-    // The channels of a group write one message type, but this pipeline may have been replaced since.
+    // The channels of a group write one message type, but this pipeline may have been replaced
+    // since.
     place.ok_or(Error::PipelineReplaced)
 }
 
@@ -61,7 +62,7 @@ fn encode_apart<L: Links>(
     message: L::Write,
 ) -> Result<Bytes> {
     let own = state.begin_apart();
-    let pushed = catch_unwind(AssertUnwindSafe(|| links.push_message(state, services, message)));
+    let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, services, message)));
     let apart = state.end_apart(own);
     match pushed {
         Ok(pushed) => pushed.map(|()| apart.into_bytes()),

@@ -95,8 +95,8 @@ impl<S: Stage> StageContext<'_, S> {
 
     // ---- errors ----
 
-    /// Reports an error: it goes to [`error`](Stage::error) of all stages and the handler, after the
-    /// running callback has returned.
+    /// Reports an error: it goes to [`error`](Stage::error) of all stages and the handler, after
+    /// the running callback has returned.
     ///
     /// Use this in [`write`](Stage::write), whose error is returned to the writer, or to report an
     /// error and still return a message. Elsewhere, return the error instead. Only the first error

@@ -227,8 +227,8 @@ pub trait Stage: Sized + 'static {
     }
 
     /// Returns a key for the settings that [`write`](Stage::write) depends on, as
-    /// [`Codec::encoding_key`](super::Codec::encoding_key) does. The default is `None`: each channel
-    /// encodes for itself.
+    /// [`Codec::encoding_key`](super::Codec::encoding_key) does. The default is `None`: each
+    /// channel encodes for itself.
     ///
     /// Return `None` if `write` does anything besides writing messages, for example if it keeps
     /// part of the message, closes the channel or sets a timer. A broadcast calls `write` for only
@@ -270,9 +270,8 @@ pub trait Stage: Sized + 'static {
     /// Called when the peer has ended its stream and everything before the end has been read. Does
     /// nothing by default.
     ///
-    /// Called once, and only if the channel's
-    /// [`half_close`](crate::ChannelOptions::half_close) is on. Otherwise the channel closes at this
-    /// point.
+    /// Called once, and only if the channel's [`half_close`](crate::ChannelOptions::half_close) is
+    /// on. Otherwise the channel closes at this point.
     ///
     /// # Errors
     /// An error goes to [`error`](Stage::error).
@@ -281,8 +280,8 @@ pub trait Stage: Sized + 'static {
         Ok(())
     }
 
-    /// Called when a timer set with [`wake_after`](StageContext::wake_after) expires. Does nothing by
-    /// default.
+    /// Called when a timer set with [`wake_after`](StageContext::wake_after) expires. Does nothing
+    /// by default.
     ///
     /// All stages of a channel share one timer, so check the time and re-arm it.
     ///

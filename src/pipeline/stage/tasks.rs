@@ -44,8 +44,8 @@ impl<S: Stage> StageContext<'_, S> {
         StageTask::<S>::boxed(self.position, task)
     }
 
-    /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the channel
-    /// or its pipeline.
+    /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the
+    /// channel or its pipeline.
     ///
     /// The task never runs within this call: a delay of zero means later in this turn, or in the
     /// next one. It is never early, and late by the loop's lag.
@@ -60,7 +60,8 @@ impl<S: Stage> StageContext<'_, S> {
         task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
     ) -> TaskKey {
         let task = self.task(task);
-        // From now, not from the beginning of the turn: after a long callback that would be too early.
+        // From now, not from the beginning of the turn: after a long callback that would be too
+        // early.
         let deadline = self.services.time.now().saturating_add(nanos(delay));
         self.state.schedule(self.services, deadline, task)
     }
@@ -116,7 +117,7 @@ impl<S: Stage> StageContext<'_, S> {
     ) -> TaskKey {
         let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
         let task = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
             StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),

@@ -1,6 +1,6 @@
 //! The producer's side of a completion.
 
-use super::{Completion, CompletionShared, CompletionState, OnCancel, cancellable};
+use super::{Completion, CompletionShared, CompletionState, OnCancel, Unwanted, cancellable};
 use crate::{Error, Result, error::drop_guarded};
 use std::{
     fmt,
@@ -53,10 +53,14 @@ pub struct Completer<T = ()> {
 }
 
 impl<T> Completer<T> {
-    /// Returns a pair of which event loop `event_loop` usually completes the first part.
+    /// Returns a pair that event loop `event_loop` usually completes.
     pub(crate) fn new(event_loop: u32) -> (Self, Completion<T>) {
-        // The value of a result that is not wanted is dropped, and that is all.
-        cancellable(Some(event_loop), |unwanted| drop_guarded(unwanted))
+        cancellable(Some(event_loop), |unwanted| {
+            // The operation itself is cancelled through `on_cancel`.
+            if let Unwanted::Result(value) = unwanted {
+                drop_guarded(value);
+            }
+        })
     }
 
     /// Delivers the result. A cancelled completion drops it.

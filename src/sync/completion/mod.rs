@@ -46,16 +46,16 @@ use trampoline::log_panic;
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
 /// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
-/// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
+/// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///
 /// So a timeout around a pending operation, such as `tokio::time::timeout(d,
 /// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use {netwheel::prelude::*, std::time::Duration};
+/// # use {netwheel::{ShutdownOptions, prelude::*}, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
-/// let completion = group.shutdown_gracefully(Default::default(), Duration::from_secs(5));
+/// let completion = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await
 /// # Ok(())
 /// # }

@@ -10,7 +10,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 impl Shared {
     fn submit_timeout(&self, entry: u32, timeout: Duration) -> Result<(), SendError<u32>> {
         let wake = || _ = self.wake_if_asleep(0);
-        self.mailbox.put_timeout(entry, timeout, wake)?;
+        self.mailbox.put_timeout(entry, |entry| entry, timeout, wake)?;
         self.wake_if_asleep(0);
         Ok(())
     }

@@ -162,21 +162,23 @@ impl<T> Mailbox<T> {
     ///
     /// Hands the entry back if the queue is full or the loop has ended.
     pub(crate) fn put(&self, entry: T) -> Result<(), SendError<T>> {
-        self.try_put(entry).map_err(|(why, value)| SendError::new(value, self.reason(why)))
+        self.put_with(entry, |entry| entry).map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
 
-    /// Like [`put`](Mailbox::put), but constructs the entry in place, after it was accepted. `make`
-    /// runs under the lock, so it must not call user code.
+    /// Like [`put`](Mailbox::put), but constructs the entry from `value` after it was accepted.
+    /// `make` runs under the lock, so it must not call user code.
     ///
     /// # Errors
     ///
-    /// Fails without calling `make` if the queue is full or the loop has ended.
+    /// Hands `value` back, without calling `make`, if the queue is full or the loop has ended.
     /// [`reason`](Mailbox::reason) converts the failure to an error.
     #[inline]
-    pub(crate) fn put_with(&self, make: impl FnOnce() -> T) -> Result<(), NotPut> {
+    pub(crate) fn put_with<V>(&self, value: V, make: impl FnOnce(V) -> T) -> Result<(), (NotPut, V)> {
         let mut queue = self.both.lock();
-        self.admit(&mut queue)?;
-        queue.push(make(), &self.both.front.entered);
+        if let Err(why) = self.admit(&mut queue) {
+            return Err((why, value));
+        }
+        queue.push(make(value), &self.both.front.entered);
         Ok(())
     }
 
@@ -193,28 +195,29 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Puts an entry into the queue, waiting for space up to `timeout`. Must not be called on the
-    /// loop's own thread.
+    /// Like [`put_with`](Mailbox::put_with), but waits for space up to `timeout`. Must not be called
+    /// on the loop's own thread.
     ///
     /// Calls `wake` before it waits, because a loop may sleep although its queue is full.
     ///
     /// # Errors
     ///
-    /// Hands the entry back if the timeout expires or the mailbox is closed.
-    pub(crate) fn put_timeout(
+    /// Hands `value` back if the timeout expires or the mailbox is closed.
+    pub(crate) fn put_timeout<V>(
         &self,
-        entry: T,
+        value: V,
+        make: impl Fn(V) -> T,
         timeout: Duration,
         wake: impl Fn(),
-    ) -> Result<(), SendError<T>> {
-        let mut waiting = match self.try_put(entry) {
-            Err((NotPut::Full, entry)) => Some(entry),
+    ) -> Result<(), SendError<V>> {
+        let mut waiting = match self.put_with(value, &make) {
+            Err((NotPut::Full, value)) => Some(value),
             Err((why, value)) => return Err(SendError::new(value, self.reason(why))),
             Ok(()) => return Ok(()),
         };
-        let put = self.room.wait(timeout, || match self.try_put(waiting.take()?) {
-            Err((NotPut::Full, entry)) => {
-                waiting = Some(entry);
+        let put = self.room.wait(timeout, || match self.put_with(waiting.take()?, &make) {
+            Err((NotPut::Full, value)) => {
+                waiting = Some(value);
                 wake();
                 None
             }
@@ -222,8 +225,8 @@ impl<T> Mailbox<T> {
         });
         let refused = match (put, waiting) {
             (Some(put), _) => put,
-            (None, Some(entry)) => Err((NotPut::Full, entry)),
-            (None, None) => unreachable!("an entry that is not waiting has a result"),
+            (None, Some(value)) => Err((NotPut::Full, value)),
+            (None, None) => unreachable!("a value that is not waiting has a result"),
         };
         refused.map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
@@ -246,15 +249,6 @@ impl<T> Mailbox<T> {
             return Err(SendError::new(entry, Error::ShutDown));
         }
         queue.push(entry, &self.both.front.entered);
-        Ok(())
-    }
-
-    fn try_put(&self, entry: T) -> Result<(), (NotPut, T)> {
-        let mut queue = self.both.lock();
-        match self.admit(&mut queue) {
-            Ok(()) => queue.push(entry, &self.both.front.entered),
-            Err(why) => return Err((why, entry)),
-        }
         Ok(())
     }
 
@@ -415,7 +409,8 @@ mod tests {
                     waiting.push_back(n);
                 }
                 kind => {
-                    let put = if kind == 4 { mailbox.put(n).is_ok() } else { mailbox.put_with(|| n).is_ok() };
+                    let put =
+                        if kind == 4 { mailbox.put(n).is_ok() } else { mailbox.put_with(n, |n| n).is_ok() };
                     assert_eq!(put, waiting.len() < limit);
                     waiting.extend(put.then_some(n));
                 }
@@ -484,17 +479,17 @@ mod tests {
     #[test]
     fn e_29_a_waiter_gets_its_entry_back_after_the_timeout() {
         let (mailbox, mut inbox) = mailbox(1);
-        mailbox.put_timeout(1, Duration::ZERO, || panic!("there is room")).unwrap();
+        mailbox.put_timeout(1, |n| n, Duration::ZERO, || panic!("there is room")).unwrap();
         let wakes = std::cell::Cell::new(0);
         for timeout in [Duration::ZERO, Duration::from_millis(1)] {
-            let refused = mailbox.put_timeout(2, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
+            let refused = mailbox.put_timeout(2, |n| n, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
             assert!(matches!(refused.into_parts(), (2, Error::Full { limit: 1, .. })));
         }
         assert_eq!((mailbox.len(), mailbox.refused()), (1, 2), "counted once for each timeout");
         assert!(wakes.get() >= 2, "the loop was woken before each wait");
         assert_eq!([inbox.take(), inbox.take()], [Some(1), None]);
         mailbox.announce_room();
-        mailbox.put_timeout(3, Duration::ZERO, || ()).unwrap();
+        mailbox.put_timeout(3, |n| n, Duration::ZERO, || ()).unwrap();
     }
 
     /// Spawns a thread that puts an entry into a full mailbox. Returns when it waits or is about to
@@ -505,8 +500,9 @@ mod tests {
         entry: i32,
     ) -> std::thread::ScopedJoinHandle<'scope, Result<(), SendError<i32>>> {
         let (waits, waiting) = std::sync::mpsc::channel();
-        let waiter = scope
-            .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));
+        let waiter = scope.spawn(move || {
+            mailbox.put_timeout(entry, |n| n, Duration::from_secs(600), || waits.send(()).unwrap())
+        });
         waiting.recv().expect("the mailbox is full");
         waiter
     }
@@ -536,7 +532,7 @@ mod tests {
                 assert!(matches!(refused.into_parts(), (value, Error::ShutDown) if value == n));
             }
         });
-        let late = mailbox.put_timeout(4, Duration::from_secs(600), || ()).unwrap_err();
+        let late = mailbox.put_timeout(4, |n| n, Duration::from_secs(600), || ()).unwrap_err();
         assert!(matches!(late.into_parts(), (4, Error::ShutDown)));
         assert_eq!((inbox.take(), inbox.take(), mailbox.len()), (Some(0), None, 0));
     }

@@ -1,6 +1,6 @@
 //! The channel driver over TCP.
 
-use crate::{ChannelOptions, codec::Line, prelude::*};
+use crate::{ChannelOptions, ShutdownOptions, codec::Line, prelude::*};
 use bytes::Bytes;
 use std::{
     io::Write,
@@ -82,7 +82,10 @@ impl Fixture {
 
     fn end(self) {
         drop(self.client);
-        self.group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+        self.group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))
+            .wait()
+            .unwrap();
     }
 }
 

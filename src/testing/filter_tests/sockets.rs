@@ -1,7 +1,7 @@
 //! Filters over TCP.
 
 use super::xor::{Peer, Xor};
-use crate::{codec::Line, prelude::*, testing::filter_tests::memory::stack};
+use crate::{ShutdownOptions, codec::Line, prelude::*, testing::filter_tests::memory::stack};
 use bytes::Bytes;
 use std::{
     io::{Read, Write},
@@ -89,7 +89,7 @@ fn a_filtered_connection_echoes_and_ends_cleanly() {
         stream.read_to_end(&mut wire).unwrap();
         assert!(peer.open(&wire).is_empty() && peer.has_ended());
         assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "inactive");
-        group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
     }
 }
 
@@ -105,7 +105,7 @@ fn a_truncated_connection_ends_with_an_error() {
     let error = events.recv_timeout(PATIENCE).unwrap();
     assert!(error.contains("truncated"), "{error}");
     assert_eq!(events.recv_timeout(PATIENCE).unwrap(), "inactive");
-    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
 }
 
 /// The handler is never called, and the connection is closed.
@@ -115,7 +115,7 @@ fn a_connection_that_fails_its_handshake_is_closed_without_a_callback() {
     let mut stream = connect(address);
     stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     assert!(matches!(stream.read(&mut [0; 100]), Ok(0) | Err(_)));
-    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
     assert!(events.try_recv().is_err());
 }
 
@@ -145,5 +145,5 @@ fn a_reply_that_blocks_the_socket_arrives_whole() {
     }
     writing.join().unwrap();
     assert_eq!(received, line.len() * lines);
-    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
 }

@@ -94,7 +94,7 @@ impl HashedWheelTimerBuilder {
     /// let group = EventLoopGroup::builder().threads(1).name("worker").build()?;
     /// let event_loop = group.next().clone();
     /// let timer = HashedWheelTimer::builder()
-    ///     .executor(move |task| Ok(event_loop.try_execute(task)?))
+    ///     .executor(move |task| Ok(event_loop.execute(task)?))
     ///     .build()?;
     /// # let (sender, receiver) = mpsc::channel();
     /// # timer.new_timeout(Duration::ZERO, move |_| {

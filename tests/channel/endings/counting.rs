@@ -6,7 +6,7 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
+use netwheel::{Admission, Channel, ShutdownOptions, codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
     net::SocketAddr,
@@ -98,7 +98,7 @@ fn live_handlers_never_exceed_the_connection_limit() {
     assert!(served > 0, "no connection was served");
     assert!(alive.most.load(SeqCst) <= LIMIT, "{} handlers", alive.most.load(SeqCst));
     for group in [&children, &acceptors] {
-        done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+        done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
     }
     assert_eq!(alive.now.load(SeqCst), 0);
 }
@@ -143,5 +143,5 @@ fn a_connection_is_counted_during_inactive_and_the_drop_of_its_handler() {
             thread::yield_now();
         }
     }
-    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
 }

@@ -289,8 +289,8 @@ fn lingering_continues_on_a_rebuilt_poll() {
 fn a_shutdown_without_a_quiet_period_does_not_wait_for_lingering_sockets() {
     let house = House::new(BACKLOG);
     let mut peer = house.dismissed();
-    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(CLOSE_TIMEOUT);
-    let report = done(house.group.shut_down(options)).unwrap();
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(CLOSE_TIMEOUT);
+    let report = done(house.group.shutdown(options)).unwrap();
     assert_eq!((report.channels, report.took), (0, Duration::ZERO), "{report}");
     peer.expect_reset();
     assert_eq!((house.event_loop.connections(), house.metrics().lingering), (0, 0));
@@ -304,8 +304,8 @@ fn sockets_linger_for_the_quiet_period_of_a_shutdown() {
         let house = House::new(BACKLOG);
         let mut peers: Vec<_> = (0..2).map(|_| Peer::connect(house.server.local_address())).collect();
         house.wait_until("the channels", |house| house.metrics().channels == 2);
-        let options = ShutdownOptions::new().quiet(QUIET).timeout(10 * QUIET).window(2 * LAST);
-        let ended = house.group.shut_down(options);
+        let options = ShutdownOptions::new().quiet_period(QUIET).timeout(10 * QUIET).drain_window(2 * LAST);
+        let ended = house.group.shutdown(options);
         // `settle` would submit tasks, which restart the quiet period, so it is not used here.
         let lingers = |sockets| {
             let began = Instant::now();
@@ -354,7 +354,8 @@ mod traced {
             .unwrap();
         println!("listening on {}", server.local_address());
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-        done(group.shutdown_gracefully(Duration::ZERO, CLOSE_TIMEOUT)).unwrap();
+        done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(CLOSE_TIMEOUT)))
+            .unwrap();
     }
 
     #[test]

@@ -408,7 +408,8 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
         assert!(began.elapsed() < PATIENCE, "the socket stays open");
         settle(&channel.event_loop);
     }
-    done(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(channel.group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)))
+        .unwrap();
     journal.all()
 }
 
@@ -431,7 +432,7 @@ fn a_factory_fails() -> Vec<&'static str> {
     let connected = done(client.connect(listener.local_addr().unwrap()));
     let mut end = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut end).unwrap();
-    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
     connected.err().map(|_| "connect fails").into_iter().collect()
 }
 
@@ -441,8 +442,8 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     if stays {
         wait(&mut channel, &journal);
     }
-    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(LIMIT);
-    let ended = channel.group.shut_down(options);
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(LIMIT);
+    let ended = channel.group.shutdown(options);
     if stays {
         let began = Instant::now();
         while !journal.all().contains(&"shutdown") {

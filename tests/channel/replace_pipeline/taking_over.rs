@@ -208,7 +208,7 @@ fn replacing_in_active_precedes_all_other_events() {
     assert_eq!(log.take(), ["new read x", "new read_complete"]);
 }
 
-/// From outside: by a task of a channel handle and by a task of a `Remote`.
+/// From outside: by a task of a channel handle and by a task of a `HandlerRef`.
 #[test]
 fn replacing_in_a_task_of_a_handle() {
     let log = Log::new();

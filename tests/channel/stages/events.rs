@@ -3,7 +3,10 @@
 use super::Probe;
 use crate::support::{channels::embedded_pipeline, journal::Log, recorder::named};
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel};
+use netwheel::{
+    ChannelOptions, Error, buffer::WaterMark, codec::Line, pipeline::StageContext as Ctx, prelude::*,
+    testing::EmbeddedChannel,
+};
 use std::{io, time::Duration};
 
 /// A channel with the stages `a` and `b` and the handler `h`.
@@ -174,5 +177,3 @@ fn messages_that_a_stage_queues_in_an_event_are_delivered() {
     channel.advance(Duration::from_millis(1));
     assert_eq!(channel.read_outbound(), &b"ab\n"[..]);
 }
-
-use netwheel::pipeline::StageContext as Ctx;

@@ -48,7 +48,8 @@ impl Stage for Login {
                     }
                     None => {
                         ctx.write("wrong password".into())?;
-                        Ok(ctx.close())
+                        ctx.close();
+                        Ok(())
                     }
                 }
             },

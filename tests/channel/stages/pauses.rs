@@ -103,7 +103,10 @@ fn a_second_pause_and_a_resume_without_a_pause_do_nothing() {
     let b = Probe::with("b", &log, |ctx, event| {
         if event == "read 2" {
             ctx.pause_reads();
-            ctx.schedule(SECOND, |_, ctx| Ok(ctx.resume_reads()));
+            ctx.schedule(SECOND, |_, ctx| {
+                ctx.resume_reads();
+                Ok(())
+            });
         }
         None
     });
@@ -133,7 +136,13 @@ fn auto_read_and_requested_reads_wait_for_the_pause_and_stay_as_they_are() {
         embedded_pipeline(&ChannelOptions::new().one_message_per_read(true), links.handler(handler));
     channel.write_inbound(b"off\npause\n1\n2\n").unwrap();
     assert_eq!(reads(&log).last().unwrap(), "read off");
-    channel.channel().execute(|ctx| Ok(ctx.read())).unwrap();
+    channel
+        .channel()
+        .execute(|ctx| {
+            ctx.read();
+            Ok(())
+        })
+        .unwrap();
     channel.run_pending();
     assert_eq!(reads(&log), ["a read pause", "read pause"], "the read that it requests waits");
     channel.advance(SECOND);
@@ -175,7 +184,10 @@ fn queued_messages_of_a_stage_wait_for_the_pause() {
     let pauses = Probe::with("a", &log, |ctx, event| {
         if event == "read p" {
             ctx.pause_reads();
-            ctx.schedule(SECOND, |_, ctx| Ok(ctx.resume_reads()));
+            ctx.schedule(SECOND, |_, ctx| {
+                ctx.resume_reads();
+                Ok(())
+            });
         }
         None
     });

@@ -150,11 +150,17 @@ fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
     let stage = Probe::with("a", &log, |ctx, event| {
         if event == "active" {
             for _ in 0..2 {
-                ctx.schedule(SECOND, |me, _| Ok(me.note("task")));
+                ctx.schedule(SECOND, |me, _| {
+                    me.note("task");
+                    Ok(())
+                });
             }
             let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.error().to_string());
             assert_eq!(full.as_deref(), Some("full: at most 2 scheduled tasks of a channel"));
-            ctx.schedule(SECOND, |me, _| Ok(me.note("one too many")));
+            ctx.schedule(SECOND, |me, _| {
+                me.note("one too many");
+                Ok(())
+            });
         }
         None
     });
@@ -176,7 +182,8 @@ fn tasks_of_a_replaced_pipeline_are_dropped() {
             let value = value.clone();
             ctx.schedule(SECOND, move |me, _| {
                 drop(value);
-                Ok(me.note("task"))
+                me.note("task");
+                Ok(())
             });
         }
         None

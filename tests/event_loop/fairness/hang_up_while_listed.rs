@@ -80,7 +80,7 @@ fn a_close_of_a_listed_channel_with_unread_bytes_does_not_reset_the_connection()
     }
     let mut peer = last.try_clone().unwrap();
     event_loop
-        .schedule_at_turn_end(move || {
+        .execute_at_turn_end(move || {
             peer.write_all(b"never read\n").unwrap();
             peer.shutdown(Shutdown::Write).unwrap();
             // Runs in the next turn.

@@ -449,7 +449,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
         mine.push(time.elapsed());
         Ok(())
     };
-    event_loop.schedule_at_fixed_rate(ms(33), ms(33), tick).unwrap();
+    event_loop.schedule_periodic(ms(33), tick).unwrap();
     let client = TcpStream::connect(server.local_address()).unwrap();
     while event_loop.metrics().channels < 1 {
         settle(&event_loop);

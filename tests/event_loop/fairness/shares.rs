@@ -11,8 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, codec::RawBytes, prelude::*,
-    testing::ManualClock,
+    Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Periodic, ShutdownOptions, codec::RawBytes,
+    prelude::*, testing::ManualClock,
 };
 use std::{
     sync::{
@@ -177,7 +177,7 @@ fn a_timer_runs_on_time_beside_a_slow_task_that_resubmits_itself() {
         mine.push(time.elapsed());
         Ok(())
     };
-    event_loop.schedule_at_fixed_rate(period, period, tick).unwrap();
+    event_loop.schedule_periodic(period, tick).unwrap();
     let (me, alive) = (event_loop.clone(), Arc::downgrade(&running));
     on(&event_loop, move || hog(me, clock, alive));
     while ticks.len() < 300 {
@@ -397,7 +397,7 @@ fn turn_end_tasks_share_the_timers_time() {
     let give = |n: usize, each| {
         move |event_loop: &EventLoop, clock: &ManualClock, runs: &Runs| {
             for _ in 0..n {
-                event_loop.schedule_at_turn_end(body(event_loop, clock, runs, "end", each)).unwrap();
+                event_loop.execute_at_turn_end(body(event_loop, clock, runs, "end", each)).unwrap();
             }
         }
     };
@@ -433,7 +433,7 @@ fn carried_over_work_keeps_the_loop_awake() {
     on(&event_loop, move || {
         for n in 0..3000 {
             let last = last.clone();
-            me.schedule_at_turn_end(move || last.send(n).unwrap()).unwrap();
+            me.execute_at_turn_end(move || last.send(n).unwrap()).unwrap();
         }
     });
     // The loop receives no other work.
@@ -446,10 +446,12 @@ fn carried_over_work_keeps_the_loop_awake() {
 fn every_turn_end_task_runs_when_the_loop_ends() {
     let after = AfterIo::new(with_ratio(50), ms(100), |event_loop, clock, runs| {
         for _ in 0..3000 {
-            event_loop.schedule_at_turn_end(body(event_loop, clock, runs, "end", ms(10))).unwrap();
+            event_loop.execute_at_turn_end(body(event_loop, clock, runs, "end", ms(10))).unwrap();
         }
         // The shutdown starts in the same turn, which has time for only ten tasks.
-        event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO).detach();
+        event_loop
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO))
+            .detach();
     });
     done(after.event_loop.terminated()).unwrap();
     assert_eq!(after.runs.all().iter().filter(|run| run.0 == "end").count(), 3000);
@@ -541,7 +543,7 @@ fn the_wheel_has_the_share_of_timers() {
         let (me, time) = (event_loop.clone(), clock.clone());
         let (acting, _failed) = acting_server(&group, move || {
             time.advance(ms(1100));
-            me.execute(|| ())
+            Ok(me.execute(|| ())?)
         });
         assert_echoes(&mut connect(acting.local_address()));
         while runs.len() < 200 {
@@ -566,7 +568,12 @@ fn floods_of_tasks_and_timers_starve_neither_each_other_nor_sockets() {
             let stop = stop.clone();
             let storm = move || if stop.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) };
             // Always late: due again as soon as it has run.
-            event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_nanos(1), storm).unwrap();
+            event_loop
+                .schedule_periodic(
+                    Periodic::fixed_rate(Duration::from_nanos(1)).initial_delay(Duration::ZERO),
+                    storm,
+                )
+                .unwrap();
         }
         let mut peer = connect(server.local_address());
         for n in 0..20 {

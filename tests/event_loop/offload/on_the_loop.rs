@@ -7,7 +7,7 @@ use crate::support::{
     wait::{PATIENCE, done, receive},
 };
 use bytes::Bytes;
-use netwheel::{ClientBootstrap, WorkerPool, codec::Line, prelude::*};
+use netwheel::{ClientBootstrap, ShutdownOptions, WorkerPool, codec::Line, prelude::*};
 use std::{
     io::Write,
     net::TcpListener,
@@ -100,7 +100,7 @@ fn a_graceful_shutdown_waits_for_a_result_if_the_handler_does() {
         .pipeline(move |_| Pipeline::codec(Line::new()).handler(handler.lock().unwrap().take().unwrap()));
     done(client.connect(listener.local_addr().unwrap())).unwrap();
     receive(&begins);
-    let end = group.shutdown_gracefully(Duration::ZERO, PATIENCE);
+    let end = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE));
     assert_eq!(receive(&tells), "shutdown");
     drop(release);
     assert_eq!([receive(&tells), receive(&tells)], ["answer", "inactive"]);

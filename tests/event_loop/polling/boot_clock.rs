@@ -7,7 +7,7 @@ use crate::support::{
     loops::{settle, single},
     wait::{HOUR, PATIENCE, done, ms},
 };
-use netwheel::{Clock, EventLoop, EventLoopGroup, SystemClock};
+use netwheel::{Clock, EventLoop, EventLoopGroup, ShutdownOptions, SystemClock};
 use std::time::{Duration, Instant};
 
 /// Waits until the loop has woken `times` times at a deadline. Fails after [`PATIENCE`].
@@ -45,7 +45,7 @@ fn a_loop_reads_its_clock_as_often_as_the_clock_requires() {
     assert_eq!((metrics.timers_fired, metrics.wakes_premature, metrics.rebuilds), (0, 0, 0));
     // Reading the clock is not work: it does not prolong the quiet period of a shutdown.
     assert!(timer.cancel());
-    done(group.shutdown_gracefully(ms(50), HOUR)).unwrap();
+    done(group.shutdown(ShutdownOptions::new().quiet_period(ms(50)).timeout(HOUR))).unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{manual, on, single},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoop, EventLoopGroup, testing::ManualClock};
+use netwheel::{EventLoop, EventLoopGroup, ShutdownOptions, testing::ManualClock};
 use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_millis(50);
@@ -107,11 +107,12 @@ fn by_default_a_loop_sleeps_at_once() {
 #[test]
 fn a_loop_that_polls_shuts_down() {
     let (event_loop, _clock, _) = busy();
-    let ended = event_loop.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let ended = event_loop
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     done(ended).unwrap();
 
     let (event_loop, clock, _) = busy();
-    let ended = event_loop.shutdown_gracefully(WINDOW * 4, WINDOW * 8);
+    let ended = event_loop.shutdown(ShutdownOptions::new().quiet_period(WINDOW * 4).timeout(WINDOW * 8));
     polls_on(&event_loop, 100);
     clock.advance(WINDOW * 4);
     done(ended).unwrap();

@@ -9,8 +9,8 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use netwheel::{
-    Error, EventLoop, EventLoopGroup, Interest, Readiness, Resource, Result, SourceAction, SourceContext,
-    SourceHandle, Watchdog,
+    Error, EventLoop, EventLoopGroup, Interest, Readiness, Resource, Result, ShutdownOptions, SourceAction,
+    SourceContext, SourceHandle, Watchdog,
 };
 use std::{
     fs::File,
@@ -584,7 +584,11 @@ fn a_loop_that_ends_drops_its_sources_without_waiting_for_them() {
     let handle = register(&event_loop, Counted(theirs, drops.clone()), Interest::READABLE, ignore);
     let ended = handle.ended();
     // The loop must end before this timeout.
-    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(3600))).unwrap();
+    done(
+        group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(3600))),
+    )
+    .unwrap();
     assert!(matches!(done(ended), Err(Error::ShutDown)));
     assert_eq!(drops.load(SeqCst), 1);
     assert!(matches!(handle.deregister(), Err(Error::Closed)));
@@ -603,7 +607,9 @@ fn a_source_works_while_the_loop_shuts_down() {
     let (mut ours, theirs) = pair();
     let (sender, bytes) = channel();
     register(&event_loop, theirs, Interest::READABLE, drain(sender));
-    let down = event_loop.shutdown_gracefully(Duration::from_secs(1), Duration::from_secs(60));
+    let down = event_loop.shutdown(
+        ShutdownOptions::new().quiet_period(Duration::from_secs(1)).timeout(Duration::from_secs(60)),
+    );
     ours.write_all(b"still there").unwrap();
     expect(&bytes, b"still there");
     let (_ours, theirs) = pair();

@@ -9,8 +9,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, PollRebuild, RebuildCause,
-    Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
+    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Periodic, Pipeline, PollRebuild,
+    RebuildCause, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
 };
 use std::{
     io::{Read, Write},
@@ -215,7 +215,8 @@ impl Beat {
             run.note_early(begun + PERIOD * u32::try_from(n + 1).unwrap());
             Ok(())
         };
-        let task = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, PERIOD, PERIOD, body);
+        let task =
+            event_loop.schedule_periodic(Periodic::fixed_rate(PERIOD).missed_runs(MissedRuns::CatchUp), body);
         Beat { task: task.unwrap(), runs, begun }
     }
 

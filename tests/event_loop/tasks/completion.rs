@@ -6,7 +6,7 @@ use crate::support::{
     loops::{Gate, manual, on, settle},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Completion, Error, EventLoop};
+use netwheel::{Completion, Error, EventLoop, ShutdownOptions};
 use std::{
     future::{Future, IntoFuture},
     pin::pin,
@@ -151,7 +151,8 @@ fn a_callback_runs_on_the_thread_that_cancels() {
     // The handle was exchanged for the completion, so only the shutdown can cancel the task.
     let task = event_loop.schedule(ms(1), || ()).unwrap();
     task.completion().on_complete(move |result| told.send(result).unwrap());
-    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     assert!(matches!(news.recv_timeout(PATIENCE).unwrap(), Err(Error::ShutDown)));
 }
 
@@ -165,7 +166,7 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     let (event_loop, clock) = manual();
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.schedule(ms(1), || panic!("on purpose as well")).unwrap().completion());
-    panics(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Cancelled)).unwrap().completion());
+    panics(event_loop.schedule_periodic(ms(1), || Err(Error::Cancelled)).unwrap().completion());
     // If the rebuild had finished already, the callback would run and panic on this thread.
     let gate = Gate::shut(&event_loop);
     panics(event_loop.rebuild_poll().unwrap());
@@ -175,7 +176,8 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     assert_eq!(done(next.completion()).unwrap(), "next");
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.terminated());
-    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
 }
 
 /// C-36: a panic in a callback is logged.
@@ -190,7 +192,8 @@ fn a_callback_that_panics_is_logged() {
     let (event_loop, _clock) = manual();
     let task = event_loop.schedule(ms(1), || ()).unwrap();
     task.completion().on_complete(|_| panic!("a callback of a test about logging"));
-    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     let begun = Instant::now();
     loop {
         let lines = logs::lines_with("a callback of a test about logging");
@@ -289,7 +292,8 @@ const CHAIN: usize = 1_000_000;
 #[test]
 fn a_long_chain_of_callbacks_does_not_overflow_a_small_stack() {
     let (ended, _clock) = manual();
-    done(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(ended.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     let (last, end) = channel();
     let small = thread::Builder::new().stack_size(128 * 1024);
     small.spawn(move || ask_again(ended, CHAIN, last)).unwrap().join().unwrap();
@@ -299,7 +303,8 @@ fn a_long_chain_of_callbacks_does_not_overflow_a_small_stack() {
 #[test]
 fn a_long_chain_of_callbacks_does_not_overflow_a_loops_stack() {
     let ((ended, _), (event_loop, clock)) = (manual(), manual());
-    done(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(ended.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO)))
+        .unwrap();
     let (last, end) = channel();
     // The loop calls the first callback when it completes the task.
     let first = event_loop.schedule(ms(1), || ()).unwrap();

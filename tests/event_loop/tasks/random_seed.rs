@@ -102,7 +102,6 @@ fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
     let _peer = TcpStream::connect(server.local_address()).unwrap();
     run_until(&mut by_hand, &drawn, |drawn| drawn.iter().any(|(what, _)| *what == "active"));
 
-    let periodic = Periodic::new().jitter(ms(90));
     for name in ["rate", "delay"] {
         let note = (drawn.clone(), clock.clone());
         let task = move || {
@@ -110,11 +109,11 @@ fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
             Ok(())
         };
         let event_loop = by_hand.event_loop();
-        let task = match name {
-            "rate" => event_loop.schedule_at_fixed_rate_with(periodic, ms(100), ms(100), task),
-            _ => event_loop.schedule_with_fixed_delay_with(periodic, ms(100), ms(100), task),
+        let periodic = match name {
+            "rate" => Periodic::fixed_rate(ms(100)),
+            _ => Periodic::fixed_delay(ms(100)),
         };
-        task.unwrap();
+        event_loop.schedule_periodic(periodic.jitter(ms(90)), task).unwrap();
     }
     for _ in 0..2000 {
         clock.advance(ms(1));

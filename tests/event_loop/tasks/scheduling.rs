@@ -6,7 +6,8 @@ use crate::support::{
     wait::{PATIENCE, done, ms},
 };
 use netwheel::{
-    Clock, Error, EventLoop, EventLoopGroup, MissedRuns, Result, ScheduledTask, testing::ManualClock,
+    Clock, Error, EventLoop, EventLoopGroup, MissedRuns, Periodic, Result, ScheduledTask,
+    testing::ManualClock,
 };
 use std::{
     sync::{Arc, mpsc::channel},
@@ -59,12 +60,17 @@ fn e_02_a_period_of_zero_is_refused() {
         other => panic!("{other:?}"),
     };
     let zero = Duration::ZERO;
-    assert_eq!(refused(event_loop.schedule_at_fixed_rate(ms(1), zero, || Ok(()))), "period");
-    let catch_up = MissedRuns::CatchUp;
-    assert_eq!(refused(event_loop.schedule_at_fixed_rate_with(catch_up, ms(1), zero, || Ok(()))), "period");
-    assert_eq!(refused(event_loop.schedule_with_fixed_delay(ms(1), zero, || Ok(()))), "delay");
-    event_loop.schedule_at_fixed_rate(zero, ms(1), || Ok(())).unwrap().cancel();
-    event_loop.schedule_with_fixed_delay(zero, ms(1), || Ok(())).unwrap().cancel();
+    for (periodic, setting) in [
+        (Periodic::fixed_rate(zero), "period"),
+        (Periodic::fixed_rate(zero).missed_runs(MissedRuns::CatchUp), "period"),
+        (Periodic::fixed_delay(zero), "delay"),
+    ] {
+        let task = event_loop.schedule_periodic(periodic.initial_delay(ms(1)), || Ok(()));
+        assert_eq!(refused(task), setting);
+    }
+    for periodic in [Periodic::fixed_rate(ms(1)), Periodic::fixed_delay(ms(1))] {
+        event_loop.schedule_periodic(periodic.initial_delay(zero), || Ok(())).unwrap().cancel();
+    }
 }
 
 #[test]
@@ -73,9 +79,13 @@ fn e_03_a_deadline_beyond_the_range_of_the_clock_saturates() {
     advance(&event_loop, &clock, Duration::from_secs(3600 * 24 * 365 * 100));
     let never = event_loop.schedule(Duration::MAX, || ()).unwrap();
     let (runs, body) = stamping(&clock, |_| Duration::ZERO);
-    let once = event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::MAX, body).unwrap();
+    let once = event_loop
+        .schedule_periodic(Periodic::fixed_rate(Duration::MAX).initial_delay(Duration::ZERO), body)
+        .unwrap();
     let (delayed, body) = stamping(&clock, |_| Duration::ZERO);
-    let delay = event_loop.schedule_with_fixed_delay(Duration::ZERO, Duration::MAX, body).unwrap();
+    let delay = event_loop
+        .schedule_periodic(Periodic::fixed_delay(Duration::MAX).initial_delay(Duration::ZERO), body)
+        .unwrap();
     settle(&event_loop);
     advance(&event_loop, &clock, Duration::from_secs(3600 * 24 * 365 * 100));
     assert_eq!((runs.len(), delayed.len()), (1, 1));
@@ -132,7 +142,7 @@ fn e_05_a_task_is_never_early_in_real_time() {
 fn e_06_a_fixed_rate_does_not_drift() {
     let (event_loop, clock) = manual();
     let (times, body) = stamping(&clock, |_| ms(50));
-    let task = event_loop.schedule_at_fixed_rate(ms(100), ms(100), body).unwrap();
+    let task = event_loop.schedule_periodic(ms(100), body).unwrap();
     while times.len() < 5 {
         advance(&event_loop, &clock, ms(10));
     }
@@ -144,7 +154,7 @@ fn e_06_a_fixed_rate_does_not_drift() {
 fn e_07_missed_runs_of_a_fixed_rate_are_skipped_and_the_phase_is_kept() {
     let (event_loop, clock) = manual();
     let (times, body) = stamping(&clock, |run| ms(if run == 1 { 401 } else { 0 }));
-    let task = event_loop.schedule_at_fixed_rate(ms(100), ms(100), body).unwrap();
+    let task = event_loop.schedule_periodic(ms(100), body).unwrap();
     advance(&event_loop, &clock, ms(100));
     for _ in 0..299 {
         advance(&event_loop, &clock, ms(1));
@@ -157,7 +167,9 @@ fn e_07_missed_runs_of_a_fixed_rate_are_skipped_and_the_phase_is_kept() {
 fn e_07_missed_runs_of_a_fixed_rate_are_caught_up_on_request() {
     let (event_loop, clock) = manual();
     let (times, body) = stamping(&clock, |run| ms(if run == 1 { 401 } else { 0 }));
-    let task = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, ms(100), ms(100), body).unwrap();
+    let task = event_loop
+        .schedule_periodic(Periodic::fixed_rate(ms(100)).missed_runs(MissedRuns::CatchUp), body)
+        .unwrap();
     advance(&event_loop, &clock, ms(100));
     while times.len() < 5 {
         settle(&event_loop);
@@ -182,7 +194,9 @@ fn e_07_sockets_are_polled_between_the_runs_that_catch_up() {
             Ok(())
         }
     };
-    let task = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, ms(1), ms(1), body).unwrap();
+    let task = event_loop
+        .schedule_periodic(Periodic::fixed_rate(ms(1)).missed_runs(MissedRuns::CatchUp), body)
+        .unwrap();
     settle(&event_loop);
     clock.advance(ms(100));
     while polls.len() < 100 {
@@ -197,7 +211,7 @@ fn e_07_sockets_are_polled_between_the_runs_that_catch_up() {
 fn e_08_a_fixed_delay_counts_from_the_end_of_a_run() {
     let (event_loop, clock) = manual();
     let (times, body) = stamping(&clock, |_| ms(51));
-    let task = event_loop.schedule_with_fixed_delay(ms(100), ms(100), body).unwrap();
+    let task = event_loop.schedule_periodic(Periodic::fixed_delay(ms(100)), body).unwrap();
     while times.len() < 4 {
         advance(&event_loop, &clock, ms(1));
     }
@@ -209,9 +223,9 @@ fn e_08_a_fixed_delay_counts_from_the_end_of_a_run() {
 fn e_09_a_cancelled_periodic_task_does_not_run_again() {
     let (event_loop, clock) = manual();
     let (rate, body) = stamping(&clock, |_| Duration::ZERO);
-    let rate_task = event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap();
+    let rate_task = event_loop.schedule_periodic(ms(10), body).unwrap();
     let (delay, body) = stamping(&clock, |_| Duration::ZERO);
-    let delay_task = event_loop.schedule_with_fixed_delay(ms(10), ms(10), body).unwrap();
+    let delay_task = event_loop.schedule_periodic(Periodic::fixed_delay(ms(10)), body).unwrap();
     for _ in 0..3 {
         advance(&event_loop, &clock, ms(10));
     }
@@ -239,7 +253,9 @@ fn e_09_a_periodic_task_can_be_cancelled_while_it_runs() {
             Ok(())
         }
     };
-    let task = event_loop.schedule_at_fixed_rate(Duration::ZERO, ms(10), body).unwrap();
+    let task = event_loop
+        .schedule_periodic(Periodic::fixed_rate(ms(10)).initial_delay(Duration::ZERO), body)
+        .unwrap();
     inside.recv_timeout(PATIENCE).unwrap();
     assert!(task.cancel());
     drop(release);
@@ -262,7 +278,7 @@ fn e_10_a_periodic_task_that_fails_ends_with_its_error() {
                 _ => Ok(()),
             }
         };
-        (runs, event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap())
+        (runs, event_loop.schedule_periodic(ms(10), body).unwrap())
     };
     let (errs, erring) = failing(false);
     let (panics, panicking) = failing(true);
@@ -302,7 +318,7 @@ fn e_11_equal_deadlines_run_in_the_order_of_scheduling() {
         periodic();
         Ok(())
     };
-    let first = event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap();
+    let first = event_loop.schedule_periodic(ms(10), body).unwrap();
     for n in 1..100 {
         event_loop.schedule(ms(20), note(n)).unwrap();
     }
@@ -403,7 +419,7 @@ fn e_17_a_task_that_has_run_cannot_be_cancelled() {
 fn e_18_thousands_of_periodic_tasks_cancelled_at_random_all_end() {
     const TASKS: usize = 5000;
     let (event_loop, clock) = manual();
-    let spawn = |_| event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())).unwrap();
+    let spawn = |_| event_loop.schedule_periodic(ms(1), || Ok(())).unwrap();
     let mut tasks: Vec<_> = (0..TASKS).map(spawn).collect();
     // Xorshift, so that the order is the same in every run.
     let mut random = 0x9E37_79B9_7F4A_7C15u64;

@@ -8,7 +8,8 @@ use crate::support::{
     wait::{SECOND, done, ms},
 };
 use netwheel::{
-    Clock, Error, EventLoopGroup, MissedRuns, Periodic, Resource, ScheduledTask, testing::ManualClock,
+    Clock, Error, EventLoopGroup, MissedRuns, Periodic, Resource, ScheduledTask, ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     sync::{
@@ -23,7 +24,7 @@ use std::{
 #[test]
 fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
     let (event_loop, clock) = manual();
-    let options = Periodic::new().jitter(ms(500));
+    let periodic = Periodic::fixed_rate(SECOND).jitter(ms(500));
     let runs = Journal::new();
     let tasks: Vec<_> = (0..50)
         .map(|n| {
@@ -32,7 +33,7 @@ fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
                 runs.push((n, clock.elapsed().as_millis() as u64));
                 Ok(())
             };
-            event_loop.schedule_at_fixed_rate_with(options, SECOND, SECOND, body).unwrap()
+            event_loop.schedule_periodic(periodic, body).unwrap()
         })
         .collect();
     for _ in 0..2000 {
@@ -65,8 +66,8 @@ fn jitter_delays_a_task_with_a_fixed_delay() {
             Ok(())
         }
     };
-    let options = Periodic::new().jitter(ms(100));
-    let task = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, body).unwrap();
+    let periodic = Periodic::fixed_delay(SECOND).jitter(ms(100));
+    let task = event_loop.schedule_periodic(periodic, body).unwrap();
     for runs in 0..9 {
         // No run is due before the delay has passed. From then on, check every millisecond.
         advance(&event_loop, &clock, ms(999));
@@ -87,11 +88,10 @@ fn jitter_delays_a_task_with_a_fixed_delay() {
 #[test]
 fn e_02_a_jitter_beyond_the_period_is_refused() {
     let (event_loop, _clock) = manual();
-    let options = Periodic::new().jitter(SECOND + ms(1));
-    let refused = event_loop.schedule_at_fixed_rate_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
-    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "jitter"), "{refused}");
-    let refused = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
-    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "jitter"), "{refused}");
+    for periodic in [Periodic::fixed_rate(SECOND), Periodic::fixed_delay(SECOND)] {
+        let refused = event_loop.schedule_periodic(periodic.jitter(SECOND + ms(1)), || Ok(())).unwrap_err();
+        assert!(matches!(&refused, Error::Setting(e) if e.setting() == "jitter"), "{refused}");
+    }
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 0);
 }
@@ -111,10 +111,13 @@ fn a_stall_of_one_hour_causes_a_single_run() {
     let (event_loop, clock) = manual();
     let (skipping, catching_up, delayed) = (Journal::new(), Journal::new(), Journal::new());
     let body = counting(&skipping, &clock);
-    let _skips = event_loop.schedule_at_fixed_rate(SECOND, SECOND, body).unwrap();
+    let _skips = event_loop.schedule_periodic(SECOND, body).unwrap();
     let body = counting(&catching_up, &clock);
-    let _catches = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, SECOND, SECOND, body).unwrap();
-    let _delays = event_loop.schedule_with_fixed_delay(SECOND, SECOND, counting(&delayed, &clock)).unwrap();
+    let _catches = event_loop
+        .schedule_periodic(Periodic::fixed_rate(SECOND).missed_runs(MissedRuns::CatchUp), body)
+        .unwrap();
+    let _delays =
+        event_loop.schedule_periodic(Periodic::fixed_delay(SECOND), counting(&delayed, &clock)).unwrap();
     settle(&event_loop);
     let gate = Gate::shut(&event_loop);
     clock.advance(Duration::from_secs(3600));
@@ -166,7 +169,7 @@ fn a_clock_that_goes_backwards_causes_no_panic() {
         }
     };
     let begun = time.elapsed();
-    let periodic = event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap();
+    let periodic = event_loop.schedule_periodic(ms(10), body).unwrap();
     for _ in 0..500 {
         advance(&event_loop, &time, ms(1));
     }
@@ -218,7 +221,7 @@ fn a_periodic_task_has_a_single_entry() {
             Ok(())
         }
     };
-    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), body).unwrap();
+    let task = event_loop.schedule_periodic(ms(1), body).unwrap();
     for _ in 0..100 {
         advance(&event_loop, &clock, ms(1));
         assert_eq!(event_loop.metrics().timers_pending, 1);
@@ -226,7 +229,7 @@ fn a_periodic_task_has_a_single_entry() {
     assert_eq!(runs.len(), 100);
     // Scheduling a second task and dropping the handle of the first does not end the first.
     // Cancelling ends it permanently.
-    let second = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())).unwrap();
+    let second = event_loop.schedule_periodic(ms(1), || Ok(())).unwrap();
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 2);
     assert!(second.cancel() && task.cancel());
@@ -245,12 +248,12 @@ fn e_29_scheduled_tasks_have_a_limit_and_tasks_that_end_make_room() {
     };
     let mut tasks: Vec<_> = (1..=16).map(|n| event_loop.schedule(ms(n), || ()).unwrap()).collect();
     full(event_loop.schedule(ms(1), || ()));
-    full(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())));
-    full(event_loop.schedule_at_turn_end(|| ()));
+    full(event_loop.schedule_periodic(ms(1), || Ok(())));
+    full(event_loop.execute_at_turn_end(|| ()));
     assert_eq!(on(&event_loop, || "plain tasks do not count"), "plain tasks do not count");
     // Room is made by a cancel, by a run, and by an error.
     assert!(tasks.pop().unwrap().cancel());
-    let failing = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Closed)).unwrap();
+    let failing = event_loop.schedule_periodic(ms(1), || Err(Error::Closed)).unwrap();
     full(event_loop.schedule(ms(1), || ()));
     advance(&event_loop, &clock, ms(100));
     assert!(done(failing.completion()).is_err());
@@ -270,8 +273,8 @@ fn e_30_a_turn_end_task_runs_once_after_the_others() {
             let (order, me) = (mine.clone(), me.clone());
             move || order.push((what, me.metrics().turns))
         };
-        let first = me.schedule_at_turn_end(note("end")).unwrap();
-        let removed = me.schedule_at_turn_end(note("removed")).unwrap();
+        let first = me.execute_at_turn_end(note("end")).unwrap();
+        let removed = me.execute_at_turn_end(note("removed")).unwrap();
         me.schedule(Duration::ZERO, note("timer")).unwrap();
         me.execute(note("task")).unwrap();
         assert!(removed.cancel());
@@ -283,7 +286,7 @@ fn e_30_a_turn_end_task_runs_once_after_the_others() {
     let names: Vec<_> = order.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["task", "timer", "end"]);
     assert_eq!(order[0].1, order[2].1, "in the turn in which the loop received it");
-    let answer = event_loop.schedule_at_turn_end(|| 42).unwrap();
+    let answer = event_loop.execute_at_turn_end(|| 42).unwrap();
     assert_eq!(done(answer.completion()).unwrap(), 42);
 }
 
@@ -293,10 +296,10 @@ fn e_30_a_turn_end_task_submitted_at_the_end_of_a_turn_runs_in_the_next() {
     let turns = Journal::new();
     let (me, mine) = (event_loop.clone(), turns.clone());
     let first = event_loop
-        .schedule_at_turn_end(move || {
+        .execute_at_turn_end(move || {
             mine.push(me.metrics().turns);
             let (inner, mine) = (me.clone(), mine.clone());
-            me.schedule_at_turn_end(move || mine.push(inner.metrics().turns)).unwrap()
+            me.execute_at_turn_end(move || mine.push(inner.metrics().turns)).unwrap()
         })
         .unwrap();
     let second = done(first.completion()).unwrap();
@@ -330,7 +333,7 @@ fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
     logs::collect();
     let (event_loop, clock) = manual();
     let line = line!() + 1;
-    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::other("the disk is full")));
+    let task = event_loop.schedule_periodic(ms(1), || Err(Error::other("the disk is full")));
     drop(task.unwrap());
     advance(&event_loop, &clock, ms(1));
     assert_eq!(event_loop.metrics().tasks_failed, 1);
@@ -346,7 +349,7 @@ fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
 fn a_task_that_fails_also_fails_its_completion() {
     let (event_loop, clock) = manual();
     let fails = || Err(Error::other("no"));
-    let periodic = event_loop.schedule_with_fixed_delay(ms(1), ms(1), fails).unwrap();
+    let periodic = event_loop.schedule_periodic(Periodic::fixed_delay(ms(1)), fails).unwrap();
     let once = event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("no")) }).unwrap();
     advance(&event_loop, &clock, ms(1));
     assert_eq!(done(periodic.completion()).unwrap_err().to_string(), "no");
@@ -358,7 +361,7 @@ fn a_task_that_fails_also_fails_its_completion() {
 fn a_task_that_cancels_itself_has_not_failed() {
     let (event_loop, clock) = manual();
     let mut runs = 3;
-    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), move || {
+    let task = event_loop.schedule_periodic(ms(1), move || {
         runs -= 1;
         if runs == 0 { Err(Error::Cancelled) } else { Ok(()) }
     });
@@ -402,12 +405,11 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
             Ok(())
         }
     };
-    let _rate = event_loop.schedule_at_fixed_rate(SECOND, SECOND, run("rate")).unwrap();
-    let up = Periodic::from(MissedRuns::CatchUp);
-    let half = Duration::from_nanos(u64::MAX / 2 - 1);
-    let _up = event_loop.schedule_at_fixed_rate_with(up, half, half, run("catch up")).unwrap();
-    let jitter = Periodic::new().jitter(SECOND);
-    let _delay = event_loop.schedule_with_fixed_delay_with(jitter, SECOND, SECOND, run("delay")).unwrap();
+    let _rate = event_loop.schedule_periodic(SECOND, run("rate")).unwrap();
+    let half = Periodic::fixed_rate(Duration::from_nanos(u64::MAX / 2 - 1));
+    let _up = event_loop.schedule_periodic(half.missed_runs(MissedRuns::CatchUp), run("catch up")).unwrap();
+    let delay = Periodic::fixed_delay(SECOND).jitter(SECOND);
+    let _delay = event_loop.schedule_periodic(delay, run("delay")).unwrap();
     let never = event_loop.schedule(Duration::MAX, || ()).unwrap();
     advance(&event_loop, &clock, Duration::MAX);
     settle(&event_loop);
@@ -427,6 +429,6 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
 
     let soon = event_loop.schedule(Duration::ZERO, || "now").unwrap();
     assert_eq!(done(soon.completion()).unwrap(), "now");
-    done(event_loop.shutdown_gracefully(SECOND, Duration::MAX)).unwrap();
+    done(event_loop.shutdown(ShutdownOptions::new().quiet_period(SECOND).timeout(Duration::MAX))).unwrap();
     assert!(matches!(done(never.completion()), Err(Error::ShutDown)));
 }

@@ -10,7 +10,8 @@ use crate::support::{
     wait::{PATIENCE, done, ms},
 };
 use netwheel::{
-    ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result, codec::RawBytes,
+    ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
+    ShutdownOptions, codec::RawBytes,
 };
 use std::{
     collections::HashSet,
@@ -39,7 +40,7 @@ fn drain(event_loop: &EventLoop) {
     let (sender, receiver) = channel();
     soon(|| {
         let sender = sender.clone();
-        event_loop.execute(move || sender.send(()).unwrap())
+        Ok(event_loop.execute(move || sender.send(()).unwrap())?)
     });
     receiver.recv_timeout(PATIENCE).expect("the queue was not drained");
 }
@@ -163,13 +164,13 @@ fn e_19_a_full_queue_loses_no_timer() {
         mine.push(());
         Ok(())
     };
-    let periodic = event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap();
+    let periodic = event_loop.schedule_periodic(ms(10), body).unwrap();
     settle(&event_loop);
     let gate = Gate::shut(&event_loop);
     let (count, ran) = channel();
     let fill = || {
         let count = count.clone();
-        event_loop.execute(move || count.send(()).unwrap())
+        event_loop.execute(move || count.send(()).unwrap()).map_err(Error::from)
     };
     let taken = (0..100).take_while(|_| fill().is_ok()).count();
     assert_eq!(taken, 16);
@@ -415,7 +416,8 @@ fn e_31_no_loop_of_a_group_may_wait_for_the_end_of_the_group() {
     }
     let all = group.clone();
     on(group.next(), move || {
-        let end = all.shutdown_gracefully(Duration::ZERO, Duration::from_secs(600));
+        let end = all
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(600)));
         assert!(matches!(end.wait(), Err(Error::WouldDeadlock)));
     });
     done(group.terminated()).unwrap();
@@ -446,7 +448,7 @@ fn e_29_a_refused_task_is_handed_back() {
         Box::new(move || drop(ran)) as Box<dyn FnOnce() + Send>
     };
     let refused = loop {
-        if let Err(refused) = event_loop.try_execute(task()) {
+        if let Err(refused) = event_loop.execute(task()) {
             break refused;
         }
     };

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{Gate, on, single},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Error, EventLoop, EventLoopGroup, SendError};
+use netwheel::{Error, EventLoop, EventLoopGroup, SendError, ShutdownOptions};
 use std::{
     path::PathBuf,
     sync::{
@@ -248,7 +248,7 @@ fn e_59_the_end_of_the_loop_releases_all_waiters() {
     for _ in 0..20 {
         let event_loop = small();
         let gate = Gate::shut(&event_loop);
-        let end = event_loop.shutdown_gracefully(Duration::ZERO, ms(5));
+        let end = event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(ms(5)));
         keep_full(&event_loop);
         let waiters: Vec<_> = (0..WAITERS)
             .map(|_| {
@@ -280,7 +280,8 @@ fn e_59_submission_to_a_terminated_loop_does_not_wait() {
         if started {
             on(&event_loop, || ());
         }
-        done(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+        done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)))
+            .unwrap();
         let mine = kept.clone();
         let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
         assert!(matches!(refused.error(), Error::ShutDown), "{}", refused.error());

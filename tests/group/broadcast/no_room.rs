@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BroadcastReport, ChannelGroup, ChannelOptions, Error, Overflow,
+    BroadcastReport, ChannelGroup, ChannelOptions, Error, Overflow, ShutdownOptions,
     codec::{Line, RawBytes},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -176,7 +176,8 @@ fn deliveries_skipped_by_a_loop_that_ends_are_reported() {
     let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, 3);
     let release = block(&group);
-    let ending = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    let ending =
+        group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
     let broadcast = room.broadcast("in time".into()).unwrap();
     drop(release);
     done(ending).unwrap();
@@ -237,7 +238,7 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     let of_stuck = on_stuck.len();
     assert!((1..10).contains(&of_stuck));
     let release = block(&group);
-    while stuck.try_execute(Box::new(|| ())).is_ok() {}
+    while stuck.execute(Box::new(|| ())).is_ok() {}
     let broadcast = room.broadcast("hello".into()).unwrap();
     assert_eq!((broadcast.members(), broadcast.loops(), broadcast.unreached()), (10, 2, of_stuck));
     // The report is complete for the members that were reached, independently of the other loop.

@@ -226,7 +226,7 @@ impl<H: Handler> Context<'_, H> {
     ) -> Result<TaskKey> {
         let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
         self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
             HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),

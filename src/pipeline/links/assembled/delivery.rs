@@ -43,8 +43,8 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         Ok(())
     }
 
-    /// Delivers messages while there is input or a queued message, of which the caller has seen one.
-    /// The clock is not read before message number `look_at` of the channel.
+    /// Delivers messages while there is input or a queued message, of which the caller has seen
+    /// one. The clock is not read before message number `look_at` of the channel.
     #[inline(always)]
     #[expect(
         clippy::question_mark,

@@ -128,7 +128,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
         message: Box<dyn Any + Send>,
     ) -> Result {
         match message.downcast::<H::Write>() {
-            Ok(message) => self.links.push_message(state, services, *message),
+            Ok(message) => self.links.push(state, services, *message),
             // The handle belongs to an earlier pipeline.
             Err(message) => {
                 drop_guarded(message);
