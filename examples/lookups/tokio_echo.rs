@@ -1,0 +1,55 @@
+//! An echo server on tokio alone, to compare with `examples/guide_echo.rs`: the guide's chapter for
+//! readers who know tokio has both.
+//!
+//! ```text
+//! cargo run --release --manifest-path examples/lookups/Cargo.toml --bin tokio_echo
+//! nc 127.0.0.1 7012
+//! ```
+
+use futures_util::{SinkExt, StreamExt};
+use std::time::Duration;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_util::codec::{Framed, LinesCodec};
+
+/// The longest line that is accepted, in bytes.
+const MAX_LINE: usize = 1024;
+
+async fn echo(stream: TcpStream, idle: Duration) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_LINE));
+    // An error of the timeout is the idle event: the connection ends.
+    while let Ok(Some(line)) = timeout(idle, lines.next()).await {
+        lines.send(line?).await?;
+    }
+    Ok(())
+}
+
+#[tokio::main(flavor = "multi_thread")]
+async fn main() -> std::io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:7012").await?;
+    println!("listening on {}", listener.local_addr()?);
+    loop {
+        let (stream, _peer) = listener.accept().await?;
+        tokio::spawn(echo(stream, Duration::from_secs(60)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn lines_come_back_until_the_connection_is_idle() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = tokio::spawn(echo(listener.accept().await.unwrap().0, Duration::from_millis(50)));
+        client.write_all(b"one\ntwo\n").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "one\ntwo\n");
+        server.await.unwrap().unwrap();
+    }
+}
