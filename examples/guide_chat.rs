@@ -6,15 +6,10 @@
 //! ```
 
 use bytes::Bytes;
-use netwheel::{
-    channel::{ChannelOptions, Overflow, TimeLimits},
-    codec::Line,
-    prelude::*,
-    shutdown::ShutdownOptions,
-};
+use netwheel::{ChannelOptions, Overflow, ShutdownOptions, TimeLimits, codec::Line, prelude::*};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -70,7 +65,7 @@ impl Session {
         if let Some(left) = self.room.take() {
             left.leave(ctx.id());
         }
-        members.join(&ctx.channel());
+        members.join(ctx.channel());
         self.room = Some(members);
         ctx.write("ok".into())
     }
@@ -138,10 +133,9 @@ fn main() -> Result {
         .bind(&*address)?;
     println!("listening on {}", server.local_address());
 
-    let (interrupt, interrupted) = mpsc::channel();
-    ctrlc::set_handler(move || drop(interrupt.send(()))).map_err(Error::other)?;
-    let _ = interrupted.recv();
-    server.close().wait()?;
+    let stop = server.clone();
+    ctrlc::set_handler(move || stop.close().detach()).map_err(Error::other)?;
+    server.closed().wait()?;
     let report = group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
     println!("{report}");
     Ok(())

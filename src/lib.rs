@@ -123,6 +123,9 @@ pub use transport::{
 };
 pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 
+#[cfg(any(doc, doctest))]
+pub mod guide;
+
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
