@@ -62,9 +62,8 @@ impl Handler for Calculator {
 fn main() -> Result {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:7000".to_owned());
     let group = EventLoopGroup::new()?;
-    let server = ServerBootstrap::new(&group)
-        .pipeline(|_peer| messages().handler(Calculator))
-        .bind(&*address)?;
+    let server =
+        ServerBootstrap::new(&group).pipeline(|_peer| messages().handler(Calculator)).bind(&*address)?;
     println!("listening on {}", server.local_address());
 
     let stop = server.clone();

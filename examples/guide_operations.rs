@@ -8,7 +8,7 @@
 //! ```
 
 use bytes::Bytes;
-use netwheel::{ShutdownOptions, Watchdog, codec::Line, prelude::*, prometheus};
+use netwheel::{codec::Line, diagnostics::Watchdog, prelude::*, prometheus, shutdown::ShutdownOptions};
 use std::{sync::mpsc, time::Duration};
 
 /// Answers each HTTP request with the metrics, whatever its path, and closes the connection.

@@ -13,9 +13,7 @@ use std::{net::SocketAddr, time::Duration};
 
 /// The pipeline of either side: bytes as they come, forwarded to the other side.
 fn side(relay: Relay<Bytes>) -> Pipeline<Bytes> {
-    Pipeline::codec(RawBytes)
-        .time_limits(TimeLimits::new().write(Duration::from_secs(60)))
-        .handler(relay)
+    Pipeline::codec(RawBytes).time_limits(TimeLimits::new().write(Duration::from_secs(60))).handler(relay)
 }
 
 fn main() -> Result {
@@ -26,9 +24,8 @@ fn main() -> Result {
 
     let group = EventLoopGroup::new()?;
     let options = ChannelOptions::new().half_close(true);
-    let client = ClientBootstrap::new(&group)
-        .channel_options(options.clone())
-        .connect_timeout(Duration::from_secs(5));
+    let client =
+        ClientBootstrap::new(&group).channel_options(options.clone()).connect_timeout(Duration::from_secs(5));
     let server = ServerBootstrap::new(&group)
         .channel_options(options)
         .pipeline(move |_peer| {

@@ -6,7 +6,7 @@ use std::fmt;
 /// A value that an operation refused, with the reason. Hands the value back to the caller.
 ///
 /// Returned by everything that takes ownership of a message or a task: [`Channel::write`](crate::Channel::write),
-/// [`EventLoop::execute`](crate::EventLoop::execute), [`WorkerPool::execute`](crate::WorkerPool::execute). The `?`
+/// [`EventLoop::execute`](crate::EventLoop::execute), [`WorkerPool::execute`](crate::worker_pool::WorkerPool::execute). The `?`
 /// operator converts it to [`Error`] and drops the value.
 ///
 /// ```

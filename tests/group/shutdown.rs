@@ -12,7 +12,10 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
-    ServerBootstrap, ShutdownOptions, ShutdownReport, codec::RawBytes, testing::ManualClock,
+    ServerBootstrap,
+    codec::RawBytes,
+    shutdown::{ShutdownOptions, ShutdownReport},
+    testing::ManualClock,
 };
 use std::{
     io::Read,

@@ -60,9 +60,8 @@ impl Codec for Wire {
 /// Returns the messages that the codec decodes from bytes that arrive in these parts.
 fn decode<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<Message> {
     let (sender, messages) = mpsc::channel();
-    let pipeline = Pipeline::codec(Wire).on_read(move |_ctx, message| {
-        sender.send(message).map_err(Error::other)
-    });
+    let pipeline =
+        Pipeline::codec(Wire).on_read(move |_ctx, message| sender.send(message).map_err(Error::other));
     let mut channel = EmbeddedChannel::new(pipeline);
     for part in parts {
         channel.write_inbound(part).expect("the channel is open");

@@ -104,8 +104,8 @@ fn through_the_proxy() -> (Program, TcpStream, TcpStream) {
     (program, front, back)
 }
 
-/// One end writes until the proxy has no room left, so its own writes fail to progress. Then the
-/// other end reads, and every byte arrives.
+/// One end writes until the proxy and both kernels are full. Then the other end reads, and every
+/// byte arrives.
 #[test]
 fn the_proxy_waits_for_a_slow_reader_in_either_direction() {
     const CHUNK: usize = 64 * 1024;

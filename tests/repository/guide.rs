@@ -1,9 +1,14 @@
-//! Checks the code of the guide: a block is either a doctest, or an excerpt of a program that is
-//! compiled and run as an example.
+//! Checks the code and the links of the guide.
 //!
-//! The line before an excerpt names the program: `<!-- from examples/guide_chat.rs -->`.
+//! A block of code is either a doctest, or an excerpt of a program that is compiled and run: an
+//! example or a test. The line before an excerpt names the file:
+//! `<!-- from examples/guide_chat.rs -->`.
+//!
+//! A link to another page uses a label. The page defines the label as a file at its end, for
+//! GitHub: `[Timers][timers]` and `[timers]: timers.md`. `src/guide/links.md` defines it for rustdoc.
 
 use crate::{path, read, tracked};
+use std::collections::BTreeSet;
 
 /// A fenced block of Rust code.
 struct Block {
@@ -54,6 +59,43 @@ fn the_code_of_the_guide_is_compiled() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(excerpts > 10, "the guide has {excerpts} excerpts of programs");
+}
+
+/// Returns the labels that a page defines, with their targets.
+fn definitions(text: &str) -> BTreeSet<(&str, &str)> {
+    text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
+}
+
+#[test]
+fn links_between_pages_work_on_github_and_in_rustdoc() {
+    let links = read(&path("src/guide/links.md"));
+    let labels: BTreeSet<_> = definitions(&links).into_iter().map(|(label, _)| label).collect();
+    let modules = read(&path("src/guide/mod.rs"));
+    let mut wrong = Vec::new();
+    for file in tracked(&["md"]) {
+        let Some(name) = file.strip_prefix("docs/guide/") else { continue };
+        let text = read(&path(&file));
+        if name != "README.md" && !modules.contains(&format!(": {name:?},")) {
+            wrong.push(format!("{file}: is not a chapter in src/guide/mod.rs"));
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.contains(".md)") || line.contains(".md#") {
+                wrong.push(format!("{file}:{number}: this link leads nowhere in rustdoc; use a label"));
+            }
+        }
+        for (label, target) in definitions(&text) {
+            let page = target.trim_end_matches(".md").replace("../", "docs/");
+            if label != page {
+                wrong.push(format!("{file}: the label of {target} is {page:?}, not {label:?}"));
+            }
+            // A page that does not exist is a broken link, which `doc_links` reports.
+            let exists = path("docs/guide").join(target).exists();
+            if exists && !labels.contains(label) {
+                wrong.push(format!("{file}: src/guide/links.md does not define {label:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::{
     process::{Process, play, plays, strace_works},
     wait::done,
 };
-use netwheel::{Error, EventLoopGroup, ShutdownOptions};
+use netwheel::{Error, EventLoopGroup, shutdown::ShutdownOptions};
 use std::{fs, time::Duration};
 
 /// Returns the cores on which the calling thread may run.

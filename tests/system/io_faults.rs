@@ -20,7 +20,12 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{Backoff, ReconnectEvent, codec::LengthField, prelude::*};
+use netwheel::{
+    codec::LengthField,
+    net::TcpOptions,
+    prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
+};
 use std::{
     fs,
     io::{self, ErrorKind, Read, Write},

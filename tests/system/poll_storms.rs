@@ -14,7 +14,13 @@ use crate::support::{
     tcp::{ANY_PORT, connect, ping},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoop, LoopMetrics, MissedRuns, Periodic, codec::RawBytes, prelude::*};
+use netwheel::{
+    EventLoop,
+    codec::RawBytes,
+    metrics::LoopMetrics,
+    prelude::*,
+    time::{MissedRuns, Periodic},
+};
 use std::{
     io::{self, BufRead},
     net::{SocketAddr, TcpStream},

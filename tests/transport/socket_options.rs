@@ -8,7 +8,7 @@ use crate::support::{
     tcp::{ANY_PORT, connect, patient, read_all},
     wait::{PATIENCE, done},
 };
-use netwheel::{ChannelOptions, TcpOptions, WorkerPool, prelude::*};
+use netwheel::{channel::ChannelOptions, net::TcpOptions, prelude::*, worker_pool::WorkerPool};
 use socket2::{Domain, Socket, Type};
 use std::{
     io::{ErrorKind, Read, Write},

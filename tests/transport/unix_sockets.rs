@@ -11,8 +11,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
+    Peer,
+    admission::{Admission, IpFilter, IpRule},
+    codec::RawBytes,
+    net::{Address, TcpOptions, UnixAddress},
     prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
 };
 use std::{
     fs,

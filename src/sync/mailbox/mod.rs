@@ -28,8 +28,8 @@ mod space_waiters;
 
 use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::{
-    Error, Resource,
-    error::{SendError, drop_guarded},
+    Error,
+    error::{Resource, SendError, drop_guarded},
 };
 use crossbeam_utils::CachePadded;
 use space_waiters::SpaceWaiters;

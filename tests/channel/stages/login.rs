@@ -3,8 +3,9 @@
 use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;
 use netwheel::{
+    Stage, StageContext,
     codec::Line,
-    pipeline::{AnyPipeline, Links, PipelineBuilder, Stage, StageContext},
+    pipeline::{AnyPipeline, Links, PipelineBuilder},
     prelude::*,
 };
 use std::{

@@ -82,7 +82,7 @@ fn t_35_an_error_report_does_not_cost_the_next_datagram() {
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
     let (sender, told) = std::sync::mpsc::channel();
-    let task = move |scope: &mut netwheel::DatagramScope<'_>| {
+    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
         // On the loopback interface, the error is available when the call returns.
         scope.send("unreachable")?;
         let peer = UdpSocket::bind(address).unwrap();
