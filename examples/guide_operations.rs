@@ -8,8 +8,34 @@
 //! ```
 
 use bytes::Bytes;
-use netwheel::{codec::Line, diagnostics::Watchdog, prelude::*, prometheus, shutdown::ShutdownOptions};
+use netwheel::{
+    buffer::OutboundBuffer, codec::Line, diagnostics::Watchdog, prelude::*, prometheus,
+    shutdown::ShutdownOptions,
+};
 use std::{sync::mpsc, time::Duration};
+
+/// The head of each answer.
+const HEAD: &str = "HTTP/1.1 200 OK\r\n\
+    content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n\
+    connection: close\r\n\
+    \r\n";
+
+/// Reads a request as lines, and writes bytes unchanged.
+struct Http(Line);
+
+impl Codec for Http {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.decode(input)
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
 
 /// Answers each HTTP request with the metrics, whatever its path, and closes the connection.
 struct Metrics {
@@ -24,12 +50,8 @@ impl Handler for Metrics {
         if !line.is_empty() {
             return Ok(()); // the request line, or a header
         }
-        ctx.write("HTTP/1.1 200 OK".into())?;
-        ctx.write("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8".into())?;
-        ctx.write("connection: close".into())?;
-        ctx.write(Bytes::new())?;
-        // The codec ends the text with a newline, and the text has one.
-        ctx.close_with(prometheus::encode(&self.group)?.trim_end().to_owned().into())
+        ctx.write(HEAD.into())?;
+        ctx.close_with(prometheus::encode(&self.group)?.into())
     }
 }
 
@@ -50,7 +72,7 @@ fn main() -> Result {
     let observed = group.clone();
     let metrics = ServerBootstrap::new(&admin)
         .pipeline(move |_peer| {
-            Pipeline::codec(Line::new().crlf().max_len(8192))
+            Pipeline::codec(Http(Line::new().crlf().max_len(8192)))
                 .idle(IdleTimeouts::new().all(Duration::from_secs(10)))
                 .handler(Metrics { group: observed.clone() })
         })
