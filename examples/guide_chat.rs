@@ -6,7 +6,12 @@
 //! ```
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Overflow, ShutdownOptions, TimeLimits, codec::Line, prelude::*};
+use netwheel::{
+    channel::{ChannelOptions, Overflow, TimeLimits},
+    codec::Line,
+    prelude::*,
+    shutdown::ShutdownOptions,
+};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},

@@ -7,10 +7,10 @@
 //! ```
 
 use netwheel::{
-    ShutdownOptions,
     codec::Line,
     pipeline::{Links, PipelineBuilder},
     prelude::*,
+    shutdown::ShutdownOptions,
     stage::Json,
 };
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,13 @@
 //! ```
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Relay, ShutdownOptions, TimeLimits, codec::RawBytes, prelude::*};
+use netwheel::{
+    channel::{ChannelOptions, TimeLimits},
+    codec::RawBytes,
+    prelude::*,
+    relay::Relay,
+    shutdown::ShutdownOptions,
+};
 use std::{net::SocketAddr, time::Duration};
 
 /// The pipeline of either side: bytes as they come, forwarded to the other side.

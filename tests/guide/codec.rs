@@ -1,7 +1,7 @@
 //! An own codec and its tests, from the guide's chapters about codecs and about testing.
 
 use bytes::{Buf, Bytes};
-use netwheel::{PeerError, buffer::OutboundBuffer, pipeline::Codec, prelude::*, testing::EmbeddedChannel};
+use netwheel::{buffer::OutboundBuffer, error::PeerError, prelude::*, testing::EmbeddedChannel};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use std::sync::mpsc;
 

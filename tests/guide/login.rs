@@ -1,12 +1,7 @@
 //! A stage that authenticates, from the guide's chapter about codecs and stages.
 
 use bytes::Bytes;
-use netwheel::{
-    codec::Line,
-    pipeline::{Stage, StageContext},
-    prelude::*,
-    testing::EmbeddedChannel,
-};
+use netwheel::{codec::Line, prelude::*, testing::EmbeddedChannel};
 
 /// The name of the user, for the stages and the handler behind the login.
 struct User(String);

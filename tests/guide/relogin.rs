@@ -1,7 +1,7 @@
 //! A client that reconnects, on a manually driven loop, from the guide's chapters about timers and
 //! about testing.
 
-use netwheel::{Backoff, codec::Line, prelude::*, testing::ManualClock};
+use netwheel::{codec::Line, prelude::*, reconnect::Backoff, testing::ManualClock};
 use std::time::Duration;
 
 #[test]
