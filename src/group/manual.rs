@@ -126,7 +126,8 @@ impl ManualEventLoop {
     /// # fn f(by_hand: &mut netwheel::group::ManualEventLoop) -> Result {
     /// let options = netwheel::shutdown::ShutdownOptions::new().quiet_period(std::time::Duration::ZERO);
     /// let end = by_hand.event_loop().shutdown(options);
-    /// by_hand.run_until(end)
+    /// by_hand.run_until(end)?;
+    /// # Ok(())
     /// # }
     /// ```
     ///
