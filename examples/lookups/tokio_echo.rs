@@ -41,15 +41,28 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    #[tokio::test]
-    async fn lines_come_back_until_the_connection_is_idle() {
+    /// Connects a client, and returns what it receives until the server ends the connection.
+    async fn answer(idle: Duration, lines: &[u8], ends: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let server = tokio::spawn(echo(listener.accept().await.unwrap().0, Duration::from_millis(50)));
-        client.write_all(b"one\ntwo\n").await.unwrap();
+        client.write_all(lines).await.unwrap();
+        if ends {
+            client.shutdown().await.unwrap();
+        }
+        let server = tokio::spawn(echo(listener.accept().await.unwrap().0, idle));
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
-        assert_eq!(answer, "one\ntwo\n");
         server.await.unwrap().unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn lines_come_back_until_the_stream_ends() {
+        assert_eq!(answer(Duration::from_secs(60), b"one\ntwo\n", true).await, "one\ntwo\n");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_closed() {
+        assert_eq!(answer(Duration::from_millis(10), b"", false).await, "");
     }
 }
