@@ -136,10 +136,10 @@ fn main() -> Result {
                 .handler(Session::new(rooms.clone()))
         })
         .bind(&*address)?;
-    println!("listening on {}", server.local_address());
 
     let stop = server.clone();
     ctrlc::set_handler(move || stop.close().detach()).map_err(Error::other)?;
+    println!("listening on {}", server.local_address());
     server.closed().wait()?;
     let report = group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
     println!("{report}");

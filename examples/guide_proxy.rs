@@ -41,10 +41,10 @@ fn main() -> Result {
             }))
         })
         .bind(&*address)?;
-    println!("listening on {}", server.local_address());
 
     let stop = server.clone();
     ctrlc::set_handler(move || stop.close().detach()).map_err(Error::other)?;
+    println!("listening on {}", server.local_address());
     server.closed().wait()?;
     let report = group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
     println!("{report}");

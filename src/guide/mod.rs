@@ -21,5 +21,11 @@ chapters! {
     codecs_and_stages: "codecs-and-stages.md",
     timers: "timers.md",
     backpressure: "backpressure.md",
+    threads: "threads.md",
     testing: "testing.md",
+    operations: "operations.md",
+    deployment: "deployment.md",
+    coming_from_netty: "coming-from-netty.md",
+    coming_from_tokio: "coming-from-tokio.md",
+    names: "names.md",
 }

@@ -164,3 +164,26 @@ fn the_proxy_closes_a_connection_that_it_cannot_forward() {
     assert!(matches!(&end, Ok(0)) || end.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
     program.stop();
 }
+
+#[cfg(feature = "prometheus")]
+#[test]
+fn the_operations_server_exports_metrics_and_reports_its_shutdown() {
+    let mut program = Program::start("guide_operations", &[ANY_PORT, ANY_PORT]);
+    let metrics: SocketAddr = program.process.stdout.wait_for("metrics on ").parse().unwrap();
+    let mut client = program.connect();
+    ask(&mut client, "hello\n", "hello\n");
+
+    let mut scraper = connect(metrics);
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let text = String::from_utf8(read_all(&mut scraper)).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(body.contains(r#"netwheel_channels{event_loop="echo-0"}"#), "{body}");
+    assert!(body.trim_end().ends_with("# EOF"), "{body}");
+
+    program.process.signal("INT");
+    let (report, errors) = program.process.succeed();
+    assert!(report.contains("channels: 1, of them graceful 1,"), "{report}");
+    assert_eq!(errors, "");
+    assert_eq!(read_all(&mut client), b"");
+}
