@@ -1,9 +1,10 @@
-//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection, timers.
+//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection,
+//! timers.
 //!
-//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is one thread that
-//! turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due timers, flush. A connection is
-//! a [`Channel`] with a [`Pipeline`] of links whose types have to meet, and a [`Handler`] at its end that lives and
-//! dies on one loop, so it needs no lock.
+//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is
+//! one thread that turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due
+//! timers, flush. A connection is a [`Channel`] with a [`Pipeline`] of links whose types have to
+//! meet, and a [`Handler`] at its end that lives and dies on one loop, so it needs no lock.
 //!
 //! ```no_run
 //! use netwheel::{codec::LengthField, prelude::*};
@@ -38,12 +39,14 @@
 //! }
 //! ```
 //!
-//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`); [`DatagramBootstrap`] speaks UDP.
+//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`);
+//! [`DatagramBootstrap`] speaks UDP.
 //!
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.
-//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`](crate::executor::Spawn)) for [`Context::spawn`].
+//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`](crate::executor::Spawn)) for
+//!   [`Context::spawn`].
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
@@ -52,10 +55,12 @@
 //!
 //! The [`guide`] leads from a first echo server to a server on the open internet.
 
+// Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
-// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops, and
-// nothing depends on the order of a hash. Tests may use what clippy.toml lists.
+// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
+// and nothing depends on the order of a hash. Tests may use what clippy.toml lists.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::iter_over_hash_type))]
 
 mod bootstrap;

@@ -137,8 +137,8 @@ where
     /// is called before it reads.
     ///
     /// # Errors
-    /// If a setting is out of range, the address cannot be bound, the peer cannot be connected or a
-    /// multicast group cannot be joined, or the loop is shut down.
+    /// If a setting is out of range, the address cannot be bound, or the loop is shut down. Also if
+    /// the peer cannot be connected, or a multicast group cannot be joined.
     pub fn bind(&self, address: impl ToSocketAddrs) -> Result<DatagramChannel> {
         self.options.check()?;
         self.config.check()?;

@@ -27,8 +27,7 @@ use std::{fmt, sync::Arc};
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
-/// # use netwheel::prelude::*;
-/// # use netwheel::codec::RawBytes;
+/// # use netwheel::{codec::RawBytes, net::TcpOptions, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -126,8 +125,8 @@ impl<F> ServerBootstrap<F> {
     ///
     /// The kernel spreads the connections over the loops by a hash of the addresses, and
     /// connections do not move between threads. This pays off for servers that accept very many
-    /// short connections. In other cases one listener and the group's [`Chooser`](crate::group::Chooser)
-    /// are better:
+    /// short connections. In other cases one listener and the group's
+    /// [`Chooser`](crate::group::Chooser) are better:
     ///
     /// - The hash does not consider load. A small number of connections is spread unevenly, and an
     ///   overloaded loop gets as many connections as the others. Only Linux (since 3.9) spreads

@@ -49,7 +49,8 @@ settings! {
         ///
         /// If both ends of a connection do this and both have much to send, each may wait for the
         /// other to read. To end such a deadlock, the channel gets a
-        /// [`TimeLimits::write`](crate::channel::TimeLimits::write) of one minute unless one is set.
+        /// [`TimeLimits::write`](crate::channel::TimeLimits::write) of one minute unless one is
+        /// set.
         read_while_writable(on: bool) = false, "off",
             reached "on: reading pauses while the channel is not writable";
         /// Sets whether the channel stays writable after the peer has ended its stream. The
@@ -70,9 +71,10 @@ settings! {
         writes_per_turn(writes: usize) = 16, "16", range 1.. => "1 or more",
             reached "the rest is written in the next turn";
         /// Sets how long a closing channel waits for its peer to accept all pending bytes. During
-        /// the remaining time its socket may [linger](crate::group::EventLoopGroupBuilder::max_lingering),
-        /// until the peer has read them. The time counts from the close request. With zero there is
-        /// neither a wait nor lingering.
+        /// the remaining time its socket may
+        /// [linger](crate::group::EventLoopGroupBuilder::max_lingering), until the peer has read
+        /// them. The time counts from the close request. With zero there is neither a wait nor
+        /// lingering.
         close_timeout(timeout: Duration) = Duration::from_secs(10), "10 s",
             reached "unsent bytes are dropped, and a lingering socket is closed";
         /// Sets the limit of pending scheduled tasks and timeouts of a channel. The close timeout

@@ -57,7 +57,7 @@ fn the_width_of_prose_is_measured_outside_code_and_tables() {
     let markdown =
         format!("{long}\n| {long}\n```text\n{long}\n```\nsee https://example.org {long}\n{long}\n");
     assert_eq!(wide_lines(&markdown, false), [1, 7]);
-    let rust =
-        format!("/// {long}\nlet a = \"{long}\";\nlet a = 1; // {long}\n/// ```\n/// {long}\n/// ```\n");
+    let code_block = format!("/// ```\n/// {long}\n/// ```\n");
+    let rust = format!("/// {long}\nlet a = \"{long}\";\nlet a = 1; // {long}\n{code_block}");
     assert_eq!(wide_lines(&rust, true), [1, 3]);
 }

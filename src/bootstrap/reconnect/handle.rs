@@ -76,9 +76,9 @@ impl<M: 'static> ReconnectingChannel<M> {
     ///
     /// # Errors
     /// Fails with the last attempt's error if the client has given up
-    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)). If that attempt had succeeded and its
-    /// connection was lost too soon, the error is [`Error::Closed`]. Fails with [`Error::ShutDown`]
-    /// if the client's loop was shut down.
+    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)). If that attempt had succeeded
+    /// and its connection was lost too soon, the error is [`Error::Closed`]. Fails with
+    /// [`Error::ShutDown`] if the client's loop was shut down.
     pub fn ended(&self) -> Completion {
         let mut state = self.reconnect_state.lock();
         match &state.phase {

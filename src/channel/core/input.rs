@@ -5,9 +5,9 @@
 //! `partial` or with the driver.
 //!
 //! A read that empties the transport is one call into the pipeline: `read_complete` is called right
-//! after the last message. It is a separate call if something else comes first (a flush, a change
-//! of writability, a pause, an error, kept bytes), or if the channel has extras such as a wire log.
-//! The order of callbacks is the same.
+//! after the last message. It is a separate call if something else comes first: a flush, a change
+//! of writability, a pause, an error, or kept bytes. It is also separate if the channel has extras
+//! such as a wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.

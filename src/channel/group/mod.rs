@@ -103,11 +103,12 @@ use waiting::WaitingDeliveries;
 ///
 /// # Slow members
 ///
-/// Each member's own limit ([`max_outbound`](crate::channel::ChannelOptions::max_outbound)) and policy
-/// ([`Overflow`](crate::channel::Overflow)) apply to the message. A slow member does not delay other
-/// members. If a member refuses the message, its handler's [`error`](crate::Handler::error) is
-/// called with [`Error::Full`](crate::Error::Full), because the member has missed a message. By
-/// default that closes the channel. [`Broadcast::report`] counts the members by result.
+/// Each member's own limit ([`max_outbound`](crate::channel::ChannelOptions::max_outbound)) and
+/// policy ([`Overflow`](crate::channel::Overflow)) apply to the message. A slow member does not
+/// delay other members. If a member refuses the message, its handler's
+/// [`error`](crate::Handler::error) is called with [`Error::Full`](crate::Error::Full), because the
+/// member has missed a message. By default that closes the channel. [`Broadcast::report`] counts
+/// the members by result.
 ///
 /// A message that cannot be encoded is an error of the program. It is counted in the report and
 /// logged, and no handler is called.

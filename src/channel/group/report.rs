@@ -29,11 +29,11 @@ pub struct BroadcastReport {
     pub members: usize,
     /// The message is in the member's buffer or was passed to the kernel.
     pub written: usize,
-    /// The member's policy ([`Overflow::DropNewest`](crate::channel::Overflow::DropNewest)) dropped the
-    /// message.
+    /// The member's policy ([`Overflow::DropNewest`](crate::channel::Overflow::DropNewest)) dropped
+    /// the message.
     pub dropped: usize,
-    /// The member had no room for the message ([`Overflow::Refuse`](crate::channel::Overflow::Refuse)), and
-    /// its handler received an error.
+    /// The member had no room for the message
+    /// ([`Overflow::Refuse`](crate::channel::Overflow::Refuse)), and its handler received an error.
     pub refused: usize,
     /// The member had no room for the message and was closed
     /// ([`Overflow::Close`](crate::channel::Overflow::Close)).

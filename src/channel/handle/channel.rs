@@ -156,9 +156,9 @@ impl<M> Channel<M> {
     /// Completes when the channel is closed, immediately if it is.
     ///
     /// The socket is closed by then, or, after a graceful close,
-    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
-    /// left its groups. Afterwards unsent writes fail and `inactive` is called. `docs/endings.md`
-    /// describes all ends and their order.
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The
+    /// channel has left its groups. Afterwards unsent writes fail and `inactive` is called.
+    /// `docs/endings.md` describes all ends and their order.
     pub fn closed(&self) -> Completion {
         self.shared.close_listeners.tell(self.shared.id.event_loop)
     }

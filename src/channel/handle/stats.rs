@@ -20,7 +20,8 @@ pub struct ChannelStats {
     /// Messages written and encoded. Messages that stages write on their own, such as heartbeats,
     /// are not counted.
     pub messages_written: u64,
-    /// Messages dropped because the outbound buffer was full ([`Overflow`](crate::channel::Overflow)).
+    /// Messages dropped because the outbound buffer was full
+    /// ([`Overflow`](crate::channel::Overflow)).
     pub messages_dropped: u64,
     /// Encoded bytes that the kernel has not accepted yet.
     pub pending_bytes: usize,

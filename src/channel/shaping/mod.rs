@@ -35,15 +35,15 @@ pub use shared::SharedTraffic;
 /// count against its [water marks](crate::buffer::WaterMark) and
 /// [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as usual.
 ///
-/// When the bucket is empty, the channel pauses in that direction for 10 to 100 ms (half a burst,
-/// if that is in between), or for the time of one byte, if that is longer. Bytes that were read are
-/// delivered, and [`auto_read`](crate::Context::auto_read) does not change. A graceful close sends
-/// pending bytes at the same rate, for at most
+/// When the bucket is empty, the channel pauses in that direction for the time of half a burst, but
+/// at least 10 ms and at most 100 ms. If one byte takes longer than that, it pauses for the time of
+/// one byte. Bytes that were read are delivered, and [`auto_read`](crate::Context::auto_read) does
+/// not change. A graceful close sends pending bytes at the same rate, for at most
 /// [`close_timeout`](crate::channel::ChannelOptions::close_timeout).
 ///
-/// A peer is not late while the channel pauses: its [time limits](crate::channel::TimeLimits) restart.
-/// [`IdleTimeouts`](crate::IdleTimeouts), however, measure the socket and also count pauses. Set
-/// both to longer times than the pauses.
+/// A peer is not late while the channel pauses: its [time limits](crate::channel::TimeLimits)
+/// restart. [`IdleTimeouts`](crate::IdleTimeouts), however, measure the socket and also count
+/// pauses. Set both to longer times than the pauses.
 ///
 /// ```
 /// # use netwheel::{traffic::{SharedTraffic, TrafficLimits}, codec::RawBytes, prelude::*};

@@ -74,10 +74,10 @@ impl<H: Handler> Context<'_, H> {
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
-    /// counts further lines ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)).
-    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
-    /// topics have separate limits; further topics share one. The loop's own log lines have the
-    /// same limit.
+    /// counts further lines
+    /// ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)). At the end of
+    /// the 10 seconds it logs their number at level `warn`. The program's first 64 topics have
+    /// separate limits; further topics share one. The loop's own log lines have the same limit.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -32,9 +32,9 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// The number of tasks and [timeouts](Context::timeout) of a channel is limited by
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). A task beyond the limit
-    /// is dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the running
-    /// callback has returned. The returned key then names no task.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). A task beyond
+    /// the limit is dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the
+    /// running callback has returned. The returned key then names no task.
     pub fn schedule(
         &mut self,
         delay: Duration,
@@ -50,9 +50,9 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// Use it for timeouts, which are many and are mostly cancelled. Arming and cancelling take the
     /// same few nanoseconds whatever their number. The task runs at the end of the wheel tick into
-    /// which its deadline falls ([`wheel_tick`](crate::group::EventLoopGroupBuilder::wheel_tick), 100 ms
-    /// by default). It is never early, and late by at most one tick and the loop's lag. The delay
-    /// counts from the time of this turn ([`now`](Context::now)), so no clock is read.
+    /// which its deadline falls ([`wheel_tick`](crate::group::EventLoopGroupBuilder::wheel_tick),
+    /// 100 ms by default). It is never early, and late by at most one tick and the loop's lag. The
+    /// delay counts from the time of this turn ([`now`](Context::now)), so no clock is read.
     ///
     /// ```
     /// # use netwheel::{channel::TaskKey, prelude::*};
