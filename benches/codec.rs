@@ -10,9 +10,9 @@ use criterion::{
     BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
 use netwheel::{
+    Codec,
     buffer::OutboundBuffer,
     codec::{LengthField, Line, RawBytes},
-    pipeline::Codec,
 };
 use std::hint::black_box;
 

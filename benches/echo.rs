@@ -15,9 +15,8 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fastrand::Rng;
 use netwheel::{
-    ChannelId,
+    ChannelId, Codec, Pipeline,
     codec::{LengthField, RawBytes},
-    pipeline::{Codec, Pipeline},
     prelude::*,
     testing::EmbeddedLoop,
 };

@@ -9,8 +9,8 @@
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use netwheel::{
+    Stage, StageContext,
     codec::{LengthField, Line, RawBytes},
-    pipeline::{Stage, StageContext},
     prelude::*,
     testing::EmbeddedChannel,
 };

@@ -20,8 +20,11 @@
 use bytes::Bytes;
 use clap::Parser;
 use netwheel::{
-    ChannelId, ChannelOptions, Error, codec::LengthField, prelude::*, testing::EmbeddedLoop,
-    testing::ManualClock,
+    ChannelId, Error,
+    channel::ChannelOptions,
+    codec::LengthField,
+    prelude::*,
+    testing::{EmbeddedLoop, ManualClock},
 };
 use std::{
     fs,

@@ -16,9 +16,9 @@ mod output;
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use netwheel::{
-    ShutdownOptions,
     codec::{LengthField, RawBytes},
     prelude::*,
+    shutdown::ShutdownOptions,
 };
 use output::{Output, say};
 use std::{

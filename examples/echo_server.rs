@@ -16,11 +16,12 @@ mod output;
 use bytes::Bytes;
 use clap::Parser;
 #[cfg(unix)]
-use netwheel::UnixAddress;
+use netwheel::net::UnixAddress;
 use netwheel::{
-    Address, ShutdownOptions,
     codec::{LengthField, RawBytes},
+    net::Address,
     prelude::*,
+    shutdown::ShutdownOptions,
 };
 use output::{Output, complain, say};
 use std::{net::SocketAddr, process::ExitCode, sync::mpsc, time::Duration};

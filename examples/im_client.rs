@@ -35,7 +35,11 @@ mod unix;
 use clap::Parser;
 use message_id::MessageId;
 use netwheel::{
-    Backoff, ReconnectEvent, ReconnectingChannel, ShutdownOptions, codec::Line, prelude::*, stage::Json,
+    codec::Line,
+    prelude::*,
+    reconnect::{Backoff, ReconnectEvent, ReconnectingChannel},
+    shutdown::ShutdownOptions,
+    stage::Json,
 };
 use output::{Output, complain, say};
 use protocol::{Reason, Reply, Request};

@@ -24,7 +24,11 @@ mod token_bucket;
 use bytes::Bytes;
 use clap::Parser;
 use netwheel::{
-    DatagramBootstrap, DatagramContext, DatagramHandler, ShutdownOptions, UdpOptions, prelude::*,
+    DatagramBootstrap,
+    datagram::{DatagramContext, DatagramHandler},
+    net::UdpOptions,
+    prelude::*,
+    shutdown::ShutdownOptions,
 };
 use output::{Output, complain, say};
 use std::{

@@ -94,7 +94,7 @@ impl Clock for SystemClock {
 ///
 /// ```
 /// use netwheel::testing::ManualClock;
-/// use netwheel::Clock;
+/// use netwheel::time::Clock;
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();

@@ -1,19 +1,19 @@
 //! The executor that runs the futures of handlers.
 //!
-//! The crate has none of its own. A program connects one that it uses anyway, and the loops of a
-//! group give it futures: `Context::spawn`. Each future is bounded by its channel's limit of tasks.
+//! The crate has no executor. A program connects its own, and handlers start futures on it with
+//! `Context::spawn`. Each future is bounded by its channel's limit of tasks.
 
 use crate::{Error, Result};
 use std::{fmt, pin::Pin, sync::Arc};
 
 /// An executor that runs futures for the handlers of a group.
 ///
-/// Set it with [`EventLoopGroupBuilder::executor`](crate::EventLoopGroupBuilder::executor). With the
-/// feature `tokio`, `tokio::runtime::Handle` implements this trait. For other executors it takes a few
-/// lines:
+/// Set it with [`EventLoopGroupBuilder::executor`](crate::group::EventLoopGroupBuilder::executor).
+/// With the feature `tokio`, `tokio::runtime::Handle` implements this trait. For other executors it
+/// takes a few lines:
 ///
 /// ```
-/// use netwheel::{Result, Spawn};
+/// use netwheel::{Result, executor::Spawn};
 /// use std::pin::Pin;
 /// # mod smol { pub fn spawn<F>(_: F) -> Task { Task } pub struct Task; impl Task { pub fn detach(self) {} } }
 ///
@@ -29,9 +29,9 @@ use std::{fmt, pin::Pin, sync::Arc};
 pub trait Spawn: Send + Sync + 'static {
     /// Starts running `future`.
     ///
-    /// Called on event loops, so it must not block. The executor polls the future on its own threads.
-    /// It may drop the future at any time, for example when it shuts down; the handler then gets
-    /// [`Error::Cancelled`].
+    /// Called on event loops, so it must not block. The executor polls the future on its own
+    /// threads. It may drop the future at any time, for example when it shuts down; the handler
+    /// then gets [`Error::Cancelled`].
     ///
     /// # Errors
     /// Why the executor does not accept the future, for example [`Error::ShutDown`]. The executor

@@ -1,9 +1,10 @@
-//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection, timers.
+//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection,
+//! timers.
 //!
-//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is one thread that
-//! turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due timers, flush. A connection is
-//! a [`Channel`] with a [`Pipeline`] of links whose types have to meet, and a [`Handler`] at its end that lives and
-//! dies on one loop, so it needs no lock.
+//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is
+//! one thread that turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due
+//! timers, flush. A connection is a [`Channel`] with a [`Pipeline`] of links whose types have to
+//! meet, and a [`Handler`] at its end that lives and dies on one loop, so it needs no lock.
 //!
 //! ```no_run
 //! use netwheel::{codec::LengthField, prelude::*};
@@ -38,92 +39,137 @@
 //! }
 //! ```
 //!
-//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`); [`DatagramBootstrap`] speaks UDP.
+//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`);
+//! [`DatagramBootstrap`] speaks UDP.
 //!
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.
-//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`]) for [`Context::spawn`].
+//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`](crate::executor::Spawn)) for
+//!   [`Context::spawn`].
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
+//!
+//! # Where to begin
+//!
+//! The [`guide`] leads from a first echo server to a server on the open internet.
 
 // Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
-// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops, and
-// nothing depends on the order of a hash. Tests may use what clippy.toml lists.
+// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
+// and nothing depends on the order of a hash. Tests may use what clippy.toml lists.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::iter_over_hash_type))]
 
 mod bootstrap;
-mod datagram;
-mod event_loop;
-mod group;
-#[cfg(feature = "prometheus")]
-pub mod prometheus;
-
-mod transport;
-
-pub mod codec;
-mod relay;
-pub mod stage;
-pub mod testing;
-
-mod channel;
-pub mod pipeline;
-
-mod admission;
-pub mod buffer;
-mod metrics;
-mod sync;
-pub mod timer;
-mod worker_pool;
-
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
 mod clock;
-mod error;
-mod executor;
+mod event_loop;
 mod id;
 mod log_throttle;
 mod settings;
+mod sync;
+mod transport;
 
-pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
-pub use bootstrap::{
-    AcquireTimeout, Backoff, ChannelPool, ChannelPoolBuilder, ClientBootstrap, DatagramBootstrap, PoolOrder,
-    PooledChannel, ReconnectBuilder, ReconnectEvent, ReconnectingChannel, Server, ServerBootstrap,
-};
+pub mod admission;
+pub mod buffer;
+pub mod channel;
+pub mod codec;
+pub mod datagram;
+pub mod error;
+pub mod executor;
+pub mod group;
+pub mod metrics;
+pub mod pipeline;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
+pub mod relay;
+pub mod stage;
+pub mod testing;
+pub mod timer;
+pub mod worker_pool;
+
+pub use bootstrap::{ClientBootstrap, DatagramBootstrap, Server, ServerBootstrap};
 pub use channel::{
-    Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, SharedTraffic, TaskKey,
-    TimeLimits, TrafficLimits, TrafficShaping, WireLog,
+    group::ChannelGroup,
+    handle::Channel,
+    links::Pipeline,
+    watch::{IdleEvent, IdleState, IdleTimeouts},
 };
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub use clock::BootClock;
-pub use clock::{Clock, SystemClock};
-pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
-pub use error::{BoxError, EncodeError, Error, PeerError, Resource, Result, SendError, SettingError};
-pub use event_loop::{
-    EventLoop, MissedRuns, Peer, Periodic, PollRebuild, RebuildCause, ScheduledTask, ShutdownOptions,
-    ShutdownReport, Stall, Watchdog,
+pub use error::{
+    error::{Error, Result},
+    send_error::SendError,
 };
-#[cfg(unix)]
-pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
-pub use executor::Spawn;
-pub use group::{
-    Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
-};
+pub use event_loop::{EventLoop, Peer};
+pub use group::event_loop_group::EventLoopGroup;
 pub use id::ChannelId;
-pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, HandlerRef, Pipeline};
-pub use relay::Relay;
-pub use sync::{Completer, Completion, Phase};
-#[cfg(unix)]
-pub use transport::UnixAddress;
-pub use transport::{
-    Address, IntoListener, ListenerOptions, MulticastGroup, TcpOptions, ToAddress, UdpOptions,
+pub use pipeline::{
+    codec::Codec,
+    handler::{ChannelContext, Context, Handler},
+    handler_ref::HandlerRef,
+    stage::{Stage, StageContext},
 };
-pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
+pub use sync::{Completer, Completion};
+
+/// Reports of loops that do not make progress: the watchdog, the phases of a turn, rebuilt polls.
+pub mod diagnostics {
+    pub use crate::{
+        event_loop::{PollRebuild, RebuildCause, Stall, Watchdog},
+        sync::LoopPhase,
+    };
+}
+
+/// Event sources: a program's own file descriptors, polled by an event loop.
+///
+/// [`EventLoop::register`](crate::EventLoop::register) adds one.
+#[cfg(unix)]
+pub mod event_source {
+    pub use crate::event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+}
+
+/// Addresses, and options of sockets and listeners.
+pub mod net {
+    #[cfg(unix)]
+    pub use crate::transport::UnixAddress;
+    pub use crate::transport::{
+        Address, IntoListener, ListenerOptions, MulticastGroup, TcpOptions, ToAddress, UdpOptions,
+    };
+}
+
+/// Pools of client connections.
+pub mod pool {
+    pub use crate::bootstrap::{AcquireTimeout, ChannelPool, ChannelPoolBuilder, PoolOrder, PooledChannel};
+}
+
+/// Client connections that are restored when they break.
+pub mod reconnect {
+    pub use crate::bootstrap::{Backoff, ReconnectBuilder, ReconnectEvent, ReconnectingChannel};
+}
+
+/// Options and results of a graceful shutdown.
+pub mod shutdown {
+    pub use crate::event_loop::{ShutdownOptions, ShutdownReport};
+}
+
+/// Clocks, and the delays and periods of scheduled tasks.
+pub mod time {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub use crate::clock::BootClock;
+    pub use crate::{
+        clock::{Clock, SystemClock},
+        event_loop::{MissedRuns, Periodic, ScheduledTask},
+    };
+}
+
+/// Limits on the bytes per second that channels move.
+pub mod traffic {
+    pub use crate::channel::shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
+}
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]
@@ -135,10 +181,12 @@ struct Readme;
 #[doc = include_str!("../docs/observability.md")]
 struct Observability;
 
-/// What most programs use, for `use netwheel::prelude::*`.
+/// The items of the crate root, for `use netwheel::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Channel, ChannelGroup, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup,
-        Handler, IdleEvent, IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
+        Channel, ChannelContext, ChannelGroup, ChannelId, ClientBootstrap, Codec, Completer, Completion,
+        Context, DatagramBootstrap, Error, EventLoop, EventLoopGroup, Handler, HandlerRef, IdleEvent,
+        IdleState, IdleTimeouts, Peer, Pipeline, Result, SendError, Server, ServerBootstrap, Stage,
+        StageContext,
     };
 }

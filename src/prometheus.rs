@@ -15,8 +15,8 @@
 //! 1.024 µs.
 
 use crate::{
-    Error, EventLoop, EventLoopGroup, Histogram, LoopMetrics, Result,
-    metrics::{Metric, Value},
+    Error, EventLoop, EventLoopGroup, Result,
+    metrics::{Histogram, LoopMetrics, Metric, Value},
 };
 use prometheus_client::{
     encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},

@@ -1,29 +1,39 @@
-//! A handler that forwards what one channel reads to another channel.
+//! A handler that forwards the messages of one channel to another channel.
 //!
-//! Invariants: at most one message more than the target's high water mark waits; while the target is not writable the
-//! source is not read; each way in which one side ends reaches the other side. Each relay runs on its own channel's loop and
-//! knows the other side by its handle only, so the two may be on different loops.
+//! Invariants: at most one message beyond the target's high water mark is queued. While the target
+//! is not writable, the source is not read. However one side ends, the other side is notified. Each
+//! relay runs on its own channel's loop and has only a handle to the other channel, so the two may
+//! be on different loops.
 
-use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
+use crate::{Channel, Completion, Context, Error, Handler, Result, channel::InputGuard};
 
-/// Forwards every message of its channel to another channel: the building block of proxies and gateways.
+/// A handler that forwards each message of its channel to another channel. It is the building block
+/// of proxies and gateways.
 ///
-/// A connection through a proxy is two channels, each with a relay to the other. [`Relay::dial`] makes the relay of the
-/// accepted channel, which opens the other one; [`Relay::to`] makes the relay of that one.
+/// A connection through a proxy consists of two channels, each with a relay to the other.
+/// [`Relay::dial`] returns the relay of the accepted channel, which opens the second channel.
+/// [`Relay::to`] returns the relay of the second channel.
 ///
 /// | on this channel | on the other channel |
 /// |---|---|
-/// | a message is read | it is written |
-/// | | while it is not [writable](Channel::is_writable), this channel is not read |
-/// | the peer ends its stream, with [`half_close`](crate::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
-/// | it closes | [`close`](Channel::close): what was forwarded is sent first |
-/// | it fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
+/// | a message is read | the message is written |
+/// | reading pauses | while it is not [writable](Channel::is_writable) |
+/// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
+/// | the channel closes | [`close`](Channel::close): forwarded messages are flushed first |
+/// | the channel fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 ///
-/// So memory for one direction is bounded by one read and the high water mark. Switch `half_close` on for both channels, or
-/// a request that ends with the end of its stream closes the connection before its answer.
+/// Memory for one direction is therefore bounded by one read and the high water mark. Enable
+/// `half_close` for both channels. Otherwise a peer that ends its stream after its request closes
+/// the connection before the response arrives.
 ///
 /// ```no_run
-/// use netwheel::{ChannelOptions, ClientBootstrap, Relay, codec::RawBytes, prelude::*};
+/// use netwheel::{
+///     ClientBootstrap,
+///     channel::ChannelOptions,
+///     relay::Relay,
+///     codec::RawBytes,
+///     prelude::*,
+/// };
 ///
 /// fn main() -> Result {
 ///     let group = EventLoopGroup::builder().threads(2).build()?;
@@ -57,7 +67,7 @@ enum Target<M> {
 
 type Dial<M> = dyn FnOnce(Channel<M>) -> Completion<Channel<M>>;
 
-/// Closes a channel that nobody wants, unless it is taken.
+/// Closes the channel on drop, unless it was taken.
 struct Unclaimed<M>(Option<Channel<M>>);
 
 impl<M> Unclaimed<M> {
@@ -75,16 +85,18 @@ impl<M> Drop for Unclaimed<M> {
 }
 
 impl<M: Send + 'static> Relay<M> {
-    /// Returns a relay to a channel that is open.
+    /// Returns a relay to an open channel.
     pub fn to(target: Channel<M>) -> Self {
         Relay { target: Target::Connected(target), failed: false }
     }
 
-    /// Returns a relay that opens the other channel when its own is connected, and reads nothing before that.
+    /// Returns a relay that opens the other channel when its own channel is connected. It reads
+    /// nothing before the other channel is open.
     ///
-    /// `dial` is called once, on this channel's loop, with a handle to this channel. What it returns is usually the
-    /// completion of [`ClientBootstrap::connect`](crate::ClientBootstrap::connect). If that fails, this channel is reset.
-    /// If this channel closes first, the other one is closed as soon as it is open.
+    /// `dial` is called once, on this channel's loop, with a handle to this channel. It usually
+    /// returns the completion of [`ClientBootstrap::connect`](crate::ClientBootstrap::connect). If
+    /// that fails, this channel is reset. If this channel closes first, the other channel is closed
+    /// as soon as it is open.
     pub fn dial(dial: impl FnOnce(Channel<M>) -> Completion<Channel<M>> + 'static) -> Self {
         Relay { target: Target::NotDialed(Box::new(dial)), failed: false }
     }
@@ -99,7 +111,8 @@ impl<M: Send + 'static> Relay<M> {
         Ok(())
     }
 
-    /// Reads no more until the other channel is writable, or closed: then the next write shows it.
+    /// Pauses reading until the other channel is writable or closed. If it is closed, the next
+    /// write detects that.
     fn pause(&self, ctx: &mut Context<'_, Self>) {
         if let Target::Connected(target) = &self.target {
             let paused: InputGuard = ctx.pause_reading();
@@ -118,7 +131,8 @@ impl<M: Send + 'static> Handler for Relay<M> {
                 let (paused, me) = (ctx.pause_reading(), ctx.handler_ref());
                 dial(ctx.channel()).on_complete(move |target| {
                     let target = target.map(|target| Unclaimed(Some(target)));
-                    // Refused or dropped if this channel has closed: then `Unclaimed` closes the other one.
+                    // Refused or dropped if this channel has closed. `Unclaimed` then closes the
+                    // other channel.
                     drop(me.execute(move |relay, ctx| relay.connected(ctx, target)));
                     drop(paused);
                 });
@@ -134,7 +148,8 @@ impl<M: Send + 'static> Handler for Relay<M> {
             Ok(()) if target.is_writable() => {}
             Ok(()) => self.pause(ctx),
             Err(refused) if matches!(refused.error(), Error::Closed) => {
-                // Not closed at once: if the other side has failed, its relay resets this channel when it is closed.
+                // Not closed immediately: if the other side has failed, its relay resets this
+                // channel when it closes.
                 let (paused, me) = (ctx.pause_reading(), ctx.channel());
                 target.closed().on_complete(move |_| {
                     me.close();
@@ -155,7 +170,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        log::debug!("channel {}: the relay ends: {error:#}", ctx.id());
+        log::debug!("channel {}: the relay failed: {error:#}", ctx.id());
         self.failed = true;
         ctx.reset();
         Ok(())

@@ -1,7 +1,7 @@
 //! Measurements at one setting, and the charts of all settings.
 
 use hdrhistogram::Histogram;
-use netwheel::{EventLoop, LoopMetrics};
+use netwheel::{EventLoop, metrics::LoopMetrics};
 use std::{
     collections::BTreeMap,
     fmt::Write,

@@ -5,7 +5,12 @@ use crate::{
     stage::{Running, Stage},
 };
 use bytes::Bytes;
-use netwheel::{ChannelGroup, ChannelOptions, Error, Overflow, codec::Line, prelude::*};
+use netwheel::{
+    ChannelGroup, Error,
+    channel::{ChannelOptions, Overflow},
+    codec::Line,
+    prelude::*,
+};
 use std::{
     io::Read,
     net::TcpStream,

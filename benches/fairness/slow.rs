@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use netwheel::{Error, EventLoop, EventLoopGroup, ScheduledTask, codec::Line, prelude::*};
+use netwheel::{Error, EventLoop, EventLoopGroup, codec::Line, prelude::*, time::ScheduledTask};
 use std::{
     io::{ErrorKind, Write},
     net::TcpStream,

@@ -1,6 +1,6 @@
 //! The loop that is measured, and its load.
 
-use netwheel::{ShutdownOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Result};
+use netwheel::{EventLoop, EventLoopGroup, Result, group::EventLoopGroupBuilder, shutdown::ShutdownOptions};
 use std::{
     sync::{
         Arc,
@@ -44,7 +44,9 @@ impl Stage {
     }
 
     pub(crate) fn end(&self) {
-        let ended = self.group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
+        let ended = self
+            .group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)));
         drop(ended.wait());
     }
 }

@@ -1,7 +1,7 @@
 //! Members of the attacked room. They read everything and send only on request.
 
 use bytes::Bytes;
-use netwheel::{Address, ShutdownOptions, codec::Line, prelude::*};
+use netwheel::{codec::Line, net::Address, prelude::*, shutdown::ShutdownOptions};
 use std::{
     net::SocketAddr,
     sync::{

@@ -6,7 +6,7 @@
 
 use crate::protocol::{Reply, Request};
 use hdrhistogram::Histogram;
-use netwheel::{Address, codec::Line, prelude::*, stage::Json};
+use netwheel::{codec::Line, net::Address, prelude::*, stage::Json};
 use std::{
     collections::HashMap,
     net::SocketAddr,

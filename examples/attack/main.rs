@@ -39,7 +39,7 @@ mod wire;
 use attacks::{Attack, Scene};
 use clap::Parser;
 use innocents::Innocents;
-use netwheel::{EventLoopGroup, Result, ShutdownOptions};
+use netwheel::{EventLoopGroup, Result, shutdown::ShutdownOptions};
 use output::{Output, complain};
 use report::{Bounds, Report};
 use server::Server;

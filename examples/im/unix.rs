@@ -1,6 +1,6 @@
 //! Parses the address of the server: `HOST:PORT`, or `unix:PATH` as the server prints it.
 
-use netwheel::{Result, UnixAddress};
+use netwheel::{Result, net::UnixAddress};
 
 /// Returns the Unix socket address in `text`, or `None` if `text` does not start with `unix:`.
 ///

@@ -51,7 +51,7 @@ mod unix;
 
 use bot::{Bot, Report};
 use clap::Parser;
-use netwheel::{Address, Peer, ShutdownOptions, codec::Line, prelude::*, stage::Json};
+use netwheel::{Peer, codec::Line, net::Address, prelude::*, shutdown::ShutdownOptions, stage::Json};
 use output::{Output, complain};
 use plan::{Plan, Share, Shares};
 use protocol::{Reply, Request};

@@ -14,7 +14,7 @@ use crate::{
     protocol::{Code, Reply},
     session::Session,
 };
-use netwheel::{TaskKey, prelude::*};
+use netwheel::{channel::TaskKey, prelude::*};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Maximum number of times that a direct message is sent again.

@@ -54,10 +54,10 @@ mod wire;
 use clap::Parser;
 use hub::Hub;
 #[cfg(unix)]
-use netwheel::UnixAddress;
+use netwheel::net::UnixAddress;
 use netwheel::{
-    Admission, Completion, Periodic, ShutdownOptions, TimeLimits, TrafficLimits, Watchdog, WorkerPool,
-    prelude::*, stage::Json,
+    Completion, admission::Admission, channel::TimeLimits, diagnostics::Watchdog, prelude::*,
+    shutdown::ShutdownOptions, stage::Json, time::Periodic, traffic::TrafficLimits, worker_pool::WorkerPool,
 };
 use output::{Output, complain, say};
 use pace::Rates;

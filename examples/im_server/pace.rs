@@ -5,7 +5,7 @@
 //! the client's own socket.
 
 use crate::{session::Session, token_bucket::TokenBucket};
-use netwheel::{InputGuard, prelude::*};
+use netwheel::{channel::InputGuard, prelude::*};
 use std::time::Duration;
 
 /// Burst size, as seconds of the client's rate.

@@ -11,7 +11,7 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     room::{Room, deliveries},
 };
-use netwheel::{PeerError, prelude::*};
+use netwheel::{error::PeerError, prelude::*};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -389,7 +389,7 @@ impl Session {
             ctx.write(Reply::Profile { user, online: since.is_some(), since, rooms, id })
         };
         // Fails if the pool's queue is full or a thread cannot be started. A retry may succeed.
-        ctx.offload(work, then).map_err(|refused| busy(&refused.error()))?;
+        ctx.offload(work, then).map_err(|refused| busy(refused.error()))?;
         self.lookups += 1;
         Ok(())
     }

@@ -5,7 +5,11 @@
 //! settings; the channel of each client applies them.
 
 use clap::ValueEnum;
-use netwheel::{ChannelOptions, Overflow, Result, buffer::WaterMark};
+use netwheel::{
+    Result,
+    buffer::WaterMark,
+    channel::{ChannelOptions, Overflow},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SlowConsumer {

@@ -1,7 +1,7 @@
 //! Splits bytes into lines: an example of an application-defined codec.
 
 use bytes::Bytes;
-use netwheel::{Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
+use netwheel::{Codec, Result, buffer::OutboundBuffer, codec::Line};
 
 /// A line codec that limits only incoming lines. Outgoing lines are produced by the server, and a
 /// list of members may be longer than the limit for clients.

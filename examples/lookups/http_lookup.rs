@@ -5,10 +5,10 @@
 //! nc 127.0.0.1 7011            # type 1, 2 or 3: a user's number
 //! ```
 //!
-//! The handlers run on netwheel's event loops, the HTTP client on a tokio runtime. `ctx.spawn` runs a
-//! future there, and the answer comes back to the handler. When a client of this server disconnects,
-//! its pending HTTP request is dropped. Without `--api` the program starts a small HTTP API itself, so
-//! it works offline. Ctrl-C stops the server.
+//! The handlers run on netwheel's event loops, the HTTP client on a tokio runtime. `ctx.spawn` runs
+//! a future there, and the answer comes back to the handler. When a client of this server
+//! disconnects, its pending HTTP request is dropped. Without `--api` the program starts a small
+//! HTTP API itself, so it works offline. Ctrl-C stops the server.
 
 use bytes::Bytes;
 use clap::Parser;
@@ -17,7 +17,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use netwheel::{BoxError, ChannelOptions, codec::Line, prelude::*};
+use netwheel::{
+    channel::ChannelOptions, codec::Line, error::BoxError, prelude::*, shutdown::ShutdownOptions,
+};
 use std::{net::SocketAddr, sync::mpsc, time::Duration};
 use tokio::runtime::Runtime;
 
@@ -64,8 +66,8 @@ impl Api {
     }
 }
 
-/// Answers each line, a user's number, with the number and the user's name, in the order in which the
-/// API answers.
+/// Answers each line, a user's number, with the number and the user's name, in the order in which
+/// the API answers.
 struct Lookup {
     api: Api,
 }
@@ -180,7 +182,11 @@ fn main() -> Result {
     let service = start(options.listen, options.api)?;
     println!("listening on {}", service.server.local_address());
     stopped.recv().map_err(Error::other)?;
-    service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    service
+        .group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -212,7 +218,11 @@ mod tests {
             let all = ["1 Ada", "13 API error", "2 Grace", "3 Edsger", "4 unknown", "not a number"];
             assert_eq!(answers, all);
         }
-        service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait().unwrap();
+        service
+            .group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+            .wait()
+            .unwrap();
     }
 
     #[test]

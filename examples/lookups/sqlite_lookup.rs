@@ -5,12 +5,12 @@
 //! nc 127.0.0.1 7010            # type 1, 2 or 3: a user's number
 //! ```
 //!
-//! A query blocks its thread, so it must not run on an event loop. `ctx.offload` runs it on a thread
-//! of the worker pool, and the answer comes back to the handler. Ctrl-C stops the server.
+//! A query blocks its thread, so it must not run on an event loop. `ctx.offload` runs it on a
+//! thread of the worker pool, and the answer comes back to the handler. Ctrl-C stops the server.
 
 use bytes::Bytes;
 use clap::Parser;
-use netwheel::{WorkerPool, codec::Line, prelude::*};
+use netwheel::{codec::Line, prelude::*, shutdown::ShutdownOptions, worker_pool::WorkerPool};
 use rusqlite::{Connection, OptionalExtension};
 use std::{
     net::SocketAddr,
@@ -79,8 +79,8 @@ impl Handler for Lookup {
             return ctx.write("not a number".into());
         };
         let users = self.users.clone();
-        // One query of a connection at a time: answers keep the order of the questions, and a client
-        // cannot fill the queue of the pool.
+        // One query of a connection at a time: answers keep the order of the questions, and a
+        // client cannot fill the queue of the pool.
         let paused = ctx.pause_reading();
         ctx.offload(
             move || users.name_of(id),
@@ -121,7 +121,10 @@ fn main() -> Result {
     let (group, server) = start(options.listen, options.database)?;
     println!("listening on {}", server.local_address());
     stopped.recv().map_err(Error::other)?;
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -151,7 +154,10 @@ mod tests {
         for client in clients {
             assert_eq!(client.join().unwrap(), ["Ada", "Grace", "not a number", "Edsger", "unknown"]);
         }
-        group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait().unwrap();
+        group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+            .wait()
+            .unwrap();
         std::fs::remove_file(path).unwrap();
     }
 }

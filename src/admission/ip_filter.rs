@@ -16,7 +16,7 @@ use std::{fmt, net::IpAddr};
 /// `::/0` matches all other IPv6 addresses, but no IPv4 address.
 ///
 /// ```
-/// use netwheel::IpRule;
+/// use netwheel::admission::IpRule;
 ///
 /// let rule = IpRule::deny("10.0.0.0/8")?;
 /// assert!(rule.matches("10.1.2.3".parse().unwrap()));
@@ -91,7 +91,7 @@ impl fmt::Display for IpRule {
 /// of rules, not for a list of a million addresses.
 ///
 /// ```
-/// use netwheel::{IpFilter, IpRule};
+/// use netwheel::admission::{IpFilter, IpRule};
 ///
 /// let only_inside_but_one = IpFilter::new([
 ///     IpRule::deny("10.0.0.13/32")?,

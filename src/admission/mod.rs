@@ -1,19 +1,23 @@
-//! Admission control: which connections a server accepts, and how many at once.
+//! Rules for admitting connections: address filters, and limits on their number.
 //!
-//! For each accepted socket, the listener asks the server's `Gate`, which checks the IP filter,
-//! then the limit of the server, then the limit of the address. After that, the listener asks the
-//! group for a loop with a free permit. A rejected connection is counted and closed at once, before
-//! a pipeline is created.
-//!
-//! An [`Admitted`] value counts one connection. It travels with the socket inside the loop's
-//! `Assignment` and is dropped after it. So a permit is released only when the handler is dropped
-//! and the socket is closed, and neither handlers nor sockets ever exceed the limit. The count of a
-//! server is one atomic number (`Permits`), so concurrent listeners cannot exceed the limit. The
-//! counts per address are in a map behind a lock, which is taken only if there is such a limit.
-//!
-//! Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
-//! does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server
-//! starts, and each server counts its own connections.
+//! Set them with [`ServerBootstrap::admission`](crate::ServerBootstrap::admission).
+
+// Admission control: which connections a server accepts, and how many at once.
+//
+// For each accepted socket, the listener asks the server's `Gate`, which checks the IP filter,
+// then the limit of the server, then the limit of the address. After that, the listener asks the
+// group for a loop with a free permit. A rejected connection is counted and closed at once, before
+// a pipeline is created.
+//
+// An `Admitted` value counts one connection. It travels with the socket inside the loop's
+// `Assignment` and is dropped after it. So a permit is released only when the handler is dropped
+// and the socket is closed, and neither handlers nor sockets ever exceed the limit. The count of a
+// server is one atomic number (`Permits`), so concurrent listeners cannot exceed the limit. The
+// counts per address are in a map behind a lock, which is taken only if there is such a limit.
+//
+// Invariant: a connection that is not admitted gets neither a pipeline nor a handler. The module
+// does no I/O: the caller owns sockets, logs and counters. Settings are copied when a server
+// starts, and each server counts its own connections.
 
 mod gate;
 mod ip_filter;
@@ -40,18 +44,18 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// | `ipv6_prefix` | 64 bits | 1 to 128 |
 ///
 /// The filter is checked first, then the limits of the server, and then the limit of the loop
-/// ([`EventLoopGroupBuilder::max_connections`](crate::EventLoopGroupBuilder::max_connections)).
+/// ([`max_connections`](crate::group::EventLoopGroupBuilder::max_connections)).
 ///
 /// A rejected connection is accepted and closed at once, without a pipeline. It is counted
-/// ([`LoopMetrics::rejected_filter`](crate::LoopMetrics::rejected_filter),
-/// [`rejected_limit`](crate::LoopMetrics::rejected_limit)) and logged, at most one line every ten
-/// seconds.
+/// ([`LoopMetrics::rejected_filter`](crate::metrics::LoopMetrics::rejected_filter),
+/// [`rejected_limit`](crate::metrics::LoopMetrics::rejected_limit)) and logged, at most one line
+/// every ten seconds.
 ///
 /// A connection stops counting when its handler is dropped and its socket is closed. A peer that
 /// sees the end of its connection and reconnects at the same moment may still be rejected.
 ///
 /// ```no_run
-/// # use netwheel::{Admission, IpFilter, IpRule, codec::RawBytes, prelude::*};
+/// # use netwheel::{admission::{Admission, IpFilter, IpRule}, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -115,7 +119,7 @@ impl Admission {
     ///
     /// A connection counts until its handler is dropped and its socket is closed, so the numbers of
     /// handlers and descriptors never exceed the limit. A socket that
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) still counts.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self
@@ -157,7 +161,7 @@ impl Admission {
     /// close becomes a reset. The peer may then lose the whole message.
     ///
     /// ```
-    /// # use netwheel::{Admission, RejectReason};
+    /// # use netwheel::admission::{Admission, RejectReason};
     /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| {
     ///     match rejection.reason {
     ///         // Denied peers get no explanation.

@@ -1,20 +1,19 @@
 //! Client connections.
 //!
 //! A connection attempt has an id (`Attempt`) before its loop has received it, so it can be
-//! cancelled at any time: the completion is done at once, and the loop closes the socket and
+//! cancelled at any time. The completion is then done immediately. The loop closes the socket and
 //! cancels the timer when it reads the mail. Dropping the completion cancels too. The completion's
-//! lock orders a cancel and a result that race. After a cancel the loop closes the channel; a
-//! result that was delivered first is closed by the drop of the completion.
+//! lock orders a cancel and a result that race. After a cancel the loop closes the channel. If the
+//! result was delivered first, dropping the completion closes the channel.
 //!
-//! Invariant: an attempt is either under way on its loop or has reported its result once. A
-//! cancelled attempt leaves no channel that the program would have to close. Any thread may connect
-//! and cancel.
+//! Invariant: an attempt is either in progress on its loop or has reported its result once. A
+//! cancelled attempt leaves no channel for the program to close. Any thread may connect and cancel.
 
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
-    error::SendError,
+    error::{Resource, SendError},
     event_loop::{
         Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
         LoopShared, Peer,
@@ -25,11 +24,11 @@ use crate::{
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-/// Settings of connections that a program makes; one bootstrap makes any number of them.
+/// A builder for client connections. One bootstrap can make any number of connections.
 ///
 /// | setting | default |
 /// |---|---|
-/// | `connect_timeout` | 30 s; zero: none but the system's |
+/// | `connect_timeout` | 30 s; zero: only the system's timeout |
 /// | `local_address` | the system chooses |
 /// | `options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] |
 ///
@@ -61,7 +60,7 @@ pub struct ClientBootstrap<F = ()> {
 }
 
 impl ClientBootstrap {
-    /// Connections that are served by the loops of `group`.
+    /// Returns a builder with default settings. The loops of `group` serve the connections.
     pub fn new(group: &EventLoopGroup) -> Self {
         ClientBootstrap {
             group: group.clone(),
@@ -75,31 +74,33 @@ impl ClientBootstrap {
 }
 
 impl<F> ClientBootstrap<F> {
-    /// Socket options.
+    /// Sets the socket options.
     pub fn options(mut self, options: TcpOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Channel settings: water marks, limits, budgets.
+    /// Sets the channel options: water marks, limits, budgets.
     pub fn channel_options(mut self, options: ChannelOptions) -> Self {
         self.channel = options;
         self
     }
 
-    /// How long making a connection may take.
+    /// Sets the timeout of a connection attempt. The default is 30 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The address of this end; port 0 takes a free one. Not for Unix sockets, whose clients have no name.
+    /// Sets the local address of the connections. Port 0 selects a free port. Cannot be used with
+    /// Unix sockets, whose clients are unnamed.
     pub fn local_address(mut self, address: SocketAddr) -> Self {
         self.local_address = Some(address);
         self
     }
 
-    /// What makes the pipeline of each connection, on that connection's loop, once it is there.
+    /// Sets the factory of pipelines. It is called once for each connection, on that connection's
+    /// loop, after the connection is established.
     pub fn pipeline<G, P>(self, factory: G) -> ClientBootstrap<Arc<G>>
     where
         G: Fn(&Peer) -> P + Send + Sync + 'static,
@@ -116,18 +117,27 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// Connects to `address` on the group's next loop; completes before the handler's `active` is called.
+    /// Connects to `address` on the group's next loop. Completes before the handler's `active` is
+    /// called.
     ///
-    /// A host name is resolved here, which may block; its first address is taken. Dropping the
-    /// completion, or [`Completion::cancel`], cancels the attempt and closes the socket. If the
-    /// connection is established at the same time, its handler may receive `active`, followed by
-    /// `inactive`. With [`Completion::detach`] the handler keeps the channel.
+    /// Resolves a host name, which may block, and uses its first address. Dropping the completion,
+    /// or [`Completion::cancel`], cancels the attempt and closes the socket. If the connection is
+    /// established at the same time, its handler may receive `active`, followed by `inactive`. With
+    /// [`Completion::detach`] the handler keeps the channel.
     ///
-    /// The completion fails with [`Error::TimedOut`] if the peer does not answer in time, [`Error::Cancelled`] if it was
-    /// cancelled, [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections
-    /// as it may have, [`Error::ShutDown`] if the loop is; and with [`Error::Io`] if the system refuses, which says in
-    /// `during` what it was about: "resolving an address", "binding the local address", or "connecting", if the peer
-    /// refuses. A Unix socket whose listener has a full backlog answers `WouldBlock` at once, on Linux; elsewhere it refuses.
+    /// # Errors
+    /// The completion fails with
+    ///
+    /// - [`Error::TimedOut`] if the peer does not answer in time,
+    /// - [`Error::Cancelled`] if it was cancelled,
+    /// - [`Error::Setting`] if a setting is out of range,
+    /// - [`Error::Full`] if each loop has reached its limit of connections,
+    /// - [`Error::ShutDown`] if the loop is shut down,
+    /// - [`Error::Io`] if the system reports an error. `during` is "resolving an address", "binding
+    ///   the local address", or "connecting" if the peer refuses.
+    ///
+    /// On Linux, connecting to a Unix socket whose listener has a full backlog fails with
+    /// `WouldBlock` immediately. On other systems the connection is refused.
     pub fn connect(&self, address: impl ToAddress) -> Completion<Channel<P::Message>> {
         let prepared = self.check().and_then(|config| {
             let peer = address.addresses()?.swap_remove(0);
@@ -141,7 +151,7 @@ where
         let attempt = Attempt::default();
         let (shared, cancelled) = (event_loop.shared.clone(), attempt.clone());
         let undo = move |unwanted: Unwanted<Channel<P::Message>>| match unwanted {
-            // Refused by a loop that has ended, and its attempts with it.
+            // A loop that has ended refuses this. Its attempts have ended with it.
             Unwanted::Operation => {
                 drop(shared.submit_always(LoopMail::Source(Box::new(CancelConnect(cancelled.clone())))))
             }
@@ -153,25 +163,26 @@ where
         completion
     }
 
-    /// The loop of the next connection, and the connection's place there.
+    /// Returns the loop of the next connection, and the connection's assignment to it.
     ///
     /// # Errors
-    /// If each loop has as many connections as it may have.
+    /// If each loop has reached its limit of connections.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
         let full = |limit| Error::Full { resource: Resource::Connections, limit };
         self.group.assign(config.weight).map_err(full)
     }
 
-    /// What connections are made with.
+    /// Checks the settings and returns the configuration of the channels.
     ///
     /// # Errors
-    /// If a setting is out of its range.
+    /// If a setting is out of range.
     pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
         Ok(Arc::new(ChannelConfig { linger: self.options.lingers(), ..self.channel.build()? }))
     }
 
-    /// Begins an attempt, on any thread; whatever comes of it, `done` hears of it, here or on the loop.
+    /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on
+    /// the loop.
     pub(super) fn call(
         &self,
         event_loop: &EventLoop,
@@ -182,7 +193,7 @@ where
         let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
-            // Who hears that it failed finds it no longer counted.
+            // Stop counting the connection before reporting the failure.
             Err(e) => {
                 drop(assignment);
                 return done.failed(e);
@@ -206,7 +217,7 @@ where
     }
 }
 
-/// One attempt to connect.
+/// One connection attempt.
 pub(super) struct Call {
     pub(super) peer: Address,
     pub(super) config: Arc<ChannelConfig>,
@@ -214,7 +225,7 @@ pub(super) struct Call {
     pub(super) done: Box<dyn ConnectCallback>,
 }
 
-/// Who asked for the connection.
+/// The completer of the caller that requested the connection.
 struct ConnectWaiter<M>(Completer<Channel<M>>);
 
 impl<M: 'static> ConnectCallback for ConnectWaiter<M> {

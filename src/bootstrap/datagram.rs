@@ -1,11 +1,13 @@
-//! NewDatagramChannel datagram channels.
+//! The builder of datagram channels.
 //!
-//! Always holds: wrong settings, and addresses that cannot be had, are refused before anything is begun. Any thread opens.
+//! Invariant: invalid settings and addresses that cannot be bound are refused before a channel is
+//! opened. Any thread may open channels.
 
 use crate::{
-    DatagramChannel, DatagramHandler, Error, EventLoopGroup, Result,
+    Error, EventLoopGroup, Result,
     datagram::{
-        DatagramConfig, DatagramGuard, DatagramLinks, DatagramShared, NewDatagramChannel, TypedHandler,
+        DatagramChannel, DatagramConfig, DatagramGuard, DatagramHandler, DatagramLinks, DatagramShared,
+        NewDatagramChannel, TypedHandler,
     },
     event_loop::LoopMail,
     transport::{Resolve, UdpOptions, UdpSocket},
@@ -15,19 +17,25 @@ use std::{
     sync::Arc,
 };
 
-/// Settings of datagram channels; one bootstrap opens any number of them.
+/// A builder for datagram channels. One bootstrap can open any number of channels.
 ///
 /// | setting | default | range |
 /// |---|---|---|
 /// | `options` | see [`UdpOptions`] | |
-/// | `connect` | no peer: everybody's datagrams come | |
+/// | `connect` | no peer: datagrams from all addresses are received | |
 /// | `datagrams_per_turn` | 64 | 1 or more |
 /// | `max_outbound` | 1 MiB | 1 byte or more |
 /// | `max_scheduled_tasks` | 1024 | 1 to 65,536 |
 ///
 /// ```no_run
 /// # use bytes::Bytes;
-/// # use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, EventLoopGroup, Result, UdpOptions};
+/// # use netwheel::{
+/// #     DatagramBootstrap,
+/// #     EventLoopGroup,
+/// #     Result,
+/// #     datagram::{DatagramContext, DatagramHandler},
+/// #     net::UdpOptions,
+/// # };
 /// # use std::net::SocketAddr;
 /// # struct Echo;
 /// # impl DatagramHandler for Echo {
@@ -56,7 +64,7 @@ pub struct DatagramBootstrap<F = ()> {
 }
 
 impl DatagramBootstrap {
-    /// Channels on the loops of `group`.
+    /// Returns a builder with default settings. The loops of `group` serve the channels.
     pub fn new(group: &EventLoopGroup) -> Self {
         DatagramBootstrap {
             group: group.clone(),
@@ -69,39 +77,43 @@ impl DatagramBootstrap {
 }
 
 impl<F> DatagramBootstrap<F> {
-    /// Socket options.
+    /// Sets the socket options.
     pub fn options(mut self, options: UdpOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Gives the channel a peer from the start; see [`DatagramScope::connect`](crate::DatagramScope::connect).
+    /// Connects the channel to a peer from the start. See
+    /// [`DatagramScope::connect`](crate::datagram::DatagramScope::connect).
     pub fn connect(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self
     }
 
-    /// Datagrams that are read in one turn of the loop; what is left is read in the next one. As many of those that wait
-    /// are sent in one turn.
+    /// Sets the number of datagrams that are read in one turn of the loop. The default is 64.
+    /// Further datagrams are read in the next turn. The same limit applies to sending queued
+    /// datagrams.
     pub fn datagrams_per_turn(mut self, datagrams: usize) -> Self {
         self.config.datagrams_per_turn = datagrams;
         self
     }
 
-    /// Bytes that may wait to be sent while the kernel takes no more, and 96 for each datagram. One more is refused and
-    /// handed back; those that wait are not dropped for it. Where nothing waits there is room for one, however long.
+    /// Sets the limit of bytes that may be queued while the kernel accepts no more. The default is
+    /// 1 MiB. Each datagram counts as its length plus 96 bytes. A datagram beyond the limit is
+    /// refused and handed back; queued datagrams are not dropped. If the queue is empty, one
+    /// datagram of any length is accepted.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.config.max_outbound = bytes;
         self
     }
 
-    /// Scheduled tasks and timeouts of a channel that may wait for their time.
+    /// Sets the limit of pending scheduled tasks and timeouts of a channel. The default is 1024.
     pub fn max_scheduled_tasks(mut self, tasks: usize) -> Self {
         self.config.max_scheduled_tasks = tasks;
         self
     }
 
-    /// What makes the handler of each channel, on that channel's loop.
+    /// Sets the factory of handlers. It is called once for each channel, on that channel's loop.
     pub fn handler<G, H>(self, factory: G) -> DatagramBootstrap<Arc<G>>
     where
         G: Fn() -> H + Send + Sync + 'static,
@@ -117,20 +129,21 @@ where
     F: Fn() -> H + Send + Sync + 'static,
     H: DatagramHandler,
 {
-    /// Opens a channel on the group's next loop. Port 0 takes a free one, see [`DatagramChannel::local_address`]; for a
-    /// client bind to `0.0.0.0:0` or `[::]:0`. A host name is resolved here, which may block; the first of its addresses
-    /// that can be bound is taken.
+    /// Opens a channel on the group's next loop. Port 0 selects a free port, see
+    /// [`DatagramChannel::local_address`]. A client binds to `0.0.0.0:0` or `[::]:0`.
     ///
-    /// What comes in between waits in the socket; the handler's `active` is called before it reads.
+    /// Resolves a host name, which may block, and uses the first address that can be bound.
+    /// Datagrams that arrive before the channel is open wait in the socket. The handler's `active`
+    /// is called before it reads.
     ///
     /// # Errors
-    /// If a setting is out of its range, the address cannot be bound, the peer or a group not be had, or the loop is shut
-    /// down.
+    /// If a setting is out of range, the address cannot be bound, or the loop is shut down. Also if
+    /// the peer cannot be connected, or a multicast group cannot be joined.
     pub fn bind(&self, address: impl ToSocketAddrs) -> Result<DatagramChannel> {
         self.options.check()?;
         self.config.check()?;
         let mut bound = Err(Error::Closed);
-        for address in address.addresses()?.iter().filter_map(crate::Address::as_tcp) {
+        for address in address.addresses()?.iter().filter_map(crate::transport::Address::as_tcp) {
             bound = UdpSocket::bind(address, &self.options);
             if bound.is_ok() {
                 break;

@@ -1,4 +1,4 @@
-//! Bootstraps: how servers and clients start.
+//! Builders of servers and clients, connection pools, and reconnecting clients.
 
 mod client;
 mod datagram;

@@ -1,9 +1,9 @@
-//! Starting a server.
+//! The builder of a server.
 
 use super::Server;
 use crate::{
-    Admission, Error, EventLoop, EventLoopGroup, Result,
-    admission::Gate,
+    Error, EventLoop, EventLoopGroup, Result,
+    admission::{Admission, Gate},
     channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
@@ -14,21 +14,20 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// Settings of a server: where connections are accepted, who serves them, and with which pipeline.
+/// A builder for a server: its listeners, the loops that serve its connections, and their pipeline.
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `acceptor_group` | the group that serves | |
-/// | `listener_per_loop` | off: one listener, and the group's chooser | |
+/// | `acceptor_group` | the group that serves the connections | |
+/// | `listener_per_loop` | off: one listener; the group's chooser assigns connections | |
 /// | `accepts_per_turn` | 64 connections | 1 or more |
-/// | `admission` | everybody: see [`Admission`] | |
+/// | `admission` | all connections, see [`Admission`] | |
 /// | `accepting` | on | |
 /// | `backlog`, `reuse_address`, `reuse_port`, `remove_stale_socket`, `listener_options` | see [`ListenerOptions`] | |
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
-/// # use netwheel::prelude::*;
-/// # use netwheel::codec::RawBytes;
+/// # use netwheel::{codec::RawBytes, net::TcpOptions, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -51,10 +50,10 @@ pub struct ServerBootstrap<F = ()> {
     factory: F,
 }
 
-/// All but the factory.
+/// All settings except for the factory.
 #[derive(Debug, Clone)]
 struct ServerSettings {
-    /// None: the children's.
+    /// `None` for the group of the children.
     acceptors: Option<EventLoopGroup>,
     children: EventLoopGroup,
     listener: ListenerOptions,
@@ -67,7 +66,8 @@ struct ServerSettings {
 }
 
 impl ServerBootstrap {
-    /// A server whose connections are served by the loops of `group`, which also accept them.
+    /// Returns a builder with default settings. The loops of `group` accept and serve the
+    /// connections.
     pub fn new(group: &EventLoopGroup) -> Self {
         let settings = ServerSettings {
             acceptors: None,
@@ -85,101 +85,109 @@ impl ServerBootstrap {
 }
 
 impl<F> ServerBootstrap<F> {
-    /// Has connections accepted by the loops of another group, so that a burst of them does not delay those that
-    /// are there.
+    /// Sets another group whose loops accept the connections, so that a burst of new connections
+    /// does not delay established ones.
     pub fn acceptor_group(mut self, group: &EventLoopGroup) -> Self {
         self.settings.acceptors = Some(group.clone());
         self
     }
 
-    /// Connections that may wait to be accepted.
+    /// Sets the number of connections that may wait to be accepted.
     pub fn backlog(mut self, connections: u32) -> Self {
         self.settings.listener = self.settings.listener.backlog(connections);
         self
     }
 
-    /// Whether a restarted server may bind at once to the address of its predecessor; on by default.
+    /// Sets whether a restarted server may bind at once to the address of its predecessor. On by
+    /// default.
     pub fn reuse_address(mut self, on: bool) -> Self {
         self.settings.listener = self.settings.listener.reuse_address(on);
         self
     }
 
-    /// Whether other listeners, also of other processes of the same user, may bind to the same address and take a part
-    /// of the connections. To have each loop of this server listen see
-    /// [`listener_per_loop`](ServerBootstrap::listener_per_loop), which implies it.
+    /// Sets whether other listeners may bind to the same address and accept part of the
+    /// connections, including listeners of other processes of the same user.
+    /// [`listener_per_loop`](ServerBootstrap::listener_per_loop) implies it.
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.settings.listener = self.settings.listener.reuse_port(on);
         self
     }
 
-    /// Whether a socket file that a killed predecessor has left, and on which nobody listens, is removed; off by default.
-    /// See [`ListenerOptions::remove_stale_socket`].
+    /// Sets whether to remove a stale Unix socket file: one without a listener, left by a killed
+    /// predecessor. Off by default. See [`ListenerOptions::remove_stale_socket`].
     pub fn remove_stale_socket(mut self, on: bool) -> Self {
         self.settings.listener = self.settings.listener.remove_stale_socket(on);
         self
     }
 
-    /// Has each loop listen for itself (`SO_REUSEPORT`), and serve what it accepts; off by default. Unix only.
+    /// Gives each loop a listener of its own (`SO_REUSEPORT`); each loop serves the connections
+    /// that it accepts. Off by default. Unix only.
     ///
-    /// The kernel then spreads connections over the loops, by a hash of the addresses, and no connection goes from one
-    /// thread to another: worth it where very many short connections are accepted. If not, one listener and the group's
-    /// [`Chooser`](crate::Chooser) are better:
+    /// The kernel spreads the connections over the loops by a hash of the addresses, and
+    /// connections do not move between threads. This pays off for servers that accept very many
+    /// short connections. In other cases one listener and the group's
+    /// [`Chooser`](crate::group::Chooser) are better:
     ///
-    /// - the hash knows nothing of load: few connections are spread unevenly, and a loop that is held up gets its share
-    ///   as any other. Only Linux (since 3.9) spreads at all; elsewhere one of the listeners may get everything.
-    /// - any process of the same user may bind to the same port, and silently gets a part of the connections: also a
-    ///   second copy of the server that was started by mistake, which would otherwise be told that the port is taken.
-    /// - each listener has a backlog of its own. When one ends, the kernel resets the connections that wait in it (but
-    ///   see `net.ipv4.tcp_migrate_req`), so a server that is replaced that way loses some; one that is adopted does not.
+    /// - The hash does not consider load. A small number of connections is spread unevenly, and an
+    ///   overloaded loop gets as many connections as the others. Only Linux (since 3.9) spreads
+    ///   connections; on other systems one listener may get all of them.
+    /// - Any process of the same user may bind to the same port and silently gets part of the
+    ///   connections. This includes a second copy of the server that was started by mistake.
+    /// - Each listener has its own backlog. When a listener closes, the kernel resets the
+    ///   connections that wait in its backlog (but see `net.ipv4.tcp_migrate_req`). A replaced
+    ///   server therefore loses connections, unless its sockets are
+    ///   [adopted](ServerBootstrap::adopt).
     ///
-    /// Limits of [`admission`](ServerBootstrap::admission) are those of the whole server, backlog and accepts per turn
-    /// those of each listener. With an [`acceptor_group`](ServerBootstrap::acceptor_group) its loops listen, and
-    /// connections go to the loops of the other group as they do with one listener.
+    /// The limits of [`admission`](ServerBootstrap::admission) apply to the whole server; the
+    /// backlog and `accepts_per_turn` apply to each listener. With an
+    /// [`acceptor_group`](ServerBootstrap::acceptor_group), its loops listen, and connections go to
+    /// the loops of the other group.
     pub fn listener_per_loop(mut self, on: bool) -> Self {
         self.settings.listener_per_loop = on;
         self
     }
 
-    /// Connections that a listener accepts in one turn of its loop, 64 by default; the others wait for the next turn, so
-    /// that a burst of them does not keep out those that are there. Connections that are not let in count as well.
+    /// Sets the number of connections that a listener accepts in one turn of its loop. The default
+    /// is 64. Further connections wait for the next turn, so that a burst does not delay
+    /// established connections. Rejected connections count as well.
     pub fn accepts_per_turn(mut self, connections: usize) -> Self {
         self.settings.accepts_per_turn = connections;
         self
     }
 
-    /// Who may connect, and how many at once; everybody unless it is set.
+    /// Sets the rules for admitting connections. By default all connections are admitted.
     pub fn admission(mut self, admission: Admission) -> Self {
         self.settings.admission = admission;
         self
     }
 
-    /// All options of the listening socket at once.
+    /// Sets all options of the listening socket.
     pub fn listener_options(mut self, options: ListenerOptions) -> Self {
         self.settings.listener = options;
         self
     }
 
-    /// Socket options of accepted connections.
+    /// Sets the socket options of accepted connections.
     pub fn tcp_options(mut self, options: TcpOptions) -> Self {
         self.settings.child = options;
         self
     }
 
-    /// Channel settings of accepted connections: water marks, limits, budgets.
+    /// Sets the channel options of accepted connections: water marks, limits, budgets.
     pub fn channel_options(mut self, options: ChannelOptions) -> Self {
         self.settings.channel = options;
         self
     }
 
-    /// Whether connections are accepted from the start (the default) or only once
-    /// [`Server::set_accepting`] says so.
+    /// Sets whether the server accepts connections from the start (the default) or only after
+    /// [`Server::set_accepting`].
     pub fn accepting(mut self, on: bool) -> Self {
         self.settings.accepting = on;
         self
     }
 
-    /// What makes the pipeline of each connection, on that connection's loop. An error or a panic in it closes
-    /// that connection only.
+    /// Sets the factory of pipelines. It is called once for each connection, on that connection's
+    /// loop. An error or a panic in it closes that connection only.
     pub fn pipeline<G, P>(self, factory: G) -> ServerBootstrap<G>
     where
         G: Fn(&Peer) -> P + Send + Sync + 'static,
@@ -194,16 +202,19 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// Listens on `address`, and accepts from now on. Port 0 takes a free one, see [`Server::local_address`].
-    /// A host name is resolved here, which may block; the first of its addresses that can be bound is taken.
+    /// Listens on `address` and starts accepting. Port 0 selects a free port, see
+    /// [`Server::local_address`].
     ///
-    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket: its file is made here, and removed when the server
-    /// ends, unless another one has taken its place. A server that is killed leaves it; see
+    /// Resolves a host name, which may block, and uses the first address that can be bound.
+    ///
+    /// A [`UnixAddress`](crate::net::UnixAddress) listens on a Unix socket. This method creates the
+    /// socket file. It is removed when the server closes, unless another file has replaced it. A
+    /// killed server leaves its file behind, see
     /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
     ///
     /// # Errors
-    /// If a setting is out of its range, the address cannot be bound, or the loops are shut down; if `listener_per_loop`
-    /// is on for a Unix socket, of which there is one for a name.
+    /// If a setting is out of range, the address cannot be bound, or the loops are shut down. Also
+    /// if `listener_per_loop` is on for a Unix socket, because a path has one socket only.
     pub fn bind<E: ToAddress>(self, address: E) -> Result<Server<E::Address>> {
         let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
@@ -227,12 +238,13 @@ where
         self.serve(result?, E::named)
     }
 
-    /// Accepts from a socket that listens already: one that a predecessor, a supervisor or a service manager has
-    /// opened and handed over, so that no connection is refused while servers change.
+    /// Accepts connections from a socket that is already listening. A predecessor, a supervisor or
+    /// a service manager may have opened it, so that connections are not refused during a restart.
     ///
-    /// Its own options and backlog stay as they are; those set here for listening are not used. Two servers may share
-    /// one listening socket ([`TcpListener::try_clone`](std::net::TcpListener::try_clone)): each connection goes to one
-    /// of them.
+    /// The socket keeps its options and backlog; the listener options of this builder are ignored.
+    /// Two servers may share a listening socket
+    /// ([`TcpListener::try_clone`](std::net::TcpListener::try_clone)). Each connection then goes to
+    /// one of them.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -252,8 +264,8 @@ where
     /// # }
     /// ```
     ///
-    /// A service manager that opens sockets (systemd, by `LISTEN_FDS`) hands over descriptors by number. A crate like
-    /// `listenfd` knows how they are told, and makes listeners of them:
+    /// A service manager that opens sockets (systemd, with `LISTEN_FDS`) passes descriptors by
+    /// number. The crate `listenfd` turns them into listeners:
     ///
     /// ```no_run
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -266,7 +278,7 @@ where
     /// # let group = EventLoopGroup::new()?;
     /// let bootstrap =
     ///     ServerBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo));
-    /// // The first of the sockets that the unit file lists, or one of our own if nobody handed one over.
+    /// // The first socket that the unit file lists, or a new one.
     /// let server = match listenfd::ListenFd::from_env().take_tcp_listener(0)? {
     ///     Some(handed_over) => bootstrap.adopt(handed_over)?,
     ///     None => bootstrap.bind("127.0.0.1:7000")?,
@@ -275,12 +287,13 @@ where
     /// # }
     /// ```
     ///
-    /// A descriptor that the program owns already (`OwnedFd`, on Unix) becomes a listener with `TcpListener::from`. A
-    /// `UnixListener` of std is adopted likewise; its socket file stays when the server ends.
+    /// A descriptor that the program owns (`OwnedFd`, on Unix) becomes a listener with
+    /// `TcpListener::from`. A `UnixListener` of std can be adopted too. Its socket file is not
+    /// removed when the server closes.
     ///
     /// # Errors
-    /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down; if
-    /// `listener_per_loop` is on, since there is one socket only.
+    /// If a setting is out of range, the socket cannot be made non-blocking, or the loops are shut
+    /// down. Also if `listener_per_loop` is on, because there is one socket only.
     pub fn adopt<L: IntoListener>(self, listener: L) -> Result<Server<L::Address>> {
         if self.settings.listener_per_loop {
             return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));
@@ -341,7 +354,7 @@ impl ServerSettings {
         self.acceptors.as_ref().unwrap_or(&self.children)
     }
 
-    /// The loop of listener number `n`.
+    /// Returns the loop of listener `n`.
     fn acceptor(&self, n: usize) -> &EventLoop {
         let acceptors = self.acceptors();
         if self.listener_per_loop { &acceptors.event_loops()[n] } else { acceptors.next() }

@@ -1,7 +1,7 @@
-//! The handle of a server that listens.
+//! The handle of a listening server.
 //!
-//! Always holds: it owns no listener; those live on their loops, and go on when the last handle is dropped. Any thread
-//! may use it.
+//! Invariant: the handle does not own a listener. Listeners live on their loops and continue when
+//! the last handle is dropped. Any thread may use the handle.
 
 use crate::{
     Completion, EventLoop, Result,
@@ -14,10 +14,10 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-/// A listening server; dropping the handle lets it run.
+/// A handle to a listening server. The server continues when the handle is dropped.
 ///
-/// `A` says how it names where it listens: a [`SocketAddr`] for TCP, a `UnixAddress` for a Unix socket, an
-/// [`Address`](crate::Address) for one that was bound to either.
+/// `A` is the type of its address: [`SocketAddr`] for TCP, `UnixAddress` for a Unix socket, and
+/// [`Address`](crate::net::Address) for a server that was bound to an address of either kind.
 #[derive(Clone)]
 pub struct Server<A = SocketAddr> {
     address: A,
@@ -26,7 +26,7 @@ pub struct Server<A = SocketAddr> {
 }
 
 impl<A> Server<A> {
-    /// Of a server whose listeners are still to come.
+    /// Returns a handle without listeners; `add` adds them.
     pub(super) fn new(address: A, shared: Arc<ServerShared>) -> Self {
         Server { address, shared, listeners: Vec::new() }
     }
@@ -35,7 +35,7 @@ impl<A> Server<A> {
         self.listeners.push((acceptor, listener));
     }
 
-    /// Where it listens.
+    /// Returns the address that the server is bound to.
     pub fn local_address(&self) -> A
     where
         A: Clone,
@@ -43,10 +43,12 @@ impl<A> Server<A> {
         self.address.clone()
     }
 
-    /// Accepts connections, or leaves them waiting in the listener's backlog; those that are there stay.
+    /// Starts or stops accepting connections. While it is off, new connections wait in the
+    /// listener's backlog. Established connections are not affected.
     ///
     /// # Errors
-    /// If the acceptor's queue is full, or the acceptor is shut down. Of several acceptors the others are told.
+    /// If the queue of an acceptor's loop is full, or that loop is shut down. The other acceptors
+    /// of the server are changed all the same.
     pub fn set_accepting(&self, on: bool) -> Result {
         let mut result = Ok(());
         for (acceptor, listener) in &self.listeners {
@@ -57,7 +59,7 @@ impl<A> Server<A> {
         result
     }
 
-    /// Stops listening; connections that were accepted stay.
+    /// Stops listening. Accepted connections stay open.
     pub fn close(&self) -> Completion {
         self.close_listeners();
         self.closed()
@@ -65,14 +67,16 @@ impl<A> Server<A> {
 
     pub(super) fn close_listeners(&self) {
         for (acceptor, listener) in &self.listeners {
-            // A full queue must not keep anybody from closing; a loop that has ended has closed its listeners.
+            // A full queue must not prevent closing. A loop that has ended has closed its
+            // listeners.
             let mail = Box::new(ListenerMail { listener: listener.clone(), command: ListenerCommand::Close });
             let _ = acceptor.shared.submit_always(LoopMail::Source(mail));
         }
     }
 
-    /// Completes when it no longer listens: closed, shut down with its loop, or failed. If each loop listens
-    /// ([`ServerBootstrap::listener_per_loop`](crate::ServerBootstrap::listener_per_loop)), when the last one has ended.
+    /// Completes when the server no longer listens: it was closed, was shut down with its loop, or
+    /// failed. With [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when
+    /// the last listener has closed.
     pub fn closed(&self) -> Completion {
         match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
             ServerClosed::Done => Completion::ready(Ok(())),

@@ -27,7 +27,7 @@ impl<T> Confirmation<T> {
 
     /// Returns the completer, which a drop fails with [`Error::Cancelled`] from now on.
     pub(crate) fn into_completer(mut self) -> Completer<T> {
-        self.0.take().expect("only `complete` and a drop take it, and both consume the confirmation")
+        self.0.take().expect("taken only by `complete` and drop, which consume the confirmation")
     }
 
     pub(crate) fn complete(mut self, result: Result<T>) {

@@ -1,14 +1,13 @@
 //! Input bytes that the program is still processing, and the pauses of reading that follow.
 //!
-//! The program controls reading with `set_auto_read` and `read`. Beside that setting there are two
-//! flags that pause a channel which reads by itself. `ReadDemand::INPUT_HELD` is set while too much
-//! of its input is being processed. `ReadDemand::OUTPUT_FULL` is set while it is not writable, with
+//! The program controls reading with `set_auto_read` and `read`. In addition, two flags pause a
+//! channel with auto-read. `ReadDemand::INPUT_HELD` is set while too much of its input is being
+//! processed. `ReadDemand::OUTPUT_FULL` is set while it is not writable, with
 //! `read_while_writable`. Both take effect between two messages.
 //!
 //! Invariants: above the high mark the channel pauses its reading, and below the low mark it
-//! resumes. A guard that ends a pause has mail sent to the loop (`sync::HeldInput`). The program's
-//! own setting is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the
-//! loop.
+//! resumes. A guard that ends a pause sends mail to the loop (`sync::HeldInput`). The program's own
+//! setting does not change. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
 use super::{
     handle::{ChannelShared, Mail, SizeHint},
@@ -21,8 +20,8 @@ use std::{fmt, sync::Arc};
 ///
 /// Returned by [`Context::hold_input`](crate::Context::hold_input) and
 /// [`Context::pause_reading`](crate::Context::pause_reading). The channel pauses its reading while
-/// too many bytes are held. Dropping the guard releases its bytes, on any thread. Send it along with
-/// the work: to a queue, a database, another channel.
+/// too many bytes are held. Dropping the guard releases its bytes, on any thread. Send it along
+/// with the work: to a queue, a database, another channel.
 #[must_use = "dropping the guard releases the bytes at once"]
 pub struct InputGuard {
     bytes: usize,

@@ -6,7 +6,7 @@ use super::{
     watch::{IdleTimeouts, TimeLimits},
 };
 
-/// What a program sets with the methods of [`Pipeline`](crate::Pipeline), besides the links.
+/// The settings made with the methods of [`Pipeline`](crate::Pipeline), besides the links.
 #[derive(Debug, Default)]
 pub(crate) struct PipelineSettings {
     pub(crate) idle: IdleTimeouts,

@@ -1,17 +1,22 @@
 //! The tasks of a channel: scheduled exactly on the loop's heap, scheduled coarsely on its wheel,
 //! or waiting for an answer of a worker or a completion. The close timeout is kept beside them.
 //!
-//! Invariants: each task has exactly one entry in the heap, on the wheel, or with who answers it,
-//! which names it by its slot. It runs once, or is dropped when it is cancelled or the channel
-//! closes. Their number is limited. Scheduling, cancelling and running take constant time. Runs on
-//! the channel's loop. Owns the tasks, but neither heap, wheel nor clock. A channel without tasks
-//! pays one word.
+//! Invariants: each task has exactly one entry in the heap, on the wheel, or with the source of its
+//! answer. The entry identifies the task by its slot. It runs once, or is dropped when it is
+//! cancelled or the channel closes. The number of tasks is limited. Scheduling, cancelling and
+//! running take constant time. Runs on the channel's loop. Owns the tasks, but neither heap, wheel
+//! nor clock. A channel without tasks pays one word.
 
 use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use crate::{
+    Error, Result,
+    error::{Resource, drop_guarded},
+    id::Key,
+    timer::QueueKey,
+};
 use slab::Slab;
 use std::any::Any;
 
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_wait_has_its_entry_and_a_cancel_takes_that_alone() {
+    fn a_cancel_removes_only_the_entry_of_its_task() {
         let (mut tasks, mut services) = (Tasks::default(), services());
         let value = Rc::new(());
         let mut arm = |tasks: &mut Tasks, when| {
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_cancels_what_is_scheduled_and_a_close_cancels_everything() {
+    fn a_shutdown_cancels_scheduled_tasks_and_a_close_cancels_all() {
         let (mut tasks, mut services) = (Tasks::default(), services());
         tasks.arm_close(CHANNEL, &mut services, 100);
         tasks.arm_close(CHANNEL, &mut services, 1);
@@ -243,6 +248,17 @@ mod tests {
         assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());
         assert_eq!(tasks.cancel_all(&mut services), 0, "no tasks are left");
         assert_eq!(services.queue.len(), 0);
+    }
+
+    #[test]
+    fn each_stage_pauses_for_itself_up_to_the_last_position() {
+        let mut tasks = Tasks::default();
+        for stage in [1, 2, MAX_STAGES] {
+            assert!(!tasks.is_paused(stage));
+            assert!(tasks.set_paused(stage, true) && tasks.set_paused(stage, true));
+        }
+        assert!(tasks.set_paused(2, false) && !tasks.is_paused(2) && tasks.is_paused(MAX_STAGES));
+        assert!(tasks.set_paused(MAX_STAGES, false) && !tasks.set_paused(1, false));
     }
 
     #[test]

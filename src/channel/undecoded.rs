@@ -1,21 +1,21 @@
 //! The memory of bytes that a channel keeps because they are not decoded yet.
 //!
 //! Bytes that remain in the loop's read buffer are copied to the channel. The next read puts them
-//! in front of what it reads. If there are more than 32 KiB, the channel's own buffer grows
+//! in front of the new bytes. If there are more than 32 KiB, the channel's own buffer grows
 //! instead, so that a long message is not copied with every read. A small rest is moved out of the
 //! memory of the large message before it.
 //!
-//! Invariants: kept bytes are the channel's own. While the channel waits for its peer, they hold at
-//! most twice their size. While decoding is only stopped, they hold at most the memory that they
-//! had before. Each byte is copied a bounded number of times, however the messages are taken off. A
-//! channel that keeps nothing pays one pointer. [`InputMemory`] is the rule, and [`Undecoded`] the
-//! bytes, which the channel owns. Runs on the channel's loop.
+//! Invariants: kept bytes are in memory of the channel. While the channel waits for its peer, that
+//! memory is at most twice their size. While decoding is only interrupted, it is at most the memory
+//! that they had before. Each byte is copied a bounded number of times, however the messages are
+//! consumed. A channel that keeps nothing pays one pointer. [`InputMemory`] is the rule, and
+//! [`Undecoded`] the bytes, which the channel owns. Runs on the channel's loop.
 
 use crate::buffer::RECEIVE_SIZE;
 use bytes::Bytes;
 use std::ops::Deref;
 
-/// Bytes that a channel keeps. Boxed: most keep none, most of the time.
+/// Bytes that a channel keeps. Boxed, because most channels usually keep none.
 #[derive(Debug, Default)]
 pub(crate) struct Undecoded(Option<Box<Bytes>>);
 
@@ -24,20 +24,20 @@ impl Undecoded {
         self.0.map_or_else(Bytes::new, |bytes| *bytes)
     }
 
-    /// What is kept, and keeps nothing any more.
+    /// Removes and returns the kept bytes.
     #[inline]
     pub(crate) fn take(&mut self) -> Undecoded {
         Undecoded(self.0.take())
     }
 }
 
-/// The box of bytes that were kept and are decoded, for the next ones that are kept: a peer whose messages come in pieces has
-/// none allocated for each.
+/// The box of kept bytes that have been decoded, for reuse. It avoids one allocation for each
+/// message that arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct SpareBox(Option<Box<Bytes>>);
 
 impl SpareBox {
-    /// Keeps bytes in the box, if it is there.
+    /// Keeps bytes, in the spare box if there is one.
     pub(crate) fn keep(&mut self, bytes: Bytes) -> Undecoded {
         match self.0.take() {
             Some(mut spare) if !bytes.is_empty() => {
@@ -51,7 +51,7 @@ impl SpareBox {
         }
     }
 
-    /// What was kept is decoded.
+    /// Returns the box of bytes that have been decoded.
     #[inline]
     pub(crate) fn give_back(&mut self, kept: Undecoded) {
         if let Some(mut spare) = kept.0 {
@@ -76,19 +76,20 @@ impl Deref for Undecoded {
     }
 }
 
-/// Whose memory the bytes are in that are decoded.
+/// The owner of the memory of the decoded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputMemory {
-    /// The loop's: what is kept of it is copied.
+    /// The loop. Kept bytes are copied.
     Lent,
-    /// The channel's own, and so many bytes: what is kept of it may stay there.
+    /// The channel, with this number of bytes. Kept bytes may stay there.
     Own(usize),
 }
 
 impl InputMemory {
-    /// Where `rest` may lie for as long as it takes. A little must not hold much: so less than half is copied, which is
-    /// never more than was decoded before it, however many messages are taken off one by one; and so is a little that
-    /// waits for its peer (`starved`), which may be for long.
+    /// Returns `rest` in memory in which it may stay. A small rest must not hold a large buffer, so
+    /// less than half of the bytes is copied. That is never more than was decoded before it,
+    /// however many messages are consumed one by one. A small rest that waits for its peer
+    /// (`starved`), possibly for a long time, is copied too.
     pub(super) fn keep(self, rest: Bytes, starved: bool) -> Bytes {
         let copy = match self {
             InputMemory::Lent => true,
@@ -111,15 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn the_next_bytes_lie_in_the_box_of_the_last() {
+    fn the_box_of_decoded_bytes_is_reused() {
         let mut spare = SpareBox::default();
         let first = spare.keep(bytes(3));
-        let place = std::ptr::from_ref(first.0.as_deref().expect("it keeps some"));
+        let place = std::ptr::from_ref(first.0.as_deref().expect("bytes are kept"));
         spare.give_back(first);
         assert!(spare.0.as_ref().is_some_and(|empty| empty.is_empty()), "the bytes are gone");
-        assert!(spare.keep(Bytes::new()).0.is_none(), "nothing needs no box");
+        assert!(spare.keep(Bytes::new()).0.is_none(), "an empty rest takes no box");
         let second = spare.keep(bytes(5));
-        assert_eq!(std::ptr::from_ref(second.0.as_deref().expect("it keeps some")), place);
+        assert_eq!(std::ptr::from_ref(second.0.as_deref().expect("bytes are kept")), place);
         assert_eq!(*second, [7; 5]);
         assert!(spare.0.is_none());
     }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loop_lent_is_copied() {
+    fn bytes_in_memory_of_the_loop_are_copied() {
         assert!(is_copied(InputMemory::Lent, &bytes(1), false));
         assert!(is_copied(InputMemory::Lent, &bytes(SMALL + 1), true));
     }
@@ -154,12 +155,13 @@ mod tests {
         let whole = 1 << 20;
         assert!(is_copied(InputMemory::Own(whole), &bytes(10), false));
         assert!(is_copied(InputMemory::Own(whole), &bytes(whole / 2), true));
-        assert!(is_copied(InputMemory::Own(SMALL), &bytes(SMALL), true), "it may wait for long");
+        assert!(is_copied(InputMemory::Own(SMALL), &bytes(SMALL), true), "it may wait for a long time");
     }
 
-    /// Taken off one by one, messages that their handler keeps do not have the rest copied with each.
+    /// If messages are consumed one by one and the handler keeps them, the rest is not copied for
+    /// each of them.
     #[test]
-    fn messages_that_are_taken_off_one_by_one_cost_no_more_than_all_at_once() {
+    fn consuming_messages_one_by_one_copies_no_more_than_all_at_once() {
         let mut rest = bytes(RECEIVE_SIZE);
         let (mut kept, mut copied) = (Vec::new(), 0);
         while !rest.is_empty() {

@@ -21,11 +21,12 @@ static ORIGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
 ///
 /// The clock determines the effect of a suspend of one hour on timeouts (on Linux):
 ///
-/// - [`SystemClock`](crate::SystemClock) stops during the suspend. An idle timeout of a minute with
-///   40 s left expires 40 s after the machine resumes. A fixed-rate task has not missed any runs.
+/// - [`SystemClock`](crate::time::SystemClock) stops during the suspend. An idle timeout of a
+///   minute with 40 s left expires 40 s after the machine resumes. A fixed-rate task has not missed
+///   any runs.
 /// - On this clock an hour has passed. Timers that were due in that hour expire once, within a
 ///   second after the machine resumes. Fixed-rate tasks skip the missed runs, except with
-///   [`MissedRuns::CatchUp`](crate::MissedRuns::CatchUp).
+///   [`MissedRuns::CatchUp`](crate::time::MissedRuns::CatchUp).
 ///
 /// Other systems have only `SystemClock`, which stops on macOS and continues on Windows.
 ///
@@ -34,7 +35,7 @@ static ORIGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
 /// I/O does not.
 ///
 /// ```
-/// use netwheel::{BootClock, EventLoopGroup};
+/// use netwheel::{EventLoopGroup, time::BootClock};
 /// use std::time::Duration;
 ///
 /// let group = EventLoopGroup::builder().threads(1).clock(BootClock).build()?;

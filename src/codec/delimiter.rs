@@ -7,8 +7,9 @@
 
 use super::delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN, Match};
 use crate::{
-    EncodeError, Error, PeerError, Result,
+    Error, Result,
     buffer::OutboundBuffer,
+    error::{EncodeError, PeerError},
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -49,7 +50,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::OutboundBuffer, codec::Delimiter, pipeline::Codec};
+/// use netwheel::{Codec, buffer::OutboundBuffer, codec::Delimiter};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut records = Delimiter::new(["||"])?.max_len(8 * 1024);

@@ -1,6 +1,6 @@
 //! Frames that all have the same length.
 
-use crate::{EncodeError, Error, Result, buffer::OutboundBuffer, pipeline::Codec};
+use crate::{Error, Result, buffer::OutboundBuffer, error::EncodeError, pipeline::Codec};
 use bytes::Bytes;
 
 /// A codec for frames of a fixed number of bytes.
@@ -17,7 +17,7 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::OutboundBuffer, codec::FixedLength, pipeline::Codec};
+/// use netwheel::{Codec, buffer::OutboundBuffer, codec::FixedLength};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut frames = FixedLength::new(3)?;
@@ -41,8 +41,8 @@ pub struct FixedLength {
 impl FixedLength {
     /// Returns a codec for frames of `length` bytes.
     ///
-    /// A frame longer than [`max_inbound`](crate::ChannelOptions::max_inbound) never becomes
-    /// complete.
+    /// A frame longer than [`max_inbound`](crate::channel::ChannelOptions::max_inbound) never
+    /// becomes complete.
     ///
     /// # Errors
     /// [`Error::Setting`] for a length of 0.

@@ -6,8 +6,9 @@
 
 use super::header_shape::{Narrow, Shape};
 use crate::{
-    EncodeError, Error, PeerError, Result,
+    Error, Result,
     buffer::OutboundBuffer,
+    error::{EncodeError, PeerError},
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -82,7 +83,7 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::OutboundBuffer, codec::LengthField, pipeline::Codec};
+/// use netwheel::{Codec, buffer::OutboundBuffer, codec::LengthField};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut frames = LengthField::u32().max_len(64 * 1024);
@@ -456,7 +457,7 @@ impl Codec for LengthField {
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{codec::LengthField, pipeline::Codec};
+/// use netwheel::{Codec, codec::LengthField};
 ///
 /// # fn main() -> netwheel::Result {
 /// // A version byte, a two-byte length that counts the whole frame, a type byte, the payload.

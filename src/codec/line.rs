@@ -7,8 +7,9 @@
 //! next read.
 
 use crate::{
-    EncodeError, Error, PeerError, Result,
+    Error, Result,
     buffer::OutboundBuffer,
+    error::{EncodeError, PeerError},
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -46,7 +47,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::OutboundBuffer, codec::Line, pipeline::Codec};
+/// use netwheel::{Codec, buffer::OutboundBuffer, codec::Line};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut lines = Line::new().max_len(8 * 1024).crlf();

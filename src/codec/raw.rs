@@ -18,7 +18,7 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::OutboundBuffer, codec::RawBytes, pipeline::Codec};
+/// use netwheel::{Codec, buffer::OutboundBuffer, codec::RawBytes};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut input = Bytes::from_static(b"whatever");

@@ -5,9 +5,9 @@
 
 use super::{handler::DatagramEvent, scope::DatagramScope, source::DatagramSource};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::LoopServices,
-    error::panic_message,
+    error::{Resource, panic_message},
     event_loop::Io,
     log_throttle::{CHANNEL_ERRORS, PANICS, log_throttled},
     metrics::Metrics,

@@ -10,8 +10,8 @@ use super::{
     shared::DatagramShared,
 };
 use crate::{
-    Completion, Error, Resource, Result,
-    error::SendError,
+    Completion, Error, Result,
+    error::{Resource, SendError},
     event_loop::{LoopMail, SourceMail},
     id::Key,
     sync::{Completer, completion},
@@ -70,7 +70,7 @@ impl DatagramChannel {
     }
 
     /// Sends a datagram to `to`. If the system refuses it later, the error is reported to
-    /// [`DatagramHandler::error`](crate::DatagramHandler::error).
+    /// [`DatagramHandler::error`](crate::datagram::DatagramHandler::error).
     ///
     /// # Errors
     /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with

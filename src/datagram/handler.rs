@@ -24,7 +24,12 @@ use std::{any::Any, net::SocketAddr};
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, EventLoopGroup, Result};
+/// use netwheel::{
+///     DatagramBootstrap,
+///     EventLoopGroup,
+///     Result,
+///     datagram::{DatagramContext, DatagramHandler},
+/// };
 /// use std::net::SocketAddr;
 ///
 /// struct Echo;

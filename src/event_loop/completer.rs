@@ -6,8 +6,8 @@ use crate::sync::{Completer, Completion};
 impl EventLoop {
     /// Creates a completion and the completer that delivers its result.
     ///
-    /// For operations that a task of this loop completes. Any thread may complete it, but waiting for
-    /// it on this loop fails with [`WouldDeadlock`](crate::Error::WouldDeadlock).
+    /// For operations that a task of this loop completes. Any thread may complete it, but waiting
+    /// for it on this loop fails with [`WouldDeadlock`](crate::Error::WouldDeadlock).
     ///
     /// ```
     /// # use netwheel::prelude::*;

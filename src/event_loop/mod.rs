@@ -29,7 +29,7 @@
 //! | `thread/` | building a loop, the life of its thread, loops without a thread |
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
 //! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
-//! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
+//! | `accept/`, `lingering_source`, `event_source/` | kinds of sources besides channels |
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
@@ -45,7 +45,7 @@ mod connection;
 #[cfg(unix)]
 mod event_source;
 mod io;
-mod lingering;
+mod lingering_source;
 mod load;
 mod mail;
 mod poll;
@@ -134,14 +134,14 @@ impl EventLoop {
     /// Returns the number of connections of this loop. A connection counts from its assignment to
     /// the loop, when it is accepted or about to be opened. It counts until its handler is dropped
     /// and its socket is closed, or until it has failed. A socket that
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) still counts.
     pub fn connections(&self) -> usize {
         self.shared.load.connections()
     }
 
     /// Returns the sum of the weights of these connections
-    /// ([`ChannelOptions::weight`](crate::ChannelOptions::weight)). While all weights are 1, this
-    /// is the number of connections.
+    /// ([`ChannelOptions::weight`](crate::channel::ChannelOptions::weight)). While all weights are
+    /// 1, this is the number of connections.
     pub fn load(&self) -> usize {
         self.shared.load.weight()
     }
@@ -190,14 +190,15 @@ impl EventLoop {
     ///     // A producer that is faster than the loop is slowed down, and no task is lost.
     ///     group.next().execute_timeout(Duration::from_secs(10), move || println!("{n}"))?;
     /// }
-    /// # group.shutdown(netwheel::ShutdownOptions::new().quiet_period(Duration::ZERO)).wait()?;
+    /// # group.shutdown(netwheel::shutdown::ShutdownOptions::new().quiet_period(Duration::ZERO)).wait()?;
     /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Errors
     /// Hands the task back with one of these reasons:
     /// * [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
-    ///   [`ManualEventLoop`](crate::ManualEventLoop). Returned immediately, even if there is room.
+    ///   [`ManualEventLoop`](crate::group::ManualEventLoop). Returned immediately, even if there is
+    ///   room.
     /// * [`Error::Full`] if the queue was full until the timeout.
     /// * [`Error::ShutDown`] if the loop is shut down, also during the wait.
     #[track_caller]

@@ -5,10 +5,11 @@
 
 use super::{Chooser, EventLoopGroup, ManualEventLoop};
 use crate::{
-    Clock, Error, Result, Spawn,
+    Error, Result,
     channel::SharedBudget,
+    clock::Clock,
     event_loop::{Core, EventLoop, LoopConfig, LoopSettings, UNLIMITED, Watchdog, WatchdogThread},
-    executor::Executor,
+    executor::{Executor, Spawn},
     settings::check_range,
     sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
@@ -35,10 +36,10 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 consecutive premature wakeups | below 3: never |
-/// | `chooser` | [`RoundRobin`](crate::RoundRobin) | |
+/// | `chooser` | [`RoundRobin`](crate::group::RoundRobin) | |
 /// | `pin_to` | not pinned | cores that the building thread may use |
 /// | `busy_poll` | 0, which means never | 0 or more |
-/// | `clock` | [`SystemClock`](crate::SystemClock) | |
+/// | `clock` | [`SystemClock`](crate::time::SystemClock) | |
 /// | `executor` | none | |
 /// | `seed` | a random number from the operating system | |
 /// | `watchdog` | none | a limit of 10 ms or more |
@@ -56,6 +57,21 @@ pub struct EventLoopGroupBuilder {
     watchdog: Option<Watchdog>,
     loop_ids: Option<Arc<LoopIds>>,
     workers: Option<WorkerPool>,
+}
+
+impl EventLoopGroup {
+    /// Creates a group with the default settings.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the operating system refuses to create a poll.
+    pub fn new() -> Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Returns a builder with default settings.
+    pub fn builder() -> EventLoopGroupBuilder {
+        EventLoopGroupBuilder::new()
+    }
 }
 
 impl EventLoopGroupBuilder {
@@ -125,7 +141,7 @@ impl EventLoopGroupBuilder {
     /// to 63 more are handled once.
     ///
     /// Writing at the end of the turn is limited by
-    /// [`writes_per_turn`](crate::ChannelOptions::writes_per_turn) instead.
+    /// [`writes_per_turn`](crate::channel::ChannelOptions::writes_per_turn) instead.
     pub fn max_io_time(mut self, time: Duration) -> Self {
         self.settings.max_io_time = time;
         self
@@ -150,7 +166,7 @@ impl EventLoopGroupBuilder {
     /// immediately, and an outbound connection fails with [`Error::Full`].
     ///
     /// If only the chosen loop is full, the next loop with room gets the connection. For limits per
-    /// server and per address see [`Admission`](crate::Admission).
+    /// server and per address see [`Admission`](crate::admission::Admission).
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
         self
@@ -161,12 +177,12 @@ impl EventLoopGroupBuilder {
     ///
     /// A channel that closes gracefully shuts down the write half of its socket. The socket then
     /// stays open until the peer ends the connection, at most until the channel's
-    /// [`close_timeout`](crate::ChannelOptions::close_timeout) has passed, and further input of the
-    /// peer is discarded. Without lingering, that input would make the kernel reset the connection,
-    /// and the peer would lose the bytes that it has not read yet. Lingering sockets count as
-    /// [connections](Self::max_connections). When a loop exceeds this limit, its oldest lingering
-    /// socket is closed immediately and counted as
-    /// [`lingering_cut`](crate::LoopMetrics::lingering_cut).
+    /// [`close_timeout`](crate::channel::ChannelOptions::close_timeout) has passed, and further
+    /// input of the peer is discarded. Without lingering, that input would make the kernel reset
+    /// the connection, and the peer would lose the bytes that it has not read yet. Lingering
+    /// sockets count as [connections](Self::max_connections). When a loop exceeds this limit, its
+    /// oldest lingering socket is closed immediately and counted as
+    /// [`lingering_cut`](crate::metrics::LoopMetrics::lingering_cut).
     pub fn max_lingering(mut self, sockets: usize) -> Self {
         self.settings.max_lingering = sockets;
         self
@@ -183,10 +199,10 @@ impl EventLoopGroupBuilder {
     /// Sets the maximum number of pending outbound bytes of all channels of a loop together. This
     /// bounds the memory that slow peers can occupy. The default is 1 GiB.
     ///
-    /// When the limit is reached, the [`overflow`](crate::ChannelOptions::overflow) policy applies
-    /// to writes to channels with more pending bytes than their low water mark, as if they had
-    /// reached their own limit. Channels below their low water mark are not affected, so peers that
-    /// keep up do not notice. A loop may therefore exceed the limit by one low water mark per
+    /// When the limit is reached, the [`overflow`](crate::channel::ChannelOptions::overflow) policy
+    /// applies to writes to channels with more pending bytes than their low water mark, as if they
+    /// had reached their own limit. Channels below their low water mark are not affected, so peers
+    /// that keep up do not notice. A loop may therefore exceed the limit by one low water mark per
     /// channel.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.settings.max_outbound = bytes;
@@ -225,8 +241,9 @@ impl EventLoopGroupBuilder {
     }
 
     /// Sets the [`Chooser`] that selects the loop of each new connection. The default is
-    /// [`RoundRobin`](crate::RoundRobin). Use [`LeastConnections`](crate::LeastConnections) if some
-    /// connections live long, and [`LeastLag`](crate::LeastLag) if some are expensive.
+    /// [`RoundRobin`](crate::group::RoundRobin). Use
+    /// [`LeastConnections`](crate::group::LeastConnections) if some connections live long, and
+    /// [`LeastLag`](crate::group::LeastLag) if some are expensive.
     ///
     /// Groups that are built from clones of this builder share the chooser.
     pub fn chooser(mut self, chooser: impl Chooser + 'static) -> Self {
@@ -258,15 +275,16 @@ impl EventLoopGroupBuilder {
     }
 
     /// Sets the clock of the loops. Tests use a [`ManualClock`](crate::testing::ManualClock). The
-    /// default is [`SystemClock`](crate::SystemClock).
+    /// default is [`SystemClock`](crate::time::SystemClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.settings.clock = Arc::new(clock);
         self
     }
 
     /// Sets the seed of the random numbers that the loops draw: the jitter of idle timeouts,
-    /// heartbeats and periodic tasks, and the delays of clients that [reconnect](crate::Backoff).
-    /// The default is a random seed from the operating system.
+    /// heartbeats and periodic tasks, and the delays of clients that
+    /// [reconnect](crate::reconnect::Backoff). The default is a random seed from the operating
+    /// system.
     ///
     /// Each loop has its own generator. The seed of a generator is derived from this one and the
     /// number of the loop. A generator returns the same sequence for the same seed. So a program

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Chooses the loop of a group that gets the next connection or task. See
-/// [`EventLoopGroupBuilder::chooser`](crate::EventLoopGroupBuilder::chooser).
+/// [`EventLoopGroupBuilder::chooser`](crate::group::EventLoopGroupBuilder::chooser).
 ///
 /// [`RoundRobin`] is the default. A chooser can base its choice on
 /// [`connections`](EventLoop::connections), [`load`](EventLoop::load), [`lag`](EventLoop::lag),
@@ -25,7 +25,7 @@ use std::{
 /// loop.
 ///
 /// ```
-/// use netwheel::{Chooser, EventLoop, EventLoopGroup};
+/// use netwheel::{EventLoop, EventLoopGroup, group::Chooser};
 ///
 /// /// Leaves the first loop to the listeners.
 /// struct NotTheFirst;

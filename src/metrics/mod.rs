@@ -1,14 +1,18 @@
-//! Metrics of a loop.
+//! Snapshots of the counters of an event loop.
 //!
-//! `table` states the name, kind, unit, rustdoc and help text of each metric once. `generate` turns
-//! it into [`Metrics`] (the loop's counters), [`Tally`] (the counters of one turn), [`LoopMetrics`]
-//! (the public snapshot) and the rows that exporters read.
-//!
-//! Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store
-//! instead of a locked instruction, and any thread reads. Counters that other threads also
-//! increment use [`Counter::add_shared`](counter::Counter::add_shared). Events that happen once per
-//! message are counted in plain numbers of the [`Tally`], which is folded into [`Metrics`] once per
-//! turn.
+//! [`EventLoop::metrics`](crate::EventLoop::metrics) takes one.
+
+// Metrics of a loop.
+//
+// `table` states the name, kind, unit, rustdoc and help text of each metric once. `generate` turns
+// it into `Metrics` (the loop's counters), `Tally` (the counters of one turn), `LoopMetrics`
+// (the public snapshot) and the rows that exporters read.
+//
+// Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store
+// instead of a locked instruction, and any thread reads. Counters that other threads also
+// increment use `Counter::add_shared`. Events that happen once per
+// message are counted in plain numbers of the `Tally`, which is folded into `Metrics` once per
+// turn.
 
 mod counter;
 mod generate;

@@ -128,7 +128,7 @@ metrics! {
     /// everything and closed the connection.
     lingering: gauge, help "Sockets of closed channels that wait for their peers.";
     /// Lingering sockets closed because there were too many
-    /// ([`max_lingering`](crate::EventLoopGroupBuilder::max_lingering)).
+    /// ([`max_lingering`](crate::group::EventLoopGroupBuilder::max_lingering)).
     lingering_cut: counter, help "Lingering sockets closed because there were too many.";
     /// Channels closed with unsent bytes.
     closes_unsent: counter;
@@ -139,7 +139,7 @@ metrics! {
     /// stages.
     messages_written: counter, tally(add), help "Messages that were written.";
     /// Messages dropped because their channel had too many pending bytes
-    /// ([`ChannelOptions::overflow`](crate::ChannelOptions::overflow)).
+    /// ([`ChannelOptions::overflow`](crate::channel::ChannelOptions::overflow)).
     messages_dropped: counter, tally(add),
         help "Messages dropped because their channel had too many pending bytes.";
     /// Messages refused on the loop because their channel, or all channels together, had too many
@@ -149,7 +149,7 @@ metrics! {
     /// Channels closed because they had too many pending bytes.
     closes_overflowed: counter, tally(add);
     /// Pauses of reading from a channel due to a traffic limit
-    /// ([`TrafficLimits`](crate::TrafficLimits)).
+    /// ([`TrafficLimits`](crate::traffic::TrafficLimits)).
     reads_paused: counter, tally(add), help "Pauses of reading due to a traffic limit.";
     /// Pauses of writing to a channel due to a traffic limit.
     writes_paused: counter, tally(add), help "Pauses of writing due to a traffic limit.";
@@ -164,7 +164,7 @@ metrics! {
     /// Pending outbound bytes of all channels now, as of the end of the last turn.
     outbound_bytes: gauge, as "outbound" in bytes, help "Bytes waiting to be sent.";
     /// Pauses of reading from a channel because the program held more input than
-    /// [`inbound_mark`](crate::ChannelOptions::inbound_mark).
+    /// [`inbound_mark`](crate::channel::ChannelOptions::inbound_mark).
     reads_held: counter, tally(add), help "Pauses of reading because the program held too much input.";
     /// Datagram channels open now, which are not included in `channels`.
     datagram_channels: gauge, help "Datagram channels that are open.";

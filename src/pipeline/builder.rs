@@ -54,8 +54,8 @@ impl<L> PipelineBuilder<L> {
         self
     }
 
-    /// Inserts a value into the channel's [`Attributes`](crate::Attributes). Replaces an earlier
-    /// value of the same type.
+    /// Inserts a value into the channel's [`Attributes`](crate::channel::Attributes). Replaces an
+    /// earlier value of the same type.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
         self.settings.extras.attributes_mut().insert(value);
         self
@@ -63,8 +63,8 @@ impl<L> PipelineBuilder<L> {
 
     /// Limits how many bytes per second the channel reads and writes. The default is no limit.
     ///
-    /// Takes [`TrafficLimits`](crate::TrafficLimits) for this channel,
-    /// [`SharedTraffic`](crate::SharedTraffic) for several channels together, or both.
+    /// Takes [`TrafficLimits`](crate::traffic::TrafficLimits) for this channel,
+    /// [`SharedTraffic`](crate::traffic::SharedTraffic) for several channels together, or both.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
         self.settings.traffic = shaping.into();
         self

@@ -17,8 +17,9 @@ impl<M: 'static> Channel<M> {
     ///
     /// # Errors
     /// [`Closed`](crate::Error::Closed) if the channel is closed,
-    /// [`PipelineReplaced`](crate::Error::PipelineReplaced) if its pipeline was replaced by one with another type of
-    /// messages, [`Full`](crate::Error::Full) if the loop's queue is full. The task is dropped.
+    /// [`PipelineReplaced`](crate::Error::PipelineReplaced) if its pipeline was replaced by one
+    /// with another type of messages, [`Full`](crate::Error::Full) if the loop's queue is full. The
+    /// task is dropped.
     pub fn execute(
         &self,
         task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
@@ -26,8 +27,8 @@ impl<M: 'static> Channel<M> {
         self.deliver(Mail::Run(any_task(task)))
     }
 
-    /// Runs `task` on the channel's loop after `delay`. The task is dropped if the channel closes or
-    /// its pipeline is replaced before.
+    /// Runs `task` on the channel's loop after `delay`. The task is dropped if the channel closes
+    /// or its pipeline is replaced before.
     ///
     /// # Errors
     /// Those of [`execute`](Channel::execute).
@@ -44,8 +45,8 @@ impl<M: 'static> Channel<M> {
     /// requests.
     ///
     /// The completion fails with [`Closed`](crate::Error::Closed) if the channel is closed and with
-    /// [`Full`](crate::Error::Full) if the loop's queue is full. A handler reads the final values in
-    /// [`inactive`](crate::Handler::inactive) ([`Context::stats`](crate::Context::stats)).
+    /// [`Full`](crate::Error::Full) if the loop's queue is full. A handler reads the final values
+    /// in [`inactive`](crate::Handler::inactive) ([`Context::stats`](crate::Context::stats)).
     pub fn stats(&self) -> Completion<ChannelStats> {
         let (confirmation, completion) = Confirmation::new(self.id().event_loop);
         let requested = self.execute(move |ctx| {

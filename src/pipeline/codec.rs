@@ -23,7 +23,7 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
-/// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
+/// use netwheel::{Result, Codec, buffer::OutboundBuffer};
 ///
 /// /// Messages of two bytes.
 /// struct Pairs;
@@ -45,7 +45,7 @@ use bytes::Bytes;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a codec",
     label = "not a codec",
-    note = "implement `netwheel::pipeline::Codec` for it, or use a codec of `netwheel::codec`"
+    note = "implement `netwheel::Codec` for it, or use a codec of `netwheel::codec`"
 )]
 pub trait Codec: 'static {
     /// The messages that the codec decodes.
@@ -63,10 +63,10 @@ pub trait Codec: 'static {
     /// buffers to such frames, and copies small reads from then on.
     ///
     /// # Errors
-    /// An error of the peer, for example [`PeerError`](crate::PeerError). It goes to the handler's
-    /// [`error`](crate::Handler::error). If the channel stays open, decoding continues with the
-    /// rest of `input`. If decoding fails twice in a row without consuming a byte, the channel is
-    /// closed.
+    /// An error of the peer, for example [`PeerError`](crate::error::PeerError). It goes to the
+    /// handler's [`error`](crate::Handler::error). If the channel stays open, decoding continues
+    /// with the rest of `input`. If decoding fails twice in a row without consuming a byte, the
+    /// channel is closed.
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>>;
 
     /// Returns whether [`decode_more`](Codec::decode_more) has a message to return. The default is
@@ -92,7 +92,7 @@ pub trait Codec: 'static {
     ///
     /// ```
     /// use bytes::{Buf, Bytes};
-    /// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
+    /// use netwheel::{Result, Codec, buffer::OutboundBuffer};
     ///
     /// /// Decodes a count and a byte into that number of bytes.
     /// #[derive(Default)]

@@ -1,8 +1,8 @@
 //! The handle to a channel and its handler, so that one session can call another one.
 //!
 //! Invariants: the handler is called only on its own loop, between its callbacks. A task whose
-//! channel is gone is dropped, with the values that it holds. A caller that waits for an answer gets
-//! a result in any case.
+//! channel is gone is dropped, with the values that it holds. A caller that waits for an answer
+//! gets a result in any case.
 
 use super::handler::{Context, Handler, RemoteTask};
 use crate::{
@@ -14,9 +14,9 @@ use std::fmt;
 
 /// A handle to a channel and its handler `H`, for other channels and threads.
 ///
-/// Returned by [`Context::handler_ref`]. A [`Channel`] handle knows only the messages of its channel.
-/// This one also reaches the handler: a session can pass a value to another session, which may be on
-/// another loop, and neither needs a lock.
+/// Returned by [`Context::handler_ref`]. A [`Channel`] handle knows only the messages of its
+/// channel. This one also reaches the handler: a session can pass a value to another session, which
+/// may be on another loop, and neither needs a lock.
 ///
 /// | method | answer |
 /// |---|---|
@@ -67,9 +67,9 @@ impl<H: Handler> HandlerRef<H> {
     /// [`call`](HandlerRef::call) to learn about that.
     ///
     /// # Errors
-    /// [`Closed`](Error::Closed) if the channel is closed, [`PipelineReplaced`](Error::PipelineReplaced) if its
-    /// handler is no longer an `H`, [`Full`](Error::Full) if the loop's queue is full. The task is
-    /// dropped.
+    /// [`Closed`](Error::Closed) if the channel is closed,
+    /// [`PipelineReplaced`](Error::PipelineReplaced) if its handler is no longer an `H`,
+    /// [`Full`](Error::Full) if the loop's queue is full. The task is dropped.
     pub fn execute(
         &self,
         task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
@@ -82,10 +82,10 @@ impl<H: Handler> HandlerRef<H> {
 
     /// Runs `task` with the handler, and returns its result to the caller.
     ///
-    /// `task` runs like a task of [`execute`](HandlerRef::execute), but its error goes to the caller
-    /// and not to [`Handler::error`]. Dropping the pending completion cancels the call: `task` is
-    /// dropped without running, unless it has run. [`detach`](Completion::detach) lets it run. Waiting
-    /// on the channel's own loop fails with [`WouldDeadlock`](Error::WouldDeadlock).
+    /// `task` runs like a task of [`execute`](HandlerRef::execute), but its error goes to the
+    /// caller and not to [`Handler::error`]. Dropping the pending completion cancels the call:
+    /// `task` is dropped without running, unless it has run. [`detach`](Completion::detach) lets it
+    /// run. Waiting on the channel's own loop fails with [`WouldDeadlock`](Error::WouldDeadlock).
     ///
     /// The completion fails with the errors of [`execute`](HandlerRef::execute), and with
     /// [`Closed`](Error::Closed) if the task is dropped or panics.
@@ -126,8 +126,8 @@ impl<H: Handler> HandlerRef<H> {
     ///
     /// The completion fails with the errors of [`execute`](HandlerRef::execute), with
     /// [`Closed`](Error::Closed) if the task is dropped before it runs, and with
-    /// [`Cancelled`](Error::Cancelled) if the completer is dropped, as it is when the channel closes
-    /// and drops its handler.
+    /// [`Cancelled`](Error::Cancelled) if the completer is dropped, as it is when the channel
+    /// closes and drops its handler.
     pub fn request<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut H, &mut Context<'_, H>, Completer<T>) -> Result + Send + 'static,

@@ -112,23 +112,24 @@
 mod answer_waker;
 mod builder;
 mod channel_tasks;
-mod codec;
-mod handler;
-mod handler_ref;
+pub(crate) mod codec;
+pub(crate) mod handler;
+pub(crate) mod handler_ref;
 mod links;
 mod offload;
 mod read_fn;
 mod spawned;
-mod stage;
+pub(crate) mod stage;
 
-pub use crate::channel::{AnyPipeline, IntoPipeline, Pipeline};
+pub(crate) use crate::channel::Pipeline;
+pub use crate::channel::links::{AnyPipeline, IntoPipeline};
 pub use builder::PipelineBuilder;
-pub use codec::Codec;
-pub use handler::{AnyHandler, ChannelContext, Context, Handler};
-pub use handler_ref::HandlerRef;
+pub(crate) use codec::Codec;
+pub use handler::AnyHandler;
+pub(crate) use handler::{ChannelContext, Context, Handler};
 pub(crate) use links::combine;
 pub use links::{Framed, Links, Staged};
-pub use stage::{Stage, StageContext};
+pub(crate) use stage::{Stage, StageContext};
 
 use crate::channel::PipelineSettings;
 

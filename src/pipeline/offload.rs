@@ -86,9 +86,9 @@ impl<T: Send, W: FnOnce() -> T + Send> Work for Offloaded<W, T> {
             return panicked;
         };
         *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // Should the channel go just now, what is in the cell is dropped here.
+        // If the channel closes at this moment, the result is dropped here.
         drop_guarded(cell);
-        // A loop that has ended has nobody left who would wait.
+        // If the loop has ended, so has the channel.
         let _ = outlet.deliver(channel, Mail::Answer(task));
         panicked
     }

@@ -1,12 +1,12 @@
 //! A handler's future on its way through an executor.
 //!
-//! `ctx.spawn(future, then)` creates a completion. `then` becomes a task of the channel that owns the
-//! consumer's side. The future owns the producer's side, and is wrapped in [`Spawned`]. So a task that
-//! is dropped with its channel cancels the completion, which wakes the wrapper, which drops the future.
-//! An executor that drops the wrapper completes with [`Error::Cancelled`].
+//! `ctx.spawn(future, then)` creates a completion. `then` becomes a task of the channel that owns
+//! the consumer's side. The future owns the producer's side, and is wrapped in [`Spawned`]. So a
+//! task that is dropped with its channel cancels the completion, which wakes the wrapper, which
+//! drops the future. An executor that drops the wrapper completes with [`Error::Cancelled`].
 //!
-//! Until its first poll the future is in a slot that the loop shares, so that a refused future can be
-//! returned to the handler.
+//! Until its first poll the future is in a slot that the loop shares, so that a refused future can
+//! be returned to the handler.
 
 use crate::{
     Error,

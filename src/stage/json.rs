@@ -4,7 +4,8 @@
 //! frames are read as usual. The codec separates the frames.
 
 use crate::{
-    EncodeError, PeerError, Result,
+    Result,
+    error::{EncodeError, PeerError},
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;

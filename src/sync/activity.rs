@@ -32,7 +32,7 @@ pub(crate) type TypeName = fn() -> &'static str;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
-pub enum Phase {
+pub enum LoopPhase {
     /// Reading from and writing to ready sockets, accepting connections, decoding, calling `read`
     /// of handlers, and sending their replies.
     Io = 1,
@@ -66,7 +66,7 @@ pub(crate) struct Activity {
 pub(crate) struct ActivitySnapshot {
     pub(crate) turn: u64,
     /// The current phase, or `None` if the loop sleeps in poll or is between turns.
-    pub(crate) phase: Option<Phase>,
+    pub(crate) phase: Option<LoopPhase>,
     /// The step counter. A different value means a different callback or task.
     pub(crate) step: u64,
     pub(crate) doing: Occupation,
@@ -100,12 +100,12 @@ impl Activity {
     #[inline]
     pub(crate) fn begin_turn(&self) {
         let turns = (self.place.load(Ordering::Relaxed) >> PHASE_BITS) + 1;
-        self.place.store(turns << PHASE_BITS | Phase::Io as u64, Ordering::Release);
+        self.place.store(turns << PHASE_BITS | LoopPhase::Io as u64, Ordering::Release);
     }
 
     /// Starts the next phase of the turn.
     #[inline]
-    pub(crate) fn enter_phase(&self, phase: Phase) {
+    pub(crate) fn enter_phase(&self, phase: LoopPhase) {
         self.move_to(phase as u64);
     }
 
@@ -191,26 +191,26 @@ impl Activity {
     }
 }
 
-fn unpack(place: u64) -> (u64, Option<Phase>) {
+fn unpack(place: u64) -> (u64, Option<LoopPhase>) {
     let phase = match place & ((1 << PHASE_BITS) - 1) {
-        1 => Some(Phase::Io),
-        2 => Some(Phase::Tasks),
-        3 => Some(Phase::Timers),
-        4 => Some(Phase::Flush),
-        5 => Some(Phase::Shutdown),
+        1 => Some(LoopPhase::Io),
+        2 => Some(LoopPhase::Tasks),
+        3 => Some(LoopPhase::Timers),
+        4 => Some(LoopPhase::Flush),
+        5 => Some(LoopPhase::Shutdown),
         _ => None,
     };
     (place >> PHASE_BITS, phase)
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for LoopPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Phase::Io => "I/O",
-            Phase::Tasks => "tasks",
-            Phase::Timers => "timers",
-            Phase::Flush => "flush",
-            Phase::Shutdown => "shutdown",
+            LoopPhase::Io => "I/O",
+            LoopPhase::Tasks => "tasks",
+            LoopPhase::Timers => "timers",
+            LoopPhase::Flush => "flush",
+            LoopPhase::Shutdown => "shutdown",
         })
     }
 }
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!((loop_.look().turn, loop_.look().phase), (0, None));
         for turn in 1..4 {
             loop_.begin_turn();
-            assert_eq!((loop_.look().turn, loop_.look().phase), (turn, Some(Phase::Io)));
-            for phase in [Phase::Tasks, Phase::Timers, Phase::Flush, Phase::Shutdown] {
+            assert_eq!((loop_.look().turn, loop_.look().phase), (turn, Some(LoopPhase::Io)));
+            for phase in [LoopPhase::Tasks, LoopPhase::Timers, LoopPhase::Flush, LoopPhase::Shutdown] {
                 loop_.enter_phase(phase);
                 assert_eq!((loop_.look().turn, loop_.look().phase), (turn, Some(phase)));
             }

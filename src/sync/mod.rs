@@ -18,7 +18,7 @@ mod task_cell;
 mod wake_up;
 mod write_gauge;
 
-pub use activity::Phase;
+pub use activity::LoopPhase;
 pub(crate) use activity::{Activity, ActivitySnapshot, Occupation, TypeName};
 pub use completion::{Completer, Completion};
 pub(crate) use completion::{Unwanted, cancellable, cancellable_of_all, completion, completion_of_all};

@@ -5,7 +5,9 @@
 //! [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{Channel, ChannelOptions, Error, Result, Spawn, id::ChannelId, pipeline::Pipeline};
+use crate::{
+    Channel, Error, Result, channel::ChannelOptions, executor::Spawn, id::ChannelId, pipeline::Pipeline,
+};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -118,7 +120,8 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
     ///
-    /// A test can implement [`Spawn`](crate::Spawn) to keep the futures and poll them itself.
+    /// A test can implement [`Spawn`](crate::executor::Spawn) to keep the futures and poll them
+    /// itself.
     pub fn set_executor(&mut self, executor: impl Spawn) {
         self.event_loop.set_executor(executor);
     }

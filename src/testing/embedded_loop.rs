@@ -12,14 +12,14 @@ use super::{
     slot::EmbeddedSlot,
 };
 use crate::{
-    ChannelOptions, Error, Result, Spawn,
+    Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
-        TimerToken,
+        ChannelConfig, ChannelCore, ChannelOptions, ChannelShared, Due, LoopServices, Mail, OutboundBudget,
+        Outcome, TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
-    executor::Executor,
+    executor::{Executor, Spawn},
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
     pipeline::Pipeline,

@@ -14,7 +14,7 @@ use std::{
 /// An address to listen on or connect to, for programs that choose the transport at run time.
 ///
 /// ```
-/// # use netwheel::{Address, codec::RawBytes, prelude::*};
+/// # use netwheel::{net::Address, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

@@ -1,18 +1,22 @@
 //! A pool of threads for blocking work, so that event loops do not block.
 //!
-//! The pool is a queue and a few counters under one lock, and user code never runs under that lock.
-//! So the decisions to refuse work or to start a thread are exact. A group has a pool from the
-//! start; threads are started on demand. They may run on all cores that were allowed for the thread
-//! that built the pool. Otherwise, all threads started by a pinned loop would share its core.
-//!
-//! A thread is started when work finds none that is free. It ends when it has been idle for a
-//! while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
-//! work first.
-//!
-//! Invariants: at most `max_pending` work items wait, besides those that a thread is running or
-//! about to take. Accepted work runs once, or is dropped if its channel no longer wants it. A panic
-//! ends only the work item in which it happens. Any thread may submit, and blocks only on a short
-//! lock. The pool does not depend on channels or loops.
+//! Handlers submit work with [`Context::offload`](crate::Context::offload).
+
+// A pool of threads for blocking work, so that event loops do not block.
+//
+// The pool is a queue and a few counters under one lock, and user code never runs under that lock.
+// So the decisions to refuse work or to start a thread are exact. A group has a pool from the
+// start; threads are started on demand. They may run on all cores that were allowed for the thread
+// that built the pool. Otherwise, all threads started by a pinned loop would share its core.
+//
+// A thread is started when work finds none that is free. It ends when it has been idle for a
+// while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
+// work first.
+//
+// Invariants: at most `max_pending` work items wait, besides those that a thread is running or
+// about to take. Accepted work runs once, or is dropped if its channel no longer wants it. A panic
+// ends only the work item in which it happens. Any thread may submit, and blocks only on a short
+// lock. The pool does not depend on channels or loops.
 
 mod builder;
 mod cores;
@@ -20,8 +24,8 @@ mod cores;
 pub use builder::WorkerPoolBuilder;
 
 use crate::{
-    Error, Resource, Result,
-    error::{SendError, caught, drop_guarded},
+    Error, Result,
+    error::{Resource, SendError, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
 };
 use cores::Cores;
@@ -37,7 +41,8 @@ use std::{
 ///
 /// [`Context::offload`](crate::Context::offload) runs work on the pool of the group and passes the
 /// result back to the handler. A group has a pool of its own unless one is set with
-/// [`workers`](crate::EventLoopGroupBuilder::workers). The pool starts no threads until it is used.
+/// [`workers`](crate::group::EventLoopGroupBuilder::workers). The pool starts no threads until it
+/// is used.
 ///
 /// This is a handle, which can be cloned, sent and shared. Groups and event loops hold handles,
 /// too. When the last handle is dropped, waiting work still runs, and then the threads end.
@@ -46,7 +51,7 @@ use std::{
 /// it. This holds even if the loop that starts a thread is pinned to one core.
 ///
 /// ```
-/// use netwheel::{EventLoopGroup, WorkerPool};
+/// use netwheel::{EventLoopGroup, worker_pool::WorkerPool};
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().threads(8).max_pending(100).name("lookup").build()?;

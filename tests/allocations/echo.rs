@@ -8,8 +8,8 @@ use crate::support::{
 use crate::{heap, own_process};
 use bytes::Bytes;
 use netwheel::{
+    Codec,
     codec::{LengthField, RawBytes},
-    pipeline::Codec,
     prelude::*,
 };
 use std::{

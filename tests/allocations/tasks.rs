@@ -1,7 +1,7 @@
 //! Submitting a task does not allocate if its closure is small and the queue is short.
 
 use crate::{heap, own_process};
-use netwheel::{EventLoopGroup, Periodic, ShutdownOptions};
+use netwheel::{EventLoopGroup, shutdown::ShutdownOptions, time::Periodic};
 use std::{
     sync::{
         Arc,

@@ -6,7 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Completer, Error, EventLoopGroup, HandlerRef, buffer::WaterMark, codec::Line, prelude::*,
+    Completer, Error, EventLoopGroup, HandlerRef, buffer::WaterMark, channel::ChannelOptions, codec::Line,
+    prelude::*,
 };
 use std::{
     future::{Future, poll_fn},
@@ -144,7 +145,9 @@ fn dropping_an_awaited_completion_cancels_the_request() {
 }
 
 /// Spawns futures with the hook for each line.
-struct Spawning(Box<dyn FnMut(&mut Context<'_, Spawning>, Bytes) -> Result + Send>);
+struct Spawning(Box<Hook>);
+
+type Hook = dyn FnMut(&mut Context<'_, Spawning>, Bytes) -> Result + Send;
 
 impl Handler for Spawning {
     type Read = Bytes;

@@ -8,8 +8,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, InputGuard, TimeLimits,
+    Error,
     buffer::WaterMark,
+    channel::{ChannelOptions, InputGuard, TimeLimits},
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -6,7 +6,9 @@ use crate::support::{
     wait::{self, PATIENCE},
 };
 use bytes::Bytes;
-use netwheel::{ChannelContext, Error, EventLoopGroupBuilder, Resource, prelude::*};
+use netwheel::{
+    ChannelContext, Error, error::Resource, group::EventLoopGroupBuilder, net::TcpOptions, prelude::*,
+};
 use netwheel::{ServerBootstrap, codec::RawBytes};
 use std::{
     net::TcpStream,

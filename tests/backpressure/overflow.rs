@@ -3,7 +3,8 @@
 use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, Overflow, TimeLimits,
+    Error,
+    channel::{ChannelOptions, Overflow, TimeLimits},
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -6,7 +6,10 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, ClientBootstrap, Error, codec::RawBytes, prelude::*, testing::ManualClock};
+use netwheel::{
+    ClientBootstrap, Error, channel::ChannelOptions, codec::RawBytes, net::TcpOptions, prelude::*,
+    testing::ManualClock,
+};
 use std::{
     sync::{
         Arc, Mutex,

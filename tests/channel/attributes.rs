@@ -1,13 +1,7 @@
 //! Attributes of a channel: visibility and lifetime.
 
 use bytes::Bytes;
-use netwheel::{
-    Attributes,
-    codec::Line,
-    pipeline::{Stage, StageContext},
-    prelude::*,
-    testing::EmbeddedChannel,
-};
+use netwheel::{Stage, StageContext, channel::Attributes, codec::Line, prelude::*, testing::EmbeddedChannel};
 use std::{
     cell::RefCell,
     rc::Rc,

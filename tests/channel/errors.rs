@@ -14,10 +14,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, IdleState, PeerError,
+    Codec, Error, IdleState, Stage, StageContext,
     buffer::{OutboundBuffer, WaterMark},
+    channel::ChannelOptions,
     codec::Line,
-    pipeline::{Codec, Stage, StageContext},
+    error::PeerError,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

@@ -3,8 +3,8 @@
 
 use crate::support::wait::PATIENCE;
 use netwheel::{
-    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, ShutdownOptions, codec::Line,
-    prelude::*, testing::EmbeddedChannel,
+    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, codec::Line, prelude::*,
+    shutdown::ShutdownOptions, testing::EmbeddedChannel,
 };
 use std::{
     cell::RefCell,

@@ -10,10 +10,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, EventLoop, Overflow, TimeLimits,
+    Error, EventLoop, Stage, StageContext,
     buffer::WaterMark,
+    channel::{ChannelOptions, Overflow, TimeLimits},
     codec::{Line, RawBytes},
-    pipeline::{Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

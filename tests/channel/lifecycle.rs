@@ -13,7 +13,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, codec::Line, prelude::*, testing::EmbeddedLoop};
+use netwheel::{Error, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedLoop};
 use std::{
     io::Write,
     net::TcpListener,

@@ -9,7 +9,8 @@ use crate::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ClientBootstrap, Completer, Completion, Error, EventLoopGroup, TaskKey,
+    ClientBootstrap, Completer, Completion, Error, EventLoopGroup,
+    channel::{ChannelOptions, TaskKey},
     codec::RawBytes,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -24,8 +24,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, TaskKey, TrafficLimits, buffer::WaterMark, codec::Line, prelude::*,
+    Error,
+    buffer::WaterMark,
+    channel::{ChannelOptions, TaskKey},
+    codec::Line,
+    prelude::*,
     testing::EmbeddedChannel,
+    traffic::TrafficLimits,
 };
 use std::{
     cell::{Cell, RefCell},

@@ -1,4 +1,5 @@
-//! Answers of a handler to other threads: `HandlerRef::call`, `HandlerRef::request`, and completers.
+//! Answers of a handler to other threads: `HandlerRef::call`, `HandlerRef::request`, and
+//! completers.
 
 use crate::support::wait::{PATIENCE, done};
 use bytes::Bytes;

@@ -3,7 +3,9 @@
 use crate::context::{Session, open, session, text};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Completer, Completion, Error, EventLoopGroup, SendError, Spawn, TaskKey,
+    Completer, Completion, Error, EventLoopGroup, SendError,
+    channel::{ChannelOptions, TaskKey},
+    executor::Spawn,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

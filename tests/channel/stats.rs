@@ -6,9 +6,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow, ShutdownOptions,
+    ChannelId, ClientBootstrap,
+    channel::{ChannelOptions, ChannelStats, Overflow},
     codec::{LengthField, Line},
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{
@@ -42,7 +44,7 @@ impl Handler for Echo {
 fn bytes_and_messages_are_counted_and_times_come_from_the_clock_of_the_loop() {
     let clock = ManualClock::new();
     let (told, tells) = channel();
-    let begin = netwheel::Clock::now(&clock);
+    let begin = netwheel::time::Clock::now(&clock);
     let pipeline = Pipeline::codec(LengthField::u16()).handler(Echo(told));
     let mut peer = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
     let handle = peer.channel();

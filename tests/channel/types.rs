@@ -4,15 +4,19 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Attributes, Channel, ChannelContext, ChannelGroup, ChannelId, ChannelOptions, ChannelStats,
-    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
-    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Result, ScheduledTask,
-    SendError, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    Channel, ChannelContext, ChannelGroup, ChannelId, ClientBootstrap, Completion, Context, Error, EventLoop,
+    EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Peer, Pipeline, Result, SendError, Server,
+    ServerBootstrap, StageContext,
     buffer::{OutboundBuffer, WaterMark},
-    pipeline::StageContext,
+    channel::{Attributes, ChannelOptions, ChannelStats, TaskKey, WireLog},
+    group::{EventLoopGroupBuilder, ManualEventLoop},
+    metrics::{Histogram, LoopMetrics},
+    net::TcpOptions,
     stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
+    time::ScheduledTask,
     timer::{ScheduledQueue, Wheel},
+    worker_pool::{WorkerMetrics, WorkerPool},
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::{cell::Cell, hash::Hash, rc::Rc};
@@ -45,7 +49,7 @@ assert_impl_all!(ChannelGroup<String>: Send, Sync, Clone, Default, std::fmt::Deb
 assert_impl_all!(ChannelGroup<Local>: Send, Sync, Clone);
 assert_impl_all!(ScheduledTask<String>: Send, Sync);
 #[cfg(unix)]
-assert_impl_all!(netwheel::SourceHandle<String>: Send, Sync, Clone, std::fmt::Debug);
+assert_impl_all!(netwheel::event_source::SourceHandle<String>: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(ChannelId: Send, Sync, Copy, Ord, Hash);
 assert_impl_all!(TaskKey: Send, Sync, Copy, Eq, Hash);
 assert_impl_all!(ManualClock: Send, Sync, Clone);
@@ -96,7 +100,7 @@ assert_not_impl_any!(ManualEventLoop: Send, Sync, Clone);
 #[test]
 fn a_factory_may_create_a_handler_that_is_not_send() {
     struct Same;
-    impl netwheel::pipeline::Codec for Same {
+    impl netwheel::Codec for Same {
         type Read = Local;
         type Write = Local;
         fn decode(&mut self, _: &mut bytes::Bytes) -> Result<Option<Local>> {

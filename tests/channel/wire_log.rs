@@ -7,10 +7,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ClientBootstrap, ShutdownOptions, WireLog,
+    ClientBootstrap,
     buffer::WaterMark,
+    channel::{ChannelOptions, WireLog},
     codec::LengthField,
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{

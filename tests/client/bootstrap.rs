@@ -10,11 +10,15 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, ListenerOptions, MissedRuns, Peer, Periodic, Pipeline, ShutdownOptions,
+    Error, Peer, Pipeline,
     buffer::WaterMark,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
+    net::{ListenerOptions, TcpOptions},
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
+    time::{MissedRuns, Periodic},
 };
 use std::{
     io::{ErrorKind, Read, Write},

@@ -12,7 +12,12 @@ use crate::support::{
     wait::{PATIENCE, done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{Backoff, ReconnectEvent, ReconnectingChannel, prelude::*, testing::ManualClock};
+use netwheel::{
+    net::TcpOptions,
+    prelude::*,
+    reconnect::{Backoff, ReconnectEvent, ReconnectingChannel},
+    testing::ManualClock,
+};
 use std::{
     io::ErrorKind,
     net::SocketAddr,

@@ -5,9 +5,9 @@
 use crate::support::codecs::{Events, encoded, expect, message};
 use bytes::Bytes;
 use netwheel::{
-    EncodeError, Error, PeerError,
+    Codec, Error,
     codec::{Delimiter, FixedLength},
-    pipeline::Codec,
+    error::{EncodeError, PeerError},
     prelude::*,
     testing::EmbeddedChannel,
 };

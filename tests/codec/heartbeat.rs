@@ -7,7 +7,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
+    channel::ChannelOptions,
     codec::Line,
     prelude::*,
     stage::{Heartbeat, OnDead},

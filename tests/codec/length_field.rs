@@ -5,10 +5,10 @@
 use crate::support::codecs::{drive, encoded, expect, message};
 use bytes::Bytes;
 use netwheel::{
-    EncodeError, Error, PeerError,
+    Codec, Error,
     buffer::OutboundBuffer,
     codec::{LengthField, LengthFieldBuilder},
-    pipeline::Codec,
+    error::{EncodeError, PeerError},
 };
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {

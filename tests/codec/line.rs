@@ -5,10 +5,10 @@
 use crate::support::codecs::{Events, drive, encoded, expect, expect_of, message, without_length};
 use bytes::Bytes;
 use netwheel::{
-    EncodeError, Error, PeerError,
+    Codec, Error,
     buffer::OutboundBuffer,
     codec::{Line, RawBytes},
-    pipeline::Codec,
+    error::{EncodeError, PeerError},
 };
 
 /// Like `expect`, for fail-fast, where the reported length of a line depends on the split.

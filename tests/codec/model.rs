@@ -6,10 +6,10 @@
 use crate::support::codecs::{Events, drive, without_length};
 use bytes::Bytes;
 use netwheel::{
-    Error, PeerError,
+    Codec, Error,
     buffer::OutboundBuffer,
     codec::{Delimiter, LengthField, Line},
-    pipeline::Codec,
+    error::PeerError,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 

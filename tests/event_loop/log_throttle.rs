@@ -8,9 +8,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Channel, EventLoop, ShutdownOptions,
+    Channel, EventLoop,
     codec::{LengthField, RawBytes},
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{
@@ -127,7 +128,7 @@ fn log_lines_of_handlers_have_the_same_limit() {
     let (admitted, answers) = mpsc::channel();
     let clock = ManualClock::new();
     let pipeline = Pipeline::codec(RawBytes).handler(Talkative { admitted });
-    let options = netwheel::ChannelOptions::new();
+    let options = netwheel::channel::ChannelOptions::new();
     let mut channel =
         EmbeddedChannel::with(pipeline, &options, clock.clone(), Duration::from_millis(1)).unwrap();
     let count = |answers: &Receiver<bool>| answers.try_iter().filter(|admitted| *admitted).count();

@@ -15,8 +15,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Clock, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
-    Server, ServerBootstrap, ShutdownOptions, codec::RawBytes, testing::ManualClock,
+    Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result, Server,
+    ServerBootstrap, codec::RawBytes, shutdown::ShutdownOptions, testing::ManualClock, time::Clock,
 };
 use std::{
     fmt,

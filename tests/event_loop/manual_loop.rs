@@ -10,8 +10,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BoxError, Channel, ManualEventLoop, Pipeline, ShutdownOptions, codec::RawBytes, prelude::*,
-    testing::ManualClock,
+    Channel, Pipeline, codec::RawBytes, error::BoxError, group::ManualEventLoop, net::TcpOptions, prelude::*,
+    shutdown::ShutdownOptions, testing::ManualClock,
 };
 use std::{
     cell::RefCell,
@@ -182,7 +182,7 @@ fn e_32_work_left_by_a_turn_is_reported_by_the_next() {
     // A message too large for the kernel's buffer and for the writes of one turn.
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock).build_manual().unwrap();
-    let options = netwheel::ChannelOptions::new().writes_per_turn(1).max_outbound(usize::MAX);
+    let options = netwheel::channel::ChannelOptions::new().writes_per_turn(1).max_outbound(usize::MAX);
     let server = ServerBootstrap::new(by_hand.group())
         .channel_options(options)
         .tcp_options(TcpOptions::new())

@@ -13,7 +13,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    EventLoop, LoopMetrics, ShutdownOptions, codec::LengthField, prelude::*, testing::ManualClock,
+    EventLoop, codec::LengthField, metrics::LoopMetrics, prelude::*, shutdown::ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},

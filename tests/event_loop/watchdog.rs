@@ -11,8 +11,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelId, Context, Error, EventLoop, EventLoopGroup, Handler, Phase, Pipeline, Result, Server,
-    ServerBootstrap, ShutdownOptions, Stall, Watchdog, codec::RawBytes, testing::ManualClock,
+    ChannelId, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap,
+    codec::RawBytes,
+    diagnostics::{LoopPhase, Stall, Watchdog},
+    shutdown::ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     collections::HashSet,
@@ -160,7 +163,7 @@ fn blocking_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Send
     (server, ids, wake)
 }
 
-fn assert_stall_names_channel_and_phase(order: u8, phase: Phase) {
+fn assert_stall_names_channel_and_phase(order: u8, phase: LoopPhase) {
     let (group, reports) = watched(1, LIMIT);
     let (server, ids, wake) = blocking_server(&group);
     let mut client = connect(server.local_address());
@@ -196,28 +199,28 @@ fn assert_stall_names_channel_and_phase(order: u8, phase: Phase) {
 
 #[test]
 fn watchdog_reports_a_handler_that_blocks_in_read() {
-    assert_stall_names_channel_and_phase(b'r', Phase::Io);
+    assert_stall_names_channel_and_phase(b'r', LoopPhase::Io);
 }
 
 #[test]
 fn watchdog_reports_a_handler_that_blocks_in_a_timer() {
-    assert_stall_names_channel_and_phase(b't', Phase::Timers);
+    assert_stall_names_channel_and_phase(b't', LoopPhase::Timers);
 }
 
 #[test]
 fn watchdog_reports_a_channel_that_blocks_in_a_task() {
-    assert_stall_names_channel_and_phase(b'c', Phase::Tasks);
+    assert_stall_names_channel_and_phase(b'c', LoopPhase::Tasks);
 }
 
 #[test]
 fn watchdog_reports_a_handler_that_blocks_at_the_end_of_the_turn() {
-    assert_stall_names_channel_and_phase(b'e', Phase::Flush);
+    assert_stall_names_channel_and_phase(b'e', LoopPhase::Flush);
 }
 
 /// Blocks in a task that `submit` submits to the loop. `submit` returns its line in this file.
 #[track_caller]
 fn assert_stall_names_the_origin_of_the_task(
-    phase: Phase,
+    phase: LoopPhase,
     submit: impl FnOnce(&EventLoop, Box<dyn FnOnce() + Send>) -> u32,
 ) {
     let (group, reports) = watched(1, LIMIT);
@@ -237,7 +240,7 @@ fn assert_stall_names_the_origin_of_the_task(
 
 #[test]
 fn watchdog_reports_a_task_that_blocks() {
-    assert_stall_names_the_origin_of_the_task(Phase::Tasks, |event_loop, task| {
+    assert_stall_names_the_origin_of_the_task(LoopPhase::Tasks, |event_loop, task| {
         event_loop.execute(task).unwrap();
         line!() - 1
     });
@@ -245,7 +248,7 @@ fn watchdog_reports_a_task_that_blocks() {
 
 #[test]
 fn watchdog_reports_a_scheduled_task_that_blocks() {
-    assert_stall_names_the_origin_of_the_task(Phase::Timers, |event_loop, task| {
+    assert_stall_names_the_origin_of_the_task(LoopPhase::Timers, |event_loop, task| {
         drop(event_loop.schedule(Duration::ZERO, task).unwrap());
         line!() - 1
     });
@@ -264,7 +267,7 @@ fn watchdog_reports_a_handler_that_blocks_in_the_last_turn() {
     let id = ids.recv_timeout(PATIENCE).unwrap();
 
     let stall = reports.stuck();
-    assert_eq!((stall.phase, stall.channel), (Phase::Shutdown, Some(id)), "{stall:?}");
+    assert_eq!((stall.phase, stall.channel), (LoopPhase::Shutdown, Some(id)), "{stall:?}");
     drop(wake);
     reports.over();
     done(ended).unwrap();
@@ -292,7 +295,7 @@ fn watchdog_does_not_blame_a_callback_that_has_returned() {
     let _second = connect(server.local_address());
 
     let stall = reports.stuck();
-    assert_eq!((stall.phase, stall.channel, stall.handler, stall.task), (Phase::Io, None, None, None));
+    assert_eq!((stall.phase, stall.channel, stall.handler, stall.task), (LoopPhase::Io, None, None, None));
     drop((go_on, ids));
     reports.over();
     end(&group);

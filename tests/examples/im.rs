@@ -35,7 +35,8 @@ pub(crate) mod wire;
 
 use hub::Hub;
 use netwheel::{
-    ChannelOptions, Pipeline, TimeLimits,
+    Pipeline,
+    channel::{ChannelOptions, TimeLimits},
     prelude::*,
     stage::Json,
     testing::{EmbeddedChannel, ManualClock},

@@ -6,7 +6,7 @@ use crate::support::{
     tcp::connect,
     wait::{PATIENCE, SECOND, done},
 };
-use netwheel::{Peer, ShutdownOptions, TimeLimits, prelude::*};
+use netwheel::{Peer, channel::TimeLimits, prelude::*, shutdown::ShutdownOptions};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},

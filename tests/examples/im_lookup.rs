@@ -6,7 +6,7 @@ use crate::support::{
     tcp::connect,
     wait::{PATIENCE, done},
 };
-use netwheel::{ShutdownOptions, WorkerPool, prelude::*};
+use netwheel::{prelude::*, shutdown::ShutdownOptions, worker_pool::WorkerPool};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},

@@ -136,7 +136,7 @@ fn a_channel_that_stayed_writable_reports_with_the_next_heartbeat() {
         loops::{advance, single},
         wait::{PATIENCE, done},
     };
-    use netwheel::{ShutdownOptions, prelude::*, testing::ManualClock};
+    use netwheel::{prelude::*, shutdown::ShutdownOptions, testing::ManualClock};
     use std::{
         io::{BufRead, BufReader, Write},
         os::unix::net::{UnixListener, UnixStream},

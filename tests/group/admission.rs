@@ -12,8 +12,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, EventLoopGroupBuilder, LoopMetrics, Peer, Pipeline, RejectReason, Rejection, codec::Line,
-    prelude::*, testing::ManualClock,
+    Peer, Pipeline,
+    admission::{Admission, RejectReason, Rejection},
+    codec::Line,
+    group::EventLoopGroupBuilder,
+    metrics::LoopMetrics,
+    prelude::*,
+    testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -294,7 +299,7 @@ fn connections_beyond_a_loops_limit_go_to_the_next_loop() {
 
 struct First;
 
-impl netwheel::Chooser for First {
+impl netwheel::group::Chooser for First {
     fn choose(&self, _: &[EventLoop]) -> usize {
         0
     }

@@ -9,10 +9,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BroadcastReport, ChannelGroup, Error,
-    codec::Line,
-    pipeline::{Stage, StageContext},
-    prelude::*,
+    ChannelGroup, Error, Stage, StageContext, channel::BroadcastReport, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::{

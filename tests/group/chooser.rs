@@ -8,8 +8,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, ShutdownOptions, codec::RawBytes,
-    prelude::*, testing::ManualClock,
+    channel::ChannelOptions,
+    codec::RawBytes,
+    group::{Chooser, LeastConnections, LeastLag, RoundRobin},
+    prelude::*,
+    shutdown::ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{on, settle},
     wait::{HOUR, done},
 };
-use netwheel::{EventLoopGroup, ShutdownOptions, testing::ManualClock};
+use netwheel::{EventLoopGroup, shutdown::ShutdownOptions, testing::ManualClock};
 use std::{collections::HashSet, time::Duration};
 
 #[test]

@@ -9,7 +9,12 @@ use crate::support::{
     wait::PATIENCE,
 };
 use bytes::Bytes;
-use netwheel::{Admission, Error, IpFilter, IpRule, Peer, Pipeline, RejectReason, codec::Line, prelude::*};
+use netwheel::{
+    Error, Peer, Pipeline,
+    admission::{Admission, IpFilter, IpRule, RejectReason},
+    codec::Line,
+    prelude::*,
+};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream},
     sync::{
@@ -142,7 +147,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
     let made = Arc::new(AtomicUsize::new(0));
     let bootstrap = |rule: IpRule| {
         let (rejected, count) = (rejected.clone(), made.clone());
-        let told = move |rejection: &netwheel::Rejection| rejected.send(*rejection).unwrap();
+        let told = move |rejection: &netwheel::admission::Rejection| rejected.send(*rejection).unwrap();
         let admission = Admission::new().ip_filter(IpFilter::new([rule])).on_rejected(told);
         ServerBootstrap::new(&group).admission(admission).pipeline(move |peer| {
             count.fetch_add(1, SeqCst);

@@ -11,9 +11,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Channel, ChannelOptions, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts,
-    Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, TcpOptions, codec::RawBytes,
-    testing::ManualClock,
+    Channel, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
+    Server, ServerBootstrap, channel::ChannelOptions, codec::RawBytes, net::TcpOptions,
+    shutdown::ShutdownOptions, testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},

@@ -62,7 +62,7 @@ const CASES: &[Case] = &[
     Case {
         name: "something that is no stage",
         code: "fn case() { let _ = Pipeline::codec(LengthField::u32()).stage(Texts); }",
-        messages: &["`Texts` is not a stage", "implement `netwheel::pipeline::Stage` for it"],
+        messages: &["`Texts` is not a stage", "implement `netwheel::Stage` for it"],
     },
     Case {
         name: "something that is no codec",

@@ -7,9 +7,9 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelContext, ChannelOptions, Pipeline, TimeLimits,
+    ChannelContext, Codec, Pipeline,
+    channel::{ChannelOptions, TimeLimits},
     codec::{LengthField, Line, RawBytes},
-    pipeline::Codec,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

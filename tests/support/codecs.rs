@@ -1,7 +1,12 @@
 //! Codecs that fail on request, and functions that drive a decoder without a channel.
 
 use bytes::Bytes;
-use netwheel::{EncodeError, Error, PeerError, Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
+use netwheel::{
+    Codec, Error, Result,
+    buffer::OutboundBuffer,
+    codec::Line,
+    error::{EncodeError, PeerError},
+};
 
 /// A line codec with messages that make it fail. Encoding `fail` returns an error and encoding
 /// `panic` panics, both after some output. Decoding the line `bad` is an error of the peer, and

@@ -3,7 +3,8 @@
 use super::{recorder::Events, wait::PATIENCE};
 use bytes::Bytes;
 use netwheel::{
-    DatagramBootstrap, DatagramChannel, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result,
+    DatagramBootstrap, Error, EventLoopGroup, Result,
+    datagram::{DatagramChannel, DatagramContext, DatagramHandler},
 };
 use std::{
     net::{SocketAddr, UdpSocket},

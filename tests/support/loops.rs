@@ -3,7 +3,8 @@
 
 use super::wait::{PATIENCE, done, ms, receive};
 use netwheel::{
-    EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, ShutdownOptions, testing::ManualClock,
+    EventLoop, EventLoopGroup, group::EventLoopGroupBuilder, metrics::LoopMetrics, shutdown::ShutdownOptions,
+    testing::ManualClock,
 };
 use std::{
     sync::{

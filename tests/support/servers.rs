@@ -7,7 +7,11 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, Peer, Pipeline, ToAddress, codec::RawBytes, pipeline::Codec, prelude::*,
+    Codec, Error, Peer, Pipeline,
+    channel::ChannelOptions,
+    codec::RawBytes,
+    net::{TcpOptions, ToAddress},
+    prelude::*,
 };
 use std::sync::{
     Arc, Mutex,

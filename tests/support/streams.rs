@@ -6,8 +6,8 @@
 
 use super::wait::PATIENCE;
 #[cfg(unix)]
-use netwheel::UnixAddress;
-use netwheel::{Address, Server};
+use netwheel::net::UnixAddress;
+use netwheel::{Server, net::Address};
 use std::{
     cell::Cell,
     io::{self, Read, Write},

@@ -17,8 +17,8 @@ use crate::support::{
     wait::PATIENCE,
 };
 use netwheel::{
-    LoopMetrics, ManualEventLoop, ShutdownOptions, UnixAddress, codec::RawBytes, prelude::*,
-    testing::ManualClock,
+    codec::RawBytes, group::ManualEventLoop, metrics::LoopMetrics, net::UnixAddress, prelude::*,
+    shutdown::ShutdownOptions, testing::ManualClock,
 };
 use std::{
     io::{self, Read, Write},

@@ -10,8 +10,11 @@ use crate::support::process::{Process, play, plays, strace_works};
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder,
-    Resource, Result, ShutdownOptions,
+    DatagramBootstrap, Error, EventLoopGroup, Result,
+    datagram::{DatagramContext, DatagramHandler},
+    error::Resource,
+    group::EventLoopGroupBuilder,
+    shutdown::ShutdownOptions,
 };
 use std::{
     io::Read,

@@ -12,7 +12,7 @@ use crate::support::{
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{EventLoopGroup, ShutdownOptions};
+use netwheel::{EventLoopGroup, shutdown::ShutdownOptions};
 use std::{
     fs::{self, DirEntry},
     time::Instant,

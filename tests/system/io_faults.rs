@@ -20,7 +20,12 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{Backoff, ReconnectEvent, codec::LengthField, prelude::*};
+use netwheel::{
+    codec::LengthField,
+    net::TcpOptions,
+    prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
+};
 use std::{
     fs,
     io::{self, ErrorKind, Read, Write},
@@ -523,7 +528,7 @@ fn client_that_cannot_register() {
     let bootstrap = ClientBootstrap::new(by_hand.group());
     let bootstrap = bootstrap.pipeline(|_| Pipeline::codec(frames()).handler(Hello));
     let connected = by_hand.run_until(bootstrap.connect(address.trim()));
-    println!("failed: {}", connected.unwrap_err());
+    println!("failed: {:#}", connected.unwrap_err());
     println!("left open: {}", descriptors() - before);
 }
 

@@ -15,7 +15,7 @@ use crate::support::{
     wait::{PATIENCE, SECOND},
 };
 use bytes::Bytes;
-use netwheel::{PeerError, TimeLimits, codec::LengthField, prelude::*, testing::ManualClock};
+use netwheel::{channel::TimeLimits, codec::LengthField, error::PeerError, prelude::*, testing::ManualClock};
 use std::{
     io::{self, BufRead, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -122,7 +122,7 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
         .bind(ANY_PORT)
         .unwrap();
     let mut read = 0;
-    let mut send = |by_hand: &mut netwheel::ManualEventLoop, to: &mut TcpStream, bytes: &[u8]| {
+    let mut send = |by_hand: &mut netwheel::group::ManualEventLoop, to: &mut TcpStream, bytes: &[u8]| {
         to.write_all(bytes).unwrap();
         read += bytes.len() as u64;
         let begun = std::time::Instant::now();

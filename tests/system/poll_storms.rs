@@ -14,7 +14,13 @@ use crate::support::{
     tcp::{ANY_PORT, connect, ping},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoop, LoopMetrics, MissedRuns, Periodic, codec::RawBytes, prelude::*};
+use netwheel::{
+    EventLoop,
+    codec::RawBytes,
+    metrics::LoopMetrics,
+    prelude::*,
+    time::{MissedRuns, Periodic},
+};
 use std::{
     io::{self, BufRead},
     net::{SocketAddr, TcpStream},
@@ -104,8 +110,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// - `task`: runs a task on the loop, and answers when it has run;
 /// - `beat`: starts the timers;
 /// - `beats`: waits until the periodic timer has run for every elapsed period, and answers with
-///   that
-///    number and the number of early timers;
+///   that number and the number of early timers;
 /// - anything else: answers with the counters.
 #[test]
 fn obedient_echo_server() {

@@ -10,7 +10,7 @@ use crate::support::{
     process::{Process, play, plays},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoopGroup, ShutdownOptions, Watchdog, codec::Line, prelude::*};
+use netwheel::{EventLoopGroup, codec::Line, diagnostics::Watchdog, prelude::*, shutdown::ShutdownOptions};
 use std::{
     io::{self, Read, Write},
     net::TcpStream,

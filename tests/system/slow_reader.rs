@@ -16,8 +16,9 @@ use crate::support::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use netwheel::{
-    ChannelOptions, Overflow,
+    channel::{ChannelOptions, Overflow},
     codec::{LengthField, RawBytes},
+    net::TcpOptions,
     prelude::*,
 };
 use std::{

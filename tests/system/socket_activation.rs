@@ -9,7 +9,7 @@ use crate::support::{
     tcp::connect,
     wait::PATIENCE,
 };
-use netwheel::{ShutdownOptions, codec::RawBytes, prelude::*};
+use netwheel::{codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
 use std::{
     io::{Read, Write},
     net::TcpListener,

@@ -7,7 +7,7 @@
 
 use crate::support::process::{Process, play, plays, strace_works};
 use crate::support::wait::PATIENCE;
-use netwheel::WorkerPool;
+use netwheel::worker_pool::WorkerPool;
 use std::sync::mpsc::{Receiver, channel};
 
 const WORKS: u32 = 100;

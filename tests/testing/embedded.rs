@@ -8,11 +8,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Clock, Error, IdleTimeouts, TimeLimits,
+    Error, IdleTimeouts,
+    channel::{ChannelOptions, TimeLimits},
     codec::Line,
     prelude::*,
     stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
+    time::Clock,
 };
 use std::time::Duration;
 

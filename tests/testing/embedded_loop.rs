@@ -3,7 +3,8 @@
 use crate::support::wait::SECOND;
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelId, ChannelOptions, Error,
+    ChannelGroup, ChannelId, Error,
+    channel::ChannelOptions,
     codec::Line,
     prelude::*,
     testing::{EmbeddedLoop, ManualClock},

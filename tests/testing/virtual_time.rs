@@ -10,11 +10,16 @@
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    Backoff, Channel, ManualEventLoop, Periodic, Pipeline, ReconnectEvent, ShutdownOptions, TimeLimits,
+    Channel, Pipeline,
+    channel::TimeLimits,
     codec::{Line, RawBytes},
+    group::ManualEventLoop,
     prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
+    shutdown::ShutdownOptions,
     stage::Heartbeat,
     testing::ManualClock,
+    time::Periodic,
 };
 use std::{
     ops::ControlFlow,

@@ -11,9 +11,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Error, TimeLimits,
+    Error, Stage, StageContext,
+    channel::TimeLimits,
     codec::Line,
-    pipeline::{Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

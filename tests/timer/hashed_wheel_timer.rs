@@ -11,7 +11,8 @@ use crate::support::{
     wait::{HOUR, PATIENCE, ms, receive},
 };
 use netwheel::{
-    Error, Resource, Result,
+    Error, Result,
+    error::Resource,
     timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout},
 };
 use std::{

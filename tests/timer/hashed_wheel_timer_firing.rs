@@ -7,8 +7,9 @@ use crate::support::{
     wait::{HOUR, ms, receive},
 };
 use netwheel::{
-    Clock, EventLoopGroup, Result,
+    EventLoopGroup, Result,
     testing::ManualClock,
+    time::Clock,
     timer::{HashedWheelTimer, Timeout},
 };
 use std::{

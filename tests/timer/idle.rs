@@ -12,9 +12,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, IdleState, ShutdownOptions,
+    IdleState,
+    channel::ChannelOptions,
     codec::Line,
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, TimeLimits,
+    channel::{ChannelOptions, TimeLimits},
     codec::{LengthField, Line, RawBytes},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -17,7 +17,7 @@ use std::{io::Read, time::Duration};
 
 /// Starts a server on a manual clock. Its handler records all callbacks, and runs the closure of
 /// the test.
-fn server<C: netwheel::pipeline::Codec<Read = Bytes, Write = Bytes>>(
+fn server<C: netwheel::Codec<Read = Bytes, Write = Bytes>>(
     idle: IdleTimeouts,
     codec: fn() -> C,
     log: &Log,

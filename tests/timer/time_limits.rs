@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    TimeLimits,
+    channel::TimeLimits,
     codec::{Line, RawBytes},
     prelude::*,
     testing::EmbeddedChannel,

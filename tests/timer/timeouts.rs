@@ -8,7 +8,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, IdleState, TaskKey,
+    Error, IdleState,
+    channel::{ChannelOptions, TaskKey},
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

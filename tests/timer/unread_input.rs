@@ -11,7 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Pipeline, TimeLimits,
+    Pipeline,
+    channel::{ChannelOptions, TimeLimits},
     codec::Line,
     prelude::*,
     stage::Heartbeat,

@@ -13,10 +13,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Peer,
+    Codec, Peer,
     buffer::{KEEP_FROM, OutboundBuffer},
+    channel::ChannelOptions,
     codec::RawBytes,
-    pipeline::Codec,
     prelude::*,
 };
 use std::{

@@ -11,10 +11,11 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions,
+    Codec,
     buffer::{OutboundBuffer, WaterMark},
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
-    pipeline::Codec,
+    net::TcpOptions,
     prelude::*,
 };
 use std::{

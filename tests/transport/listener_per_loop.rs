@@ -11,7 +11,9 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{Error, LoopMetrics, Peer, Pipeline, ShutdownOptions, codec::Line, prelude::*};
+use netwheel::{
+    Error, Peer, Pipeline, codec::Line, metrics::LoopMetrics, prelude::*, shutdown::ShutdownOptions,
+};
 use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},

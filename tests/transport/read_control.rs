@@ -12,7 +12,7 @@ use crate::support::{
     wait::done,
 };
 use netwheel::{
-    ChannelOptions,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
     prelude::*,
 };

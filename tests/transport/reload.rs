@@ -2,7 +2,8 @@
 
 use crate::support::wait::{PATIENCE, done, ms};
 use netwheel::{
-    EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, codec::RawBytes,
+    EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, codec::RawBytes,
+    shutdown::ShutdownOptions,
 };
 use std::{
     io::{Read, Write},

@@ -11,8 +11,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
+    Peer,
+    admission::{Admission, IpFilter, IpRule},
+    codec::RawBytes,
+    net::{Address, TcpOptions, UnixAddress},
     prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
 };
 use std::{
     fs,
@@ -126,7 +130,7 @@ fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     let refused = |path: &Path| {
         let refused = removing().bind(name(path)).unwrap_err();
         assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");
-        refused.to_string()
+        format!("{refused:#}")
     };
     let path = directory.join("alive");
     let _server = bootstrap(&group).bind(name(&path)).unwrap();

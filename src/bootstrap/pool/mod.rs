@@ -1,15 +1,15 @@
 //! A pool of channels: its settings and its handles.
 //!
-//! `pool_state` records where each channel is and who waits. `service` serves acquires and
-//! releases. The lock covers `PoolState` only. Hooks run, channels close and completions complete
-//! without it. Meanwhile the channel is in the place `Counter`: it still counts, although it may
-//! close. The thread that releases a channel serves the waiters. If another thread is already
-//! serving them, that thread takes over what was released. An acquired channel returns itself when
-//! it is dropped, also from a completion that was dropped.
+//! `pool_state` records where each channel is and which acquires wait. `service` serves acquires
+//! and releases. The lock covers `PoolState` only. It is not held while hooks run, channels close
+//! and completions complete. During that time the channel is in the place `Counter`: it still
+//! counts, although it may close. The thread that releases a channel serves the waiters. If another
+//! thread is already serving them, that thread takes over the released channel. An acquired channel
+//! returns itself when it is dropped, also from a completion that was dropped.
 //!
-//! Invariant: settings are refused when the pool is built. Any thread may call everything here.
-//! Hooks are called on the thread that hands out the channel: one that acquires, one that releases,
-//! or a loop.
+//! Invariant: invalid settings are refused when the pool is built. Any thread may call everything
+//! here. Hooks are called on the thread that hands out the channel: the thread that acquires, the
+//! thread that releases, or a loop.
 
 mod pool_state;
 mod pooled;
@@ -27,27 +27,29 @@ use crate::{
 use service::{PoolHooks, PoolService};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Which of the free channels of a pool is given out next.
+/// The order in which the free channels of a pool are handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PoolOrder {
-    /// The one that came back last (the default): the others grow old, and a server may close them.
+    /// The channel that was released last (the default). The other channels stay idle, and a server
+    /// may close them.
     #[default]
     Lifo,
-    /// The one that has been free for the longest: all are kept in use.
+    /// The channel that has been free for the longest time. All channels are kept in use.
     Fifo,
 }
 
-/// What becomes of an acquire that has waited for the pool's `acquire_timeout`.
+/// The behavior of an acquire that has waited for the pool's `acquire_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcquireTimeout {
-    /// It fails with [`Error::TimedOut`] (the default).
+    /// The acquire fails with [`Error::TimedOut`] (the default).
     #[default]
     Fail,
-    /// It gets a new channel, beyond the size of the pool; the pool shrinks again as channels come back.
+    /// The acquire opens a new channel beyond the size of the pool. The pool shrinks again as
+    /// channels are released.
     Open,
 }
 
-/// Settings of a [`ChannelPool`]; made by [`ClientBootstrap::pool`].
+/// A builder for a [`ChannelPool`], created by [`ClientBootstrap::pool`].
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -56,8 +58,8 @@ pub enum AcquireTimeout {
 /// | `acquire_timeout` | 10 s | 0 or more |
 /// | `on_timeout` | [`AcquireTimeout::Fail`] | |
 /// | `order` | [`PoolOrder::Lifo`] | |
-/// | `health_check` | that it is open | |
-/// | `on_acquire` | nothing | |
+/// | `health_check` | the channel is open | |
+/// | `on_acquire` | no hook | |
 #[must_use]
 pub struct ChannelPoolBuilder<F, M> {
     bootstrap: ClientBootstrap<Arc<F>>,
@@ -74,7 +76,7 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// A pool of channels to one address.
+    /// Returns a builder for a pool of channels to one address.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -118,39 +120,42 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// Channels that there are at most, free and acquired.
+    /// Sets the limit of channels, free and acquired. The default is 8.
     pub fn size(mut self, channels: usize) -> Self {
         self.size = channels;
         self
     }
 
-    /// Acquires that may wait for a channel; more fail with [`Error::Full`].
+    /// Sets the limit of acquires that may wait for a channel. Further acquires fail with
+    /// [`Error::Full`]. The default is 1024.
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.max_waiters = waiters;
         self
     }
 
-    /// How long an acquire waits for a channel to come back; zero: not at all. What making a new one may take is the
-    /// bootstrap's [`connect_timeout`](ClientBootstrap::connect_timeout).
+    /// Sets how long an acquire waits for a channel to be released. The default is 10 s; with zero
+    /// an acquire does not wait. The time to open a new channel is limited by the bootstrap's
+    /// [`connect_timeout`](ClientBootstrap::connect_timeout).
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What becomes of an acquire when that time is up.
+    /// Sets the behavior of an acquire that has waited for `acquire_timeout`.
     pub fn on_timeout(mut self, what: AcquireTimeout) -> Self {
         self.on_timeout = what;
         self
     }
 
-    /// Which free channel is given out next.
+    /// Sets the order in which free channels are handed out.
     pub fn order(mut self, order: PoolOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Says whether a channel that has been used before may be given out again; if not, it is closed and another one is
-    /// taken. It must not block. One that is closed is not even asked about; a panic counts as no.
+    /// Sets a function that returns whether a used channel may be handed out again. If it returns
+    /// `false` or panics, the channel is closed and another one is used. It must not block. It is
+    /// not called for closed channels.
     pub fn health_check(
         mut self,
         check: impl Fn(&Channel<P::Message>) -> bool + Send + Sync + 'static,
@@ -159,8 +164,8 @@ where
         self
     }
 
-    /// Is called with every channel before it is given out. An error, or a panic, fails the acquire with it, and the
-    /// channel is closed; its place is free again.
+    /// Sets a function that is called with each channel before it is handed out. An error or a
+    /// panic fails the acquire with that error, closes the channel and frees its place.
     pub fn on_acquire(
         mut self,
         hook: impl Fn(&Channel<P::Message>) -> Result + Send + Sync + 'static,
@@ -169,12 +174,12 @@ where
         self
     }
 
-    /// The pool; no connection is made yet.
+    /// Builds the pool. Does not open a connection yet.
     ///
-    /// A host name is resolved here, once, which may block; its first address is taken.
+    /// Resolves a host name once, which may block, and uses its first address.
     ///
     /// # Errors
-    /// If a setting is out of its range, or the name has no address.
+    /// If a setting is out of range, or the host name has no address.
     pub fn build(self, address: impl ToAddress) -> Result<ChannelPool<P::Message>> {
         if self.size == 0 {
             return Err(Error::setting("size", 0, "1 or more"));
@@ -210,60 +215,68 @@ impl<F: fmt::Debug, M> fmt::Debug for ChannelPoolBuilder<F, M> {
     }
 }
 
-/// Channels to one address that are used again and again; can be cloned, sent and shared.
+/// A pool of reusable channels to one address. Clones are handles to the same pool and can be sent
+/// to other threads.
 ///
-/// A channel that closes, whoever closes it, leaves the pool by itself, and another one may take its place. When the last
-/// handle and the last [`PooledChannel`] are dropped, the free channels are closed.
+/// A channel that is closed by either side leaves the pool, and a new one may take its place. When
+/// the last handle and the last [`PooledChannel`] are dropped, the free channels are closed.
 pub struct ChannelPool<M: 'static> {
     service: Arc<PoolService<M>>,
 }
 
 impl<M: 'static> ChannelPool<M> {
-    /// Completes with a channel that nobody else has: a free one, a new one if there is room, else one that comes back.
+    /// Acquires a channel for exclusive use: a free one, a new one if the pool has room, or else
+    /// the next one that is released.
     ///
-    /// First come, first served. Dropping the completion, or [`Completion::cancel`], leaves the
-    /// queue and returns a channel that was acquired already. A connect that was started for a
-    /// cancelled acquire continues, and its channel becomes free. [`Completion::detach`] stays in
-    /// the queue, and returns the acquired channel immediately.
+    /// Acquires are served in FIFO order. Dropping the completion, or [`Completion::cancel`],
+    /// leaves the queue and returns a channel that was acquired already. A connect that was started
+    /// for a cancelled acquire continues, and its channel becomes free. [`Completion::detach`]
+    /// stays in the queue, and returns the acquired channel immediately.
     ///
-    /// The completion fails with [`Error::TimedOut`] after the pool's `acquire_timeout`, [`Error::Full`] if too many wait,
-    /// [`Error::Closed`] if the pool is closed, what `on_acquire` failed with, [`Error::ShutDown`] if the loops are shut
-    /// down, and as that of [`ClientBootstrap::connect`].
+    /// # Errors
+    /// The completion fails with
+    ///
+    /// - [`Error::TimedOut`] after the pool's `acquire_timeout`,
+    /// - [`Error::Full`] if too many acquires wait,
+    /// - [`Error::Closed`] if the pool is closed,
+    /// - [`Error::ShutDown`] if the loops are shut down,
+    /// - the error of `on_acquire`,
+    /// - an error of [`ClientBootstrap::connect`].
     pub fn acquire(&self) -> Completion<PooledChannel<M>> {
         self.service.acquire()
     }
 
-    /// Gives a channel back, as dropping it does.
+    /// Returns a channel to the pool. Dropping the channel does the same.
     ///
     /// # Errors
-    /// [`Error::WrongOwner`] if it is another pool's; it is closed then, and leaves that one. [`Error::Closed`] if the pool is
-    /// closed, and the channel is too.
+    /// [`Error::WrongOwner`] if the channel belongs to another pool. It is then closed and leaves
+    /// that pool. [`Error::Closed`] if the pool is closed; the channel is closed too.
     pub fn release(&self, channel: PooledChannel<M>) -> Result {
         channel.release_to(&self.service)
     }
 
-    /// Closes the pool: acquires that wait fail, free channels are closed, those that are out are closed when they come
-    /// back.
+    /// Closes the pool. Waiting acquires fail, free channels are closed, and acquired channels are
+    /// closed when they are released.
     pub fn close(&self) {
         self.service.close();
     }
 
-    /// Whether it is closed.
+    /// Returns whether the pool is closed.
     pub fn is_closed(&self) -> bool {
         self.service.pool_state().is_closed()
     }
 
-    /// Channels that are out, and those that are being made.
+    /// Returns the number of acquired channels, including channels that are being opened.
     pub fn acquired(&self) -> usize {
         self.service.pool_state().acquired()
     }
 
-    /// Channels that wait to be acquired.
+    /// Returns the number of free channels.
     pub fn free(&self) -> usize {
         self.service.pool_state().free()
     }
 
-    /// Acquires that wait for a channel to come back.
+    /// Returns the number of acquires that wait for a channel to be released.
     pub fn waiters(&self) -> usize {
         self.service.pool_state().waiters()
     }

@@ -1,26 +1,27 @@
-//! What a pool keeps: which channels are its own and where they are, and who waits.
+//! The state of a pool: the place of each of its channels, and the acquires that wait.
 //!
-//! Always holds: a channel of the pool is in exactly one place; it counts until it is taken off, one that is being made
-//! counts from its beginning; more than `size` are there only if somebody asked for one beyond it; nobody waits while a
-//! channel is free, but for as long as the pool is being served. Pure: it calls nothing, closes nothing and completes
-//! nothing; whoever holds its lock does that afterwards.
+//! Invariants: each channel of the pool is in exactly one place and counts until it is removed. A
+//! channel that is being opened counts from the start. The pool exceeds `size` only if a caller
+//! requested a channel beyond it. No acquire waits while a channel is free, except while the pool
+//! is being served. Pure: it calls, closes and completes nothing. The owner of the lock does that
+//! after releasing it.
 
 use super::PoolOrder;
-use crate::{Channel, Error, Result, ScheduledTask, id::ChannelId};
+use crate::{Channel, Error, Result, event_loop::ScheduledTask, id::ChannelId};
 use std::collections::{HashMap, VecDeque};
 
 pub(super) struct PoolState<M, C> {
     size: usize,
     order: PoolOrder,
     places: HashMap<ChannelId, ChannelPlace>,
-    /// The one that came back last at the back.
+    /// The channel that was released last is at the back.
     free: VecDeque<Channel<M>>,
-    /// Channels that are being made.
+    /// The number of channels that are being opened.
     making: usize,
-    /// By number, which is the order in which they came.
+    /// Sorted by number, which is the order of arrival.
     waiters: VecDeque<Waiter<C>>,
     next_number: u64,
-    /// Whether somebody gives channels to waiters just now.
+    /// Whether a thread is serving the waiters at present.
     serving: bool,
     closed: bool,
 }
@@ -28,7 +29,7 @@ pub(super) struct PoolState<M, C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChannelPlace {
     Free,
-    /// It is looked at before it is given out; it may close meanwhile.
+    /// It is being checked before it is handed out, and may close at the same time.
     Counter {
         gone: bool,
     },
@@ -42,29 +43,29 @@ pub(super) struct Waiter<C> {
     pub(super) timer: Option<ScheduledTask>,
 }
 
-/// What an acquire gets.
+/// The channel for an acquire.
 pub(super) enum Acquired<M> {
-    /// This channel, which lies on the counter now.
+    /// This channel, which is now in the place `Counter`.
     Used(Channel<M>),
-    /// One that has to be made, and counts already.
+    /// A new channel, which has to be opened and counts already.
     New,
 }
 
-/// What becomes of a channel that is about to be given out.
+/// The result of handing out a channel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Handed {
     Out,
-    /// It has closed meanwhile; it still counts.
+    /// The channel has closed since. It still counts.
     Gone,
-    /// The pool has been closed meanwhile; it is taken off.
+    /// The pool has been closed since. The channel is removed.
     TooLate,
 }
 
-/// What becomes of a channel that comes back.
+/// The result of returning a channel.
 pub(super) enum Back {
-    /// It is free, or gone: somebody may wait for it, or for its place.
+    /// The channel is free or closed. A waiter can use it or its place.
     Kept,
-    /// It is to be closed; the pool is closed, or has too many.
+    /// The channel must be closed because the pool is closed or exceeds its size.
     Close(Result),
 }
 
@@ -103,9 +104,9 @@ impl<M: 'static, C> PoolState<M, C> {
         self.places.len() + self.making
     }
 
-    // ---- giving out ----------------------------------------------------------------------------------
+    // ---- handing out ----------------------------------------------------------------------------
 
-    /// Something for an acquire that has nobody before it.
+    /// Returns a channel for an acquire without waiters ahead of it.
     pub(super) fn take(&mut self) -> Option<Acquired<M>> {
         self.take_free().or_else(|| (self.count() < self.size).then(|| self.begin()))
     }
@@ -119,24 +120,24 @@ impl<M: 'static, C> PoolState<M, C> {
         Some(Acquired::Used(channel))
     }
 
-    /// One that is made whatever the size.
+    /// Counts a new channel, regardless of the size of the pool.
     pub(super) fn begin(&mut self) -> Acquired<M> {
         self.making += 1;
         Acquired::New
     }
 
-    /// One that was being made is there.
+    /// Records that a new channel is open.
     pub(super) fn made(&mut self, channel: &Channel<M>) {
         self.making -= 1;
         self.places.insert(channel.id(), ChannelPlace::Counter { gone: false });
     }
 
-    /// One that was being made is not to be.
+    /// Records that a new channel could not be opened.
     pub(super) fn not_made(&mut self) {
         self.making -= 1;
     }
 
-    /// Takes one off the counter that is no good, and gives another one for it.
+    /// Removes a channel that is unusable, and returns a replacement.
     pub(super) fn exchange(&mut self, bad: ChannelId) -> Acquired<M> {
         self.places.remove(&bad);
         self.take_free().unwrap_or_else(|| self.begin())
@@ -160,7 +161,7 @@ impl<M: 'static, C> PoolState<M, C> {
         }
     }
 
-    // ---- coming back ---------------------------------------------------------------------------------
+    // ---- returning ------------------------------------------------------------------------------
 
     pub(super) fn come_back(&mut self, channel: &Channel<M>) -> Back {
         let id = channel.id();
@@ -169,7 +170,7 @@ impl<M: 'static, C> PoolState<M, C> {
             return Back::Close(Err(Error::Closed));
         }
         if self.places.get(&id) != Some(&ChannelPlace::Out) {
-            // It has left by itself.
+            // The channel has closed and left the pool.
             return Back::Kept;
         }
         if !channel.is_open() {
@@ -185,7 +186,7 @@ impl<M: 'static, C> PoolState<M, C> {
         Back::Kept
     }
 
-    /// A channel has closed; whether its place is free now.
+    /// Records that a channel has closed. Returns whether its place is free now.
     pub(super) fn has_closed(&mut self, id: ChannelId) -> bool {
         match self.places.get_mut(&id) {
             Some(ChannelPlace::Counter { gone }) => {
@@ -201,7 +202,7 @@ impl<M: 'static, C> PoolState<M, C> {
         }
     }
 
-    /// Closes the pool: who waits, and what is free.
+    /// Closes the pool. Returns the waiters and the free channels.
     pub(super) fn close(&mut self) -> (VecDeque<Waiter<C>>, VecDeque<Channel<M>>) {
         self.closed = true;
         for channel in &self.free {
@@ -210,9 +211,10 @@ impl<M: 'static, C> PoolState<M, C> {
         (std::mem::take(&mut self.waiters), std::mem::take(&mut self.free))
     }
 
-    // ---- waiting -------------------------------------------------------------------------------------
+    // ---- waiting --------------------------------------------------------------------------------
 
-    /// For the one who comes next, and waits, if it does, before the lock is given back.
+    /// Returns the number of the next acquire. It must be used before the lock is released, so that
+    /// the waiters stay sorted.
     pub(super) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -223,7 +225,7 @@ impl<M: 'static, C> PoolState<M, C> {
     }
 
     /// # Errors
-    /// If `limit` wait already.
+    /// If `limit` acquires wait already.
     pub(super) fn wait(&mut self, waiter: Waiter<C>, limit: usize) -> Result<(), Waiter<C>> {
         if self.waiters.len() >= limit {
             return Err(waiter);
@@ -242,12 +244,13 @@ impl<M: 'static, C> PoolState<M, C> {
         self.waiters.remove(at)
     }
 
-    /// Whether the caller is the one who serves those who wait, until [`PoolState::next_pair`] has no more.
+    /// Returns whether the caller must serve the waiters, until [`PoolState::next_pair`] returns
+    /// `None`.
     pub(super) fn begin_to_serve(&mut self) -> bool {
         !std::mem::replace(&mut self.serving, true)
     }
 
-    /// The one who has waited longest and something for it; none when that was all.
+    /// Returns the first waiter and a channel for it. `None` ends the serving.
     pub(super) fn next_pair(&mut self) -> Option<(Waiter<C>, Acquired<M>)> {
         if !self.waiters.is_empty()
             && let Some(slot) = self.take()

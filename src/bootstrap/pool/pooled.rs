@@ -1,17 +1,19 @@
-//! A channel that is out of its pool.
+//! A channel that was acquired from a pool.
 //!
-//! Always holds: it goes back once, released or dropped, or is discarded. On any thread.
+//! Invariant: the channel is returned or discarded exactly once. Works on any thread.
 
 use crate::{Channel, Error, Result};
 use std::{fmt, ops::Deref, sync::Arc};
 
-/// A channel that was acquired from a [`ChannelPool`](super::ChannelPool), and goes back when this is dropped.
+/// A channel that was acquired from a [`ChannelPool`](super::ChannelPool). Dropping it returns the
+/// channel.
 ///
-/// It goes back as it is: whoever leaves an exchange half done should [`discard`](PooledChannel::discard) it. Handles that were
-/// cloned from it should not be used any longer once it is back.
+/// The channel is returned in its current state. [`discard`](PooledChannel::discard) it if an
+/// exchange with the peer is incomplete. Do not use cloned handles of the channel after it has been
+/// returned.
 pub struct PooledChannel<M: 'static> {
     channel: Channel<M>,
-    /// None once the channel has been returned.
+    /// `None` after the channel has been returned.
     owner: Option<Arc<dyn PoolOwner<M>>>,
 }
 
@@ -32,10 +34,10 @@ impl<M: 'static> PooledChannel<M> {
         PooledChannel { channel, owner: Some(owner) }
     }
 
-    /// Closes the channel, after what was written is sent; its place in the pool is free at once.
+    /// Closes the channel after flushing pending writes. Frees its place in the pool immediately.
     ///
-    /// Merely to [`close`](Channel::close) the channel takes until its loop hears of it: given back before, it might be
-    /// given out once more.
+    /// [`close`](Channel::close) takes effect only when the channel's loop processes it. A channel
+    /// that is returned before that might be handed out again.
     pub fn discard(mut self) {
         if let Some(owner) = self.owner.take() {
             owner.discard(&self.channel);
@@ -67,7 +69,7 @@ impl<M: 'static> Deref for PooledChannel<M> {
 impl<M: 'static> Drop for PooledChannel<M> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            // A pool that is closed has closed the channel.
+            // A closed pool has closed the channel.
             let _ = owner.come_back(&self.channel);
         }
     }

@@ -1,9 +1,10 @@
-//! How a pool serves those who acquire.
+//! The operations of a pool: acquire, release, discard, close.
 //!
-//! Always holds: whatever a hook does, fails, panics or takes its time over, the place of its channel is given back or
-//! given out; the lock is held for the shelf only, never while the program's own code runs, a channel is closed or a
-//! completion completed. One thread at a time gives channels to those who wait, in their order, and takes over what
-//! others bring meanwhile: so a row of failures is a loop and not a recursion. On any thread.
+//! Invariants: the place of a channel is returned or handed out even if a hook fails, panics or is
+//! slow. The lock covers only the pool state. It is not held while code of the program runs, a
+//! channel is closed or a completion is completed. One thread at a time hands out channels to the
+//! waiters, in their order, and also serves those that other threads release. A series of failures
+//! is therefore a loop, not a recursion. Works on any thread.
 
 use super::{
     AcquireTimeout, PoolOrder, PooledChannel,
@@ -11,9 +12,9 @@ use super::{
     pooled::PoolOwner,
 };
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::ChannelShared,
-    error::caught,
+    error::{Resource, caught},
     event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Unwanted, cancellable_of_all},
@@ -32,7 +33,7 @@ pub(super) struct PoolSettings {
     pub(super) order: PoolOrder,
 }
 
-/// What the program has a say in.
+/// The hooks of the program.
 pub(super) struct PoolHooks<M> {
     pub(super) health_check: Option<Box<HealthCheck<M>>>,
     pub(super) on_acquire: Option<Box<OnAcquire<M>>>,
@@ -48,15 +49,15 @@ impl<M> Default for PoolHooks<M> {
     }
 }
 
-/// The waiters of a pool are the completers of `acquire`.
+/// The state of a pool whose waiters are the completers of `acquire`.
 type State<M> = PoolState<M, Completer<PooledChannel<M>>>;
 
-/// A waiter, and what it is served with.
+/// A waiter, and the channel for it.
 type NextPair<M> = (Waiter<Completer<PooledChannel<M>>>, Acquired<M>);
 
 pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
-    /// Has the timers of those who wait.
+    /// The loop that has the timers of the waiters.
     timers: EventLoop,
     settings: PoolSettings,
     call: Box<ConnectFn>,
@@ -77,20 +78,21 @@ impl<M: 'static> PoolService<M> {
     }
 
     pub(super) fn pool_state(&self) -> MutexGuard<'_, State<M>> {
-        // It is whole at every moment, so a panic elsewhere does not spoil it.
+        // A panic elsewhere does not spoil the state, which is consistent at every moment.
         self.pool_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // ---- acquiring -----------------------------------------------------------------------------------
+    // ---- acquiring ------------------------------------------------------------------------------
 
     pub(super) fn acquire(self: &Arc<Self>) -> Completion<PooledChannel<M>> {
         let mut pool_state = self.pool_state();
         let number = pool_state.next_number();
         let me = Arc::downgrade(self);
-        // Whichever loop: it may be the one whose handler would give a channel back.
+        // Waiting on any of these loops could deadlock, because its handler might have to release a
+        // channel.
         let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move |unwanted| {
             if let Unwanted::Result(channel) = unwanted {
-                // Dropped, it goes back.
+                // Dropping the channel returns it.
                 return drop::<PooledChannel<M>>(channel);
             }
             let waiter = me.upgrade().and_then(|me| me.pool_state().wait_no_more(number));
@@ -103,7 +105,7 @@ impl<M: 'static> PoolService<M> {
             completer.complete(Err(Error::Closed));
             return completion;
         }
-        // Who waits is served first, even if something is free for the moment.
+        // Waiters are served first, even if a channel is free at present.
         let mut slot = if pool_state.waiters() == 0 { pool_state.take() } else { None };
         if slot.is_none()
             && self.settings.timeout.is_zero()
@@ -139,9 +141,9 @@ impl<M: 'static> PoolService<M> {
 
     fn set_alarm(self: &Arc<Self>, number: u64) {
         let alarm = Alarm { service: Arc::downgrade(self), number };
-        // As many as wait, which are limited.
+        // The number of these timers is bounded by the number of waiters.
         let timer = self.timers.schedule_always(self.settings.timeout, move || alarm.ring());
-        // If it is refused the alarm has been dropped, and has said so.
+        // A refused alarm has been dropped, which completes the acquire.
         let Ok(timer) = timer else { return };
         let mut pool_state = self.pool_state();
         match pool_state.waiter(number) {
@@ -153,7 +155,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    /// One has waited for long enough.
+    /// Ends the wait of an acquire, with a new channel or an error.
     fn expire(self: &Arc<Self>, number: u64, why: Error) {
         let opens = self.settings.on_timeout == AcquireTimeout::Open && matches!(why, Error::TimedOut { .. });
         let (waiter, slot) = {
@@ -167,7 +169,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    /// Serves those who wait, as long as there is something for them.
+    /// Serves the waiters as long as channels are available.
     fn serve_waiters(self: &Arc<Self>) {
         if !self.pool_state().begin_to_serve() {
             return;
@@ -230,7 +232,7 @@ impl<M: 'static> PoolService<M> {
     }
 
     fn give(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
-        // If nobody takes it any more it is dropped, and comes back.
+        // If the completion was dropped, the channel is dropped and returned.
         completer.complete(Ok(PooledChannel::new(channel, self.clone())));
     }
 
@@ -241,7 +243,7 @@ impl<M: 'static> PoolService<M> {
         self.serve_waiters();
     }
 
-    // ---- making --------------------------------------------------------------------------------------
+    // ---- opening --------------------------------------------------------------------------------
 
     fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>) {
         (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));
@@ -259,7 +261,7 @@ impl<M: 'static> PoolService<M> {
         });
         match self.admit(&channel) {
             Ok(Handed::Out) => self.give(completer, channel),
-            // To make another one might go on for ever.
+            // Opening another channel could repeat without end.
             Ok(Handed::Gone | Handed::TooLate) => self.refuse(completer, &channel, Error::Closed),
             Err(e) => self.refuse(completer, &channel, e),
         }
@@ -311,14 +313,14 @@ impl<M: 'static> Drop for PoolService<M> {
     }
 }
 
-/// A channel that is being made for somebody.
+/// A channel that is being opened for an acquire.
 struct Making<M: 'static>(Option<ForWhom<M>>);
 
 type ForWhom<M> = (Arc<PoolService<M>>, Completer<PooledChannel<M>>);
 
 impl<M: 'static> ConnectCallback for Making<M> {
     fn is_wanted(&self) -> bool {
-        // Also if nobody waits for it any more: it will be free.
+        // Also if the acquire was cancelled: the channel becomes free.
         self.0.as_ref().is_some_and(|(service, _)| !service.pool_state().is_closed())
     }
 
@@ -338,14 +340,14 @@ impl<M: 'static> ConnectCallback for Making<M> {
 
 impl<M: 'static> Drop for Making<M> {
     fn drop(&mut self) {
-        // Loops that end drop what waits in them.
+        // A loop that ends drops its pending attempts.
         if let Some((service, completer)) = self.0.take() {
             service.not_made(completer, Error::ShutDown);
         }
     }
 }
 
-/// What ends the wait of an acquire: it rings, or is dropped by a loop that is shut down.
+/// The timeout of an acquire. It rings, or is dropped by a loop that shuts down.
 struct Alarm<M: 'static> {
     service: Weak<PoolService<M>>,
     number: u64,
@@ -362,7 +364,7 @@ impl<M: 'static> Alarm<M> {
 
 impl<M: 'static> Drop for Alarm<M> {
     fn drop(&mut self) {
-        // Nobody has this number any more if it has rung or was cancelled.
+        // No waiter has this number if the alarm has rung or was cancelled.
         if let Some(service) = self.service.upgrade() {
             service.expire(self.number, Error::ShutDown);
         }

@@ -1,19 +1,22 @@
-//! How long to wait before the next attempt.
+//! The delay before the next connection attempt.
 //!
-//! Always holds: a delay is never longer than `cap`, and never longer than `initial` times `factor` for each delay before
-//! it since the last connection that held; with jitter it is anywhere from zero to that. Pure but for the dice, which
-//! are an argument; owns no timer and reads no clock.
+//! Invariants: a delay is at most `cap`. It is also at most `initial` times `factor` for each
+//! earlier delay since the last stable connection. With jitter it is anywhere between zero and that
+//! bound. Pure except for the random numbers, which are an argument; has no timer and reads no
+//! clock.
 
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// Exponential back-off with full jitter: how long a client waits before it tries to connect again.
+/// Exponential backoff with full jitter: the delays between the connection attempts of a client.
 ///
-/// The first delay is anywhere from zero to `initial`, the next from zero to `initial × factor`, and so on up to `cap`.
-/// That is "full jitter" of the AWS Architecture Blog, [Exponential Backoff And Jitter]: of the ways compared there the
-/// one with the least work for a server whose clients all come back at once.
+/// The first delay is chosen between zero and `initial`, the next between zero and
+/// `initial × factor`, and so on up to `cap`. This is the "full jitter" of the article
+/// [Exponential Backoff And Jitter]. Of the methods compared there, it causes the least work for a
+/// server whose clients all reconnect at the same time.
 ///
-/// [Exponential Backoff And Jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+/// [Exponential Backoff And Jitter]:
+/// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -21,11 +24,11 @@ use std::time::Duration;
 /// | `factor` | 2 | 1 to 1000 |
 /// | `cap` | 60 s | `initial` or more |
 /// | `jitter` | on | |
-/// | `max_attempts` | none: for ever | 1 or more |
+/// | `max_attempts` | no limit | 1 or more |
 /// | `reset_after` | 30 s | 0 or more |
 ///
 /// ```
-/// use netwheel::Backoff;
+/// use netwheel::reconnect::Backoff;
 /// use std::time::Duration;
 ///
 /// let patient = Backoff::new().initial(Duration::from_secs(1)).cap(Duration::from_secs(300));
@@ -57,54 +60,59 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The defaults of the table above.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The longest that the first delay may be.
+    /// Sets the upper bound of the first delay. The default is 500 ms.
     pub fn initial(mut self, delay: Duration) -> Self {
         self.initial = delay;
         self
     }
 
-    /// How many times longer each delay may be than the one before.
+    /// Sets the factor by which the upper bound grows with each delay. The default is 2.
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
     }
 
-    /// The longest that any delay may be.
+    /// Sets the upper bound of all delays. The default is 60 s.
     pub fn cap(mut self, delay: Duration) -> Self {
         self.cap = delay;
         self
     }
 
-    /// Whether each delay is chosen at random, evenly from zero to the longest that it may be, or is the longest.
+    /// Sets whether each delay is random, evenly distributed between zero and its upper bound, or
+    /// equals the upper bound. The default is random.
     ///
-    /// Without jitter, clients that lose their server at the same time come back at the same time, again and again.
+    /// Without jitter, clients that lose their server at the same time also reconnect at the same
+    /// time.
     pub fn jitter(mut self, on: bool) -> Self {
         self.jitter = on;
         self
     }
 
-    /// Gives up after so many attempts without a connection that held.
+    /// Gives up after this number of attempts without a stable connection. Unlimited
+    /// by default.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// How long a connection has to hold for the count of attempts and the delays to begin anew after it is lost.
+    /// Sets how long a connection must last to reset the count of attempts and the delays. The
+    /// default is 30 s.
     ///
-    /// One that is lost sooner counts as an attempt that failed: a server that takes connections and drops them is not
-    /// asked more often than one that refuses them. Zero: every connection counts as held.
+    /// A connection that is lost sooner counts as a failed attempt. A server that accepts
+    /// connections and drops them is therefore not contacted more often than a server that refuses
+    /// them. With zero, every connection counts as stable.
     pub fn reset_after(mut self, held: Duration) -> Self {
         self.reset_after = held;
         self
     }
 
     /// # Errors
-    /// If a setting is out of its range.
+    /// If a setting is out of range.
     pub(crate) fn check(&self) -> Result {
         if self.initial.is_zero() {
             return Err(Error::setting("initial", "0", "more than 0"));
@@ -122,13 +130,13 @@ impl Backoff {
     }
 }
 
-/// How far a client has come with its attempts.
+/// The counts of attempts and delays of a client.
 #[derive(Debug)]
 pub(crate) struct Retries {
     backoff: Backoff,
-    /// Attempts since the last connection that held.
+    /// Attempts since the last stable connection.
     attempts: u32,
-    /// Delays since then.
+    /// Delays since the last stable connection.
     delays: u32,
 }
 
@@ -137,13 +145,14 @@ impl Retries {
         Retries { backoff, attempts: 0, delays: 0 }
     }
 
-    /// An attempt begins: its number, from 1.
+    /// Starts an attempt and returns its number, from 1.
     pub(crate) fn begin(&mut self) -> u32 {
         self.attempts = self.attempts.saturating_add(1);
         self.attempts
     }
 
-    /// The attempt came to nothing: how long to wait for the next; none to give up.
+    /// Records that an attempt has failed. Returns the delay before the next one, or `None` to give
+    /// up.
     pub(crate) fn failed(&mut self, dice: &mut fastrand::Rng) -> Option<Duration> {
         if self.backoff.max_attempts.is_some_and(|most| self.attempts >= most) {
             return None;
@@ -157,7 +166,8 @@ impl Retries {
         Some(Duration::from_nanos(dice.u64(..=nanos)))
     }
 
-    /// The connection was lost after it had held for so long: how long to wait; none to give up.
+    /// Records that a connection was lost after the time `held`. Returns the delay before the next
+    /// attempt, or `None` to give up.
     pub(crate) fn lost(&mut self, held: Duration, dice: &mut fastrand::Rng) -> Option<Duration> {
         if held >= self.backoff.reset_after {
             (self.attempts, self.delays) = (0, 0);
@@ -165,13 +175,13 @@ impl Retries {
         self.failed(dice)
     }
 
-    /// The longest that the next delay may be.
+    /// Returns the upper bound of the next delay.
     fn longest(&self) -> Duration {
         let exponent = i32::try_from(self.delays).unwrap_or(i32::MAX);
-        // Infinite at some point, and never not a number: both factors are finite and more than zero.
+        // May become infinite, but never NaN: both factors are finite and greater than zero.
         let seconds = self.backoff.initial.as_secs_f64() * self.backoff.factor.powi(exponent);
         let delay = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        // Rounding must not make the first one shorter than it was set.
+        // Rounding must not make the first delay shorter than `initial`.
         delay.max(self.backoff.initial).min(self.backoff.cap)
     }
 }

@@ -1,4 +1,4 @@
-//! The delays of a back-off: what they are, that they are spread, and that they stay within their bounds.
+//! Tests of the backoff delays: their growth, their spread and their bounds.
 
 use super::*;
 use fastrand::Rng;
@@ -8,7 +8,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The delays after so many failed attempts in a row.
+/// Returns the delays after `n` failed attempts in a row.
 fn delays(backoff: Backoff, n: usize, seed: u64) -> Vec<Option<Duration>> {
     let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(seed));
     let mut next = || {
@@ -23,7 +23,7 @@ fn without_jitter_delays_grow_to_the_cap() {
     let backoff = Backoff::new().initial(ms(100)).factor(3.0).cap(ms(1000)).jitter(false);
     let expected = [100, 300, 900, 1000, 1000].map(|n| Some(ms(n)));
     assert_eq!(delays(backoff.clone(), 5, 1), expected);
-    assert_eq!(delays(backoff.factor(1.0), 3, 1), [Some(ms(100)); 3], "a factor of one: always the same");
+    assert_eq!(delays(backoff.factor(1.0), 3, 1), [Some(ms(100)); 3], "a factor of 1 gives constant delays");
 }
 
 #[test]
@@ -36,23 +36,23 @@ fn full_jitter_is_spread_evenly_and_is_the_default() {
     for quarter in 0..4 {
         let range = quarter * 1000..(quarter + 1) * 1000;
         let n = fourth.iter().filter(|delay| range.contains(*delay)).count();
-        assert!((400..600).contains(&n), "{n} of {CLIENTS} in {range:?}: a herd");
+        assert!((400..600).contains(&n), "{n} of {CLIENTS} in {range:?}: not evenly spread");
     }
-    assert_eq!(delays(Backoff::new(), 9, 7), delays(Backoff::new(), 9, 7), "the dice decide, nothing else");
+    assert_eq!(delays(Backoff::new(), 9, 7), delays(Backoff::new(), 9, 7), "the seed alone decides");
     assert_ne!(delays(Backoff::new(), 9, 7), delays(Backoff::new(), 9, 8));
 }
 
 #[test]
-fn it_gives_up_after_so_many_attempts() {
+fn it_gives_up_after_max_attempts() {
     let backoff = Backoff::new().max_attempts(3);
     let given_up: Vec<_> = delays(backoff.clone(), 4, 1).iter().map(Option::is_none).collect();
     assert_eq!(given_up, [false, false, true, true]);
     assert_eq!(delays(backoff.max_attempts(1), 1, 1), [None]);
-    assert!(delays(Backoff::new(), 100_000, 1).iter().all(Option::is_some), "never by default");
+    assert!(delays(Backoff::new(), 100_000, 1).iter().all(Option::is_some), "no limit by default");
 }
 
 #[test]
-fn a_connection_that_held_begins_anew() {
+fn a_stable_connection_resets_attempts_and_delays() {
     let backoff = Backoff::new().initial(ms(100)).jitter(false).max_attempts(4).reset_after(ms(5000));
     let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(1));
     for (attempt, delay) in [(1, 100), (2, 200)] {
@@ -60,11 +60,11 @@ fn a_connection_that_held_begins_anew() {
         assert_eq!(retries.failed(&mut dice), Some(ms(delay)));
     }
     assert_eq!(retries.begin(), 3);
-    assert_eq!(retries.lost(ms(4999), &mut dice), Some(ms(400)), "too short: as if it had failed");
+    assert_eq!(retries.lost(ms(4999), &mut dice), Some(ms(400)), "too short: counts as a failed attempt");
     assert_eq!(retries.begin(), 4);
-    assert_eq!(retries.lost(ms(5000), &mut dice), Some(ms(100)), "it held");
+    assert_eq!(retries.lost(ms(5000), &mut dice), Some(ms(100)), "the connection was stable");
     for (attempt, delay) in [(1, Some(200)), (2, Some(400)), (3, Some(800)), (4, None)] {
-        assert_eq!(retries.begin(), attempt, "as many attempts as at the beginning");
+        assert_eq!(retries.begin(), attempt, "the count starts again");
         assert_eq!(retries.failed(&mut dice), delay.map(ms));
     }
 }
@@ -93,7 +93,8 @@ fn settings_out_of_range_are_refused_by_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens in whatever order: no delay is longer than its bound, and the bound is what the settings say.
+    /// No delay exceeds its bound, and the bound follows from the settings, for any sequence of
+    /// events.
     #[test]
     fn delays_are_within_their_bounds(
         initial in 1u64..10_000_000_000,
@@ -108,7 +109,7 @@ proptest! {
         let backoff = Backoff::new().initial(initial).factor(factor).cap(cap).jitter(jitter).reset_after(ms(reset_after));
         prop_assert!(backoff.check().is_ok());
         let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(seed));
-        // Grown step by step, and not by a power.
+        // Computed step by step, unlike the power in the code.
         let mut bound = initial.as_secs_f64();
         for held in steps {
             retries.begin();
@@ -121,7 +122,7 @@ proptest! {
                     retries.lost(ms(held), &mut dice)
                 }
             };
-            let delay = delay.expect("for ever");
+            let delay = delay.expect("no limit of attempts");
             prop_assert!(delay <= cap);
             let expected = bound.min(cap.as_secs_f64());
             prop_assert!(delay.as_secs_f64() <= expected * (1.0 + 1e-9) + 1e-9, "{delay:?} beyond {expected} s");

@@ -1,6 +1,7 @@
-//! The handle of a client that stays connected.
+//! The handle of a reconnecting client.
 //!
-//! Always holds: it only asks and stops; dropping it changes nothing. Any thread may call everything here.
+//! Invariant: the handle only queries and stops the client. Dropping it does not affect the client.
+//! Any thread may call everything here.
 
 use super::reconnect_state::{ReconnectPhase, ReconnectState};
 use crate::{
@@ -9,10 +10,11 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// A client that stays connected; dropping the handle lets it, as long as its loop lives.
+/// A handle to a client that reconnects. The client continues without the handle, as long as its
+/// loop runs.
 ///
 /// ```no_run
-/// # use netwheel::{Channel, ReconnectingChannel, Result};
+/// # use netwheel::{Channel, Result, reconnect::ReconnectingChannel};
 /// # fn f(client: &ReconnectingChannel<bytes::Bytes>) -> Result {
 /// let channel = client.connected().wait()?; // now, or when it is connected the next time
 /// channel.write("hello".into())?;
@@ -24,8 +26,9 @@ pub struct ReconnectingChannel<M> {
 }
 
 impl<M: 'static> ReconnectingChannel<M> {
-    /// The channel, if it is connected now: from just before its handler's `active` is called, so that what is written here
-    /// goes out after what `active` writes.
+    /// Returns the channel if the client is connected. The channel is available just before its
+    /// handler's `active` is called. Messages written here are sent after those that `active`
+    /// writes.
     pub fn channel(&self) -> Option<Channel<M>> {
         match &self.reconnect_state.lock().phase {
             ReconnectPhase::Connected(channel, _) => Some(channel.clone()),
@@ -33,11 +36,15 @@ impl<M: 'static> ReconnectingChannel<M> {
         }
     }
 
-    /// Completes with the channel: at once if it is connected, else when it is the next time.
+    /// Completes with the channel: immediately if the client is connected, or else when it connects
+    /// the next time.
     ///
-    /// Like [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) it completes before the handler's `active` is called.
+    /// Like [`ClientBootstrap::connect`](crate::ClientBootstrap::connect), it completes before the
+    /// handler's `active` is called.
     ///
-    /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was stopped.
+    /// # Errors
+    /// Fails with the error of the client if the client ends first, or with [`Error::Cancelled`] if
+    /// the client was stopped.
     pub fn connected(&self) -> Completion<Channel<M>> {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
@@ -48,7 +55,8 @@ impl<M: 'static> ReconnectingChannel<M> {
             ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.clone())),
             _ => {
                 let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
-                // Those who gave up waiting do not pile up while there is no server.
+                // Removes dropped completions, so that they do not accumulate while there is no
+                // server.
                 state.awaited.retain(Completer::is_awaited);
                 state.awaited.push(completer);
                 completion
@@ -56,17 +64,21 @@ impl<M: 'static> ReconnectingChannel<M> {
         }
     }
 
-    /// Stops it: no further attempt is made; one that is under way is cancelled; a connection is closed after what was
-    /// written is sent. Any thread may call this, also in a handler or the hook.
+    /// Stops the client. An attempt in progress is cancelled, and no further attempt is made. A
+    /// connection is closed after flushing pending writes. Any thread may call this, also in a
+    /// handler or the hook.
     pub fn stop(&self) {
         self.reconnect_state.stop();
     }
 
-    /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
+    /// Completes when the client has ended and no timer, attempt or channel of it remains. Succeeds
+    /// if the client was stopped.
     ///
-    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::Backoff::max_attempts));
-    /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
-    /// its loop was shut down.
+    /// # Errors
+    /// Fails with the last attempt's error if the client has given up
+    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)). If that attempt had succeeded
+    /// and its connection was lost too soon, the error is [`Error::Closed`]. Fails with
+    /// [`Error::ShutDown`] if the client's loop was shut down.
     pub fn ended(&self) -> Completion {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
@@ -80,7 +92,7 @@ impl<M: 'static> ReconnectingChannel<M> {
         }
     }
 
-    /// The loop that serves all its connections.
+    /// Returns the loop that serves all connections of the client.
     pub fn event_loop(&self) -> &EventLoop {
         &self.reconnect_state.event_loop
     }

@@ -1,13 +1,14 @@
 //! A client that reconnects: its settings and its handle. `reconnect_state` is the state machine.
 //!
-//! The client is in exactly one phase, with one operation under way: a timer, an attempt or a
-//! channel. The operation owns the client; the handle only sends requests. However the operation
-//! ends (it fails, it is cancelled, or a loop that shuts down drops it), it reports so once, on the
-//! client's loop, and the next phase begins or the client ends. So no operation can be forgotten.
-//! Mail of the client is always accepted by the loop's queue, and its timer does not count against
-//! the limit of scheduled tasks, because a client has at most one of each.
+//! The client is in exactly one phase, with one operation in progress: a timer, an attempt or a
+//! channel. The operation owns the client; the handle only sends requests. An operation can fail,
+//! be cancelled, or be dropped by a loop that shuts down. In each case it reports its end once, on
+//! the client's loop, and the next phase starts or the client ends. So no operation can be
+//! forgotten. The loop's queue always accepts mail of the client, and its timer does not count
+//! against the limit of scheduled tasks. A client has at most one of each.
 //!
-//! Invariant: settings are refused before anything starts. Any thread may start a client or use the
+//! Invariant: invalid settings are refused before anything starts. Any thread may start a client or
+//! use the handle. The hook is called on the client's loop.
 //! handle. The hook is called on the client's loop.
 
 mod backoff;
@@ -19,7 +20,8 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Resource, Result,
+    Channel, Error, Result,
+    error::Resource,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
     transport::{Address, ToAddress},
@@ -27,42 +29,42 @@ use crate::{
 use reconnect_state::{Attempting, ReconnectState};
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
-/// What a client that stays connected goes through; told to the hook of [`ReconnectBuilder::on_event`].
+/// An event of a reconnecting client, passed to the hook of [`ReconnectBuilder::on_event`].
 #[non_exhaustive]
 pub enum ReconnectEvent<'a, M> {
-    /// An attempt begins.
+    /// An attempt starts.
     Connecting {
-        /// Its number, from 1, since the last connection that held.
+        /// The number of the attempt since the last stable connection, from 1.
         attempt: u32,
-        /// Where to.
+        /// The address to connect to.
         address: &'a Address,
     },
-    /// An attempt has succeeded; the handler's `active` comes next.
+    /// An attempt has succeeded. The handler's `active` is called next.
     Connected {
-        /// The attempt's number.
+        /// The number of the attempt.
         attempt: u32,
-        /// The channel.
+        /// The new channel.
         channel: &'a Channel<M>,
     },
     /// An attempt has failed.
     Failed {
-        /// Its number.
+        /// The number of the attempt.
         attempt: u32,
-        /// Why.
+        /// The error of the attempt.
         error: &'a Error,
-        /// How long until the next attempt; none if there is no other.
+        /// The delay before the next attempt; `None` if the client gives up.
         next: Option<Duration>,
     },
-    /// The connection is lost, whoever closed it.
+    /// The connection was closed, by either side.
     Lost {
-        /// How long it has held.
+        /// How long the connection lasted.
         held: Duration,
-        /// How long until the next attempt; none if there is no other.
+        /// The delay before the next attempt; `None` if the client gives up.
         next: Option<Duration>,
     },
 }
 
-// Messages need not be `Debug`, as they would have to if this were derived.
+// Not derived, because that would require `M: Debug`.
 impl<M> fmt::Debug for ReconnectEvent<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -85,7 +87,7 @@ impl<M> fmt::Debug for ReconnectEvent<'_, M> {
 
 type Hook<M> = Box<dyn Fn(ReconnectEvent<'_, M>) -> ControlFlow<()> + Send + Sync>;
 
-/// A client that is about to stay connected; made by [`ClientBootstrap::reconnect`].
+/// A builder for a reconnecting client, created by [`ClientBootstrap::reconnect`].
 #[must_use]
 pub struct ReconnectBuilder<F, M> {
     bootstrap: ClientBootstrap<Arc<F>>,
@@ -98,10 +100,11 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// A client that connects again whenever its connection is lost or cannot be made, after a delay that `backoff` says.
+    /// Returns a builder for a client that reconnects when its connection is lost or an attempt
+    /// fails, after a delay that `backoff` determines.
     ///
     /// ```
-    /// # use netwheel::{Backoff, ReconnectEvent, codec::RawBytes, prelude::*};
+    /// # use netwheel::{reconnect::{Backoff, ReconnectEvent}, codec::RawBytes, prelude::*};
     /// # use std::ops::ControlFlow;
     /// # struct Quiet;
     /// # impl Handler for Quiet {
@@ -137,8 +140,9 @@ where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
 {
-    /// Has `hook` called on the client's loop with each attempt, each success, each failure and each loss; it stops the
-    /// client by answering [`ControlFlow::Break`]. It must not block. A panic in it is logged, and the client goes on.
+    /// Sets a function that is called on the client's loop for each attempt, success, failure and
+    /// loss. It can return [`ControlFlow::Break`] to stop the client. It must not block. A panic in
+    /// it is logged, and the client continues.
     pub fn on_event(
         mut self,
         hook: impl Fn(ReconnectEvent<'_, P::Message>) -> ControlFlow<()> + Send + Sync + 'static,
@@ -147,13 +151,15 @@ where
         self
     }
 
-    /// Begins: the first attempt is made without a delay, by the group's next loop, which serves all that follow.
+    /// Starts the client. The first attempt is made without a delay, on the group's next loop,
+    /// which serves all later connections too.
     ///
-    /// A host name is resolved here, once, which may block; if it has several addresses, attempts go round them.
+    /// Resolves a host name once, which may block. If it has several addresses, attempts use them
+    /// in turn.
     ///
     /// # Errors
-    /// If a setting is out of its range, the name has no address, the loop's queue is full, or the loop is shut down.
-    /// That nobody answers is no error here: that is what it is for.
+    /// If a setting is out of range, the host name has no address, the loop's queue is full, or the
+    /// loop is shut down. An unreachable server is not an error: the client keeps trying.
     pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
         let ReconnectBuilder { bootstrap, backoff, hook } = self;
         backoff.check()?;
@@ -168,7 +174,8 @@ where
                 let limit = load.limit();
                 return call.done.failed(Error::Full { resource: Resource::Connections, limit });
             };
-            // The first one was admitted by the loop; that its queue is full now must not keep the client away.
+            // The loop admitted the first attempt, so a queue that is full now must not stop the
+            // client.
             bootstrap.call(&caller, assignment, call, LoopShared::submit_always);
         };
         let reconnect_state = ReconnectState::new(event_loop, addresses, Box::new(call), hook, backoff);

@@ -1,19 +1,20 @@
-//! What a client that stays connected does.
+//! The state machine of a reconnecting client.
 //!
-//! Always holds: it is in exactly one phase, which has one thing under way (a timer, an attempt or a channel), so nothing
-//! is left behind when it ends; whichever way that thing ends, also dropped by a loop that shuts down, the client hears
-//! of it and goes on or ends; it ends once. No lock is held while the program's own code runs. Everything runs on the
-//! client's loop, but `stop`, which any thread may call.
+//! Invariants: the client is in exactly one phase, which has one operation in progress (a timer, an
+//! attempt or a channel), so nothing is left when it ends. However the operation ends, the client
+//! is notified and continues or ends, also if a loop that shuts down drops the operation. The
+//! client ends once. No lock is held while code of the program runs. Everything runs on the
+//! client's loop, except for `stop`, which any thread may call.
 
 use super::{
     Hook, ReconnectEvent,
     backoff::{Backoff, Retries},
 };
 use crate::{
-    Channel, Error, EventLoop, ScheduledTask,
+    Channel, Error, EventLoop,
     channel::ChannelShared,
     error::caught,
-    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
+    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail, ScheduledTask},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::Completer,
     transport::Address,
@@ -24,10 +25,10 @@ use std::{
     time::Duration,
 };
 
-/// Begins an attempt.
+/// Starts an attempt.
 pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
 
-/// A client that stays connected, in whatever phase it is.
+/// A reconnecting client, in any phase.
 pub(super) struct ReconnectState<M> {
     pub(super) event_loop: EventLoop,
     pub(super) addresses: Vec<Address>,
@@ -41,25 +42,25 @@ pub(super) struct ConnectionProgress<M> {
     retries: Retries,
     dice: fastrand::Rng,
     next_address: usize,
-    /// The number of the attempt that is under way or was the last.
+    /// The number of the current or last attempt.
     attempt: u32,
-    /// Those who wait for a connection.
+    /// Completers that wait for a connection.
     pub(super) awaited: Vec<Completer<Channel<M>>>,
-    /// Those who wait for the end.
+    /// Completers that wait for the end of the client.
     pub(super) ends: Vec<Completer>,
 }
 
 pub(super) enum ReconnectPhase<M> {
-    /// On the way from one phase to another, on the loop.
+    /// Between two other phases, on the loop.
     Between,
-    /// For the time of the next attempt.
+    /// Waiting for the time of the next attempt.
     Waiting(ScheduledTask),
     Connecting(Attempt),
-    /// Since when, by the loop's time.
+    /// The channel, and the time of the loop when it connected.
     Connected(Channel<M>, u64),
-    /// Stopped; what was under way has still to end.
+    /// Stopped. The current operation has not ended yet.
     Stopping,
-    /// It is over: stopped, or for this reason.
+    /// Ended, by a stop or with this error.
     Ended(Option<Error>),
 }
 
@@ -84,11 +85,11 @@ impl<M> ReconnectState<M> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
-        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        // A panic elsewhere does not spoil the state, which is consistent at every moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the client goes on, as far as the hook is concerned.
+    /// Calls the hook and returns whether the client continues.
     fn tell(&self, event: ReconnectEvent<'_, M>) -> bool {
         let Some(hook) = &self.hook else { return true };
         let mut goes_on = true;
@@ -97,7 +98,7 @@ impl<M> ReconnectState<M> {
                 off_loop(),
                 PANICS,
                 Level::Error,
-                "the hook of a client that stays connected panicked: {message}"
+                "the hook of a reconnecting client panicked: {message}"
             );
         }
         goes_on
@@ -105,7 +106,7 @@ impl<M> ReconnectState<M> {
 }
 
 impl<M: 'static> ReconnectState<M> {
-    /// The next attempt, on the loop.
+    /// Starts the next attempt, on the loop.
     pub(super) fn try_to_connect(self: Arc<Self>) {
         let (number, address) = {
             let mut state = self.lock();
@@ -134,7 +135,7 @@ impl<M: 'static> ReconnectState<M> {
         (self.call)(address, attempt, Box::new(Attempting::new(self.clone())));
     }
 
-    /// An attempt has succeeded, on the loop.
+    /// Handles the success of an attempt, on the loop.
     fn connected(self: Arc<Self>, channel: Channel<M>) {
         let me = self.clone();
         channel.closed().on_complete(move |_| me.lost());
@@ -156,7 +157,8 @@ impl<M: 'static> ReconnectState<M> {
         }
     }
 
-    /// An attempt has failed, on the loop (on whatever thread drops it, if the loop ends).
+    /// Handles the failure of an attempt. Runs on the loop, or on the thread that drops the attempt
+    /// if the loop ends.
     fn failed(self: Arc<Self>, error: Error) {
         let (attempt, next) = {
             let mut state = self.lock();
@@ -173,7 +175,7 @@ impl<M: 'static> ReconnectState<M> {
         self.go_on(goes_on, next, error);
     }
 
-    /// The channel has closed, on the loop.
+    /// Handles the close of the channel, on the loop.
     fn lost(self: Arc<Self>) {
         let (held, next) = {
             let mut state = self.lock();
@@ -191,7 +193,7 @@ impl<M: 'static> ReconnectState<M> {
         self.go_on(goes_on, next, Error::Closed);
     }
 
-    /// After a setback: waits for the next attempt, or ends with `why`.
+    /// Schedules the next attempt after a failure, or ends with `why`.
     fn go_on(self: Arc<Self>, goes_on: bool, next: Option<Duration>, why: Error) {
         if !goes_on {
             self.stop();
@@ -200,7 +202,7 @@ impl<M: 'static> ReconnectState<M> {
             let why = if self.event_loop.is_shutting_down() { Error::ShutDown } else { why };
             return self.end(Some(why));
         };
-        // Without the lock: what is refused is dropped here, and says so.
+        // Without the lock, because a refused task is dropped here, which ends the client.
         let pending = Attempting::new(self.clone());
         match self.event_loop.schedule_always(delay, move || pending.take(ReconnectState::try_to_connect)) {
             Ok(task) => {
@@ -208,7 +210,7 @@ impl<M: 'static> ReconnectState<M> {
                 if matches!(state.phase, ReconnectPhase::Between) {
                     state.phase = ReconnectPhase::Waiting(task);
                 } else {
-                    // Stopped meanwhile: what is cancelled is dropped, and says so.
+                    // Stopped since. Cancelling drops the task, which ends the client.
                     drop(state);
                     task.cancel();
                 }
@@ -226,10 +228,10 @@ impl<M: 'static> ReconnectState<M> {
             std::mem::replace(&mut state.phase, ReconnectPhase::Stopping)
         };
         match before {
-            // The timer's closure is dropped, and says so.
+            // This drops the timer's closure, which ends the client.
             ReconnectPhase::Waiting(task) => drop(task.cancel()),
             ReconnectPhase::Connecting(attempt) => {
-                // Refused by a loop that has ended, and the attempt with it.
+                // A loop that has ended refuses this. The attempt has ended with it.
                 let _ =
                     self.event_loop.shared.submit_always(LoopMail::Source(Box::new(CancelConnect(attempt))));
             }
@@ -238,7 +240,7 @@ impl<M: 'static> ReconnectState<M> {
         }
     }
 
-    /// It is over: stopped, or for a reason. The first word counts.
+    /// Ends the client: stopped, or with an error. The first call determines the result.
     fn end(&self, why: Option<Error>) {
         let (awaited, ends) = {
             let mut state = self.lock();
@@ -263,8 +265,8 @@ impl<M: 'static> ReconnectState<M> {
     }
 }
 
-/// One thing that is under way: the first attempt, a timer, or an attempt. Dropped without a word, as loops that end do
-/// with what waits in them, it ends the client.
+/// An operation in progress: the start, a timer, or an attempt. A loop that ends drops its pending
+/// operations, which ends the client.
 pub(super) struct Attempting<M: 'static>(Option<Arc<ReconnectState<M>>>);
 
 impl<M: 'static> Attempting<M> {

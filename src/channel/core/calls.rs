@@ -5,14 +5,14 @@
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         event::Event,
         links::ErasedPipeline,
         services::LoopServices,
         state::{ChannelState, Pending},
     },
-    error::panic_message,
+    error::{Resource, panic_message},
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
 };
 use log::Level;
@@ -79,7 +79,7 @@ impl ChannelCore {
         failed || reported
     }
 
-    /// Calls into the pipeline, with this channel as the loop's activity.
+    /// Calls into the pipeline and records this channel as the loop's activity.
     #[inline]
     fn enter(
         &mut self,
@@ -102,7 +102,7 @@ impl ChannelCore {
         }
     }
 
-    /// Passes an event to the handler behind another call. Its error goes to `error`.
+    /// Passes an event to the handler after another call. Its error goes to `error`.
     pub(super) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
         if let Err(error) = self.tell(services, event) {
             let panicked = matches!(error, Error::Panicked(_));
@@ -158,7 +158,7 @@ impl ChannelCore {
         }
     }
 
-    /// Does what the call has requested. Returns whether that was to report an error.
+    /// Handles the requests of the call. Returns whether the request was to report an error.
     #[inline]
     fn settle(&mut self, services: &mut LoopServices) -> bool {
         const REQUESTS: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
@@ -196,7 +196,7 @@ impl ChannelCore {
                 self.take_over(services);
             }
         }
-        // A stage reports another error in each notification, which would never end.
+        // A stage that reports another error in each notification would never end.
         if self.forget_failure(services) {
             let id = self.state.id();
             log_throttled!(
@@ -239,7 +239,7 @@ impl ChannelCore {
             self.fail(services, Error::Full { resource: Resource::ChannelTasks, limit });
             self.take_over(services);
         }
-        // The handler schedules one more in each notification, which would never end.
+        // A handler that schedules another task in each notification would never end.
         if self.state.status.take(Pending::TASK_REFUSED) {
             let id = self.state.id();
             log_throttled!(

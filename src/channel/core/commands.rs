@@ -2,7 +2,7 @@
 //!
 //! Invariants: a message that arrives after the channel has closed, its output has ended or its
 //! pipeline was replaced is dropped without an error. Any other accepted message is written, or the
-//! handler's `error` is called. A `write_tracked` is answered in any case. Runs on the channel's
+//! handler's `error` is called. A `write_tracked` always completes. Runs on the channel's
 //! loop. Owns nothing.
 
 use super::ChannelCore;
@@ -117,7 +117,7 @@ impl ChannelCore {
                     Ok(())
                 }
                 error => {
-                    // Other policies drop messages, this one does not.
+                    // Only this policy closes the channel; the others drop messages.
                     overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
                     Err(error)
                 }

@@ -1,13 +1,13 @@
 //! The bytes of the peer and their end, decoded and delivered.
 //!
-//! Between two messages the core looks at the channel. A close, auto-read off, a flush and a
-//! replacement pipeline take effect there, and the remaining bytes stay whole. They are kept in
-//! `partial` or in the driver's hands.
+//! Between two messages the core checks the channel. A close, auto-read off, a flush and a
+//! replacement pipeline take effect there, and the remaining bytes are not lost. They stay in
+//! `partial` or with the driver.
 //!
-//! A read that empties the transport is one call into the pipeline: `read_complete` comes right
-//! behind the last message. It is a call of its own if something else comes first (a flush, a
-//! change of writability, a pause, an error, kept bytes), or if the channel has extras such as a
-//! wire log. The order of callbacks is the same.
+//! A read that empties the transport is one call into the pipeline: `read_complete` is called right
+//! after the last message. It is a separate call if something else comes first: a flush, a change
+//! of writability, a pause, an error, or kept bytes. It is also separate if the channel has extras
+//! such as a wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
@@ -15,7 +15,6 @@
 
 use super::ChannelCore;
 use crate::{
-    PeerError,
     channel::{
         event::Event,
         links::{Batch, DecodePass},
@@ -23,16 +22,16 @@ use crate::{
         state::{InputHalf, Memory, Pending, ReadDemand, Readiness},
         undecoded::InputMemory,
     },
-    error::caught,
+    error::{PeerError, caught},
     log_throttle::{STUCK, log_throttled},
 };
 use bytes::Bytes;
 use log::Level;
 
 impl ChannelCore {
-    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls
-    /// `flush` between two messages if the handler has asked for one. What cannot be decoded yet is
-    /// kept.
+    /// Decodes `input` and delivers its messages. `input` starts with the kept bytes. Calls `flush`
+    /// between two messages if the handler has requested one. Keeps the bytes that cannot be
+    /// decoded yet.
     ///
     /// Returns whether `read_complete` was called, which happens only if the batch is complete. If
     /// not, the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The
@@ -98,8 +97,8 @@ impl ChannelCore {
             if !failed {
                 break;
             }
-            // `error` may keep the channel open. A codec that fails without taking a byte will fail
-            // again.
+            // `error` may keep the channel open. A codec that fails without consuming a byte will
+            // fail again.
             if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
@@ -109,7 +108,7 @@ impl ChannelCore {
                     services,
                     STUCK,
                     Level::Warn,
-                    "channel {id}: the codec fails and takes no byte; closing"
+                    "channel {id}: the codec fails without consuming a byte; closing"
                 );
                 self.state.request_close();
                 self.state.want_attention(services);
@@ -124,8 +123,8 @@ impl ChannelCore {
         }
     }
 
-    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that
-    /// the next delivery meets with it and closes the channel.
+    /// Returns whether the pipeline has queued messages. A panic counts as `true`: the next
+    /// delivery panics again and closes the channel.
     fn has_more(&self) -> bool {
         if !self.state.status.is_open() {
             return false;
@@ -135,7 +134,7 @@ impl ChannelCore {
         more
     }
 
-    /// Records that decoding failed without taking a byte. Returns whether the last one did as
+    /// Records that decoding failed without consuming a byte. Returns whether the last one did as
     /// well.
     fn stuck(&mut self) -> bool {
         let was = self.state.status.has(Memory::STUCK);
@@ -143,7 +142,7 @@ impl ChannelCore {
         was
     }
 
-    /// Keeps the undecoded rest for the next read. `moved`: the codec took bytes in this read.
+    /// Keeps the undecoded rest for the next read. `moved`: the codec consumed bytes in this read.
     fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
         debug_assert!(self.state.partial.is_empty());
         self.state.note_kept(services, rest.len(), moved);
@@ -154,7 +153,8 @@ impl ChannelCore {
         // A spent pass stops decoding although the channel may deliver.
         let starved = self.state.status.may_deliver() && !self.state.status.has(Pending::UNDECODED);
         if !starved {
-            // Not the peer's fault, and bounded: nothing is read before this is decoded.
+            // The peer did not cause this, and it is bounded: nothing is read before this is
+            // decoded.
             self.state.status.set(Pending::UNDECODED);
         } else if rest.len() > limit {
             let length = rest.len() as u64;
@@ -166,7 +166,7 @@ impl ChannelCore {
         self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
-    /// Checks how much the channel's filters keep, behind each read.
+    /// Checks the number of bytes kept in the channel's filters, after each read.
     pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
         if !self.state.status.is_open() || !self.state.status.is_active() {
             return;
@@ -203,7 +203,7 @@ impl ChannelCore {
             let flushes = self.state.status.take(Pending::FLUSH);
             flush |= flushes;
             let paused = self.state.status.is_open() && !self.state.status.may_deliver();
-            // Messages that take no byte are progress too; the pass bounds their number.
+            // Messages that consume no byte are progress too; the pass bounds their number.
             let progress = rest.len() < before || services.tally.messages_read > messages;
             if !(flushes || paused && progress) {
                 break;
@@ -218,8 +218,8 @@ impl ChannelCore {
         let unfinished =
             self.state.status.has(Pending::UNDECODED) || self.state.status.has(ReadDemand::STAGE_PAUSED);
         if unfinished && self.state.status.is_open() {
-            // The pipeline has more messages than one pass delivers, or a stage pauses reading. Read
-            // the end again after that.
+            // The pipeline has more messages than one pass delivers, or a stage pauses reading.
+            // Read the end again after that.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.status.want_read();
             self.state.want_attention(services);
@@ -230,7 +230,7 @@ impl ChannelCore {
             self.event(services, Event::ReadComplete);
         }
         if services.replaced != replaced && self.state.status.is_open() {
-            // The end is read again for the replacement, behind the bytes that are left for it.
+            // The end is read again for the replacement, after the remaining bytes.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
             return;

@@ -33,7 +33,7 @@ pub(crate) struct ChannelCore {
     pub(in crate::channel) links: Box<dyn ErasedPipeline>,
 }
 
-/// What the driver of a channel does next.
+/// The next action of a channel's driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Nothing,
@@ -43,7 +43,7 @@ pub(crate) enum Action {
     FlushAndEnd,
     /// Send the outbound buffer, then close.
     FlushAndClose,
-    /// Close at once.
+    /// Close immediately.
     CloseNow,
 }
 
@@ -65,16 +65,16 @@ impl ChannelCore {
         (self.links.handler_type())()
     }
 
-    // ---- input ---------------------------------------------------------------------------------------
+    // ---- input ----------------------------------------------------------------------------------
 
-    /// Starts the channel: it is connected.
+    /// Starts a channel that is connected.
     pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
         self.state.status.activate();
         self.state.arm_watch(services);
         self.event(services, Event::Active);
     }
 
-    /// The end of the output was sent. A channel whose input has ended too closes.
+    /// Records that the end of the output was sent. A channel whose input has ended too closes.
     pub(crate) fn handle_output_ended(&mut self, services: &mut LoopServices) {
         self.state.status.end_output();
         if self.state.status.input_ended() {
@@ -83,7 +83,8 @@ impl ChannelCore {
         }
     }
 
-    /// The connection broke. A channel that is closing closes at once, without a call of `error`.
+    /// Handles a broken connection. A channel that is closing closes immediately, without a call of
+    /// `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
         self.state.note_cause(|| error.clone());
         if self.state.status.is_open() {
@@ -93,30 +94,30 @@ impl ChannelCore {
         self.after(services);
     }
 
-    /// The kernel took `n` bytes.
+    /// Records that the kernel has accepted `n` bytes.
     pub(crate) fn handle_written(&mut self, services: &mut LoopServices, n: usize) {
         self.state.consume_outbound(n, services.now);
         self.state.return_outbound(services);
         self.tell_writability(services);
     }
 
-    /// The transport took `n` bytes that filters have sealed.
+    /// Records that the transport has accepted `n` bytes that filters have sealed.
     pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
         self.state.consume_sealed(n, services.now);
         self.state.return_outbound(services);
         self.tell_writability(services);
     }
 
-    /// The loop is shutting down.
+    /// Notifies the channel that the loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
         if self.state.status.is_open() {
             self.event(services, Event::Shutdown);
         }
     }
 
-    /// The socket is closed, or lingers without the channel: the channel leaves its groups,
-    /// `closed` completes, unsent writes fail, tasks and timers are dropped. `inactive` comes
-    /// later.
+    /// Handles the end of the channel: the socket is closed, or lingers without the channel. The
+    /// channel leaves its groups, `closed` completes, unsent writes fail, tasks and timers are
+    /// dropped. `inactive` is called later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
         self.state.status.close();
         if let Some(shared) = self.state.shared.get() {
@@ -138,9 +139,9 @@ impl ChannelCore {
         self.state.end(services);
     }
 
-    // ---- output --------------------------------------------------------------------------------------
+    // ---- output ---------------------------------------------------------------------------------
 
-    /// Returns what the driver does next.
+    /// Returns the next action of the driver.
     #[inline]
     pub(crate) fn action(&self) -> Action {
         if self.state.status.closes_at_once() {
@@ -158,7 +159,7 @@ impl ChannelCore {
 }
 
 impl Drop for ChannelCore {
-    /// Completes `closed` also if the loop itself fails.
+    /// Completes `closed` even if the loop itself fails.
     fn drop(&mut self) {
         if let Some(shared) = self.state.shared.get() {
             shared.set_closed();

@@ -1,29 +1,29 @@
 //! Replacing the pipeline of a channel that stays open.
 //!
 //! `replace_pipeline` leaves the new pipeline with the loop (`LoopServices::replacement`) and sets
-//! a flag that ends the delivery of messages. When the callback has returned, the core looks at the
+//! a flag that ends the delivery of messages. When the callback has returned, the core checks the
 //! flag, once per call. It cancels everything that the old pipeline had armed, drops that pipeline,
-//! and calls the `active` of the new one. Delivery continues with the rest of the same bytes. Kept
-//! bytes cause no event, so they count as undecoded and the channel is carried over. An end of the
-//! stream that the old pipeline has received is read once more.
+//! and calls the `active` of the new one. Delivery continues with the remaining bytes of the same
+//! read. Kept bytes cause no event, so they count as undecoded and the channel is carried over. An
+//! end of the stream that the old pipeline has received is read once more.
 //!
 //! A callback that fails replaces nothing, and a channel that closes keeps its pipeline. So each
 //! handler whose `active` was called ends exactly once. Either it is dropped, or the channel
 //! closes, with a call of `inactive` before the drop.
 //!
-//! Handles are typed by the pipeline and outlive it. They work on as long as the types stay the
-//! same. When the types change, the new ones are stored in the state that handles share. A handle
-//! of another type is refused before anything is queued ([`Error::PipelineReplaced`]), and gets its message
-//! back. The channel leaves its groups. Mail that was queued before is checked when it arrives, and
-//! dropped if its type does not fit.
+//! Handles are typed by the pipeline and outlive it. They remain valid as long as the types stay
+//! the same. When the types change, the new ones are stored in the state that handles share. A
+//! handle of another type is refused before anything is queued ([`Error::PipelineReplaced`]), and
+//! gets its message back. The channel leaves its groups. Mail that was queued before is checked
+//! when it arrives, and dropped if its type does not fit.
 //!
-//! Invariants: a pipeline takes over after the callback that asked for it, never within it. The old
-//! pipeline gets no call afterwards, and is dropped once. Undecoded bytes, pending writes with
+//! Invariants: a pipeline takes over after the callback that requested it, never within it. The old
+//! pipeline is not called afterwards, and is dropped once. Undecoded bytes, pending writes with
 //! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
 
 use super::ChannelCore;
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         event::Event,
         handle::ChannelShared,
@@ -32,18 +32,18 @@ use crate::{
         services::LoopServices,
         state::{ChannelState, InputHalf, Memory, Pending, ReadDemand, Readiness},
     },
-    error::caught,
+    error::{Resource, caught},
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;
 use std::sync::Arc;
 
-/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that are
-/// refused in `error`, changes of writability. More are an endless loop.
+/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that
+/// are refused in `error`, changes of writability. More calls count as an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl ChannelState {
-    /// Has `pipeline` take over when the running callback has returned.
+    /// Requests that `pipeline` takes over when the current callback has returned.
     ///
     /// # Errors
     /// [`Error::Closed`] if the channel is closing; the pipeline is dropped.
@@ -63,12 +63,12 @@ impl ChannelState {
 }
 
 impl ChannelCore {
-    /// Returns what the channel's handles share.
+    /// Returns the state that the channel's handles share.
     pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         self.state.share(services, self.links.types().size_hint)
     }
 
-    /// Returns what the channel's handles share, with the types of the current pipeline.
+    /// Returns the state that the channel's handles share, with the types of the current pipeline.
     pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         let types = self.links.types();
         let shared = self.state.share(services, types.size_hint);
@@ -162,7 +162,7 @@ fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
 fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
     let (id, name) = (state.id(), (pipeline.links.handler_type())());
     if let Some(message) = caught(|| drop(pipeline)) {
-        // The program's logger may panic, too.
+        // The program's logger may panic too.
         caught(|| {
             log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
         });

@@ -15,8 +15,8 @@ use crate::{
 use log::Level;
 
 impl ChannelCore {
-    /// The entry of the watch has expired: calls stages, then `idle`, then enforces a time limit.
-    /// The driver has looked for unread input before; see `ChannelState::watch_expired`.
+    /// Handles the expired entry of the watch: calls stages, then `idle`, then enforces a time
+    /// limit. The driver has checked for unread input before; see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
         let reading = !self.state.status.may_read()
@@ -37,7 +37,7 @@ impl ChannelCore {
                 self.event(services, Event::Idle(event));
             }
         }
-        // The limits of a pipeline that was replaced meanwhile no longer apply.
+        // The limits of a pipeline that was replaced in the meantime no longer apply.
         let holds = self.state.status.is_open() && services.replaced == replaced;
         if let Some(Reached { error, send }) = reached.filter(|_| holds) {
             self.state.note_cause(|| error.clone());
@@ -51,7 +51,7 @@ impl ChannelCore {
         }
     }
 
-    /// A timer of the channel has expired.
+    /// Handles an expired timer of the channel.
     pub(crate) fn handle_timer(&mut self, services: &mut LoopServices, timer: ChannelTimer) {
         match timer {
             ChannelTimer::Task(slot) => self.handle_task(services, slot),
@@ -70,14 +70,14 @@ impl ChannelCore {
         self.call(services, |links, state, services| links.run(state, services, task));
     }
 
-    /// The peer has not taken everything in time.
+    /// Closes a channel whose peer has not accepted all pending bytes in time.
     fn handle_close_timeout(&mut self, services: &mut LoopServices) {
         let id = self.state.id();
         log_throttled!(
             services,
             UNSENT,
             Level::Debug,
-            "channel {id}: closed before its peer took everything"
+            "channel {id}: closed before its peer accepted all bytes"
         );
         self.state.request_close_now();
         self.state.want_attention(services);

@@ -1,5 +1,4 @@
-//! The notifications of a change of writability; what writability is stands in
-//! `state::writability`.
+//! The notifications of a change of writability, which `state::writability` defines.
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::channel::{event::Event, services::LoopServices, state::Memory};
@@ -16,7 +15,7 @@ impl ChannelCore {
     #[inline(never)]
     fn settle_writability(&mut self, services: &mut LoopServices) {
         // A notified handler may write and change the state again. It is notified of that
-        // immediately: the bytes may all be sent before the next look, and a waiting writer would
+        // immediately: the bytes may all be sent before the next check, and a waiting writer would
         // never be woken.
         for _ in 0..AT_ONCE {
             match self.state.update_writable() {

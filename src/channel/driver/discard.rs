@@ -29,8 +29,8 @@ pub(crate) enum Drained {
 }
 
 impl LoopIo {
-    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read that
-    /// does not fill the buffer is the last one, because later bytes cause an event.
+    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read
+    /// that does not fill the buffer is the last one, because later bytes cause an event.
     pub(crate) fn drain(&mut self, transport: &mut impl Transport, to_the_end: bool) -> Drained {
         for _ in 0..self.reads_allowed(DISCARDED_READS) {
             match self.receive.read(&[], |room| transport.read(room)) {
@@ -56,17 +56,17 @@ impl LoopIo {
 }
 
 impl ChannelCore {
-    /// Returns whether an input that is discarded must be read until nothing is left, because no
-    /// further event may come.
+    /// Returns whether an input that is discarded must be read to its end, because no further event
+    /// may come.
     pub(crate) fn drains_to_the_end(&self) -> bool {
         self.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT))
     }
 }
 
 impl<T: Transport> ChannelDriver<T> {
-    /// Reads where the handler gets nothing. A channel that is closing and still has bytes to send
-    /// discards its input. After the end of the stream, a read can only find that the connection is
-    /// broken.
+    /// Reads a channel whose handler receives no more input. A channel that is closing and still
+    /// has bytes to send discards its input. After the end of the stream, a read can only find that
+    /// the connection is broken.
     #[cold]
     pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
         let to_the_end = self.core.drains_to_the_end();

@@ -1,8 +1,8 @@
 //! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
 //! Invariants: `active` is called once every filter is established, and no other callback before
-//! that. Traffic, idle times and counters measure the wire. The filters' own output goes out right
-//! behind the read that caused it. A channel without filters never comes here.
+//! that. Traffic, idle times and counters measure the wire. The filters' own output is sent right
+//! after the read that caused it. A channel without filters does not use this module.
 
 use super::{
     ChannelDriver, LoopIo, Next, Transport,
@@ -25,13 +25,14 @@ use bytes::BytesMut;
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
-    /// The transport is connected: calls the handler's `active`, or begins to establish the filters.
+    /// Handles the connection of the transport: calls the handler's `active`, or starts to
+    /// establish the filters.
     pub(crate) fn activate(&mut self, io: &mut LoopIo) -> Next {
         if !self.core.state.extras.has_filters() {
             return self.call(io, |core, services| core.handle_active(services));
         }
         let begun = self.core.state.extras.filters_mut().map_or(Ok(()), Filters::begin);
-        // The handshake is read although the handler has asked for nothing.
+        // The handshake is read even if the handler has requested no read.
         self.core.state.status.set(ReadDemand::WANTED);
         match begun {
             Ok(()) => become_active(&mut self.core, &mut io.services),
@@ -54,7 +55,7 @@ fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
     }
 }
 
-/// Reads at most `size` bytes of the wire, once, and decodes what the filters make of them.
+/// Reads at most `size` bytes of the wire, once, and decodes the plaintext of the filters.
 #[inline(never)]
 pub(super) fn read_once<T: Transport>(
     core: &mut ChannelCore,
@@ -82,7 +83,7 @@ pub(super) fn read_once<T: Transport>(
         Err(e) => return Read::Failed(e),
     };
     let n = received.read;
-    // As without filters: a short read has emptied the transport.
+    // A short read has emptied the transport, as it does without filters.
     let last =
         !(received.full || n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
     io.metrics.bytes_read.add(n as u64);
@@ -90,7 +91,7 @@ pub(super) fn read_once<T: Transport>(
     let opened = open(&mut core.state, &received.data, io.services.now);
     drop(received);
     io.receive.give_back();
-    // Replies, or an alert that says what is wrong.
+    // Replies, or an alert that names the error.
     if !core.state.extras.sealed_wire().is_empty() {
         writing::flush(core, transport, &mut io.services, &io.metrics);
     }
@@ -104,7 +105,7 @@ pub(super) fn read_once<T: Transport>(
     }
 }
 
-/// Opens what was read; nothing is the end of the wire.
+/// Opens bytes of the wire. Empty input is the end of the wire.
 fn open(state: &mut ChannelState, wire: &[u8], now: u64) -> Result<BytesMut> {
     if !wire.is_empty() {
         state.note_read(wire, now);
@@ -114,7 +115,7 @@ fn open(state: &mut ChannelState, wire: &[u8], now: u64) -> Result<BytesMut> {
     if wire.is_empty() { filters.end_of_input().map(|()| BytesMut::new()) } else { filters.open(wire) }
 }
 
-/// Decodes plaintext behind what was kept.
+/// Decodes plaintext after the kept bytes.
 fn deliver<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -123,7 +124,7 @@ fn deliver<T: Transport>(
     last: bool,
 ) -> Read {
     become_active(core, &mut io.services);
-    // The end that a filter has found is read next.
+    // The end that a filter has found is handled next.
     let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
     let last = last && !ended;
     if plain.is_empty() {

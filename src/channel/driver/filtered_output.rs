@@ -1,6 +1,6 @@
 //! Output of a channel with filters: plaintext is sealed when it is flushed.
 //!
-//! Invariant: a channel without filters never comes here.
+//! Invariant: a channel without filters does not use this module.
 
 use super::{ChannelDriver, LoopIo, Transport};
 use crate::{
@@ -25,7 +25,7 @@ impl<T: Transport> ChannelDriver<T> {
     }
 }
 
-/// A filter has failed. A handler that was never called does not hear of it.
+/// Handles the failure of a filter. A handler that was never called is not notified.
 #[cold]
 pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
     if core.state.status.is_active() {
@@ -40,7 +40,7 @@ pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: E
     core.state.want_attention(services);
 }
 
-/// Seals what waits, as far as the limit allows. Returns the number of bytes for the transport.
+/// Seals pending bytes, as far as the limit allows. Returns the number of bytes for the transport.
 pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
     if let Err(error) = core.state.seal() {
         fail(core, services, error);
@@ -55,7 +55,7 @@ pub(super) fn write<T: Transport>(core: &ChannelCore, transport: &mut T, most: u
     transport.write(&wire[..wire.len().min(most)])
 }
 
-/// The transport took `n` sealed bytes.
+/// Records that the transport has accepted `n` sealed bytes.
 pub(super) fn written(core: &mut ChannelCore, services: &mut LoopServices, metrics: &Metrics, n: usize) {
     metrics.bytes_written.add(n as u64);
     core.handle_sealed_written(services, n);

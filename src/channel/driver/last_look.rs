@@ -1,13 +1,13 @@
-//! The last look at a channel's transport before the channel is found idle or late.
+//! The last check of a channel's transport before the channel is reported as idle or late.
 //!
 //! Timers may run before the transport is read: after a signal has interrupted the poll, when a
 //! callback of this turn took longer than the timeout, or when the process was stopped. So the
-//! driver peeks at the transport before an event is reported, and reads waiting bytes. If the
-//! channel may not be read, they count as if they had just come. Stage timers are handled alike,
-//! unless bytes came within the last tick of the wheel.
+//! driver peeks at the transport before an event is reported, and reads waiting bytes. If reading
+//! is off, waiting bytes count as if they had just arrived. Stage timers are handled in the same
+//! way, unless bytes arrived within the last tick of the wheel.
 //!
-//! Invariant: a channel is not reported as reader-idle, and a limit on input is not reached, while
-//! unread bytes wait in its transport. The look is one system call. It is made only when an event
+//! Invariant: while unread bytes wait in the transport, a channel is not reported as reader-idle,
+//! and no limit on input is enforced. The check is one system call. It is made only when an event
 //! is about to be reported, and not for an entry that is only re-armed.
 
 use super::{ChannelDriver, LoopIo, Next, Transport};
@@ -15,7 +15,8 @@ use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer}
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
-    /// An entry of the channel on the wheel has expired: a timeout of its handler, or its watch.
+    /// Handles an expired entry of the channel on the wheel: a timeout of its handler, or its
+    /// watch.
     pub(crate) fn handle_timer(&mut self, io: &mut LoopIo, timer: ChannelTimer) -> Next {
         if timer == ChannelTimer::Watch
             && self.core.state.watch_expired(&io.services)
@@ -42,7 +43,8 @@ impl<T: Transport> ChannelDriver<T> {
         let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
         match peeked {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            // One that is carried over had its share of reads already, and has the next in the next turn.
+            // A carried-over channel has used its share of reads, and gets the next one in the next
+            // turn.
             _ if may_read && !state.status.has(Readiness::CARRIED_OVER) => {
                 return self.read_burst(io, true, true);
             }

@@ -1,7 +1,7 @@
 //! The part of a loop that drivers borrow, one driver at a time.
 //!
-//! After a turn that ran out of bytes or time, sources that had one read or none go before those
-//! that had their full share.
+//! After a turn that ran out of bytes or time, sources that got at most one read precede those that
+//! got their full share.
 //!
 //! Invariants: once [`TURN_BYTES`] were read in a turn, every driver gets one read. A key is in the
 //! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
@@ -46,14 +46,14 @@ impl LoopIo {
         }
     }
 
-    /// Begins the I/O of a turn. Returns whether the last turn ran out of time and left ready sources
-    /// without their share.
+    /// Begins the I/O of a turn. Returns whether the last turn ran out of time and left ready
+    /// sources without their share.
     pub(crate) fn begin_turn(&mut self) -> bool {
         let was_cut = self.services.io_time.was_cut();
         self.services.io_time.begin(self.services.now);
         let Added { all, in_full } = std::mem::take(&mut self.added);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
-            // Sources that had one read or none go before sources that had their full share.
+            // Sources that got at most one read precede those that got their full share.
             let begin = self.carried_over.len().saturating_sub(all);
             let added = &mut self.carried_over.make_contiguous()[begin..];
             let in_full = in_full.min(added.len());
@@ -68,16 +68,16 @@ impl LoopIo {
         self.turn_bytes < TURN_BYTES
     }
 
-    /// Has a source handled in the next turn without an event. `in_full` says that it has had its full
-    /// share of this turn.
+    /// Schedules a source for the next turn without an event. `in_full`: it got its full share of
+    /// this turn.
     pub(crate) fn carry_over(&mut self, key: Key, in_full: bool) {
         self.added.all += 1;
         self.added.in_full += usize::from(in_full);
         self.carried_over.push_back(key);
     }
 
-    /// Returns how often one source may be read now. After [`TURN_BYTES`] the remaining ready sources
-    /// still get one read each, so the I/O of a turn ends, however many there are.
+    /// Returns how many times one source may be read now. After [`TURN_BYTES`] each remaining ready
+    /// source still gets one read, so the I/O of a turn ends, however many there are.
     #[inline]
     pub(crate) fn reads_allowed(&self, reads_per_turn: usize) -> usize {
         if self.has_room() { reads_per_turn } else { 1 }

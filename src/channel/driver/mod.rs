@@ -1,17 +1,18 @@
 //! The driver of a channel: moves bytes between a transport and a channel core.
 //!
 //! The same driver runs over sockets and over the in-memory transport of the test kit. Its owner
-//! keeps what only a loop has: readiness, fairness between sources, registration, and closing.
+//! keeps the parts that only a loop has: readiness, fairness between sources, registration, and
+//! closing.
 //!
 //! # A ready channel
-//! If the transport had blocked a write and takes more now, one write is tried first. `reading`
-//! then reads a burst and tries to send the answer with one write. Everything else is flushed at
-//! the end of the turn.
+//! If the transport had blocked a write and accepts more now, one write is tried first. `reading`
+//! then reads a burst and tries to send the reply with one write. Other output is flushed at the
+//! end of the turn.
 //!
 //! # What the owner does
 //! - It calls [`ChannelDriver::activate`] once the transport is connected.
 //! - It passes readiness to [`ChannelDriver::handle_ready`], or to [`ChannelDriver::defer`] if the
-//!   turn has no time left, and calls [`ChannelDriver::read`] for each key in
+//!   turn lacks time, and calls [`ChannelDriver::read`] for each key in
 //!   [`LoopIo::carried_over`].
 //! - It makes every other call into the core through [`ChannelDriver::call`].
 //! - It calls [`ChannelDriver::attend`] at the end of the turn for each key in
@@ -19,18 +20,18 @@
 //! - If any of these returns [`Next::Close`], it takes the transport out, then calls
 //!   `handle_closed` and later `handle_inactive`.
 //!
-//! # What the driver and the core owe each other
-//! 1. `handle_input` takes the bytes of a read, delivers messages, and calls the driver's flush
-//!    between two of them where the handler asked for one. It keeps undecoded bytes in `partial`.
+//! # Contract between the driver and the core
+//! 1. `handle_input` takes the bytes of a read and delivers messages. It calls the driver's flush
+//!    between two messages if the handler has requested one. It keeps undecoded bytes in `partial`.
 //! 2. If `handle_input` has not called `read_complete`, the driver calls `handle_read_complete`
-//!    once, behind the last bytes of a burst of reads.
+//!    once, after the last bytes of a burst of reads.
 //! 3. The end of the stream goes to `handle_end`, an error to `handle_io_error`.
-//! 4. `outbound` holds the bytes to send. The bytes that the transport took go to `handle_written`.
-//! 5. Between two calls the driver looks at `Pending::FLUSH` and at `Status::closes_at_once`.
-//!    Everything else waits in the attention list for `ChannelCore::action`.
-//! 6. The state of the transport (`Readiness`) is the driver's. The core reads
-//!    `Readiness::MAYBE_READABLE` to see whether input waits, and sets it only to have the end of
-//!    the stream read again.
+//! 4. `outbound` holds the bytes to send. The driver reports accepted bytes to `handle_written`.
+//! 5. Between two calls the driver checks `Pending::FLUSH` and `Status::closes_at_once`. Other
+//!    requests wait in the attention list for `ChannelCore::action`.
+//! 6. The state of the transport (`Readiness`) belongs to the driver. The core reads
+//!    `Readiness::MAYBE_READABLE` to see whether input waits. It sets the flag only to make the
+//!    driver read the end of the stream again.
 //! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only:
 //!    `handle_input` gets the opened bytes, and `handle_sealed_written` replaces `handle_written`.
 //!
@@ -71,7 +72,7 @@ pub(crate) struct ChannelDriver<T> {
     pub(crate) transport: Option<T>,
 }
 
-/// What the owner of a driver does after a call.
+/// The next step of a driver's owner after a call.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -92,8 +93,8 @@ impl<T: Transport> ChannelDriver<T> {
         if !self.note_ready(ready) {
             return Next::Stay;
         }
-        // A channel that is carried over is read when its turn comes: reading now as well would be more than its
-        // share. If it closes before that, there is unread input.
+        // A carried-over channel is read in its turn; reading it now would exceed its share. If it
+        // closes before that, it has unread input.
         if self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::MAYBE_READABLE);
             return Next::Stay;
@@ -101,20 +102,21 @@ impl<T: Transport> ChannelDriver<T> {
         self.read_burst(io, true, true)
     }
 
-    /// Records an event that this turn has no time for. The channel is flushed at the end of the turn
-    /// and read in the next turn.
+    /// Records an event for which this turn lacks time. The channel is flushed at the end of the
+    /// turn and read in the next turn.
     pub(crate) fn defer(&mut self, io: &mut LoopIo, ready: Ready) {
         if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {
             self.core.state.want_attention(&mut io.services);
         }
         if self.note_ready(ready) {
             self.core.state.status.set(Readiness::MAYBE_READABLE);
-            // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
+            // Also if reading is off: an error after the end of the input is only noticed by a
+            // read.
             self.carry_over(io, false);
         }
     }
 
-    /// Records what an event says about the input. Returns whether there is something to read.
+    /// Records the input conditions of an event. Returns whether there may be input to read.
     #[inline]
     fn note_ready(&mut self, ready: Ready) -> bool {
         if ready.has(Ready::READ_CLOSED.with(Ready::ERROR).with(Ready::PRIORITY)) {
@@ -133,7 +135,7 @@ impl<T: Transport> ChannelDriver<T> {
         }
     }
 
-    /// Has the channel read in the next turn without an event.
+    /// Schedules the channel to be read in the next turn without an event.
     fn carry_over(&mut self, io: &mut LoopIo, in_full: bool) {
         if !self.core.state.status.has(Readiness::CARRIED_OVER) {
             self.core.state.status.set(Readiness::CARRIED_OVER);
@@ -141,7 +143,7 @@ impl<T: Transport> ChannelDriver<T> {
         }
     }
 
-    /// Calls into the core, then does what cannot wait until the end of the turn.
+    /// Calls into the core, then handles requests that cannot wait until the end of the turn.
     #[inline]
     pub(crate) fn call(
         &mut self,
@@ -160,7 +162,7 @@ impl<T: Transport> ChannelDriver<T> {
         if self.core.state.status.closes_at_once() { Next::Close } else { Next::Stay }
     }
 
-    /// At the end of a turn: sends what was written in it, and says whether the channel is to close.
+    /// Sends the output of the turn at its end. Returns whether the channel must close.
     pub(crate) fn attend(&mut self, io: &mut LoopIo) -> Next {
         self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
         let action = self.core.action();
@@ -180,8 +182,8 @@ impl<T: Transport> ChannelDriver<T> {
         Next::Stay
     }
 
-    /// Closes a channel that has sent everything. One that has not gets its close timeout, and its
-    /// input is discarded meanwhile.
+    /// Closes a channel that has sent everything. Otherwise starts its close timeout and discards
+    /// its input until then.
     fn proceed_with_close(&mut self, io: &mut LoopIo) -> Next {
         if self.core.state.pending_bytes() == 0 && self.finish_output(io) {
             return Next::Close;
@@ -194,7 +196,7 @@ impl<T: Transport> ChannelDriver<T> {
         Next::Stay
     }
 
-    /// Shuts down the write half, once everything is sent.
+    /// Shuts down the write half after everything was sent.
     fn end_output(&mut self, io: &mut LoopIo) {
         if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() || !self.finish_output(io)
         {

@@ -5,21 +5,22 @@ use std::io;
 
 /// The result of one read.
 pub(super) enum Read {
-    /// Bytes came, for now the `last` ones. If `completed`, the handler's `read_complete` was called.
+    /// Bytes were read; they are the `last` ones for now. If `completed`, the handler's
+    /// `read_complete` was called.
     Bytes {
         last: bool,
         completed: bool,
     },
-    /// Bytes came that the filters keep.
+    /// Bytes were read, and the filters keep them.
     Kept {
         last: bool,
     },
     Nothing,
     End,
     Failed(io::Error),
-    /// The channel was closed because of what came.
+    /// The channel was closed because of the bytes.
     Broken,
-    /// A limit of traffic allows no read now.
+    /// A traffic limit allows no read now.
     HeldUp,
 }
 

@@ -6,15 +6,15 @@
 //! it is read until it blocks, because a read ends at urgent data too. The urgent byte itself is
 //! not read.
 //!
-//! The answer to a burst is tried with one write right behind it, for three reasons. The socket is
-//! in the processor's cache, which with a thousand ready channels it is not at the end of the turn.
-//! The peer does not wait until all other channels are read. Replies that were cut from the read
-//! buffer release it, so the next channel is read into the same memory.
+//! The driver tries one write with the reply right after the burst, for three reasons. The socket
+//! is in the processor's cache, which with a thousand ready channels it is not at the end of the
+//! turn. The peer does not wait until all other channels are read. Sending replies that are slices
+//! of the read buffer releases it, so the next channel is read into the same memory.
 //!
-//! With auto-read off, bytes are read only on request, and so is the end of the stream. A peer that
-//! has gone is noticed by the next `read`, after its last byte. A request stays pending until a
-//! message is delivered. With `one_message_per_read` it brings one message; the next request looks
-//! at the kept bytes before it reads the transport.
+//! With auto-read off, bytes are read only on request, and so is the end of the stream. A closed
+//! peer is noticed by the next `read`, after its last byte. A request stays pending until a message
+//! is delivered. With `one_message_per_read` it delivers one message; the next request decodes the
+//! kept bytes before it reads the transport.
 //!
 //! Invariants: a burst ends when the transport is empty, when the channel does not want more, or
 //! when its share of the turn is used up. The last case is recorded in `MAYBE_READABLE`, because no
@@ -42,16 +42,17 @@ use std::io::ErrorKind;
 impl<T: Transport> ChannelDriver<T> {
     /// Reads a channel that was carried over from an earlier turn.
     pub(crate) fn read(&mut self, io: &mut LoopIo) -> Next {
-        // Without this flag there are only kept bytes to decode: the transport was found empty, and no event has
-        // reported anything since.
+        // Without this flag there are only kept bytes to decode: the transport was empty, and no
+        // event has reported input since.
         let readable = self.core.state.status.has(Readiness::MAYBE_READABLE);
         self.read_burst(io, readable, false)
     }
 
-    /// Reads until nothing is left, the share of this turn is used up, or the channel wants no more.
+    /// Reads until the transport is empty, the share of this turn is used up, or the channel stops
+    /// reading.
     ///
-    /// Unless the transport may be `readable`, only decodes what was kept. If input was `reported`, the
-    /// handler's `read_complete` is called even if there is none.
+    /// Unless the transport may be `readable`, only decodes kept bytes. If input was `reported`,
+    /// the handler's `read_complete` is called even if there is none.
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() {
@@ -69,8 +70,8 @@ impl<T: Transport> ChannelDriver<T> {
         self.finish_burst(io, in_full)
     }
 
-    /// After a burst of reads: tries to send the answer at once, while the socket and the bytes are in
-    /// the processor's cache, and before other reads keep the peer waiting.
+    /// Ends a burst of reads. Tries to send the reply immediately, while the socket and the bytes
+    /// are in the processor's cache, and before other reads delay the peer.
     #[inline]
     fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
         if self.core.state.status.has(Pending::FLUSH) {
@@ -114,8 +115,8 @@ fn read_all<T: Transport>(
             break;
         }
         if state.status.has(Pending::UNDECODED) {
-            // A pass that takes no bytes counts as a read, so that queued messages of the pipeline are bounded
-            // per turn.
+            // A pass that consumes no bytes counts as a read, so that queued messages of the
+            // pipeline are bounded per turn.
             reads += usize::from(!decode_kept(core, transport, io));
             incomplete = true;
             continue;
@@ -134,7 +135,7 @@ fn read_all<T: Transport>(
                 reads += 1;
                 incomplete = !completed;
                 if last {
-                    // The handler may have asked for more of what was kept.
+                    // The handler may have requested another read of the kept bytes.
                     if !core.state.status.has(Pending::UNDECODED) {
                         break;
                     }
@@ -179,7 +180,7 @@ fn end_input(core: &mut ChannelCore, io: &mut LoopIo, end: Read, incomplete: boo
     }
 }
 
-/// Reads a channel that may have limits of traffic or filters.
+/// Reads a channel that may have traffic limits or filters.
 #[inline(never)]
 fn read_with_extras<T: Transport>(
     core: &mut ChannelCore,
@@ -198,7 +199,7 @@ fn read_with_extras<T: Transport>(
 }
 
 /// Resumes an interrupted delivery with the kept bytes and the pipeline's queued messages. Returns
-/// whether any byte was taken.
+/// whether any byte was consumed.
 fn decode_kept<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
     let input = core.state.partial.take().into_bytes();
     let before = input.len();
@@ -212,8 +213,8 @@ fn decode_kept<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut
 /// Reads at most `size` bytes, once, and decodes them.
 fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo, size: usize) -> Read {
     let kept = core.state.partial.take();
-    // A few kept bytes go in front of what is read now. Many of them grow in a buffer of the channel's own, so
-    // that a long message is not copied again with every read.
+    // A small number of kept bytes is put in front of the new bytes. A larger number grows in a
+    // buffer of the channel, so that a long message is not copied again with every read.
     let grows = kept.len() > RECEIVE_SIZE / 2;
     let prefix = if grows { &[][..] } else { &kept[..] };
     let result = loop {
@@ -243,8 +244,8 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
         }
     };
     let n = received.read;
-    // A short read has emptied the transport, unless it has come to urgent data; what comes later causes another
-    // event. Once the peer has hung up there may be no later event.
+    // A short read has emptied the transport, unless it ended at urgent data. Later bytes cause
+    // another event. After the peer has hung up there may be no later event.
     const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
     let last = !(received.full || n == size || core.state.status.has(MORE));
     io.metrics.bytes_read.add(n as u64);
@@ -266,7 +267,7 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
     Read::Bytes { last, completed }
 }
 
-/// Decodes a long message that grows in memory of the channel's own.
+/// Decodes a long message that grows in memory of the channel.
 #[inline(never)]
 fn decode_grown<T: Transport>(
     core: &mut ChannelCore,

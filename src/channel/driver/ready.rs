@@ -80,8 +80,8 @@ impl Ready {
         self.has(Self::PRIORITY)
     }
 
-    /// Returns whether the input may have come to its end: the peer has shut down its write half, or
-    /// the connection has failed.
+    /// Returns whether the input may have come to its end: the peer has shut down its write half,
+    /// or the connection has failed.
     #[inline]
     pub(crate) const fn is_hang_up(self) -> bool {
         self.has(Self::READ_CLOSED.with(Self::ERROR))

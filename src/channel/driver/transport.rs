@@ -13,14 +13,14 @@ pub(crate) trait Transport {
     /// bytes that arrive later cause another event.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns the number of bytes that a read would return, at most 1, and leaves them there. Zero is
-    /// the end of the stream.
+    /// Returns the number of bytes that a read would return, at most 1, and does not consume them.
+    /// Zero is the end of the stream.
     fn peek(&self) -> io::Result<usize>;
 
-    /// Writes bytes that lie in one piece.
+    /// Writes one contiguous slice.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Writes bytes that lie in several pieces.
+    /// Writes several slices.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Shuts down the write half.

@@ -1,13 +1,13 @@
 //! Writing to a transport, in bounded bursts.
 //!
-//! A buffer in one piece takes a plain write, one in several pieces a gathering write of up to 64
-//! slices. Output that is written outside of a read leaves at the end of the turn. So one write
+//! A contiguous buffer takes a plain write, one of several slices a gathering write of up to 64
+//! slices. Output that is written outside of a read is sent at the end of the turn. So one write
 //! sends the output of all tasks and broadcasts of a turn. When a blocked transport becomes
 //! writable, one write is tried, and the remainder follows at the end of the turn too.
 //!
-//! Invariants: a burst ends when everything is sent or the transport takes no more. It also ends
+//! Invariants: a burst ends when everything is sent or the transport accepts no more. It also ends
 //! when its share of the turn is used up, which puts the channel into the attention list. After
-//! `WouldBlock` nothing is tried until an event reports that the transport takes more.
+//! `WouldBlock` no write is tried until an event reports that the transport is writable.
 
 use super::{ChannelDriver, LoopIo, Transport, filtered_output};
 use crate::{
@@ -23,18 +23,19 @@ use crate::{
 };
 use std::io::{self, ErrorKind, IoSlice};
 
-/// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
+/// The largest number of slices of one write; 64 of at least 4 KiB are more than a socket buffer
+/// usually holds.
 const SLICES: usize = 64;
 
 impl<T: Transport> ChannelDriver<T> {
-    /// Sends what waits, within the share of this turn.
+    /// Sends pending bytes, within the share of this turn.
     pub(crate) fn flush(&mut self, io: &mut LoopIo) {
         if let Some(transport) = &mut self.transport {
             flush(&mut self.core, transport, &mut io.services, &io.metrics);
         }
     }
 
-    /// Tries one write. What the transport does not take is sent at the end of the turn.
+    /// Tries one write. The remaining bytes are sent at the end of the turn.
     pub(super) fn write_once(&mut self, io: &mut LoopIo) {
         if let Some(transport) = &mut self.transport {
             send(&mut self.core, transport, &mut io.services, &io.metrics, 1);
@@ -42,7 +43,7 @@ impl<T: Transport> ChannelDriver<T> {
     }
 }
 
-/// Sends what waits, within the share of this turn.
+/// Sends pending bytes, within the share of this turn.
 pub(super) fn flush<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -53,7 +54,7 @@ pub(super) fn flush<T: Transport>(
     send(core, transport, services, metrics, most_writes);
 }
 
-/// Sends what waits, with at most `most_writes` writes.
+/// Sends pending bytes, with at most `most_writes` writes.
 #[inline]
 fn send<T: Transport>(
     core: &mut ChannelCore,
@@ -131,13 +132,13 @@ fn send_burst<T: Transport, const FILTERED: bool>(
             }
         }
     }
-    // A callback of this burst that asked for a flush has had it, and what is left gets its share in the next
-    // turn: otherwise a writer that fills the buffer again each time would keep all others waiting.
+    // A callback of this burst that requested a flush has had it. The rest gets its share in the
+    // next turn. Otherwise a writer that refills the buffer each time would delay all other
+    // channels.
     core.state.status.unset(Pending::FLUSH);
 }
 
-/// Writes bytes that lie in several pieces. Not inlined, so that a write of one piece does not pay for
-/// the stack.
+/// Writes several slices. Not inlined, so that a write of one slice does not pay for the stack.
 #[inline(never)]
 fn write_slices<T: Transport>(transport: &mut T, out: &OutboundBuffer, most: usize) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); SLICES];

@@ -9,18 +9,21 @@ use std::{
     fmt,
 };
 
-/// Values of a channel by their type: what a stage has found out and the handler wants to know.
+/// Values of a channel by their type, for example results of a stage that the handler uses.
 ///
-/// From [`Context::attributes`](crate::Context::attributes) and [`attributes_mut`](crate::Context::attributes_mut), of a stage
-/// from [`StageContext`](crate::pipeline::StageContext), and to begin with from
-/// [`PipelineBuilder::attribute`](crate::pipeline::PipelineBuilder::attribute). They are looked for one by one, which is the fastest way for the
-/// few that a channel has. Give each value a type of its own, so that two parts of a program do not meet by chance.
+/// Handlers access them with [`Context::attributes`](crate::Context::attributes) and
+/// [`attributes_mut`](crate::Context::attributes_mut), stages through
+/// [`StageContext`](crate::pipeline::StageContext).
+/// [`PipelineBuilder::attribute`](crate::pipeline::PipelineBuilder::attribute) sets initial values.
+/// Lookup is a linear search, which is the fastest way for the few values of a channel. Give each
+/// value a type of its own, so that two parts of a program do not overwrite each other's values.
 ///
-/// A [`Channel`](crate::Channel) handle does not reach them, since it may be on another thread: ask by
-/// [`Channel::execute`](crate::Channel::execute). A channel without any pays a pointer at most.
+/// A [`Channel`](crate::Channel) handle cannot access them, because it may be on another thread.
+/// Use [`Channel::execute`](crate::Channel::execute). A channel without attributes pays at most one
+/// pointer.
 ///
 /// ```
-/// use netwheel::Attributes;
+/// use netwheel::channel::Attributes;
 ///
 /// #[derive(Debug, PartialEq)]
 /// struct User(String);
@@ -36,7 +39,7 @@ use std::{
 pub struct Attributes(Vec<(TypeId, Box<dyn Any>)>);
 
 impl Attributes {
-    /// None.
+    /// Returns an empty set.
     pub const fn new() -> Self {
         Attributes(Vec::new())
     }
@@ -46,7 +49,7 @@ impl Attributes {
         self.0.iter().position(|(of, _)| *of == id)
     }
 
-    /// Keeps a value; the one of this type that was kept before.
+    /// Stores a value. Returns the previous value of this type.
     pub fn insert<T: Any>(&mut self, value: T) -> Option<T> {
         match self.get_mut::<T>() {
             Some(kept) => Some(std::mem::replace(kept, value)),
@@ -57,17 +60,17 @@ impl Attributes {
         }
     }
 
-    /// The value of this type.
+    /// Returns the value of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.find::<T>().and_then(|n| self.0[n].1.downcast_ref())
     }
 
-    /// The value of this type, to be changed.
+    /// Returns a mutable reference to the value of this type.
     pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
         self.find::<T>().and_then(|n| self.0[n].1.downcast_mut())
     }
 
-    /// The value of this type, made if there is none.
+    /// Returns the value of this type. Calls `make` if there is none.
     pub fn get_or_insert_with<T: Any>(&mut self, make: impl FnOnce() -> T) -> &mut T {
         let n = self.find::<T>().unwrap_or_else(|| {
             self.0.push((TypeId::of::<T>(), Box::new(make())));
@@ -76,18 +79,18 @@ impl Attributes {
         self.0[n].1.downcast_mut().expect("it was found by its type")
     }
 
-    /// Takes the value of this type out.
+    /// Removes and returns the value of this type.
     pub fn remove<T: Any>(&mut self) -> Option<T> {
         let (_, value) = self.0.swap_remove(self.find::<T>()?);
         value.downcast().ok().map(|value| *value)
     }
 
-    /// Whether there is a value of this type.
+    /// Returns whether there is a value of this type.
     pub fn contains<T: Any>(&self) -> bool {
         self.find::<T>().is_some()
     }
 
-    /// Takes over all of `other`, which is left with what was kept of their types before.
+    /// Moves all values of `other` into this set. `other` keeps the values that were replaced.
     pub(in crate::channel) fn absorb(&mut self, other: &mut Attributes) {
         let mut replaced = Vec::new();
         for (id, value) in other.0.drain(..) {
@@ -99,12 +102,12 @@ impl Attributes {
         other.0 = replaced;
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

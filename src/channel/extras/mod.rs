@@ -1,7 +1,7 @@
 //! Parts of a channel that most channels do without, behind one pointer.
 //!
-//! Invariant: a channel that uses none of them has no allocation for them. Runs on the channel's
-//! loop.
+//! Invariant: a channel that uses none of them does not allocate memory for them. Runs on the
+//! channel's loop.
 
 mod attributes;
 mod wire_log;
@@ -21,7 +21,7 @@ struct Parts {
     wire_log: Option<WireLog>,
     /// Limits the traffic; see `shaping`.
     shaper: Option<Box<Shaper>>,
-    /// Stand between the transport and the codec; see `filter`.
+    /// The filters between the transport and the codec; see `filter`.
     filters: Option<Box<Filters>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
@@ -97,7 +97,7 @@ impl Extras {
         self.0.as_ref().is_some_and(|parts| parts.filters.is_some())
     }
 
-    /// Removes the filters of a pipeline that takes over, because those of the channel stay.
+    /// Removes the filters of a replacement pipeline, because the channel keeps its own.
     pub(in crate::channel) fn remove_filters(&mut self) {
         if let Some(parts) = &mut self.0 {
             parts.filters = None;
@@ -130,7 +130,7 @@ impl Extras {
         self.filters().map_or(0, Filters::sealed_plain)
     }
 
-    /// Returns the bytes of the wire that the filters keep because they are incomplete.
+    /// Returns the number of incomplete wire bytes in the filters.
     pub(in crate::channel) fn kept_in_filters(&self) -> usize {
         self.filters().map_or(0, Filters::kept)
     }

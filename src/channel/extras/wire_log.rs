@@ -8,25 +8,26 @@ use crate::id::ChannelId;
 use pretty_hex::{HexConfig, PrettyHex};
 use std::{borrow::Cow, fmt};
 
-/// Writes what a channel does to the log: its events, and its bytes as a hex dump.
+/// Logs the events of a channel, and its bytes as a hex dump.
 ///
-/// Given to [`PipelineBuilder::wire_log`](crate::pipeline::PipelineBuilder::wire_log), or switched on and off in a callback by
-/// [`Context::set_wire_log`](crate::Context::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
-/// kernel. So what was written together is one record, and a large message may be several. Bytes that are thrown away when
-/// a channel closes are not shown. The events are those of the [`Handler`](crate::Handler), each before it is called, and
-/// who ends what: `closing`, `closing now`, `ending the output`.
+/// Passed to [`PipelineBuilder::wire_log`](crate::pipeline::PipelineBuilder::wire_log). A callback
+/// can turn it on and off with [`Context::set_wire_log`](crate::Context::set_wire_log). It shows
+/// the bytes that cross the socket: read from it, or accepted by the kernel. So several messages
+/// may be one record, and a large message may be several records. Bytes that are discarded when a
+/// channel closes are not shown. The events are those of the [`Handler`](crate::Handler), each
+/// logged before it is called, and the requests `closing`, `closing now` and `ending the output`.
 ///
 /// | setting | default | |
 /// |---|---|---|
 /// | `level` | `Debug` | |
-/// | `target` | "netwheel::wire" | what a logger filters by |
-/// | `max_bytes` | 1024 of each record | 0 shows none; how many there were is always said |
+/// | `target` | "netwheel::wire" | the target by which a logger filters |
+/// | `max_bytes` | 1024 of each record | 0 shows none; the number of bytes is always logged |
 ///
-/// It takes as long as the program's logger does, on the event loop: for looking into something, not for every connection of
-/// a busy server. Passwords are bytes like any other.
+/// Logging takes as long as the program's logger, on the event loop. Use it for debugging, not for
+/// every connection of a busy server. Passwords are logged like any other bytes.
 ///
 /// ```
-/// # use netwheel::{WireLog, codec::LengthField, prelude::*};
+/// # use netwheel::{channel::WireLog, codec::LengthField, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -55,24 +56,24 @@ impl Default for WireLog {
 }
 
 impl WireLog {
-    /// The defaults of the table above.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The level of its records.
+    /// Sets the level of the records.
     pub fn level(mut self, level: log::Level) -> Self {
         self.level = level;
         self
     }
 
-    /// The target of its records, by which a logger can tell them from others.
+    /// Sets the target of the records, by which a logger can filter them.
     pub fn target(mut self, target: impl Into<Cow<'static, str>>) -> Self {
         self.target = target.into();
         self
     }
 
-    /// Bytes of each record that are shown.
+    /// Sets the number of bytes of each record that are shown. The default is 1024.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -86,12 +87,13 @@ impl WireLog {
         log::log!(target: &self.target, self.level, "{what}");
     }
 
-    /// Bytes of each record that are shown.
+    /// Returns the number of bytes of each record that are shown.
     pub(in crate::channel) fn shown(&self) -> usize {
         self.max_bytes
     }
 
-    /// Logs that channel `id` has moved `n` bytes. `bytes` are all of them, or the first [`shown`](WireLog::shown).
+    /// Logs that channel `id` has moved `n` bytes. `bytes` holds all of them, or the first
+    /// [`shown`](WireLog::shown).
     pub(in crate::channel) fn dump(&self, id: ChannelId, what: &str, n: usize, bytes: &[u8]) {
         let shown = &bytes[..bytes.len().min(self.max_bytes)];
         let config = HexConfig { title: false, ..HexConfig::default() };

@@ -21,14 +21,14 @@ use std::fmt;
 
 /// Translates between the bytes below it (the wire, or another filter) and the bytes above it.
 pub(crate) trait Filter: fmt::Debug {
-    /// Begins. A filter that speaks first appends its opening to `reply`.
+    /// Starts the filter. A filter that sends first appends its opening to `reply`.
     fn begin(&mut self, reply: &mut BytesMut) -> Result;
 
     /// Returns whether bytes may pass. Until then the filter sees input only to establish itself.
     fn is_established(&self) -> bool;
 
-    /// Takes all of `input`, which came from below. Appends what it can open to `plain`, and what the
-    /// peer must get to `reply`. The filter keeps what is incomplete.
+    /// Consumes all of `input`, which comes from below. Appends the opened bytes to `plain`, and
+    /// bytes for the peer to `reply`. The filter keeps incomplete input.
     ///
     /// # Errors
     /// If the input is invalid. The filter is not called again.
@@ -37,14 +37,14 @@ pub(crate) trait Filter: fmt::Debug {
     /// Returns the number of input bytes that the filter keeps because they are incomplete.
     fn kept(&self) -> usize;
 
-    /// Returns whether the peer has ended its stream in the filter's own terms. What comes from below
-    /// after that is ignored.
+    /// Returns whether the peer has ended its stream in the filter's protocol. Later input from
+    /// below is ignored.
     fn has_ended(&self) -> bool;
 
-    /// The stream below has ended.
+    /// Handles the end of the stream below.
     ///
     /// # Errors
-    /// If it must not end here: the stream is truncated.
+    /// If the stream is truncated.
     fn end_of_input(&mut self) -> Result;
 
     /// Returns the largest number of bytes that [`seal`](Filter::seal) makes of `plain` bytes.
@@ -53,9 +53,9 @@ pub(crate) trait Filter: fmt::Debug {
     /// Seals all of `plain` and appends the result to `sealed`.
     ///
     /// # Errors
-    /// If nothing can be sealed any more.
+    /// If the filter cannot seal any more.
     fn seal(&mut self, plain: &[u8], sealed: &mut BytesMut) -> Result;
 
-    /// Ends the output in the filter's own terms: appends what tells the peer that nothing follows.
+    /// Ends the output in the filter's protocol: appends the bytes that mark the end of the stream.
     fn end_output(&mut self, sealed: &mut BytesMut) -> Result;
 }

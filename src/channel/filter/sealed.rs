@@ -1,11 +1,11 @@
-//! Bytes of the wire that wait for the transport, and the plaintext that is in them.
+//! Wire bytes that wait for the transport, and the number of plaintext bytes in them.
 //!
 //! Invariant: plaintext counts as sent when the transport has taken the last byte of its record.
 
 use bytes::{Buf, BytesMut};
 use std::collections::VecDeque;
 
-/// The most bytes that are sealed ahead of the transport.
+/// The largest number of bytes that are sealed ahead of the transport.
 pub(crate) const SEALED_AHEAD: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct SealedOutput {
 struct Record {
     /// Bytes of the wire that the transport has not taken yet.
     left: usize,
-    /// Plaintext bytes in it; zero for what the filters themselves send.
+    /// Plaintext bytes in it; zero for the filters' own output.
     plain: usize,
 }
 
@@ -49,7 +49,8 @@ impl SealedOutput {
         self.records.push_back(Record { left: wire.len(), plain });
     }
 
-    /// The transport took `n` bytes. Returns the plaintext bytes of the records that are sent.
+    /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes in
+    /// the records that were sent by that.
     pub(super) fn take(&mut self, mut n: usize) -> usize {
         self.wire.advance(n);
         let mut plain = 0;

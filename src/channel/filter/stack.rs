@@ -1,22 +1,22 @@
 //! The filters of a channel, in order.
 //!
-//! Invariant: a filter begins when the one below it is established.
+//! Invariant: a filter starts when the one below it is established.
 
 use super::{
     Filter,
     sealed::{SEALED_AHEAD, SealedOutput},
 };
-use crate::{Error, Resource, Result, buffer::OutboundBuffer};
+use crate::{Error, Result, buffer::OutboundBuffer, error::Resource};
 use bytes::BytesMut;
 
-/// Plaintext bytes that are sealed at once.
+/// The largest number of plaintext bytes that are sealed in one piece.
 const CHUNK: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Filters {
     /// The first one is next to the transport.
     filters: Vec<Box<dyn Filter>>,
-    /// The number of filters that have begun.
+    /// The number of filters that have started.
     begun: usize,
     sealed: SealedOutput,
     input_ended: bool,
@@ -35,7 +35,8 @@ impl Filters {
         }
     }
 
-    /// Begins the first filter, and each next one that needs no input before.
+    /// Starts the first filter, and each further one as soon as the filter below it is
+    /// established.
     pub(crate) fn begin(&mut self) -> Result {
         while self.begun == 0
             || self.begun < self.filters.len() && self.filters[self.begun - 1].is_established()
@@ -85,7 +86,8 @@ impl Filters {
         Ok(input)
     }
 
-    /// The stream has ended below the filter at `from`: the ones above it get the rest, then the end.
+    /// Handles the end of the stream below the filter at `from`: the filters above it receive the
+    /// rest, then the end.
     fn end_above(&mut self, from: usize, input: &mut BytesMut) -> Result {
         for at in from..self.filters.len() {
             let (mut plain, mut reply) = (BytesMut::new(), BytesMut::new());
@@ -100,7 +102,7 @@ impl Filters {
         Ok(())
     }
 
-    /// The wire has ended.
+    /// Handles the end of the wire.
     ///
     /// # Errors
     /// If a filter finds its stream truncated.
@@ -118,7 +120,7 @@ impl Filters {
         self.filters.iter().map(|filter| filter.kept()).sum()
     }
 
-    /// Seals plaintext that waits and is not sealed yet, as far as the limit allows.
+    /// Seals pending plaintext, as far as the limit allows.
     pub(crate) fn seal(&mut self, out: &OutboundBuffer) -> Result {
         if !self.is_established() {
             return Ok(());
@@ -183,7 +185,8 @@ impl Filters {
         self.sealed.plain()
     }
 
-    /// The transport took `n` bytes. Returns the plaintext bytes that are sent by that.
+    /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes
+    /// that were sent by that.
     pub(crate) fn take(&mut self, n: usize) -> usize {
         self.sealed.take(n)
     }

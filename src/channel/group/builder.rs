@@ -6,15 +6,15 @@ use super::{ChannelGroup, waiting::WaitingDeliveries};
 use crate::{Error, Result};
 use std::{fmt, marker::PhantomData};
 
-/// Broadcasts that may wait unless `max_waiting` says otherwise: far more than loops that keep up have, and, besides the
-/// messages, a few MiB.
+/// The default of `max_waiting`. Loops that keep up have far fewer broadcasts waiting. Besides the
+/// messages, this number takes a few MiB.
 pub(super) const DEFAULT_MAX_WAITING: usize = 16_384;
 
-/// Deliveries that may wait unless `max_waiting_deliveries` says otherwise: a loop makes them in a few tenths of a second,
-/// and the lists of their members take 8 MiB at most.
+/// The default of `max_waiting_deliveries`. A loop makes this number of deliveries in a few tenths
+/// of a second, and the lists of their members take at most 8 MiB.
 pub(super) const DEFAULT_MAX_WAITING_DELIVERIES: usize = 1 << 20;
 
-/// Settings of a [`ChannelGroup`]; from [`ChannelGroup::builder`].
+/// A builder for a [`ChannelGroup`], created by [`ChannelGroup::builder`].
 ///
 /// | setting | default | range |
 /// |---|---|---|
@@ -45,33 +45,36 @@ impl<M: 'static> ChannelGroupBuilder<M> {
         }
     }
 
-    /// Broadcasts of the group that may wait: that were taken, and have not come to all members yet. Each of them keeps its
-    /// message, and the list of its members if that is another one than before.
+    /// Sets the limit of waiting broadcasts of the group: accepted, but not yet delivered to all
+    /// members. The default is 16,384. Each of them keeps its message, and a list of its members
+    /// unless the membership is unchanged.
     pub fn max_waiting(mut self, broadcasts: usize) -> Self {
         self.max_waiting = broadcasts;
         self
     }
 
-    /// Sets the limit of deliveries that may wait: the members that waiting broadcasts have not come to yet, added up. The
-    /// default is 1,048,576.
+    /// Sets the limit of waiting deliveries: the sum, over the waiting broadcasts, of the members
+    /// that a broadcast has not reached yet. The default is 1,048,576.
     ///
-    /// Bounds how far a sender that is faster than the members' loops can get ahead of them, in large groups too, and the
-    /// memory for lists of members. While fewer wait a broadcast is accepted, however many members it is for.
+    /// Bounds how far a sender can get ahead of the members' loops, in large groups too, and the
+    /// memory for lists of members. Below the limit a broadcast is accepted, however many
+    /// recipients it has.
     pub fn max_waiting_deliveries(mut self, deliveries: usize) -> Self {
         self.max_waiting_deliveries = deliveries;
         self
     }
 
-    /// Whether a group that was closed stays so: then a channel that joins later is closed at once.
+    /// Sets whether a closed group stays closed, so that a channel that joins later is closed
+    /// immediately. Off by default.
     pub fn stay_closed(mut self, on: bool) -> Self {
         self.stay_closed = on;
         self
     }
 
-    /// The group, empty.
+    /// Builds an empty group.
     ///
     /// # Errors
-    /// If a setting is out of its range.
+    /// If a setting is out of range.
     pub fn build(self) -> Result<ChannelGroup<M>> {
         if self.max_waiting == 0 {
             return Err(Error::setting("max_waiting", 0, "1 broadcast or more"));

@@ -175,8 +175,7 @@ pub(super) fn selected<M: 'static>(
     (parts.into(), entitled)
 }
 
-/// The encoded size of one message, which is the same for all channels with the same kind of
-/// pipeline.
+/// The encoded size of one message, computed once for adjacent channels with the same size hint.
 struct MessageSize<'a, M> {
     message: &'a M,
     last: Option<(SizeHint, Option<usize>)>,

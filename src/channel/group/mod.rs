@@ -1,4 +1,4 @@
-//! Channel groups, and messages for all of their members.
+//! Channel groups and broadcasts.
 //!
 //! A [`ChannelGroup`] keeps its members by loop. A broadcast uses a copy of the membership. The
 //! copy is made if a channel has joined or left since the last one, and is shared until then. So
@@ -39,11 +39,13 @@ use std::{
 };
 use waiting::WaitingDeliveries;
 
-/// Channels that write messages of type `M`, to be written to all at once: a room, a topic, everybody who is logged in.
+/// A set of channels that receive broadcasts of messages of type `M`, such as a chat room, a topic,
+/// or all users who are logged in.
 ///
-/// A handle: clones are the same group. A channel may be in any number of groups, of whatever loops. It leaves by itself
-/// when it closes, or when its pipeline is replaced by one with another message type. Everything can be called from any
-/// thread, also from a handler's callback.
+/// Clones are handles to the same group. A channel may be in any number of groups, and the members
+/// of a group may be on different loops. A channel leaves when it closes, or when its pipeline is
+/// replaced by one with another message type. All methods can be called from any thread, also in a
+/// handler's callback.
 ///
 /// ```
 /// use netwheel::{ChannelGroup, codec::Line, prelude::*};
@@ -77,39 +79,46 @@ use waiting::WaitingDeliveries;
 /// # }
 /// ```
 ///
-/// # What a broadcast costs
+/// # Cost of a broadcast
 ///
-/// One task and at most one wake for each loop that has members, however many these are. The message is encoded once for
-/// all members whose codec and stages are of the same types and say that they encode alike
-/// ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)); all those of this crate do. Its bytes are copied into
-/// the buffers of the members if they are few, and kept once for all from a KiB on. For other members it is cloned and encoded
-/// one by one. What several broadcasts of a turn have written to a member is sent to it in one go.
+/// Each loop that has members receives one task and at most one wakeup, however many members it
+/// has.
+///
+/// The message is encoded once for all members whose codec and stages have the same types and the
+/// same [encoding key](crate::pipeline::Codec::encoding_key). All codecs of this crate support
+/// this. Encoded messages below one KiB are copied into the buffers of the members; longer ones are
+/// shared. For other members the message is cloned and encoded separately. If several broadcasts
+/// write to a member in one turn, their bytes are sent together.
 ///
 /// # Order
 ///
-/// A member receives what one thread broadcasts to the group, and writes to the member through a [`Channel`], in the order of
-/// the calls. That holds for closing a member, too. Members on different loops may receive the broadcasts of two threads in
-/// different orders.
+/// A member receives the broadcasts of one thread to the group, and that thread's writes through a
+/// [`Channel`], in the order of the calls. Closing a member keeps this order, too. Members on
+/// different loops may receive the broadcasts of two threads in different orders.
 ///
-/// Groups share a loop fairly. A loop writes to 4096 members in a turn at most and goes on in the next turn; groups that have
-/// more waiting take turns after 256 members each. So a flood of broadcasts to one group does not delay another one. It also
-/// means that broadcasts of *different* groups may overtake each other, also at a channel that is a member of both.
+/// Groups share a loop fairly. A loop writes to at most 4096 members in a turn and continues in the
+/// next turn. If several groups have deliveries waiting, they take turns after 256 members each, so
+/// a flood of broadcasts to one group does not delay another group. As a consequence, broadcasts of
+/// *different* groups may overtake each other, even at a channel that is a member of both.
 ///
-/// # Members that do not keep up
+/// # Slow members
 ///
-/// Each member's own limit ([`max_outbound`](crate::ChannelOptions::max_outbound)) and policy
-/// ([`Overflow`](crate::Overflow)) decide what becomes of the message there; nobody else waits for it. A member that refuses it
-/// has its handler's [`error`](crate::Handler::error) told [`Error::Full`](crate::Error::Full), since it has missed a message: by
-/// default that closes it. [`Broadcast::report`] says how many took it and how many did not.
+/// Each member's own limit ([`max_outbound`](crate::channel::ChannelOptions::max_outbound)) and
+/// policy ([`Overflow`](crate::channel::Overflow)) apply to the message. A slow member does not
+/// delay other members. If a member refuses the message, its handler's
+/// [`error`](crate::Handler::error) is called with [`Error::Full`](crate::Error::Full), because the
+/// member has missed a message. By default that closes the channel. [`Broadcast::report`] counts
+/// the members by result.
 ///
-/// A message that cannot be encoded is nobody's fault but the program's: no handler is told, it is in the report and in the log.
+/// A message that cannot be encoded is an error of the program. It is counted in the report and
+/// logged, and no handler is called.
 pub struct ChannelGroup<M> {
     inner: Arc<GroupShared<M>>,
 }
 
 struct GroupShared<M> {
     members: Mutex<Members<M>>,
-    /// What some loop has not got to the end of.
+    /// The broadcasts that some loop has not finished.
     waiting: Arc<WaitingDeliveries>,
     stay_closed: bool,
 }
@@ -119,7 +128,7 @@ impl<M> GroupShared<M> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By what its members know it.
+    /// The address by which its members identify the group.
     fn address(&self) -> *const () {
         std::ptr::from_ref(self).cast()
     }
@@ -140,14 +149,14 @@ impl<M> Drop for GroupShared<M> {
 }
 
 impl<M: 'static> ChannelGroup<M> {
-    /// An empty group with the default settings of [`ChannelGroup::builder`].
+    /// Creates an empty group with the default settings of [`ChannelGroup::builder`].
     pub fn new() -> Self {
         let waiting =
             WaitingDeliveries::new(builder::DEFAULT_MAX_WAITING, builder::DEFAULT_MAX_WAITING_DELIVERIES);
         Self::with(waiting, false)
     }
 
-    /// A group with settings.
+    /// Returns a builder with default settings.
     pub fn builder() -> ChannelGroupBuilder<M> {
         ChannelGroupBuilder::new()
     }
@@ -157,13 +166,15 @@ impl<M: 'static> ChannelGroup<M> {
         ChannelGroup { inner: Arc::new(inner) }
     }
 
-    // ---- members -------------------------------------------------------------------------------------
+    // ---- members --------------------------------------------------------------------------------
 
-    /// Makes a channel a member until it leaves or closes; whether it has become one by this.
+    /// Adds a channel to the group until it leaves or closes. Returns whether the channel was
+    /// added.
     ///
-    /// It has not if it was one already, is closed or closing, or writes messages of another type since its pipeline was
-    /// [replaced](crate::Context::replace_pipeline). A group that
-    /// [stays closed](ChannelGroupBuilder::stay_closed), and is, closes it.
+    /// Returns `false` if the channel is a member already, or is closed or closing. Also returns
+    /// `false` if the channel writes messages of another type since its pipeline was
+    /// [replaced](crate::Context::replace_pipeline). A closed group that [stays
+    /// closed](ChannelGroupBuilder::stay_closed) closes the channel and returns `false`.
     pub fn join(&self, channel: Channel<M>) -> bool {
         let mut members = self.inner.lock();
         if members.is_closed() {
@@ -175,12 +186,12 @@ impl<M: 'static> ChannelGroup<M> {
             return false;
         }
         let weak: Weak<GroupShared<M>> = Arc::downgrade(&self.inner);
-        // Should it close right now, it waits for the lock before it leaves.
+        // A channel that closes at this moment waits for the lock before it leaves.
         if !channel.shared().close_listeners.leave(weak) {
             return false;
         }
-        // Asked only now: should its pipeline be replaced right now, either this shows it, or the channel finds the group
-        // among those that it has to leave.
+        // Checked after the registration. If the pipeline is replaced at this moment, either this
+        // check fails, or the channel leaves the group, which is registered by now.
         if !channel.fits_message() {
             channel.shared().close_listeners.forget(self.inner.address());
             return false;
@@ -189,7 +200,7 @@ impl<M: 'static> ChannelGroup<M> {
         true
     }
 
-    /// Ends a membership; whether there was one.
+    /// Removes a member. Returns whether the channel was a member.
     pub fn leave(&self, id: ChannelId) -> bool {
         let mut members = self.inner.lock();
         let Some(channel) = members.remove(id) else { return false };
@@ -197,32 +208,33 @@ impl<M: 'static> ChannelGroup<M> {
         true
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.inner.lock().len()
     }
 
-    /// Whether there are no members.
+    /// Returns whether the group is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the channel is a member.
+    /// Returns whether the channel is a member.
     pub fn contains(&self, id: ChannelId) -> bool {
         self.inner.lock().contains(id)
     }
 
-    /// The members as they are now, in no particular order; shared with others who ask until a member joins or leaves.
+    /// Returns a snapshot of the members, in no particular order. It is shared between callers
+    /// until a member joins or leaves.
     pub fn channels(&self) -> Arc<[Channel<M>]> {
         self.inner.lock().channels()
     }
 
-    /// Calls `f` with each of those who are members now; `f` may let members join and leave.
+    /// Calls `f` with each present member. `f` may add and remove members.
     pub fn for_each(&self, f: impl FnMut(&Channel<M>)) {
         self.channels().iter().for_each(f);
     }
 
-    /// Has those leave for whom `stays` answers false.
+    /// Retains only the channels for which `stays` returns `true`.
     pub fn retain(&self, mut stays: impl FnMut(&Channel<M>) -> bool) {
         for channel in self.channels().iter() {
             if !stays(channel) {
@@ -231,11 +243,12 @@ impl<M: 'static> ChannelGroup<M> {
         }
     }
 
-    /// Closes all members, each after what was written to it before is sent; completes when the
-    /// last channel is closed.
+    /// Closes all members gracefully, so that pending writes are flushed. Completes when the last
+    /// channel is closed.
     ///
-    /// Members that join meanwhile are not concerned, unless the group [stays closed](ChannelGroupBuilder::stay_closed).
-    /// Waiting for it on the loop of a member is an error, not a deadlock.
+    /// Does not affect members that join later, unless the group [stays
+    /// closed](ChannelGroupBuilder::stay_closed). Waiting for the completion on the loop of a
+    /// member is an error, not a deadlock.
     pub fn close(&self) -> Completion {
         let channels = {
             let mut members = self.inner.lock();
@@ -244,7 +257,7 @@ impl<M: 'static> ChannelGroup<M> {
             }
             members.channels()
         };
-        // Those of a loop stand together.
+        // The channels of a loop are adjacent.
         let mut loops: Vec<u32> = channels.iter().map(|channel| channel.id().event_loop).collect();
         loops.dedup();
         let (completer, completion) = completion_of_all(loops.into());
@@ -258,7 +271,7 @@ impl<M: 'static> ChannelGroup<M> {
     }
 }
 
-/// Completes when the last clone of it is dropped.
+/// Completes when its last clone is dropped.
 struct AllClosed(Option<Completer>);
 
 impl Drop for AllClosed {
@@ -269,16 +282,17 @@ impl Drop for AllClosed {
     }
 }
 
-// ---- broadcasts ------------------------------------------------------------------------------------------
+// ---- broadcasts ------------------------------------------------------------------------------
 
 impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
-    /// Writes a message to all members: returns at once, the loops of the members do it.
+    /// Writes a message to all members. Returns immediately; the loops of the members write it.
     ///
     /// # Errors
-    /// The message comes back with [`Error::Full`](crate::Error::Full) if too many broadcasts of this group wait already
-    /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
-    /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)); and if none of the members' loops takes it, with the reason of one of them. If only some do
-    /// not, [`Broadcast::unreached`] says how many members that concerns.
+    /// Returns the message with [`Error::Full`](crate::Error::Full) if too many broadcasts of this
+    /// group wait already ([`max_waiting`](ChannelGroupBuilder::max_waiting),
+    /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)). Also returns the
+    /// message if all of the members' loops refuse it, with the error of one of them. If only some
+    /// loops refuse it, [`Broadcast::unreached`] returns the number of their members.
     pub fn broadcast(&self, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members) = {
             let mut members = self.inner.lock();
@@ -287,10 +301,10 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         self.send(message, parts, members, None)
     }
 
-    /// As [`broadcast`](ChannelGroup::broadcast), to all members but one: who has said it knows it.
+    /// Like [`broadcast`](ChannelGroup::broadcast), but skips `id`, which is usually the sender.
     ///
     /// # Errors
-    /// As [`broadcast`](ChannelGroup::broadcast).
+    /// Those of [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, SendError<M>> {
         let (parts, members, except) = {
             let mut members = self.inner.lock();
@@ -300,11 +314,12 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         self.send(message, parts, members, except)
     }
 
-    /// As [`broadcast`](ChannelGroup::broadcast), to those members for whom `filter` answers true; it is asked here and now.
+    /// Like [`broadcast`](ChannelGroup::broadcast), but only for the members for which `filter`
+    /// returns `true`. The filter is called before this method returns.
     ///
-    /// With a filter that asks [`Channel::is_writable`], the message counts at each selected member from
-    /// now on and is always accepted there. A broadcaster that selects only writable members exceeds
-    /// the high mark of a member by one message at most, and is never refused.
+    /// With a filter that calls [`Channel::is_writable`], the message counts at each selected
+    /// member from now on and is always accepted there. A broadcaster that selects only writable
+    /// members exceeds the high mark of a member by at most one message, and is never refused.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -315,7 +330,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// ```
     ///
     /// # Errors
-    /// As [`broadcast`](ChannelGroup::broadcast).
+    /// Those of [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_where(
         &self,
         filter: impl FnMut(&Channel<M>) -> bool,
@@ -393,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_keeps_nothing_of_groups_that_it_has_left_or_that_are_gone() {
+    fn a_channel_forgets_groups_that_it_left_or_that_were_dropped() {
         let mut member = EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Quiet));
         let channel = member.channel();
         let rooms: Vec<ChannelGroup<Bytes>> = (0..10).map(|_| ChannelGroup::new()).collect();
@@ -404,19 +419,19 @@ mod tests {
             }
             rooms.iter().for_each(|room| room.retain(|_| false));
         }
-        assert_eq!(channel.shared().close_listeners.len(), 0, "left");
+        assert_eq!(channel.shared().close_listeners.len(), 0, "it left all groups");
         assert!(rooms[..3].iter().all(|room| room.join(channel.clone())));
         channel.closed().detach();
         assert_eq!(channel.shared().close_listeners.len(), 4);
         drop(rooms);
-        assert_eq!(channel.shared().close_listeners.len(), 1, "the groups are gone");
+        assert_eq!(channel.shared().close_listeners.len(), 1, "the groups were dropped");
         assert!(ChannelGroup::new().join(channel.clone()));
         member.close();
-        assert_eq!(channel.shared().close_listeners.len(), 0, "closed");
+        assert_eq!(channel.shared().close_listeners.len(), 0, "the channel is closed");
     }
 
     #[test]
-    fn nothing_of_a_broadcast_stays_when_it_is_over() {
+    fn a_finished_broadcast_releases_its_message() {
         let mut member = EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Quiet));
         let room = ChannelGroup::new();
         assert!(room.join(member.channel()));
@@ -429,11 +444,11 @@ mod tests {
         assert_eq!(room.inner.waiting.broadcasts(), 2);
         member.run_pending();
         assert_eq!(room.inner.waiting.broadcasts(), 0);
-        assert!(message.is_unique(), "although the handles of the broadcasts are there");
+        assert!(message.is_unique(), "the handles of the broadcasts do not keep it");
         drop(broadcasts);
         let ended = room.broadcast(message.clone()).unwrap();
         drop(member);
-        assert_eq!(room.inner.waiting.broadcasts(), 0, "the channel's loop is gone");
+        assert_eq!(room.inner.waiting.broadcasts(), 0, "the channel's loop has ended");
         assert_eq!(ended.report().wait().unwrap().unreached, 1);
         assert!(room.is_empty());
     }

@@ -8,7 +8,7 @@ use super::waiting::WaitingDeliveries;
 use crate::sync::{Completer, Completion, completion_of_all};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A broadcast that is on its way; dropping this changes nothing about it.
+/// A broadcast in progress. Dropping this does not affect the broadcast.
 #[derive(Debug)]
 pub struct Broadcast {
     pub(super) members: usize,
@@ -17,28 +17,32 @@ pub struct Broadcast {
     pub(super) progress: Arc<Progress>,
 }
 
-/// How many members a broadcast has come to, and how many it has not.
+/// The number of members that a broadcast has reached or missed, by result.
 ///
-/// `members` is the sum of all the others. What a member has missed although it is still there is in `dropped`, `refused`,
-/// `failed` and `unreached`; who was not there any more in `gone`.
+/// `members` is the sum of all the others. `dropped`, `refused`, `failed` and `unreached` count
+/// connected members that have missed the message. `gone` counts members that were no longer
+/// connected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BroadcastReport {
-    /// Members that it was for.
+    /// The recipients.
     pub members: usize,
-    /// The message is in their buffers, or with the kernel.
+    /// The message is in the member's buffer or was passed to the kernel.
     pub written: usize,
-    /// Their policy ([`Overflow::DropNewest`](crate::Overflow::DropNewest)) has dropped it.
+    /// The member's policy ([`Overflow::DropNewest`](crate::channel::Overflow::DropNewest)) dropped
+    /// the message.
     pub dropped: usize,
-    /// They had no room for it ([`Overflow::Refuse`](crate::Overflow::Refuse)); their handlers were told.
+    /// The member had no room for the message
+    /// ([`Overflow::Refuse`](crate::channel::Overflow::Refuse)), and its handler received an error.
     pub refused: usize,
-    /// They had no room for it, and were closed for that ([`Overflow::Close`](crate::Overflow::Close)).
+    /// The member had no room for the message and was closed
+    /// ([`Overflow::Close`](crate::channel::Overflow::Close)).
     pub closed: usize,
-    /// It could not be encoded.
+    /// The message could not be encoded.
     pub failed: usize,
-    /// They were closed or closing before it came to them, or had ended their output.
+    /// The member was closed or closing before the message reached it, or had ended its output.
     pub gone: usize,
-    /// Their loop did not take it: its queue was full, or it has ended.
+    /// The member's loop refused the message, because its queue was full or it had ended.
     pub unreached: usize,
 }
 
@@ -60,22 +64,23 @@ impl BroadcastReport {
 }
 
 impl Broadcast {
-    /// Members that it is for.
+    /// Returns the number of recipients.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// Loops that these are on.
+    /// Returns the number of loops that have recipients.
     pub fn loops(&self) -> usize {
         self.loops.len()
     }
 
-    /// How many of the members it will not come to, because their loop does not take it: its queue is full, or it has ended.
+    /// Returns the number of members that the broadcast cannot reach, because their loop has
+    /// refused it: its queue is full, or it has ended.
     pub fn unreached(&self) -> usize {
         self.unreached
     }
 
-    /// What came of it, once it has come to the last member.
+    /// Completes with the report when all members were processed.
     ///
     /// It never fails. Waiting for it on the loop of a member is an error, not a deadlock.
     pub fn report(self) -> Completion<BroadcastReport> {
@@ -92,16 +97,17 @@ impl Broadcast {
     }
 }
 
-/// How far a broadcast has come.
+/// The progress of a broadcast.
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<ReportState>,
-    /// What the group has under way; this broadcast is counted there until it has come to everybody.
+    /// The group's broadcasts in progress. This one is counted there until all its parts have
+    /// ended.
     waiting: Arc<WaitingDeliveries>,
 }
 
 struct ReportState {
-    /// Parts that have not ended.
+    /// Parts that have not ended yet.
     left: usize,
     report: BroadcastReport,
     completer: Option<Completer<BroadcastReport>>,
@@ -114,7 +120,7 @@ impl std::fmt::Debug for ReportState {
 }
 
 impl Progress {
-    /// Of a broadcast in so many parts.
+    /// Creates the progress of a broadcast that has this number of parts.
     pub(super) fn new(parts: usize, waiting: Arc<WaitingDeliveries>) -> Self {
         if parts == 0 {
             waiting.end();
@@ -127,7 +133,7 @@ impl Progress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of the parts has ended.
+    /// Records that a part has ended.
     pub(super) fn end_part(&self, part: &BroadcastReport) {
         self.waiting.end_part(part.members);
         let mut state = self.lock();

@@ -1,10 +1,10 @@
 //! One message for many channels: the part that all loops share, and the delivery to each of them.
 //!
-//! The first member that needs an encoding makes it, apart from its own buffer. It serves all
-//! channels whose links have the same types and the same key of settings (`encoding_key`), on
-//! any loop. A loop that needs an encoding which is being made waits for it. The lock is taken once
-//! per loop and kind of encoder, not once per member. Then each member is written to as by a write
-//! of its own: limit, overflow policy, pending writes and water marks apply.
+//! The first member that needs an encoding makes it, outside its own buffer. It serves all channels
+//! whose links have the same types and the same key of settings (`encoding_key`), on any loop. A
+//! loop that needs an encoding in progress waits for it. The lock is taken once per loop and kind
+//! of encoder, not once per member. Each member then handles the message like a write of its own:
+//! limit, overflow policy, pending writes and water marks apply.
 //!
 //! A member without room refuses the message. Its handler receives an error, as for a write through
 //! a handle. A message that cannot be encoded is counted in the report and logged, without an error
@@ -101,7 +101,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
             match Arc::try_unwrap(shared_broadcast) {
                 Ok(shared_broadcast) => return Err(SendError::new(shared_broadcast.message, reason)),
                 // Deliveries hold the only other references, and all were dropped.
-                Err(_) => unreachable!("nobody else has a parcel that no loop took"),
+                Err(_) => unreachable!("a refused parcel has no other owner"),
             }
         }
         Ok(Broadcast { members, loops, unreached, progress })
@@ -166,10 +166,11 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// The delivery that [`MailSender::broadcast`](crate::channel::MailSender::broadcast) was
-    /// given, which names no type of this layer.
+    /// Returns the delivery that was passed to
+    /// [`MailSender::broadcast`](crate::channel::MailSender::broadcast), which names no type of
+    /// this layer.
     pub(crate) fn from_any(delivery: Box<AnyDelivery>) -> Box<Delivery> {
-        delivery.downcast().expect("loops are given deliveries only")
+        delivery.downcast().expect("the mail is a `Delivery`")
     }
 
     fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize) -> Self {

@@ -3,13 +3,13 @@
 //! Invariants: there are never more broadcasts than their limit, and never more deliveries than
 //! their limit and one broadcast. Shared by the broadcasters and the loops.
 
-use crate::{Error, Resource, Result, sync::Permits};
+use crate::{Error, Result, error::Resource, sync::Permits};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug)]
 pub(super) struct WaitingDeliveries {
     broadcasts: Permits,
-    /// Members that broadcasts have still to come to, each counted for each broadcast.
+    /// Members that have not been reached yet, summed over the broadcasts.
     deliveries: AtomicUsize,
     max_deliveries: usize,
 }
@@ -23,10 +23,10 @@ impl WaitingDeliveries {
         }
     }
 
-    /// Admits a broadcast to so many members.
+    /// Admits a broadcast to this number of members.
     ///
     /// # Errors
-    /// If too much waits already.
+    /// If a limit is reached.
     pub(super) fn begin(&self, members: usize) -> Result {
         // A broadcast to more members than the limit is admitted when nothing else waits.
         let add = |waiting: usize| (waiting < self.max_deliveries).then(|| waiting.saturating_add(members));
@@ -40,18 +40,18 @@ impl WaitingDeliveries {
         Ok(())
     }
 
-    /// A loop has finished its part of a broadcast, to so many members.
+    /// Records that a loop has finished its part of a broadcast, to this number of members.
     pub(super) fn end_part(&self, members: usize) {
         let before = self.deliveries.fetch_sub(members, Ordering::Relaxed);
-        debug_assert!(before >= members, "they were added");
+        debug_assert!(before >= members, "more deliveries ended than began");
     }
 
-    /// All loops have finished a broadcast.
+    /// Records that all loops have finished a broadcast.
     pub(super) fn end(&self) {
         self.broadcasts.give_back();
     }
 
-    /// Broadcasts that some loop has not finished.
+    /// Returns the number of broadcasts that some loop has not finished.
     pub(super) fn broadcasts(&self) -> usize {
         self.broadcasts.taken()
     }

@@ -1,8 +1,8 @@
-//! The handle of a channel, for other channels and other threads.
+//! The handle of a channel, for any thread.
 //!
-//! Invariants: a handle never keeps a connection open, and never touches its state. It puts mail
-//! into the queue of the channel's loop. Its answers ([`is_open`](Channel::is_open),
-//! [`is_writable`](Channel::is_writable)) are copies that the loop keeps up to date.
+//! Invariants: a handle never keeps a connection open, and never accesses its state. It puts mail
+//! into the queue of the channel's loop. Its queries ([`is_open`](Channel::is_open),
+//! [`is_writable`](Channel::is_writable)) read copies that the loop keeps up to date.
 
 use super::{
     mail::{Mail, WriteTicket},
@@ -24,9 +24,9 @@ use std::{
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
 ///
-/// It can be cloned, sent and shared between threads; two handles are equal if they name the same channel. Every
-/// operation is put into the queue of the channel's event loop and runs there, in the order in which one thread
-/// asked; if the channel is gone by then, it is dropped.
+/// It can be cloned and used on any thread. Two handles are equal if they refer to the same
+/// channel. Every operation is queued for the channel's event loop and runs there. Operations of
+/// one thread keep their order. An operation is dropped if the channel has closed before it runs.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
     permit: WritePermit,
@@ -38,31 +38,34 @@ impl<M> Channel<M> {
         Channel { shared, permit: WritePermit::default(), message: PhantomData }
     }
 
-    /// The identity of the channel.
+    /// Returns the identity of the channel.
     pub fn id(&self) -> ChannelId {
         self.shared.id
     }
 
-    /// Whether the channel takes writes: it is connected and nobody has closed it.
+    /// Returns whether the channel accepts writes: it is connected and no close was requested.
     pub fn is_open(&self) -> bool {
         self.shared.is_open()
     }
 
-    /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
-    /// within the [water marks](crate::buffer::WaterMark).
+    /// Returns whether a producer may continue: the channel is open, and its pending bytes and
+    /// queued messages are within the [water marks](crate::buffer::WaterMark).
     ///
-    /// This is the same state that [`Context::is_writable`](crate::Context::is_writable) shows to the handler. After it was `false`,
-    /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
-    /// again, and [`writable`](Channel::writable) completes.
+    /// The handler sees the same state in [`Context::is_writable`](crate::Context::is_writable).
+    /// After `false`, two things happen when the channel is writable again:
+    /// [`writability_changed`](crate::Handler::writability_changed) is called with `true`, and
+    /// [`writable`](Channel::writable) completes.
     ///
-    /// `true` is a permit for one [`write`](Channel::write) by this handle. That message is accepted
-    /// regardless of its size and of other producers. So a producer that asks before each message is
-    /// never refused, and memory is bounded by the high mark plus one message for each handle.
+    /// `true` is a permit for one [`write`](Channel::write) by this handle. That message is
+    /// accepted regardless of its size and of other producers. A producer that calls this before
+    /// each message is therefore never refused, and memory is bounded by the high mark plus one
+    /// message for each handle.
     ///
-    /// A message counts from the moment it is submitted: 96 bytes plus its encoded size as
-    /// [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint) estimates it. Without a hint it counts as the
-    /// longest of the channel's recent messages; the first one pauses its producers until it has been encoded. From its
-    /// encoding on, a message counts with its real size.
+    /// A message counts from the moment it is submitted. Its weight is 96 bytes plus its encoded
+    /// size as estimated by [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint).
+    /// Without a hint, the weight is that of the longest recent message of the channel; the first
+    /// message pauses its producers until it has been encoded. After encoding, a message counts
+    /// with its real size.
     pub fn is_writable(&self) -> bool {
         let writable = self.takes_writes() && self.shared.producers.is_writable();
         if writable {
@@ -71,15 +74,17 @@ impl<M> Channel<M> {
         writable
     }
 
-    /// Completes when the channel is writable, at once if it is. Fails with
+    /// Completes when the channel is writable, immediately if it is. Fails with
     /// [`Closed`](crate::Error::Closed) if the channel closes or its output ends first.
     ///
-    /// For threads and async code; [`send`](Channel::send) also writes. A handler implements
-    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified together.
+    /// For threads and async code. [`send`](Channel::send) waits and writes. A handler implements
+    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified
+    /// together.
     ///
     /// A completion that is still awaited when it completes is a permit for one
     /// [`write`](Channel::write) by this handle, like `true` from
-    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit behind.
+    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit
+    /// behind.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -99,41 +104,44 @@ impl<M> Channel<M> {
         self.shared.takes_writes()
     }
 
-    /// The address of this end, if the transport has one.
+    /// Returns the local address, if the transport has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.shared.local_address
     }
 
-    /// The address of the other end, if the transport has one.
+    /// Returns the address of the peer, if the transport has one.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.shared.peer_address
     }
 
-    /// Whether the calling thread is the channel's loop.
+    /// Returns whether the calling thread is the channel's loop.
     pub fn in_event_loop(&self) -> bool {
         self.shared.outlet.in_event_loop()
     }
 
-    /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
+    /// Shuts down the write half after flushing pending writes. The peer sees the end of the
+    /// stream; input is still read.
     ///
-    /// See [`Context::shutdown_write`](crate::Context::shutdown_write); on a channel that is gone it does nothing.
+    /// See [`Context::shutdown_write`](crate::Context::shutdown_write). No-op if the channel is
+    /// closed.
     pub fn shutdown_write(&self) {
         self.send_close(Mail::EndOutput);
     }
 
-    /// Closes the channel after what was written before is sent (at most the channel's `close_timeout` later).
+    /// Closes the channel after flushing pending writes, or when its `close_timeout` expires.
     ///
-    /// Closing twice, or a channel that is gone, does nothing.
+    /// No-op if the channel is closing or closed.
     pub fn close(&self) {
         self.send_close(Mail::Close);
     }
 
-    /// Closes the channel at once and drops what was not sent.
+    /// Closes the channel immediately and drops pending writes.
     pub fn close_now(&self) {
         self.send_close(Mail::CloseNow);
     }
 
-    /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
+    /// Closes the channel immediately with a reset (TCP). The peer sees an error instead of the end
+    /// of the stream.
     ///
     /// See [`Context::reset`](crate::Context::reset).
     pub fn reset(&self) {
@@ -145,37 +153,48 @@ impl<M> Channel<M> {
         let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
     }
 
-    /// Completes when the channel is closed; at once if it is.
+    /// Completes when the channel is closed, immediately if it is.
     ///
-    /// Its socket is closed then, or, after a graceful close,
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
-    /// left its groups; unsent writes fail and `inactive` is called after this. All ends and their
-    /// order are in `docs/endings.md`.
+    /// The socket is closed by then, or, after a graceful close,
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The
+    /// channel has left its groups. Afterwards unsent writes fail and `inactive` is called.
+    /// `docs/endings.md` describes all ends and their order.
     pub fn closed(&self) -> Completion {
         self.shared.close_listeners.tell(self.shared.id.event_loop)
     }
 
-    /// What it shares with its loop.
+    /// Returns the state that is shared with the loop.
     pub(in crate::channel) fn shared(&self) -> &ChannelShared {
         &self.shared
     }
 }
 
 impl<M: 'static> Channel<M> {
-    /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
+    /// Writes a message. It is encoded on the channel's loop and sent at the end of that turn.
     ///
-    /// A message that is accepted is sent, in the order in which one thread wrote, or the channel ends. There are three ways
-    /// to end it: the channel closes for another reason; the encoding fails, which goes to the handler's
-    /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
-    /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
-    /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
-    /// pipeline is [replaced](crate::Context::replace_pipeline) by one of another message type before it, the message is dropped.
-    /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
+    /// Messages of one thread are sent in order. An accepted message is sent unless one of the
+    /// following happens:
+    ///
+    /// - The channel closes for another reason.
+    /// - The encoding fails. The handler's [`error`](crate::Handler::error) is called, which closes
+    ///   the channel by default.
+    /// - The message was written while the channel was not [writable](Channel::is_writable), and
+    ///   the buffer is full when it is encoded: its size was underestimated, or the loop's memory
+    ///   is used up. The handler's `error` is called with [`Full`](crate::Error::Full), and the
+    ///   channel always closes.
+    /// - The pipeline was [replaced](crate::Context::replace_pipeline) by one with another message
+    ///   type. The message is dropped.
+    /// - The policy is not [`Overflow::Refuse`](crate::channel::Overflow) and drops the message.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed; with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of
-    /// another type by now; and, unless the channel was [writable](Channel::is_writable) when this handle asked or is now, if
-    /// it would not fit into `max_outbound` with what waits, or the loop's queue is full.
+    /// Returns the message
+    ///
+    /// - if the channel is closed,
+    /// - with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline now writes messages of
+    ///   another type,
+    /// - with [`Full`](crate::Error::Full) if the message does not fit into `max_outbound` in
+    ///   addition to pending bytes, or the loop's queue is full. This does not happen if the
+    ///   channel is [writable](Channel::is_writable), or was when this handle last checked.
     pub fn write(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -186,9 +205,9 @@ impl<M: 'static> Channel<M> {
     /// Waits until the channel is writable, then writes the message: a write with backpressure, for
     /// async code.
     ///
-    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping the
-    /// future before it is ready drops the message, which is then not written. Several tasks may share
-    /// the handle. The order of their messages is the order in which they continue.
+    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping
+    /// the future before it is ready drops the message without writing it. Several tasks may share
+    /// the handle. Their messages are written in the order in which the tasks continue.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -201,7 +220,8 @@ impl<M: 'static> Channel<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is returned.
+    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is
+    /// returned.
     pub async fn send(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -214,15 +234,17 @@ impl<M: 'static> Channel<M> {
         own.write(message)
     }
 
-    /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
+    /// Like [`write`](Channel::write), but returns a completion that completes when the kernel has
+    /// accepted the last byte of the message.
     ///
-    /// What [`Context::write_tracked`](crate::Context::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
-    /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
-    /// the completion alone fails.
+    /// [`Context::write_tracked`](crate::Context::write_tracked) describes the completion. If the
+    /// encoding fails, the completion fails and the handler's [`error`](crate::Handler::error) is
+    /// called, as for [`write`](Channel::write). If the channel closes first, only the completion
+    /// fails.
     ///
     /// # Errors
-    /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
-    /// channel are not answered yet.
+    /// Those of [`write`](Channel::write). Also returns the message with
+    /// [`Full`](crate::Error::Full) if 65,536 tracked writes of the channel are pending.
     pub fn write_tracked(&self, message: M) -> Result<Completion, SendError<M>>
     where
         M: Send,
@@ -261,21 +283,22 @@ impl<M: 'static> Channel<M> {
         let mail = mail(Box::new(message), ticket);
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
             Ok(()) => {
-                // Behind the submission: what is refused never made the channel unwritable. See `WriteGauge`.
+                // Added after the submission, because a refused message must not make the channel
+                // unwritable. See `WriteGauge`.
                 producers.add(ticket);
                 Ok(())
             }
             Err((mail, reason)) => {
                 let (Mail::Message(message, _) | Mail::Notify(message, ..)) = mail else {
-                    unreachable!("the same mail comes back")
+                    unreachable!("refused mail is returned unchanged")
                 };
-                let value = *message.downcast::<M>().expect("the same message comes back");
+                let value = *message.downcast::<M>().expect("a refused message is returned unchanged");
                 Err(SendError::new(value, reason))
             }
         }
     }
 
-    /// Takes the permit for one message, if this handle has seen a writable channel.
+    /// Takes the permit for one message, if this handle has observed a writable channel.
     pub(in crate::channel) fn take_permit(&self) -> bool {
         self.permit.take()
     }
@@ -290,12 +313,13 @@ impl<M: 'static> Channel<M> {
         self.shared.producers.admit(size, permit)
     }
 
-    /// Whether the pipeline writes messages of this type.
+    /// Returns whether the pipeline writes messages of this type.
     pub(crate) fn fits_message(&self) -> bool {
         self.shared.fits(|types| types.message == TypeId::of::<M>())
     }
 
-    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
+    /// Returns whether the channel's handler is an `H`, and always was if its pipeline was never
+    /// replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
     }

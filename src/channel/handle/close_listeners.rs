@@ -13,12 +13,12 @@ use crate::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-/// A group that a channel leaves by itself.
+/// A group that a channel leaves when it closes.
 pub(in crate::channel) trait LeaveAtClose: Send + Sync {
     fn leave(&self, id: ChannelId);
 }
 
-/// What is to be done; none once it is.
+/// The pending steps. `None` after they have run.
 pub(in crate::channel) struct CloseListeners(Mutex<Option<Vec<Step>>>);
 
 enum Step {
@@ -35,7 +35,7 @@ impl CloseListeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes when the channel, which is of that loop, is closed.
+    /// Returns a completion that completes when the channel, which is on that loop, is closed.
     pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion {
         match &mut *self.lock() {
             None => Completion::ready(Ok(())),
@@ -47,7 +47,7 @@ impl CloseListeners {
         }
     }
 
-    /// Has the channel leave `group`; false if it is closed.
+    /// Registers a group that the channel leaves when it closes. Returns `false` if it is closed.
     pub(in crate::channel) fn leave(&self, group: Weak<dyn LeaveAtClose>) -> bool {
         let mut steps = self.lock();
         let Some(steps) = &mut *steps else { return false };
@@ -55,7 +55,7 @@ impl CloseListeners {
         true
     }
 
-    /// The channel has left the group of this address.
+    /// Removes the group at this address, because the channel has left it.
     pub(in crate::channel) fn forget(&self, group: *const ()) {
         let is_group = |step: &Step| matches!(step, Step::Leave(of) if of.as_ptr().cast::<()>() == group);
         if let Some(steps) = &mut *self.lock() {
@@ -63,9 +63,9 @@ impl CloseListeners {
         }
     }
 
-    /// The channel is closed: it leaves its groups, then those who wait are told.
+    /// Runs the steps of a closed channel: it leaves its groups, then the completions complete.
     pub(in crate::channel) fn run(&self, id: ChannelId) {
-        // It may be joining one more group right now.
+        // The channel may be joining another group at this moment.
         let waiting = loop {
             let mut steps = self.lock();
             let Some(listed) = &mut *steps else { return };
@@ -83,13 +83,13 @@ impl CloseListeners {
         }
     }
 
-    /// The channel leaves the groups that it is in, and lives on.
+    /// Makes the channel leave its groups without closing.
     pub(in crate::channel) fn leave_groups(&self, id: ChannelId) {
         let groups = self.lock().as_mut().map(take_groups);
         leave_all(groups.unwrap_or_default(), id);
     }
 
-    /// How many steps there are.
+    /// Returns the number of steps.
     #[cfg(test)]
     pub(in crate::channel) fn len(&self) -> usize {
         self.lock().as_ref().map_or(0, Vec::len)
@@ -129,7 +129,7 @@ mod tests {
     impl LeaveAtClose for Group {
         fn leave(&self, id: ChannelId) {
             assert_eq!(id, ID);
-            assert!(!self.left.swap(true, SeqCst), "once");
+            assert!(!self.left.swap(true, SeqCst), "a group is left once");
         }
     }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_left_first_and_once_and_nobody_joins_what_is_closed() {
+    fn groups_are_left_once_before_completions_and_a_closed_channel_joins_none() {
         let close_listeners = CloseListeners::new();
         let [group, forgotten, late]: [Arc<Group>; 3] = std::array::from_fn(|_| Arc::default());
         let gone = weak(&Arc::default());
@@ -151,7 +151,7 @@ mod tests {
         close_listeners.run(ID);
         close_listeners.run(ID);
         assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
-        assert!(!close_listeners.leave(weak(&late)), "it is closed");
+        assert!(!close_listeners.leave(weak(&late)), "the channel is closed");
         assert!(close_listeners.tell(ID.event_loop).is_done());
     }
 }

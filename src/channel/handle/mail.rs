@@ -14,15 +14,16 @@ use std::any::Any;
 pub(crate) enum Mail {
     /// A message to write: the pipeline's outermost outbound type, boxed.
     Message(Box<dyn Any + Send>, WriteTicket),
-    /// A message to write, with a confirmation that completes when it is sent.
+    /// A message to write, with a confirmation that completes when the kernel has accepted it.
     Notify(Box<dyn Any + Send>, Confirmation, WriteTicket),
-    /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run now.
+    /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run
+    /// immediately.
     Run(Box<dyn Any + Send>),
-    /// A `RemoteTask` to run at a time of the loop.
+    /// A `RemoteTask` to run at this time of the loop's clock.
     Schedule(u64, Box<dyn Any + Send>),
-    /// The answer has arrived for which this task waits.
+    /// The answer that this task waits for has arrived.
     Answer(TaskKey),
-    /// The program holds less input than the low mark.
+    /// The bytes held by the program have fallen below the low mark.
     Released,
     /// End the output after a flush.
     EndOutput,

@@ -1,4 +1,4 @@
-//! Handles to a channel, for any thread, and what they share with its loop.
+//! Handles to a channel, for any thread, and the state that they share with its loop.
 
 mod channel;
 mod close_listeners;

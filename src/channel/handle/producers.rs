@@ -11,9 +11,10 @@ use super::{
     write_permit::{Grant, WritePermit},
 };
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
     channel::config::{ChannelConfig, Overflow},
+    error::Resource,
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::sync::{
@@ -82,7 +83,7 @@ impl Producers {
         }
     }
 
-    /// Takes over the state of a channel that had no handles.
+    /// Takes over the state of a channel that did not have handles.
     pub(in crate::channel) fn begin(&self, weight: usize, writable: bool) {
         self.known.store(weight, Ordering::Relaxed);
         self.gauge.begin(weight, writable);
@@ -93,9 +94,9 @@ impl Producers {
         self.gauge.is_writable()
     }
 
-    // ---- messages on their way -----------------------------------------------------------------------------
+    // ---- queued messages ------------------------------------------------------------------------
 
-    /// What estimates messages of the channel's first pipeline.
+    /// Returns the function that estimates the size of messages of the channel's first pipeline.
     pub(in crate::channel) fn size_hint(&self) -> SizeHint {
         self.size_hint
     }
@@ -103,7 +104,8 @@ impl Producers {
     /// Decides whether a message of this size may be queued.
     ///
     /// # Errors
-    /// If it has no permit, the channel is not writable, and the message would not fit into the channel's limit.
+    /// If it lacks a permit, the channel is not writable, and the message does not fit into the
+    /// channel's limit.
     pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         let typical = self.typical.load(Ordering::Relaxed);
         let weight = size.unwrap_or(typical).saturating_add(ENTRY_OVERHEAD);
@@ -115,18 +117,20 @@ impl Producers {
         Ok(WriteTicket { weight, admitted, pauses: size.is_none() && typical == 0 })
     }
 
-    /// The message with this ticket has been queued.
+    /// Records that the message with this ticket has been queued.
     #[inline]
     pub(in crate::channel) fn add(&self, ticket: WriteTicket) {
         self.gauge.add(ticket.weight as usize, if ticket.pauses { 0 } else { self.high });
     }
 
-    /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop only.
+    /// Records that the loop has taken the message. It counts until the next [`Producers::settle`].
+    /// Runs on the loop.
     pub(in crate::channel) fn take(&self, ticket: WriteTicket) {
         self.known.store(self.known.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
     }
 
-    /// A message was encoded to so many bytes: the measure of those whose size is not known. On the loop only.
+    /// Records the encoded length of a message, which estimates later messages of unknown size.
+    /// Runs on the loop.
     pub(in crate::channel) fn note_encoded(&self, len: usize) {
         let before = self.typical.load(Ordering::Relaxed);
         let typical = len.max(before - before / 8).max(1);
@@ -135,7 +139,7 @@ impl Producers {
         }
     }
 
-    // ---- on the loop ---------------------------------------------------------------------------------------
+    // ---- on the loop ----------------------------------------------------------------------------
 
     /// Returns the difference between a buffer of this weight and the published weight.
     #[inline]
@@ -143,8 +147,8 @@ impl Producers {
         weight.wrapping_sub(self.known.load(Ordering::Relaxed)) as isize
     }
 
-    /// Returns whether nothing has to be published or notified for a buffer of this weight, which must
-    /// be within three quarters of the high mark. A hint: `false` requires a closer look.
+    /// Returns whether nothing has to be published or notified for a buffer of this weight, which
+    /// must be within three quarters of the high mark. A hint: `false` requires a closer look.
     #[inline]
     pub(in crate::channel) fn is_settled(&self, weight: usize) -> bool {
         self.delta(weight).unsigned_abs() <= self.slack && self.gauge.is_calm(self.calm)
@@ -155,7 +159,8 @@ impl Producers {
         self.gauge.would_be_writable(self.delta(weight), mark)
     }
 
-    /// Publishes the weight of the buffer and takes off what the loop has handled; see [`WriteGauge::settle`].
+    /// Publishes the weight of the buffer and subtracts the messages that the loop has handled. See
+    /// [`WriteGauge::settle`].
     #[inline]
     pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
         let delta = self.delta(weight);
@@ -165,13 +170,14 @@ impl Producers {
         self.gauge.settle(delta, mark, was)
     }
 
-    // ---- who waits -----------------------------------------------------------------------------------------
+    // ---- waiting for writability ----------------------------------------------------------------
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, WaitingProducers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes when the channel is writable, with a permit. Fails once `takes_writes` returns `false`.
+    /// Returns a completion that completes when the channel is writable, with a permit. Fails once
+    /// `takes_writes` returns `false`.
     pub(super) fn writable(
         &self,
         event_loop: u32,
@@ -179,7 +185,8 @@ impl Producers {
         takes_writes: impl Fn() -> bool,
     ) -> Completion {
         let mut waiting = self.waiting();
-        // Looked at under the lock, which whoever changes either takes afterwards to notify.
+        // Checked under the lock. Code that changes either state takes the lock afterwards to
+        // notify.
         if !takes_writes() {
             return Completion::ready(Err(Error::Closed));
         }
@@ -192,7 +199,7 @@ impl Producers {
         completion
     }
 
-    /// The channel is writable: completes what waits for that. On the loop only.
+    /// Completes the waiters because the channel is writable. Runs on the loop.
     pub(in crate::channel) fn notify(&self) {
         for WaitingProducer { completer, grant } in self.take_waiters() {
             if completer.is_awaited() {
@@ -202,7 +209,7 @@ impl Producers {
         }
     }
 
-    /// No more can be written.
+    /// Fails the waiters because the output has ended.
     pub(in crate::channel) fn end(&self) {
         for WaitingProducer { completer, .. } in self.take_waiters() {
             completer.complete(Err(Error::Closed));
@@ -213,10 +220,12 @@ impl Producers {
         std::mem::take(&mut self.waiting().waiters)
     }
 
-    // ---- writes that are to be answered --------------------------------------------------------------------
+    // ---- unconfirmed writes ---------------------------------------------------------------------
 
+    /// Counts an unconfirmed write.
+    ///
     /// # Errors
-    /// If as many writes wait for their answer as may.
+    /// If the limit of unconfirmed writes is reached.
     pub(in crate::channel) fn begin_unconfirmed(&self) -> Result {
         if self.unconfirmed.fetch_add(1, Ordering::Relaxed) < MAX_UNCONFIRMED {
             return Ok(());
@@ -225,7 +234,7 @@ impl Producers {
         Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED })
     }
 
-    /// Counts writes of the channel's own handler, which has a limit of its own.
+    /// Counts writes of the channel's own handler, which has a separate limit.
     pub(in crate::channel) fn add_unconfirmed(&self, writes: usize) {
         self.unconfirmed.fetch_add(writes, Ordering::Relaxed);
     }
@@ -235,13 +244,13 @@ impl Producers {
     }
 }
 
-/// Writes of a channel that may wait for their answer.
+/// The limit of unconfirmed writes of a channel.
 pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
 
 impl WaitingProducers {
     fn push(&mut self, waiter: WaitingProducer) {
         if self.waiters.len() >= self.prune_at.max(PRUNE_FROM) {
-            // Async code may ask again and again and drop the answer each time.
+            // Async code may call `writable` repeatedly and drop each completion.
             self.waiters.retain(|waiter| waiter.completer.is_awaited());
             self.prune_at = self.waiters.len() * 2;
         }
@@ -252,16 +261,17 @@ impl WaitingProducers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ChannelOptions;
+    use crate::channel::ChannelOptions;
 
     fn producers() -> Producers {
-        let config = ChannelOptions::new().build().expect("the defaults");
+        let config = ChannelOptions::new().build().expect("the defaults are valid");
         Producers::new(&config, |_| None)
     }
 
-    /// Async code that races `writable` with a timeout asks again and again, and drops each answer.
+    /// Async code that races `writable` with a timeout calls it repeatedly and drops each
+    /// completion.
     #[test]
-    fn waiters_that_nobody_awaits_are_forgotten() {
+    fn dropped_waiters_are_removed() {
         let producers = producers();
         producers.add(WriteTicket { weight: 100_000, admitted: true, pauses: false });
         let (awaited, given_up) = (WritePermit::default(), WritePermit::default());
@@ -270,7 +280,7 @@ mod tests {
             drop(producers.writable(0, &given_up, || true));
             assert!(producers.waiting().waiters.len() <= 2 * PRUNE_FROM);
         }
-        assert!(!awaited.take(), "granted on completion");
+        assert!(!awaited.take(), "the permit is granted on completion");
         producers.notify();
         assert!(awaited.take() && !awaited.take() && !given_up.take());
         assert!(kept.into_iter().all(|completion| completion.wait().is_ok()));
@@ -279,12 +289,12 @@ mod tests {
     #[test]
     fn messages_of_unknown_size_count_as_the_longest_recent_one() {
         let producers = producers();
-        let first = producers.admit(None, false).expect("nothing waits");
+        let first = producers.admit(None, false).expect("nothing is queued");
         assert_eq!((first.weight as usize, first.pauses), (ENTRY_OVERHEAD, true));
         producers.note_encoded(800);
         assert_eq!(producers.admit(None, false).expect("room").weight as usize, 800 + ENTRY_OVERHEAD);
         producers.note_encoded(100);
         let later = producers.admit(None, false).expect("room");
-        assert_eq!((later.weight as usize, later.pauses), (700 + ENTRY_OVERHEAD, false), "it fades");
+        assert_eq!((later.weight as usize, later.pauses), (700 + ENTRY_OVERHEAD, false), "it decays");
     }
 }

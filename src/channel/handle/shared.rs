@@ -75,7 +75,7 @@ impl ChannelShared {
         self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Publishes that the output ends, and fails those who wait for writability.
+    /// Publishes that the output has ended, and fails the waiters for writability.
     pub(crate) fn set_output_ended(&self) {
         self.output_ended.store(true, Ordering::Release);
         self.producers.end();
@@ -102,7 +102,8 @@ impl ChannelShared {
         self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
     }
 
-    /// The channel is closed: it leaves its groups, then the completions of `closed` complete.
+    /// Records that the channel is closed: it leaves its groups, then the completions of `closed`
+    /// complete.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
         self.close_listeners.run(self.id);

@@ -6,38 +6,42 @@
 
 use std::time::Instant;
 
-/// What a channel has moved so far; from [`Context::stats`](crate::Context::stats) and [`Channel::stats`](crate::Channel::stats).
+/// The traffic counters of a channel, from [`Context::stats`](crate::Context::stats) and
+/// [`Channel::stats`](crate::Channel::stats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelStats {
-    /// Bytes that came from the peer.
+    /// Bytes received from the peer.
     pub bytes_read: u64,
-    /// Bytes of ours that the kernel took.
+    /// Bytes that the kernel has accepted.
     pub bytes_written: u64,
-    /// Messages that the handler was given, the one that it has just now among them.
+    /// Messages passed to the handler, including the current one.
     pub messages_read: u64,
-    /// Messages that were written and encoded; those that stages write by themselves (heartbeats) are not counted.
+    /// Messages written and encoded. Messages that stages write on their own, such as heartbeats,
+    /// are not counted.
     pub messages_written: u64,
-    /// Messages that were dropped because too much waits ([`Overflow`](crate::Overflow)).
+    /// Messages dropped because the outbound buffer was full
+    /// ([`Overflow`](crate::channel::Overflow)).
     pub messages_dropped: u64,
-    /// Bytes that are encoded and not yet taken by the kernel.
+    /// Encoded bytes that the kernel has not accepted yet.
     pub pending_bytes: usize,
-    /// When the channel was made, by the loop's clock.
+    /// The time at which the channel was created, by the loop's clock.
     pub connected: Instant,
-    /// When bytes last came, by the loop's clock; none if none have.
+    /// The time of the last read, by the loop's clock. `None` if no bytes were read yet.
     pub last_read: Option<Instant>,
-    /// When the kernel last took bytes, by the loop's clock; none if it has taken none.
+    /// The time at which the kernel last accepted bytes, by the loop's clock. `None` if it has not
+    /// accepted any.
     pub last_written: Option<Instant>,
 }
 
-/// What every channel counts.
+/// Counters of every channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
     pub(crate) messages_read: u64,
     pub(crate) messages_written: u64,
-    /// The time of the turn in which the channel was made.
+    /// The time of the turn in which the channel was created.
     pub(in crate::channel) connected: u64,
 }
 

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// A permit for one message. A handle gets it when it sees that the channel is writable, and when a
+/// A permit for one message. A handle gets it when it observes a writable channel, and when a
 /// `writable` that is still awaited completes.
 ///
-/// So code that gives up waiting leaves no permit behind. A handle has at most one permit.
+/// Code that stops waiting therefore leaves no permit behind. A handle has at most one permit.
 #[derive(Default)]
 pub(super) struct WritePermit {
     seen: AtomicBool,
@@ -33,7 +33,7 @@ impl WritePermit {
         seen || granted
     }
 
-    /// Returns what grants the permit later.
+    /// Returns a token that grants the permit later.
     pub(super) fn grant_later(&self) -> Grant {
         Grant(self.granted.get_or_init(Arc::default).clone())
     }

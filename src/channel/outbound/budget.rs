@@ -11,9 +11,10 @@
 //! loop, used on its thread. Owns no bytes.
 
 use crate::{
-    Error, Resource,
+    Error,
     buffer::{OutboundBuffer, WaterMark},
     channel::config::ChannelConfig,
+    error::Resource,
 };
 use std::sync::{
     Arc,
@@ -149,7 +150,7 @@ impl OutboundBudget {
         OutboundBudget { limit, used: 0, shared, told: 0, others: 0 }
     }
 
-    /// A budget without limits of its own.
+    /// Creates a budget without limits.
     pub(crate) fn unlimited() -> Self {
         Self::new(usize::MAX, Arc::new(SharedBudget::new(usize::MAX)))
     }
@@ -211,7 +212,7 @@ impl OutboundBudget {
 }
 
 impl Drop for OutboundBudget {
-    /// Takes the bytes of a loop that ends off the group's sum.
+    /// Subtracts the bytes of a loop that ends from the group's sum.
     fn drop(&mut self) {
         self.shared.used.fetch_sub(self.told, Ordering::Relaxed);
     }
@@ -220,10 +221,10 @@ impl Drop for OutboundBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ChannelOptions, buffer::WaterMark};
+    use crate::{buffer::WaterMark, channel::ChannelOptions};
 
     fn config(max_outbound: usize, low: usize) -> ChannelConfig {
-        let mark = WaterMark::new(low, low).expect("a mark");
+        let mark = WaterMark::new(low, low).expect("the mark is valid");
         ChannelOptions::new().water_mark(mark).max_outbound(max_outbound).build().expect("in range")
     }
 
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_bounds_the_sum_and_leaves_each_its_low_mark() {
+    fn the_sum_of_a_loop_is_bounded_and_each_channel_has_its_low_mark() {
         let mut budget = OutboundBudget::new(1000, Arc::new(SharedBudget::new(usize::MAX)));
         let config = config(700, 50);
         let mut slow = loan(0);
@@ -253,7 +254,7 @@ mod tests {
         other.buffer.put_slice(&[0; 300]);
         budget.count(&mut other);
         budget.allow(&mut other, &config);
-        assert_eq!(other.limit(), 300, "what it has it may keep");
+        assert_eq!(other.limit(), 300, "pending bytes are kept");
         assert!(matches!(other.full(), Error::Full { resource: Resource::LoopOutput, limit: 1000 }));
         let mut healthy = loan(0);
         budget.allow(&mut healthy, &config);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_of_a_group_hear_of_each_other_at_the_end_of_a_turn() {
+    fn loops_of_a_group_exchange_their_sums_at_the_end_of_a_turn() {
         let shared = Arc::new(SharedBudget::new(3 * GRANULARITY));
         let mut one = OutboundBudget::new(usize::MAX, shared.clone());
         let mut two = OutboundBudget::new(usize::MAX, shared.clone());
@@ -288,11 +289,11 @@ mod tests {
         one.count(&mut bytes);
         one.exchange();
         drop(one);
-        assert_eq!(shared.used.load(Ordering::Relaxed), 0, "nothing is left of a loop that has ended");
+        assert_eq!(shared.used.load(Ordering::Relaxed), 0, "the bytes of an ended loop are subtracted");
     }
 
     #[test]
-    fn little_news_is_not_told() {
+    fn small_changes_are_not_exchanged() {
         let shared = Arc::new(SharedBudget::new(usize::MAX));
         let mut budget = OutboundBudget::new(usize::MAX, shared.clone());
         let mut bytes = loan(GRANULARITY - 1);

@@ -1,5 +1,5 @@
 //! Bytes and messages that wait to be sent: the budget of a loop and its group, and the messages
-//! whose boundaries or confirmations matter.
+//! with boundaries or confirmations to track.
 
 mod budget;
 mod pending_writes;

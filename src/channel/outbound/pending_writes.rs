@@ -1,11 +1,13 @@
 //! Messages that wait in a channel's outbound buffer: their lengths and their confirmations.
 //!
 //! Kept only while needed: always for a channel that drops its oldest messages, otherwise from a
-//! write with a confirmation until that is sent. Invariants: each confirmation completes once, in
-//! the order of the writes. A channel that closes fails the remaining ones with the cause. A
-//! message is never dropped after its first byte was sent. Callbacks of confirmations run within
-//! the flush; they reach the channel only through a handle, so their requests take effect later.
-//! Runs on the channel's loop. Owns the confirmations, not the bytes.
+//! write with a confirmation until that is sent.
+//!
+//! Invariants: each confirmation completes once, in the order of the writes. A channel that closes
+//! fails the remaining ones with the cause. A message is never dropped after its first byte was
+//! sent. Callbacks of confirmations run within the flush. They reach the channel only through a
+//! handle, so their requests take effect later. Runs on the channel's loop. Owns the confirmations,
+//! not the bytes.
 
 use crate::{Error, channel::confirmation::Confirmation};
 use std::collections::VecDeque;
@@ -100,13 +102,14 @@ impl PendingWrites {
         self.unanswered
     }
 
-    /// Returns the number of bytes that may be dropped: those of messages that have not begun.
+    /// Returns the number of bytes that may be dropped: those of messages that are not partly sent.
     pub(in crate::channel) fn droppable(&self, sealed: usize) -> usize {
         self.waiting.saturating_sub(self.begun(sealed).1)
     }
 
-    /// Returns how many messages have begun, and how many bytes of them wait. They must stay, because the
-    /// kernel has taken the rest of the first one, or because filters have `sealed` so many bytes.
+    /// Returns the number of messages that are partly sent, and the number of their pending bytes.
+    /// They must stay, because the kernel has accepted the start of the first one, or because
+    /// filters have `sealed` this number of bytes.
     fn begun(&self, sealed: usize) -> (usize, usize) {
         let (mut messages, mut bytes, mut taken) = (0, 0, self.taken);
         for message in &self.messages {
@@ -120,8 +123,8 @@ impl PendingWrites {
         (messages, bytes)
     }
 
-    /// Drops the oldest messages until `least` bytes are gone. Keeps those that have begun, of which
-    /// filters have `sealed` so many bytes, and the newest one.
+    /// Drops the oldest messages until `least` bytes are freed. Keeps the newest message and those
+    /// that are partly sent, which includes the `sealed` bytes of filters.
     pub(in crate::channel) fn drop_oldest(
         &mut self,
         sealed: usize,

@@ -42,7 +42,7 @@ impl LoopServices {
     pub(crate) fn detached(tick: Duration) -> Self {
         LoopServices::new(
             TimeSource::new(Arc::new(ManualClock::new())),
-            Wheel::<TimerToken>::builder().tick(tick).build().expect("a valid tick"),
+            Wheel::<TimerToken>::builder().tick(tick).build().expect("the tick is valid"),
             Arc::new(NoLoop),
             Arc::default(),
             Arc::new(LogThrottle::new("test")),

@@ -23,21 +23,22 @@ const SLOW_PART: u64 = 8;
 
 #[derive(Debug)]
 pub(crate) struct IoTime {
-    /// Units that may be begun before the clock is read.
+    /// Units that may be started before the clock is read.
     left: u32,
     /// Nanoseconds that the I/O of a turn may take.
     limit: u64,
-    /// When the I/O of this turn began.
+    /// The time at which the I/O of this turn started.
     began: u64,
-    /// Units that may be begun before the first reading of the next turn.
+    /// Units that may be started before the first reading of the next turn.
     first: u32,
-    /// The last reading.
+    /// The last reading of the clock.
     read_at: u64,
-    /// Whether the time is up.
+    /// Whether the limit is reached.
     over: bool,
     /// Remaining turns in which the clock is read between any two units.
     careful: u32,
-    /// Reads the clock between any two units. On a manual clock, past units predict nothing.
+    /// Whether to read the clock between any two units. On a manual clock, past units predict
+    /// nothing.
     exact: bool,
     /// Readings of the clock since the last [`IoTime::take_readings`].
     readings: u64,
@@ -65,7 +66,7 @@ impl IoTime {
         IoTime { limit, first, exact: !real_time, ..Self::unlimited() }
     }
 
-    /// A turn's I/O begins at `now`.
+    /// Starts the I/O of a turn at `now`.
     #[inline]
     pub(crate) fn begin(&mut self, now: u64) {
         (self.began, self.read_at, self.left, self.over) = (now, now, self.first, false);
@@ -75,13 +76,13 @@ impl IoTime {
         if self.exact || self.careful > 0 { 1 } else { INTERVAL }
     }
 
-    /// Units that may be begun before the clock is read.
+    /// Returns the number of units that may be started before the clock is read.
     #[inline]
     pub(crate) fn left(&self) -> u32 {
         self.left
     }
 
-    /// Counts units that were begun elsewhere.
+    /// Counts units that were started elsewhere.
     #[inline]
     pub(crate) fn set_left(&mut self, left: u32) {
         self.left = left;
@@ -107,7 +108,7 @@ impl IoTime {
         if self.over {
             return true;
         }
-        // Set first: a clock that panics must not be asked again at once.
+        // Set first: a clock that panics must not be read again immediately.
         self.left = 1;
         let now = time.now().max(self.read_at);
         self.readings += 1;
@@ -122,19 +123,19 @@ impl IoTime {
         self.over
     }
 
-    /// Whether the I/O of this turn was cut off.
+    /// Returns whether the I/O of this turn was interrupted by the limit.
     #[inline]
     pub(crate) fn was_cut(&self) -> bool {
         self.over
     }
 
-    /// Returns the last reading of the clock, in this turn's I/O or before it.
+    /// Returns the last reading of the clock, from the I/O of this turn or earlier.
     #[inline]
     pub(crate) fn last_reading(&self) -> u64 {
         self.read_at
     }
 
-    /// Notes the length of a turn.
+    /// Records the length of a turn.
     #[inline]
     pub(crate) fn note_turn(&mut self, took: u64) {
         if took > self.limit || self.careful > 0 {
@@ -166,7 +167,8 @@ mod tests {
         (clock.clone(), TimeSource::new(Arc::new(clock)))
     }
 
-    /// Units of `each` that are done before the turn's I/O is over, of `most`.
+    /// Returns how many of `most` units that take `each` are done before the I/O of the turn is
+    /// over.
     fn units(io: &mut IoTime, clock: &ManualClock, time: &TimeSource, each: u64, most: usize) -> usize {
         io.begin(time.now());
         let began = time.now();
@@ -190,23 +192,23 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(units(&mut io, &clock, &time, 5_000, 64), 64);
         }
-        assert_eq!(io.take_readings(), None, "a turn with few events");
+        assert_eq!(io.take_readings(), None, "a turn with few events reads no clock");
         assert_eq!(units(&mut io, &clock, &time, 5_000, 1024), 1024);
         assert_eq!(io.take_readings(), Some(1024 / 64 - 1));
-        assert_eq!(units(&mut io, &clock, &time, 5_000, 100_000), 4032, "as many as fit, to a batch");
+        assert_eq!(units(&mut io, &clock, &time, 5_000, 100_000), 4032, "the limit is met to within a batch");
     }
 
     #[test]
     fn slow_units_are_timed_one_by_one() {
         let (clock, time) = clock();
         let mut io = IoTime::limited(20_000_000, true);
-        // The first time they come as a surprise.
+        // The first slow units are not predicted.
         assert_eq!(units(&mut io, &clock, &time, 5_000_000, 1000), 64);
         for _ in 0..100 {
             assert_eq!(units(&mut io, &clock, &time, 5_000_000, 1000), 4);
-            assert_eq!(units(&mut io, &clock, &time, 50_000_000, 1000), 1, "at least one");
+            assert_eq!(units(&mut io, &clock, &time, 50_000_000, 1000), 1, "at least one unit");
         }
-        // Quick again: after a while nothing is read.
+        // Quick units again: after some turns the clock is not read.
         for _ in 0..CAREFUL_TURNS {
             assert_eq!(units(&mut io, &clock, &time, 1_000, 64), 64);
         }
@@ -219,8 +221,8 @@ mod tests {
     fn a_few_slow_units_in_every_turn_are_noticed() {
         let (clock, time) = clock();
         let mut io = IoTime::limited(20_000_000, true);
-        assert_eq!(units(&mut io, &clock, &time, 1_000_000, 60), 60, "too few for a reading");
-        assert_eq!(units(&mut io, &clock, &time, 1_000_000, 60), 20, "but the turn was long");
+        assert_eq!(units(&mut io, &clock, &time, 1_000_000, 60), 60, "too few units for a reading");
+        assert_eq!(units(&mut io, &clock, &time, 1_000_000, 60), 20, "timed, because the last turn was long");
     }
 
     #[test]

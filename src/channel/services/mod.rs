@@ -31,53 +31,57 @@ use crate::{
 use log::Level;
 use std::{any::Any, rc::Rc, sync::Arc};
 
-/// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
+/// The limit of spare outbound buffers kept for the next writers. A turn's broadcasts take this
+/// number.
 const MAX_SPARES: usize = 4096;
 
-/// Memory that they may keep, in bytes.
+/// The limit of memory in spare buffers, in bytes.
 const MAX_SPARE_MEMORY: usize = 16 * 1024 * 1024;
 
 /// Public only in hidden signatures of the pipeline's links.
 pub struct LoopServices {
     pub(crate) time: TimeSource,
-    /// The time of the phase that is running; every callback of a phase sees the same.
+    /// The time of the current phase. All callbacks of a phase see the same time.
     pub(crate) now: u64,
     /// Exact deadlines.
     pub(crate) queue: DueQueue,
-    /// Coarse timeouts: one entry per channel that watches for quiet, and one per timeout of a handler.
+    /// Coarse timeouts: one entry per channel with idle timeouts or limits, and one per timeout of
+    /// a handler.
     pub(crate) wheel: Wheel<TimerToken>,
-    /// Where handles of this loop's channels send their mail.
+    /// Receives the mail from handles of this loop's channels.
     pub(crate) outlet: Arc<dyn MailSender>,
-    /// Where the loop says what it is doing.
+    /// Records the loop's current activity.
     pub(crate) activity: Arc<Activity>,
     /// The random numbers of the loop. A loop of a group shares them with its handles.
     pub(crate) random: Arc<Random>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
-    /// Threads for work that blocks.
+    /// Threads for blocking work.
     pub(crate) workers: WorkerPool,
     /// Runs the futures of handlers.
     pub(crate) executor: Executor,
-    /// Tasks of this loop's channels that have waited for an answer so far.
+    /// The number of tasks of this loop's channels that have waited for an answer.
     pub(crate) awaited: u64,
-    /// Channels with something to flush, read or close before the turn ends; each at most once.
+    /// Channels to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
-    /// What channels may have waiting to be sent, all together.
+    /// The budget of pending bytes of all channels.
     pub(crate) outbound: OutboundBudget,
-    /// How long the I/O of a turn may take.
+    /// The time limit for the I/O of a turn.
     pub(crate) io_time: IoTime,
-    /// What has been done in this turn.
+    /// Counters of this turn.
     pub(crate) tally: Tally,
-    /// The pipeline for which the running callback has asked: it takes over when that has returned. Without a type,
-    /// because pipelines are made of links, and links are called with these services; see `core::replace`.
+    /// The pipeline that the current callback has requested. It takes over when that has returned.
+    /// Its type is erased, because pipelines are made of links, and links are called with these
+    /// services; see `core::replace`.
     pub(crate) replacement: Option<Box<dyn Any>>,
-    /// The error that a stage has reported in the running callback. The handler is notified after it.
+    /// The error that a stage has reported in the current callback. The handler is notified after
+    /// it.
     pub(crate) failure: Option<Error>,
-    /// Pipelines that were replaced so far.
+    /// The number of replaced pipelines.
     pub(crate) replaced: u64,
-    /// For bytes that a channel keeps.
+    /// A spare box for bytes that a channel keeps.
     pub(crate) spare_box: SpareBox,
-    /// What a channel last watched for: the next one most likely watches for the same.
+    /// The idle timeouts of the last channel. The next channel most likely has the same.
     idle_timeouts: Option<Rc<IdleTimeouts>>,
     #[expect(
         clippy::vec_box,
@@ -124,13 +128,13 @@ impl LoopServices {
         }
     }
 
-    /// Whether I/O that is about to begin has to wait for the next turn.
+    /// Returns whether the next I/O has to wait for the next turn.
     #[inline]
     pub(crate) fn io_is_over(&mut self) -> bool {
         self.io_time.is_over(&self.time)
     }
 
-    /// The next time at which something is due.
+    /// Returns the earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         match (self.queue.next_deadline(), self.wheel.next_expiry()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -138,19 +142,20 @@ impl LoopServices {
         }
     }
 
-    /// Whether the program may write a line about `topic`; if not, the line is counted.
+    /// Returns whether a line about `topic` may be logged. If not, the line is counted.
     pub(crate) fn may_log(&self, topic: &'static str) -> bool {
         self.log.admit(Topic::of_program(topic), "netwheel", Level::Warn, self.now)
     }
 
-    /// Takes a timer out before it comes due; the caller drops it.
+    /// Removes a timer before it expires. The caller drops it.
     pub(crate) fn cancel_timer(&mut self, key: QueueKey) -> Option<Due> {
         let due = self.queue.cancel(key);
         self.tally.timers_cancelled += u64::from(due.is_some());
         due
     }
 
-    /// One copy for all channels in a row that watch for the same; none if they watch for nothing.
+    /// Returns one shared copy for successive channels with equal timeouts. `None` if all timeouts
+    /// are off.
     pub(crate) fn share_idle_timeouts(&mut self, timeouts: IdleTimeouts) -> Option<Rc<IdleTimeouts>> {
         if timeouts.is_off() {
             return None;

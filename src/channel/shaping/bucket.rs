@@ -1,4 +1,4 @@
-//! A token bucket: how many bytes may move now, and when more may.
+//! A token bucket: the number of bytes that may move now, and the time at which more may move.
 //!
 //! A bucket is one number: the time at which it would be full. A reservation moves that time on, so
 //! each later one gets a later time. The channels of a group take turns that way, without a list of
@@ -10,29 +10,30 @@
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The shortest burst, and the shortest time for which to wait is worth a timer, as parts of a second: 10 ms.
+/// The shortest burst, and the shortest wait that is worth a timer: 10 ms, as a fraction of a
+/// second.
 const SHORTEST: u64 = 100;
 
-/// The longest time for which one share is waited for, where nobody else waits: 100 ms.
+/// The longest wait for one share if no other channel waits, as a fraction of a second: 100 ms.
 const LONGEST: u64 = 10;
 
-/// No share becomes smaller than this because many wait: a system call should be worth its while.
+/// The smallest share with many waiting channels, so that each system call moves enough bytes.
 const LEAST_SHARE: u64 = 1024;
 
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// Bytes a second; not 0.
+    /// Bytes per second; greater than 0.
     rate: u64,
-    /// How long it takes to fill it.
+    /// The time that it takes to fill the bucket.
     burst: u64,
-    /// Bytes that one who waits books at once.
+    /// The bytes that a waiting channel reserves at once.
     share: u64,
-    /// When it would be full if nothing more were taken: the later, the emptier it is, and beyond `burst` from now on it is
-    /// booked in advance.
+    /// The time at which the bucket will be full if nothing more is taken. The later, the emptier
+    /// the bucket. If it is later than `burst` from now, bytes are reserved in advance.
     full_at: u64,
 }
 
-/// Bytes that were booked, and when they may move.
+/// Reserved bytes, and the time at which they may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Booking {
     pub(super) bytes: usize,
@@ -40,8 +41,9 @@ pub(super) struct Booking {
 }
 
 impl Bucket {
-    /// A full one, with so many bytes a second and so many at once; none if there is no limit. A burst of 0 is what
-    /// comes in 100 ms; one of less than 10 ms becomes that.
+    /// Returns a full bucket, with its rate in bytes per second and its burst in bytes. `None` if
+    /// there is no limit. A burst of 0 is replaced by the bytes of 100 ms; bursts below the bytes
+    /// of 10 ms are raised to that.
     pub(super) fn new(rate: u64, burst: usize) -> Option<Self> {
         if rate == 0 {
             return None;
@@ -52,7 +54,8 @@ impl Bucket {
         Some(Bucket { rate, burst: time_of(burst, rate), share, full_at: 0 })
     }
 
-    /// The same one with other settings: what was taken too much, or booked, stays so. None if there is no limit any more.
+    /// Returns the bucket with other settings. Reserved and overdrawn bytes are carried over.
+    /// `None` if there is no limit any more.
     pub(super) fn changed(&self, rate: u64, burst: usize, now: u64) -> Option<Self> {
         let mut changed = Self::new(rate, burst)?;
         let owed = bytes_in(self.full_at.saturating_sub(now), self.rate);
@@ -60,7 +63,7 @@ impl Bucket {
         Some(changed)
     }
 
-    /// Takes up to `want` bytes; how many.
+    /// Takes up to `want` bytes and returns their number.
     pub(super) fn take(&mut self, want: usize, now: u64) -> usize {
         let full_at = self.full_at.max(now);
         let there = bytes_in(now.saturating_add(self.burst).saturating_sub(full_at), self.rate);
@@ -69,30 +72,31 @@ impl Bucket {
         taken as usize
     }
 
-    /// Takes a share in advance, where so many wait already.
+    /// Reserves a share in advance. `waiting` is the number of channels that wait already.
     pub(super) fn book(&mut self, waiting: u64, now: u64) -> Booking {
         let bytes = self.share(waiting);
         self.full_at = self.full_at.max(now).saturating_add(time_of(bytes, self.rate));
         Booking { bytes: bytes as usize, at: self.full_at.saturating_sub(self.burst).max(now) }
     }
 
-    /// What one may take at once: the less, the more others wait, so that the last of them has his turn soon.
+    /// Returns the bytes that one channel may take at once. The share shrinks with the number of
+    /// waiting channels, so that each of them gets a turn soon.
     pub(super) fn share(&self, waiting: u64) -> u64 {
         (self.share / (waiting + 1)).max(LEAST_SHARE.min(self.share))
     }
 
-    /// Gives back what was taken or booked and did not move.
+    /// Returns bytes that were taken or reserved and have not moved.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.full_at = self.full_at.saturating_sub(time_of(bytes as u64, self.rate));
     }
 }
 
-/// How long `bytes` take, rounded up.
+/// Returns the time for `bytes`, rounded up.
 fn time_of(bytes: u64, rate: u64) -> u64 {
     u64::try_from((u128::from(bytes) * SECOND).div_ceil(u128::from(rate))).unwrap_or(u64::MAX)
 }
 
-/// How many bytes come in `time`.
+/// Returns the bytes of `time`.
 fn bytes_in(time: u64, rate: u64) -> u64 {
     u64::try_from(u128::from(time) * u128::from(rate) / SECOND).unwrap_or(u64::MAX)
 }
@@ -105,40 +109,32 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_full_bucket_gives_its_burst_and_then_what_comes() {
+    fn a_full_bucket_gives_its_burst_and_then_its_rate() {
         let mut bucket = Bucket::new(1000, 500).unwrap();
         assert_eq!(bucket.take(400, 0), 400);
         assert_eq!(bucket.take(400, 0), 100);
         assert_eq!(bucket.take(400, 0), 0);
         assert_eq!(bucket.take(400, 100 * MS), 100);
-        assert_eq!(
-            bucket.take(usize::MAX, 100_000 * MS),
-            500,
-            "no more than the burst, however long it was quiet"
-        );
+        assert_eq!(bucket.take(usize::MAX, 100_000 * MS), 500, "no more than the burst after any idle time");
         bucket.give_back(200);
         assert_eq!(bucket.take(usize::MAX, 100_000 * MS), 200);
     }
 
     #[test]
-    fn who_waits_has_his_turn_in_order_and_nobody_passes_him() {
+    fn waiting_channels_are_served_in_order() {
         let mut bucket = Bucket::new(10_000, 2_000).unwrap();
         assert_eq!(bucket.take(usize::MAX, 0), 2_000);
         let first = bucket.book(0, 0);
         assert_eq!(first, Booking { bytes: 1_000, at: 100 * MS });
         let second = bucket.book(1, 0);
-        assert_eq!(
-            second,
-            Booking { bytes: 1_000, at: 200 * MS },
-            "no share becomes smaller than is worth its while"
-        );
-        assert_eq!(bucket.take(1, 150 * MS), 0, "what comes is booked");
+        assert_eq!(second, Booking { bytes: 1_000, at: 200 * MS }, "no share is smaller than the least one");
+        assert_eq!(bucket.take(1, 150 * MS), 0, "new bytes are reserved");
         assert_eq!(bucket.take(1, 199 * MS), 0);
         assert_eq!(bucket.take(usize::MAX, 210 * MS), 100);
     }
 
     #[test]
-    fn shares_become_smaller_the_more_wait() {
+    fn shares_shrink_with_the_number_of_waiting_channels() {
         let mut bucket = Bucket::new(1_000_000, 0).unwrap();
         bucket.take(usize::MAX, 0);
         let bookings: Vec<_> = (0..100).map(|waiting| bucket.book(waiting, 0)).collect();
@@ -167,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_is_owed() {
+    fn a_change_keeps_the_debt() {
         let mut bucket = Bucket::new(1_000, 1_000).unwrap();
         bucket.take(1_000, 0);
         bucket.book(0, 0);
         let mut changed = bucket.changed(10_000, 1_000, 0).unwrap();
-        assert_eq!(changed.take(1, 9 * MS), 0, "100 bytes are booked");
+        assert_eq!(changed.take(1, 9 * MS), 0, "100 bytes are owed");
         assert_eq!(changed.take(usize::MAX, 20 * MS), 100);
         assert!(bucket.changed(0, 0, 0).is_none());
         assert!(Bucket::new(0, 1).is_none());
@@ -182,7 +178,7 @@ mod tests {
     enum Step {
         Take(usize),
         Book,
-        /// Gives a part of what was taken last back.
+        /// Returns a part of the bytes that were taken last.
         GiveBack(u8),
         Wait(u64),
     }
@@ -200,16 +196,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn never_more_than_rate_and_burst(
+        fn moved_bytes_never_exceed_rate_and_burst(
             rate in 1u64..10_000_000,
             burst in 0usize..1_000_000,
             steps in prop::collection::vec(step(), 0..100),
         ) {
             let mut bucket = Bucket::new(rate, burst).unwrap();
-            // What a bucket of a burst of its own holds at most; a nanosecond's worth is lost in rounding.
+            // The most that a bucket with its own burst holds; rounding loses up to one
+            // nanosecond's worth.
             let burst = u128::from(bytes_in(bucket.burst, rate)) + 1;
             let (mut now, mut moved, mut last) = (0u64, 0u128, 0usize);
-            // Bookings that are not due yet.
+            // Reservations whose time has not come.
             let mut booked: Vec<Booking> = Vec::new();
             for step in steps {
                 match step {

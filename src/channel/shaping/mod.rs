@@ -3,13 +3,12 @@
 //! The driver asks the channel's `Shaper` before each read and each write how many bytes may move
 //! (`ChannelState::allowance`), and reports how many did. So a limit is never exceeded and nothing
 //! is queued twice. If no byte may move, the direction *waits*. It has reserved its next share in
-//! the bucket in advance. One entry in the heap, for both directions, has the driver look again
-//! when the share is available; the wheel is too coarse for that. Meanwhile an event only sets
-//! `MAYBE_READABLE`. Waiting is a state of its own, so neither auto-read nor `WRITE_BLOCKED`
-//! changes.
+//! the bucket in advance. One entry in the heap, for both directions, makes the driver continue
+//! when the share is available; the wheel is too coarse for that. Until then an event only sets
+//! `MAYBE_READABLE`. Waiting is a separate state, so neither auto-read nor `WRITE_BLOCKED` changes.
 //!
-//! Modules: `bucket` (a token bucket), `shared` (the bucket of many channels), `shaper` (what one
-//! channel waits for), `direction`. The settings are here.
+//! Modules: `bucket` (a token bucket), `shared` (the bucket of many channels), `shaper` (the
+//! shaping of one channel), `direction`. The settings are here.
 //!
 //! Invariants: bytes are counted at the socket, so order, water marks and limits of the outbound
 //! buffer are those of any channel. A channel without shaping pays one test of a pointer for each
@@ -24,24 +23,30 @@ pub(crate) use direction::Direction;
 pub(in crate::channel) use shaper::Shaper;
 pub use shared::SharedTraffic;
 
-/// How many bytes a second may be read and written; what is not set, or set to 0, is not limited.
+/// Rate limits for reading and writing, in bytes per second. A limit that is not set, or is set to
+/// 0, is off.
 ///
-/// A token bucket for each direction. `burst` is what may move at once after quiet: what comes in 100 ms unless it is set, and
-/// never less than comes in 10 ms.
+/// Each direction has a token bucket. `burst` is the number of bytes that may move at once after an
+/// idle period. By default it is the number of bytes of 100 ms, and it is never less than that of
+/// 10 ms.
 ///
-/// No byte is read from the socket, and none offered to it, beyond the limit: a peer that sends faster is slowed down by
-/// TCP, and what is written meanwhile waits in the channel's buffer, in order, and counts against its
-/// [water marks](crate::buffer::WaterMark) and [`max_outbound`](crate::ChannelOptions::max_outbound) as ever. When the bucket
-/// is empty the channel pauses in that direction for 10 to 100 ms (half a burst, if that is in between), or for the time of one
-/// byte, if that is longer. What has been read is delivered, and [`auto_read`](crate::Context::auto_read) stays as the program
-/// has set it. A graceful close sends what waits at the same rate, for at most
-/// [`close_timeout`](crate::ChannelOptions::close_timeout).
+/// No byte beyond the limit is read from the socket or passed to it. TCP slows down a peer that
+/// sends faster. Messages written in the meantime wait in the channel's buffer, in order. They
+/// count against its [water marks](crate::buffer::WaterMark) and
+/// [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as usual.
 ///
-/// A peer is not late while the channel pauses: its [time limits](crate::TimeLimits) begin anew then. Quiet ([`IdleTimeouts`](crate::IdleTimeouts)) is quiet of the socket, also if it is the limit that
-/// keeps it so; let both be longer than the pauses.
+/// When the bucket is empty, the channel pauses in that direction for the time of half a burst, but
+/// at least 10 ms and at most 100 ms. If one byte takes longer than that, it pauses for the time of
+/// one byte. Bytes that were read are delivered, and [`auto_read`](crate::Context::auto_read) does
+/// not change. A graceful close sends pending bytes at the same rate, for at most
+/// [`close_timeout`](crate::channel::ChannelOptions::close_timeout).
+///
+/// A peer is not late while the channel pauses: its [time limits](crate::channel::TimeLimits)
+/// restart. [`IdleTimeouts`](crate::IdleTimeouts), however, measure the socket and also count
+/// pauses. Set both to longer times than the pauses.
 ///
 /// ```
-/// # use netwheel::{SharedTraffic, TrafficLimits, codec::RawBytes, prelude::*};
+/// # use netwheel::{traffic::{SharedTraffic, TrafficLimits}, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -64,7 +69,7 @@ pub struct TrafficLimits {
     write: Rate,
 }
 
-/// Bytes a second, and at once.
+/// A rate in bytes per second, and a burst in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Rate {
     per_second: u64,
@@ -72,41 +77,42 @@ pub(crate) struct Rate {
 }
 
 impl TrafficLimits {
-    /// No limits.
+    /// Returns settings without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes a second that are read from the socket.
+    /// Sets the limit of bytes per second that are read from the socket.
     pub fn read(mut self, bytes_per_second: u64) -> Self {
         self.read.per_second = bytes_per_second;
         self
     }
 
-    /// Bytes a second that are given to the kernel.
+    /// Sets the limit of bytes per second that are passed to the kernel.
     pub fn write(mut self, bytes_per_second: u64) -> Self {
         self.write.per_second = bytes_per_second;
         self
     }
 
-    /// Bytes that may be read at once after quiet.
+    /// Sets the number of bytes that may be read at once after an idle period.
     pub fn read_burst(mut self, bytes: usize) -> Self {
         self.read.burst = bytes;
         self
     }
 
-    /// Bytes that may be written at once after quiet.
+    /// Sets the number of bytes that may be written at once after an idle period.
     pub fn write_burst(mut self, bytes: usize) -> Self {
         self.write.burst = bytes;
         self
     }
 
-    /// These limits for the channel, and those of a group that it shares with others.
+    /// Combines these limits of one channel with the limits of a group that it shares with other
+    /// channels.
     pub fn within(self, group: &SharedTraffic) -> TrafficShaping {
         TrafficShaping { limits: self, shared: Some(group.clone()) }
     }
 
-    /// Whether there is no limit.
+    /// Returns whether all limits are off.
     pub fn is_off(&self) -> bool {
         (self.read.per_second, self.write.per_second) == (0, 0)
     }
@@ -119,10 +125,11 @@ impl TrafficLimits {
     }
 }
 
-/// What limits the traffic of one channel: limits of its own, those of a group, both or none.
+/// The traffic shaping of one channel: its own limits, those of a group, both or none.
 ///
-/// Given to [`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic) and [`Context::set_traffic`](crate::Context::set_traffic), which take
-/// [`TrafficLimits`] and [`SharedTraffic`] too.
+/// Passed to [`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic) and
+/// [`Context::set_traffic`](crate::Context::set_traffic), which also accept [`TrafficLimits`] and
+/// [`SharedTraffic`].
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct TrafficShaping {
@@ -131,17 +138,17 @@ pub struct TrafficShaping {
 }
 
 impl TrafficShaping {
-    /// The limits of the channel itself.
+    /// Returns the limits of the channel itself.
     pub fn limits(&self) -> TrafficLimits {
         self.limits
     }
 
-    /// The group whose limits it shares.
+    /// Returns the group whose limits the channel shares.
     pub fn shared(&self) -> Option<&SharedTraffic> {
         self.shared.as_ref()
     }
 
-    /// Whether there is neither a limit nor a group.
+    /// Returns whether there is neither a limit nor a group.
     pub fn is_off(&self) -> bool {
         self.limits.is_off() && self.shared.is_none()
     }

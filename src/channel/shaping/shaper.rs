@@ -27,7 +27,7 @@ pub(crate) struct Shaper {
 #[derive(Debug)]
 struct Lane {
     way: Direction,
-    /// `None`: only the group limits this direction, if anything does.
+    /// `None`: only the group, if any, limits this direction.
     own: Option<Bucket>,
     /// Bytes that were taken from the channel's bucket, and from the group's, but have not moved.
     held: usize,
@@ -45,7 +45,7 @@ impl Lane {
         Lane { way, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
     }
 
-    /// Returns how many of `want` bytes may move now. If none may, the direction begins to wait.
+    /// Returns how many of `want` bytes may move now. If none may, the direction starts to wait.
     fn allow(&mut self, group: Option<&SharedTraffic>, want: usize, now: u64, instant: Instant) -> usize {
         if self.until.is_some() {
             return 0;
@@ -65,7 +65,7 @@ impl Lane {
         if of_group > 0 || want == 0 {
             return of_group;
         }
-        // Bytes from the other bucket are of no use while it waits.
+        // Bytes from the other bucket cannot be used while this one waits.
         self.give_back(group);
         let mut until = now;
         if own == 0
@@ -135,7 +135,7 @@ impl Shaper {
         &self.settings
     }
 
-    /// Returns how many of `want` bytes may move now, and whether the direction begins to wait
+    /// Returns how many of `want` bytes may move now, and whether the direction starts to wait
     /// because none may.
     pub(in crate::channel) fn allow(
         &mut self,
@@ -155,8 +155,7 @@ impl Shaper {
         self.lane_mut(way).moved(bytes);
     }
 
-    /// Ends a burst: returns the bytes that could have moved besides, unless the direction waits
-    /// for its limit.
+    /// Ends a burst. Returns unused bytes to the buckets, unless the direction waits for its limit.
     pub(in crate::channel) fn end_burst(&mut self, way: Direction) {
         if !self.is_waiting(way) {
             self.give_back(way);
@@ -238,7 +237,7 @@ impl Shaper {
 }
 
 impl Drop for Shaper {
-    /// Returns the bookings to the group.
+    /// Returns the reservations to the group.
     fn drop(&mut self) {
         self.leave(Direction::Read);
         self.leave(Direction::Write);

@@ -3,7 +3,7 @@
 //! Time counts from the first instant that a loop passes, so no clock is read here. Loops that
 //! share a bucket should have the same clock.
 //!
-//! Invariants: all channels together keep to the limits. Those that wait are served in order. The
+//! Invariants: all channels together keep to the limits. Waiting channels are served in order. The
 //! lock is held for a few additions, and only by channels that share it.
 
 use super::{
@@ -18,17 +18,20 @@ use std::{
     time::Instant,
 };
 
-/// Limits that many channels keep to together: those of a server, of a tenant, of a link. Clones are the same group.
+/// Rate limits that many channels share, for example those of a server, a tenant or a link. Clones
+/// are handles to the same group.
 ///
-/// Every channel that is given it ([`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic)) takes from it what it needs. While there is
-/// enough, whoever comes has it, up to the burst; once it is used up those that wait take turns, in the order in which they came,
-/// with shares that become smaller the more wait (of 1 KiB at least, unless 10 ms bring less). So a channel with much to send
-/// holds no other one up for longer than a turn of all.
+/// Each channel in the group
+/// ([`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic)) takes bytes from it.
+/// While bytes are available, channels take them immediately, up to the burst. After that the
+/// waiting channels take turns in the order of their arrival. Their shares shrink with the number
+/// of waiting channels, but not below 1 KiB, or the bytes of 10 ms if these are fewer. So a channel
+/// with much to send does not delay another one for longer than one round.
 ///
-/// What a channel has booked and does not need goes back, also when it closes.
+/// A channel returns reserved bytes that it does not need, also when it closes.
 ///
 /// ```
-/// use netwheel::{SharedTraffic, TrafficLimits};
+/// use netwheel::traffic::{SharedTraffic, TrafficLimits};
 ///
 /// let group = SharedTraffic::new(TrafficLimits::new().read(10_000_000).write(10_000_000));
 /// // Later, from any thread:
@@ -39,34 +42,35 @@ pub struct SharedTraffic(Arc<Mutex<SharedLimits>>);
 
 struct SharedLimits {
     limits: TrafficLimits,
-    /// Time is counted from here.
+    /// The origin of times.
     origin: Option<Instant>,
-    /// The last time that was told.
+    /// The latest time that a caller has passed.
     now: u64,
     read: Side,
     write: Side,
 }
 
-/// One direction: none for no limit, and how many channels wait.
+/// One direction. `bucket` is `None` if there is no limit; `waiting` is the number of waiting
+/// channels.
 struct Side {
     bucket: Option<Bucket>,
     waiting: u64,
 }
 
 impl SharedTraffic {
-    /// A group with these limits and no channels yet.
+    /// Creates a group with these limits and no channels.
     pub fn new(limits: TrafficLimits) -> Self {
         let [read, write] = [limits.read, limits.write]
             .map(|rate| Side { bucket: Bucket::new(rate.per_second, rate.burst), waiting: 0 });
         SharedTraffic(Arc::new(Mutex::new(SharedLimits { limits, origin: None, now: 0, read, write })))
     }
 
-    /// Its limits.
+    /// Returns the limits.
     pub fn limits(&self) -> TrafficLimits {
         self.state().limits
     }
 
-    /// Changes the limits, from any thread. A channel that is waiting goes on at the time that it was given before.
+    /// Changes the limits, on any thread. A channel that is waiting resumes at its earlier time.
     pub fn set(&self, limits: TrafficLimits) {
         let mut state = self.state();
         state.limits = limits;
@@ -81,7 +85,7 @@ impl SharedTraffic {
         }
     }
 
-    /// Takes up to `want` bytes; how many, or none if there is no limit.
+    /// Takes up to `want` bytes and returns their number, or `None` if there is no limit.
     pub(super) fn take(&self, way: Direction, want: usize, now: Instant) -> Option<usize> {
         let mut state = self.state();
         let now = state.at(now);
@@ -91,7 +95,8 @@ impl SharedTraffic {
         Some(bucket.take(want.min(share), now))
     }
 
-    /// Takes a share in advance, as of nanoseconds from now, and waits for it; none if there is no limit.
+    /// Reserves a share in advance and counts the channel as waiting. The time of the booking is in
+    /// nanoseconds from now. `None` if there is no limit.
     pub(super) fn book(&self, way: Direction, now: Instant) -> Option<Booking> {
         let mut state = self.state();
         let now = state.at(now);
@@ -101,14 +106,14 @@ impl SharedTraffic {
         Some(Booking { at: booking.at.saturating_sub(now), ..booking })
     }
 
-    /// One that has booked waits no longer.
+    /// Records that a channel has ended its wait.
     pub(super) fn waited(&self, way: Direction) {
         let mut state = self.state();
         let side = state.side(way);
         side.waiting = side.waiting.saturating_sub(1);
     }
 
-    /// Gives back what did not move.
+    /// Returns bytes that have not moved.
     pub(super) fn give_back(&self, way: Direction, bytes: usize) {
         if let Some(bucket) = &mut self.state().side(way).bucket {
             bucket.give_back(bytes);

@@ -8,7 +8,7 @@ use crate::channel::{
 use std::sync::Arc;
 
 impl ChannelState {
-    /// Returns what the handles of this channel share; creates it at the first request.
+    /// Returns the state that the handles of this channel share. Created at the first request.
     pub(crate) fn share(&self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
         self.shared.get_or_init(|| Arc::new(self.new_shared(services, size_hint))).clone()
     }

@@ -6,9 +6,10 @@
 
 use super::ChannelState;
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     buffer::{OutboundBuffer, OutboundMark},
     channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
+    error::Resource,
 };
 use bytes::Bytes;
 
@@ -113,7 +114,7 @@ impl ChannelState {
         self.log_read(bytes);
     }
 
-    /// Removes `n` bytes that the kernel has taken.
+    /// Removes `n` bytes that the kernel has accepted.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
         // Includes messages of stages: a message that is partly sent must not be dropped.
@@ -130,7 +131,7 @@ impl ChannelState {
         }
     }
 
-    /// The transport took `n` bytes of the wire.
+    /// Records that the transport has accepted `n` bytes of the wire.
     #[inline]
     fn note_wire_written(&mut self, n: usize, now: u64) {
         self.counts.bytes_written += n as u64;
@@ -138,8 +139,8 @@ impl ChannelState {
         self.note_moved(Direction::Write, n);
     }
 
-    /// Seals outbound bytes, as far as the limit allows. They stay in the buffer until the transport has
-    /// taken what they were sealed to.
+    /// Seals outbound bytes, as far as the limit allows. They stay in the buffer until the
+    /// transport has accepted the corresponding sealed bytes.
     pub(crate) fn seal(&mut self) -> Result {
         match (self.extras.filters_mut(), &self.outbound) {
             (Some(filters), Some(loan)) if !loan.buffer.is_empty() => filters.seal(&loan.buffer),
@@ -147,8 +148,8 @@ impl ChannelState {
         }
     }
 
-    /// The transport took `n` sealed bytes: the plaintext of the records that are sent by that leaves
-    /// the buffer.
+    /// Records that the transport has accepted `n` sealed bytes. Removes the plaintext of the
+    /// records that were sent by that from the buffer.
     pub(crate) fn consume_sealed(&mut self, n: usize, now: u64) {
         self.log_sealed(n);
         self.note_wire_written(n, now);
@@ -168,7 +169,7 @@ impl ChannelState {
 
     /// Drops the `n` bytes behind the first `keep`.
     pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
-        // The time limits must count the bytes before they can be told of the loss.
+        // The time limits must count the bytes before their loss is recorded.
         self.note_pending(self.now());
         if let Some(loan) = &mut self.outbound {
             loan.buffer.drop_behind(keep, n);
@@ -184,7 +185,7 @@ impl ChannelState {
         dropped
     }
 
-    /// Lifts the limit for the rest of this callback.
+    /// Lifts the limit until this callback returns.
     pub(crate) fn lift_outbound_limit(&mut self) {
         if let Some(loan) = &mut self.outbound {
             loan.lift_limit();

@@ -4,7 +4,7 @@
 //!
 //! Invariants: unpacking returns the packed address, with two exceptions. The flow label of IPv6 is
 //! lost, because it does not locate a peer. A scope beyond 65,532 is lost unless the address is in
-//! `fe80::/64`, where the link-local addresses are: other addresses have no scope that counts.
+//! `fe80::/64`, where the link-local addresses are. The scope of other addresses is irrelevant.
 //! Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -13,18 +13,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 pub(crate) struct PackedAddress {
     ip: [u8; 16],
     port: u16,
-    /// The interface of a link-local IPv6 address; or what kind of address it is.
+    /// The interface of a link-local IPv6 address, or the kind of address.
     scope: u16,
 }
 
 const NONE: u16 = u16::MAX;
 const IPV4: u16 = u16::MAX - 1;
-/// A link-local address whose scope lies where its zeros were. Where containers come and go,
-/// interfaces get such numbers: they are not used again.
+/// A link-local address whose scope is stored in place of its zeros. On hosts that create and
+/// destroy many containers, interfaces get such large numbers, because numbers are not reused.
 const WIDE: u16 = u16::MAX - 2;
 
-/// What follows the prefix of a link-local address, all zero (RFC 4291, section 2.5.6), has room
-/// for a scope.
+/// The bits after the prefix of a link-local address are zero (RFC 4291, section 2.5.6). They have
+/// room for a scope.
 const ZEROS: std::ops::Range<usize> = 4..8;
 
 impl PackedAddress {
@@ -78,19 +78,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn unpacking_returns_the_packed_address() {
         assert_eq!(size_of::<PackedAddress>(), 20);
         let addresses =
             ["127.0.0.1:0", "255.255.255.255:65535", "[::1]:80", "[fe80::1%7]:443", "[::ffff:1.2.3.4]:9"];
         for address in addresses {
-            let address: SocketAddr = address.parse().expect("an address");
+            let address: SocketAddr = address.parse().expect("the address is valid");
             assert_eq!(PackedAddress::pack(Some(address)).unpack(), Some(address));
         }
         assert_eq!(PackedAddress::pack(None).unpack(), None);
     }
 
     #[test]
-    fn a_link_local_address_keeps_any_scope_and_another_one_a_small_one() {
+    fn link_local_addresses_keep_any_scope_and_others_small_scopes() {
         let address =
             |ip: &str, scope| SocketAddr::V6(SocketAddrV6::new(ip.parse().expect("an address"), 1, 0, scope));
         let unpacked = |address| PackedAddress::pack(Some(address)).unpack();

@@ -2,7 +2,7 @@
 
 use super::{ChannelState, Memory};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         config::{ChannelConfig, Overflow},
         confirmation::Confirmation,
@@ -10,6 +10,7 @@ use crate::{
         outbound::{OutboundLease, PendingWrites},
         services::LoopServices,
     },
+    error::Resource,
     log_throttle::{SLOW_PEERS, log_throttled},
 };
 use log::Level;
@@ -26,8 +27,8 @@ impl ChannelState {
         }
     }
 
-    /// Confirms once all pending bytes are taken. The channel's handles count the confirmation
-    /// already.
+    /// Confirms when the kernel has accepted all pending bytes. The channel's handles count the
+    /// confirmation already.
     pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
         if self.status.take(Memory::DROPPED) {
             self.note_answered(1);
@@ -43,7 +44,7 @@ impl ChannelState {
         self.pending_writes.get_or_insert_default().confirm(pending, confirmation);
     }
 
-    /// Confirms the writes that end within the `n` bytes that the kernel has taken.
+    /// Confirms the writes that end within the `n` bytes that the kernel has accepted.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
         if let Some(pending_writes) = &mut self.pending_writes {

@@ -4,8 +4,8 @@ use super::ChannelState;
 use crate::channel::{extras::Extras, pipeline_settings::PipelineSettings, services::LoopServices};
 
 impl ChannelState {
-    /// Applies the settings of a pipeline that begins. Returns the extras that its own extras have
-    /// replaced, because dropping them runs code of the program.
+    /// Applies the settings of a pipeline that starts. Returns the extras that were replaced,
+    /// because dropping them runs code of the program.
     #[inline]
     pub(in crate::channel) fn apply(
         &mut self,

@@ -11,7 +11,7 @@ impl ChannelState {
         self.extras.shaper().map_or_else(TrafficShaping::default, |shaper| shaper.settings().clone())
     }
 
-    /// Replaces the limits. A direction that waits under the old limits is tried again at once.
+    /// Replaces the limits. A direction that waits under the old limits is tried again immediately.
     pub(crate) fn set_traffic_shaping(&mut self, services: &mut LoopServices, settings: TrafficShaping) {
         if self.extras.shaper().is_none() && settings.is_off() {
             return;
@@ -79,7 +79,7 @@ impl ChannelState {
     pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
         let Some(shaper) = self.extras.shaper_mut() else { return };
         shaper.note_expired(services.now);
-        // A direction without work must not keep its booking.
+        // A direction without work must not keep its reservation.
         if !self.wants_read() {
             self.give_allowance_back(Direction::Read);
         }

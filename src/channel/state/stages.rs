@@ -24,8 +24,8 @@ impl ChannelState {
         self.tasks.as_ref().is_some_and(|tasks| tasks.is_paused(stage))
     }
 
-    /// Has an error passed to the stages and the handler after the running callback. Only the first
-    /// error of a callback is kept.
+    /// Records an error for the stages and the handler, which receive it after the current
+    /// callback. Only the first error of a callback is kept.
     pub(crate) fn report(&mut self, services: &mut LoopServices, error: Error) {
         if !self.status.is_closed() && !self.status.has(Pending::FAILED) {
             self.status.set(Pending::FAILED);

@@ -1,4 +1,4 @@
-//! Tasks of the handler that wait for their time or for an answer, and the close timeout.
+//! Tasks of the handler, either scheduled or waiting for an answer, and the close timeout.
 
 use super::{ChannelState, Pending};
 use crate::{
@@ -65,8 +65,8 @@ impl ChannelState {
     /// Keeps the task that `make` creates for its key, until its answer arrives.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the channel is closing, [`Error::Full`] if the limit of tasks is reached;
-    /// `make` is dropped.
+    /// [`Error::Closed`] if the channel is closing, [`Error::Full`] if the limit of tasks is
+    /// reached; `make` is dropped.
     pub(crate) fn await_answer(
         &mut self,
         services: &mut LoopServices,
@@ -80,8 +80,8 @@ impl ChannelState {
         self.tasks.get_or_insert_default().await_answer(limit, services, make)
     }
 
-    /// Notifies the handler, when the running callback has returned, that a task was dropped because
-    /// the limit of tasks is reached.
+    /// Records that a task was dropped because the limit of tasks is reached. The handler is
+    /// notified when the current callback has returned.
     pub(crate) fn note_refused_task(&mut self) {
         self.status.set(Pending::TASK_REFUSED);
     }

@@ -99,7 +99,7 @@ impl ChannelState {
         }
     }
 
-    /// Records that the kernel took `n` bytes.
+    /// Records that the kernel has accepted `n` bytes.
     #[inline]
     pub(crate) fn note_taken(&mut self, n: usize) {
         let pending = self.pending_bytes();
@@ -115,12 +115,12 @@ impl ChannelState {
         }
     }
 
-    /// Records after a read that `kept` bytes do not make a message yet. `moved`: the codec took
-    /// bytes in this read.
+    /// Records after a read that `kept` bytes do not make a message yet. `moved`: the codec
+    /// consumed bytes in this read.
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
         let now = services.now;
-        // What filters keep counts too. Looked up only where a limit may need it.
+        // Bytes kept in filters count too. Looked up only if a limit may need them.
         let limited = self.status.has(Memory::LIMITED);
         let kept = if limited { kept + self.extras.kept_in_filters() } else { kept };
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
@@ -147,7 +147,7 @@ impl ChannelState {
         services.tally.wheel_cancelled += u64::from(cancelled);
     }
 
-    /// The entry has expired. Returns whether the driver has to look for unread input first,
+    /// Handles the expired entry. Returns whether the driver has to check for unread input first,
     /// because input would have postponed the timeout.
     pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
         let (traffic, now, open) = (self.traffic, services.now, self.status.is_open());

@@ -19,7 +19,7 @@ impl ChannelState {
         }
     }
 
-    /// Logs the first `n` pending bytes, which the kernel has taken.
+    /// Logs the first `n` pending bytes, which the kernel has accepted.
     #[inline]
     pub(in crate::channel) fn log_written(&self, n: usize) {
         if self.extras.are_used() {
@@ -27,7 +27,7 @@ impl ChannelState {
         }
     }
 
-    /// The transport has taken the first `n` of the sealed bytes that wait.
+    /// Logs the first `n` sealed bytes, which the transport has accepted.
     pub(in crate::channel) fn log_sealed(&self, n: usize) {
         self.wire(|wire| wire.dump(self.id(), "written", n, &self.extras.sealed_wire()[..n]));
     }

@@ -10,17 +10,17 @@
 //!
 //! The marks act between two messages. The write that passes the high mark stops delivery after its
 //! message: the handler is notified and the buffer is flushed. If there is room again, delivery
-//! continues with the rest of the read.
+//! continues with the remaining bytes of the read.
 //!
 //! `true` from a handle's `is_writable`, or a completed `writable`, is a permit for one message. So
-//! sixteen threads that ask at the same moment may all write. Such a message also finds room in a
+//! sixteen threads that check at the same moment may all write. Such a message also finds room in a
 //! full loop queue. A message without a permit has to fit into `max_outbound` when it is submitted.
 //! If it does not fit when it is encoded (the estimate was too low, or the handler was quicker),
 //! the channel closes with `Error::Full`. Later messages are not sent.
 //!
 //! Invariants: the handler is notified of the changes in turn, starting with `false`, and
 //! `writable` completes after each `true`. A channel that is not writable has pending bytes or a
-//! queued message, so the loop always looks at the state again. A write is never refused while the
+//! queued message, so the loop always checks the state again. A write is never refused while the
 //! channel is writable, regardless of its size. So the pending weight is bounded by the high mark
 //! plus one message for each producer. Runs on the channel's loop.
 
@@ -45,7 +45,7 @@ impl ChannelState {
         }
     }
 
-    /// Returns what the handler sees, which changes with its notifications.
+    /// Returns the state that the handler sees. It changes with the notifications.
     pub(crate) fn is_writable(&self) -> bool {
         self.status.takes_writes()
             && self.status.has(Memory::WRITABLE)

@@ -16,7 +16,7 @@ pub(crate) enum Due {
 
 /// A scheduled task of the loop.
 pub(crate) trait Scheduled: Send + Sync {
-    /// Runs the task. Returns the next deadline of a periodic task that goes on.
+    /// Runs the task. Returns the next deadline of a periodic task that continues.
     fn run(&self, time: &TimeSource) -> Option<u64>;
 
     /// Notifies the task that it will not run (again).

@@ -14,7 +14,7 @@ pub struct TaskKey {
 pub(in crate::channel) enum TimerPlace {
     Exact(QueueKey),
     Wheel(WheelKey),
-    /// With a worker or a completion that answers it, with the loop's number for it.
+    /// A worker or a completion holds it and answers with the loop's number for it.
     Answer(u64),
     /// Nowhere: the task was refused.
     Nowhere,

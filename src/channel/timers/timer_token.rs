@@ -27,7 +27,7 @@ pub(crate) struct TimerToken {
     rest: u32,
 }
 
-const _: () = assert!(size_of::<TimerToken>() == 8, "an entry of the wheel takes 32 bytes, or 40");
+const _: () = assert!(size_of::<TimerToken>() == 8, "a larger token grows wheel entries to 40 bytes");
 
 impl TimerToken {
     /// A channel has at most 65,536 tasks. Further numbers stand for its other timers.
@@ -62,7 +62,7 @@ impl TimerToken {
         }
     }
 
-    /// The slot that the channel has, or had, in its loop.
+    /// Returns the slot that the channel has, or had, in its loop.
     #[inline]
     pub(crate) fn index(self) -> u32 {
         self.index

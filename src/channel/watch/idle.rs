@@ -11,21 +11,22 @@
 use crate::{clock::nanos, sync::Random};
 use std::{fmt, rc::Rc, time::Duration};
 
-/// What has been quiet for too long.
+/// The kind of inactivity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdleState {
-    /// No byte came from the peer.
+    /// No bytes were received from the peer.
     Reader,
-    /// The kernel took no byte of ours.
+    /// The kernel accepted no bytes from the channel.
     Writer,
-    /// Neither.
+    /// Bytes moved in neither direction.
     All,
 }
 
-/// Told to [`Handler::idle`](crate::Handler::idle) when a channel was quiet for the time set.
+/// An event for [`Handler::idle`](crate::Handler::idle) after a channel was idle for the configured
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IdleEvent {
-    /// What was quiet.
+    /// The kind of inactivity.
     pub state: IdleState,
     /// Whether this is the first event of its kind since the last traffic of that kind.
     pub first: bool,
@@ -37,18 +38,18 @@ impl fmt::Display for IdleEvent {
     }
 }
 
-/// After how much quiet a channel is told; each kind is off until it is set.
+/// The idle timeouts of a channel. Each kind is off until it is set.
 ///
-/// A time of zero turns the kind off; others below a millisecond become a millisecond. Events come again and
-/// again while the quiet lasts, each a whole time after the one before (what a loop was too busy for is told once). They
-/// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
-/// and plus the [jitter](IdleTimeouts::jitter) if there is one.
+/// A timeout of zero turns the kind off. Other timeouts below one millisecond are raised to one
+/// millisecond. Events repeat while the channel stays idle, one timeout apart. Events that a busy
+/// loop missed are reported once. Events are never early. They are late by at most one tick of the
+/// loop's wheel (100 ms by default) plus the loop's lag and the [jitter](IdleTimeouts::jitter).
 ///
 /// Unread bytes in the socket count as activity: the loop checks for them before it reports an
 /// event. This includes bytes that the program does not read because auto-read is off.
 ///
-/// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
-/// wheel, whatever it watches.
+/// Each read and each write stores one number, regardless of the number of channels. Each channel
+/// has one entry on the wheel for all its timeouts.
 ///
 /// ```
 /// use netwheel::IdleTimeouts;
@@ -61,47 +62,49 @@ pub struct IdleTimeouts {
     pub(crate) reader: u64,
     pub(crate) writer: u64,
     pub(crate) all: u64,
-    /// Each event is postponed by a random time below this.
+    /// The upper bound of the random delay of each event.
     pub(crate) jitter: u64,
 }
 
 impl IdleTimeouts {
-    /// Nothing is watched.
+    /// Returns settings without timeouts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tell when no byte came for `timeout`.
+    /// Sets the time without received bytes after which an event is reported.
     pub fn reader(mut self, timeout: Duration) -> Self {
         self.reader = limit(timeout);
         self
     }
 
-    /// Tell when the kernel took no byte of ours for `timeout`: the time for a heartbeat.
+    /// Sets the time without sent bytes after which an event is reported, for example to send a
+    /// heartbeat.
     ///
-    /// A large write that drains slowly is not idle: every part that the kernel takes counts.
+    /// A large write that drains slowly is not idle, because every part that the kernel accepts
+    /// counts.
     pub fn writer(mut self, timeout: Duration) -> Self {
         self.writer = limit(timeout);
         self
     }
 
-    /// Tell when neither happened for `timeout`.
+    /// Sets the time without bytes in either direction after which an event is reported.
     pub fn all(mut self, timeout: Duration) -> Self {
         self.all = limit(timeout);
         self
     }
 
-    /// Postpones every event by a random time below `window`, in whole milliseconds, another one for each event; none unless it is
-    /// set.
+    /// Delays each event by a random time below `window`, in whole milliseconds. Zero by default.
     ///
-    /// For servers to whose many connections the same happened at the same moment (a restart, an outage), and which would
-    /// all be pinged in the same millisecond for ever after. A tenth of the shortest time is much.
+    /// Use this for servers whose connections were all established at the same moment, for example
+    /// after a restart or an outage. Without jitter they would all be pinged in the same
+    /// millisecond from then on. One tenth of the shortest timeout is usually enough.
     pub fn jitter(mut self, window: Duration) -> Self {
         self.jitter = nanos(window);
         self
     }
 
-    /// Whether nothing is watched.
+    /// Returns whether all timeouts are off.
     pub fn is_off(&self) -> bool {
         self.reader == 0 && self.writer == 0 && self.all == 0
     }
@@ -111,7 +114,7 @@ fn limit(timeout: Duration) -> u64 {
     if timeout.is_zero() { 0 } else { nanos(timeout.max(Duration::from_millis(1))) }
 }
 
-/// When bytes last moved; the only part of idle detection that the hot path touches.
+/// The times at which bytes last moved. The only part of idle detection that the hot path touches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traffic {
     pub(crate) read: u64,
@@ -121,22 +124,24 @@ pub(crate) struct Traffic {
 /// The idle detection of one channel.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// None if nothing is watched. Shared by channels that watch for the same: most of a server do.
+    /// `None` if no timeout is set. Shared by channels with the same timeouts, usually most
+    /// channels of a server.
     timeouts: Option<Rc<IdleTimeouts>>,
-    /// By how much the next event is postponed, in milliseconds: the wheel tells no shorter times apart.
+    /// The random delay of the next event in milliseconds, which is the resolution of the wheel.
     postponed: u32,
-    /// Whether each kind was reported, and no byte had moved since then when `since` was set; so the next event is not the
-    /// first one unless bytes move behind `since`. Not the time of the report: that is as much again, and a channel has it
-    /// whenever it watches.
+    /// For each kind: the event was reported, and no byte had moved since then when `since` was
+    /// set. So the next event is not the first one unless bytes move after `since`. A flag takes
+    /// less memory than the time of the report, and every channel with timeouts has it.
     told: [bool; 3],
-    /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
+    /// For each kind: the time of the creation, a reset, or the last event. The idle time starts
+    /// there if that is later than the last traffic.
     since: [u64; 3],
 }
 
 const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
 
 impl Idle {
-    /// Watches for nothing.
+    /// Creates idle detection without timeouts.
     pub(crate) fn off(now: u64) -> Self {
         Idle { timeouts: None, postponed: 0, told: [false; 3], since: [now; 3] }
     }
@@ -150,7 +155,7 @@ impl Idle {
         self.timeouts.as_ref().map_or_else(IdleTimeouts::new, |timeouts| **timeouts)
     }
 
-    /// Changes what is watched; the quiet so far counts on.
+    /// Changes the timeouts. The elapsed idle time still counts.
     pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>, random: &Random) {
         let before = self.timeouts().jitter;
         self.timeouts = timeouts;
@@ -159,7 +164,7 @@ impl Idle {
         }
     }
 
-    /// Counts as traffic of one kind from `now` on, without making the next event a first one.
+    /// Restarts the idle time of one kind at `now`, without making the next event a first one.
     pub(crate) fn reset(&mut self, kind: IdleState, traffic: Traffic, now: u64) {
         self.reset_one(kind as usize, traffic, now);
         if kind != IdleState::All {
@@ -172,9 +177,9 @@ impl Idle {
         self.since[kind] = now;
     }
 
-    /// Whether the next event is the first one, should no more bytes move. (Those of before a report lie before `since`, by as
-    /// much as the timeout at least; those that moved at the very time of a report came after it, or nothing would have been
-    /// due.)
+    /// Returns whether the next event is a first one if no more bytes move. Traffic before a report
+    /// is older than `since` by at least the timeout. Traffic at the time of a report came after
+    /// it, because otherwise no event would have been due.
     fn would_be_first(&self, kind: usize, traffic: Traffic) -> bool {
         !self.told[kind] || Self::last_traffic(kind, traffic) >= self.since[kind]
     }
@@ -193,18 +198,18 @@ impl Idle {
         [traffic.read, traffic.written, traffic.read.max(traffic.written)][kind]
     }
 
-    /// From when one kind counts, as things stand.
+    /// Returns the start of the idle time of one kind.
     fn from(&self, kind: usize, traffic: Traffic) -> u64 {
         Self::last_traffic(kind, traffic).max(self.since[kind])
     }
 
-    /// When one kind is due, as things stand.
+    /// Returns the deadline of one kind.
     fn due(&self, kind: usize, traffic: Traffic) -> Option<u64> {
         let due = self.from(kind, traffic).saturating_add(self.timeout(kind)?);
         Some(due.saturating_add(u64::from(self.postponed) * MILLISECOND))
     }
 
-    /// When the next event is due if no more bytes move.
+    /// Returns the time of the next event if no more bytes move.
     pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
         (0..3).filter_map(|kind| self.due(kind, traffic)).min()
     }
@@ -215,7 +220,7 @@ impl Idle {
         OF_READING.iter().any(|kind| self.due(*kind as usize, traffic).is_some_and(|due| due <= now))
     }
 
-    /// The events that are due now: reader, writer, all.
+    /// Returns the events that are due now: reader, writer, all.
     pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64, random: &Random) -> [Option<IdleEvent>; 3] {
         let events = std::array::from_fn(|kind| {
             if self.due(kind, traffic)? > now {
@@ -223,7 +228,8 @@ impl Idle {
             }
             let first = self.would_be_first(kind, traffic);
             self.told[kind] = true;
-            // The last whole time that has passed, not `now`: so a tick's lateness does not add up.
+            // A whole number of timeouts instead of `now`, so that the delays of ticks do not add
+            // up.
             let (from, timeout) = (self.from(kind, traffic), self.timeout(kind)?);
             self.since[kind] = now - (now - from) % timeout;
             Some(IdleEvent { state: KINDS[kind], first })
@@ -235,7 +241,7 @@ impl Idle {
     }
 }
 
-/// Milliseconds; 49 days of them at most.
+/// Returns a random delay in milliseconds, at most 49 days.
 fn postponement(timeouts: IdleTimeouts, random: &Random) -> u32 {
     if timeouts.jitter == 0 {
         return 0;
@@ -276,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn first_then_plain_and_first_again_after_traffic() {
+    fn only_the_first_event_after_traffic_is_marked_first() {
         let mut idle = reader();
         let mut firsts = Vec::new();
         for second in 1..=3 {
@@ -297,9 +303,10 @@ mod tests {
         assert!(!first_of(due(&mut idle, QUIET, 3 * SECOND)).unwrap().first);
     }
 
-    /// As if the times of the reports were kept: an event is a first one if bytes have moved at or after the last.
+    /// The result equals that of an implementation that stores the times of the reports: an event
+    /// is a first one if bytes have moved at or after the last report.
     #[test]
-    fn whether_an_event_is_a_first_one_needs_no_time_of_the_last() {
+    fn first_events_are_found_without_storing_the_time_of_the_last() {
         const STEPS: u32 = 7;
         let timeouts = IdleTimeouts::new().reader(Duration::from_secs(1)).all(Duration::from_millis(1500));
         for mut script in 0..4u32.pow(STEPS) {

@@ -1,32 +1,36 @@
 //! Time limits that close a channel: for the first byte and the first message, for reading, for
-//! writing, and for a message that has begun.
+//! writing, and for an incomplete message.
 //!
 //! The limits for the first byte and the first message count from the creation of the channel. A
-//! flag and a counter of the channel record whether they have come, so that limits which are set
-//! later know. A read pays two tests of a flag for that.
+//! flag and a counter of the channel record whether they have arrived, so that limits which are set
+//! later know. This costs each read two tests of a flag.
 //!
 //! Invariants: a limit is never reached early, and each is reached at most once. Pure: `watch`
 //! keeps the entry on the loop's wheel, and the channel core notifies the handler and closes. Runs
 //! on the channel's loop.
 
 use super::idle::Traffic;
-use crate::{Error, PeerError, clock::nanos};
+use crate::{Error, clock::nanos, error::PeerError};
 use std::time::Duration;
 
-/// What closes a channel that is too slow; each limit is off until it is set.
+/// Time limits that close a slow channel. Each limit is off until it is set.
 ///
-/// A time of zero turns a limit off; others below a millisecond become a millisecond. When one is reached the handler's
-/// [`error`](crate::Handler::error) is told once, then the channel closes: never early, late by at most one tick of the
-/// loop's wheel (100 ms unless set otherwise) plus the loop's lag. While the program itself does not read
-/// (auto-read is off), the peer cannot be late: all limits but the one for writing begin anew when it reads again.
+/// A limit of zero turns it off. Other limits below one millisecond are raised to one millisecond.
+/// When a limit is reached, the handler's [`error`](crate::Handler::error) is called once, then the
+/// channel closes. Limits are never reached early. They are late by at most one tick of the loop's
+/// wheel (100 ms by default) plus the loop's lag.
+///
+/// While the program does not read (auto-read is off), the peer cannot be late. All limits except
+/// for the write limit restart when it reads again.
 ///
 /// The loop reads unread bytes from the socket before it enforces a limit on input. So a loop that
-/// was held up does not close peers that have sent something in time.
+/// was delayed does not close peers that have sent data in time.
 ///
-/// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
+/// To be notified of inactivity without closing the channel, see
+/// [`IdleTimeouts`](crate::IdleTimeouts).
 ///
 /// ```
-/// use netwheel::TimeLimits;
+/// use netwheel::channel::TimeLimits;
 /// use std::time::Duration;
 ///
 /// let limits = TimeLimits::new()
@@ -47,62 +51,67 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// No limits.
+    /// Returns settings without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The channel fails with [`Error::TimedOut`] and closes if not a single byte has come `limit` after it was connected.
+    /// Sets the time after connecting by which the first byte must arrive. Otherwise the channel
+    /// fails with [`Error::TimedOut`] and closes.
     ///
-    /// Against peers that connect and say nothing. One that has sent a byte is not concerned any more.
+    /// Protects against peers that connect and send nothing. Has no effect after the first byte.
     pub fn first_byte(mut self, limit: Duration) -> Self {
         self.first_byte = at_least_a_millisecond(limit);
         self
     }
 
-    /// The channel fails with [`Error::TimedOut`] and closes if its handler has not been given a message `limit` after it
-    /// was connected, however many bytes came.
+    /// Sets the time after connecting by which the handler must receive its first message.
+    /// Otherwise the channel fails with [`Error::TimedOut`] and closes, regardless of the number of
+    /// bytes received.
     ///
-    /// Against peers that are slow over a log-in or a request header, and do send a byte now and then. What a stage keeps
-    /// for itself is no message for the handler.
+    /// Protects against peers that send a log-in or a request header slowly, byte by byte. Messages
+    /// that a stage consumes do not count.
     pub fn first_message(mut self, limit: Duration) -> Self {
         self.first_message = at_least_a_millisecond(limit);
         self
     }
 
-    /// The channel fails with [`Error::TimedOut`] and closes if no byte comes for `limit`.
+    /// Sets the time without received bytes after which the channel fails with [`Error::TimedOut`]
+    /// and closes.
     pub fn read(mut self, limit: Duration) -> Self {
         self.read = at_least_a_millisecond(limit);
         self
     }
 
-    /// The channel fails with [`Error::TimedOut`] and closes, sending no more, if the kernel has not taken all bytes of a
-    /// write within `limit`.
+    /// Sets the time within which the kernel must accept all bytes of a write. Otherwise the
+    /// channel fails with [`Error::TimedOut`] and closes without sending pending bytes.
     ///
-    /// Every write has its limit, whether or not bytes move meanwhile. Of those that are written while another one waits,
-    /// the time counts from when that one is gone, but at the earliest from the last of them.
+    /// Every write has this limit, even if bytes move in the meantime. Writes that are made while
+    /// an earlier write is pending share a limit. It counts from the last of these writes, and is
+    /// enforced after the earlier write has been accepted.
     pub fn write(mut self, limit: Duration) -> Self {
         self.write = at_least_a_millisecond(limit);
         self
     }
 
-    /// The channel fails with [`PeerError::TooSlow`] and closes if a message that has begun neither comes to its end nor
-    /// brings `bytes` bytes in every `within`.
+    /// Sets the least progress of an incomplete message. Unless the message is completed or `bytes`
+    /// bytes arrive in each period of `within`, the channel fails with [`PeerError::TooSlow`] and
+    /// closes.
     ///
-    /// Against peers that send one byte at a time so as never to be idle. A peer that has not begun a message is not
-    /// concerned, however quiet; nor is one whose codec takes every byte as it comes.
+    /// Protects against peers that send one byte at a time to avoid idle timeouts. Does not affect
+    /// a peer that has not started a message, or a codec that consumes each byte as it arrives.
     pub fn progress(mut self, bytes: usize, within: Duration) -> Self {
         self.progress = at_least_a_millisecond(within);
         self.progress_bytes = bytes;
         self
     }
 
-    /// With a limit for writing, whether or not one was set.
+    /// Sets a write limit if none is set.
     pub(crate) fn or_write(self, limit: Duration) -> Self {
         if self.write == 0 { self.write(limit) } else { self }
     }
 
-    /// Whether there is no limit.
+    /// Returns whether all limits are off.
     pub fn is_off(&self) -> bool {
         *self == TimeLimits { progress_bytes: self.progress_bytes, ..TimeLimits::new() }
     }
@@ -112,27 +121,28 @@ fn at_least_a_millisecond(limit: Duration) -> u64 {
     if limit.is_zero() { 0 } else { nanos(limit.max(Duration::from_millis(1))) }
 }
 
-/// The limits of one channel, and what they are measured by.
+/// The limits of one channel and the progress that they measure.
 #[derive(Debug)]
 pub(crate) struct Limits {
     settings: TimeLimits,
-    /// The first byte and the first message are waited for since then; none once they came.
+    /// The start of the limit for the first byte; `None` after it has arrived. `first_message`
+    /// likewise.
     first_byte: Option<u64>,
     first_message: Option<u64>,
-    /// Reading counts from here, if no byte came since.
+    /// The start of the read limit if no byte has arrived since.
     since: u64,
-    /// Bytes that the kernel has taken.
+    /// Bytes that the kernel has accepted.
     taken: u64,
-    /// Bytes that were ever written, and when the last of them were.
+    /// Bytes that were ever written, and the time of the last write.
     written: u64,
     written_at: u64,
-    /// The write that is waited for.
+    /// The write whose limit is running.
     waiting: Option<ProgressMark>,
-    /// The message that has begun.
+    /// The incomplete message.
     begun: Option<Window>,
 }
 
-/// All bytes before this one are to be taken, and count from then.
+/// The kernel must accept all bytes before `end`. The limit counts from `since`.
 #[derive(Debug)]
 struct ProgressMark {
     end: u64,
@@ -142,16 +152,16 @@ struct ProgressMark {
 #[derive(Debug)]
 struct Window {
     since: u64,
-    /// Bytes of the message that count for what came before, and that are there now.
+    /// Bytes of the message at the start of the period, and at present.
     bytes: usize,
     now: usize,
 }
 
-/// A limit that was reached, and how the channel is to close.
+/// A limit that was reached, and the way in which the channel closes.
 #[derive(Debug)]
 pub(crate) struct Reached {
     pub(crate) error: Error,
-    /// Whether to send what was written before.
+    /// Whether to send pending bytes first.
     pub(crate) send: bool,
 }
 
@@ -174,7 +184,7 @@ impl Limits {
         self.settings
     }
 
-    /// Changes the limits; one that was off counts from now.
+    /// Changes the limits. A limit that was off counts from now.
     pub(crate) fn set(&mut self, settings: TimeLimits, now: u64) {
         if self.settings.first_byte == 0 {
             restart(&mut self.first_byte, now);
@@ -188,17 +198,17 @@ impl Limits {
         self.settings = settings;
     }
 
-    /// A byte has come.
+    /// Records that a byte has arrived.
     pub(crate) fn note_byte(&mut self) {
         self.first_byte = None;
     }
 
-    /// The handler was given a message.
+    /// Records that the handler has received a message.
     pub(crate) fn note_message(&mut self) {
         self.first_message = None;
     }
 
-    /// So many bytes wait to be sent. True if there is a new limit to watch.
+    /// Records the number of pending bytes. Returns whether there is a new limit to watch.
     pub(crate) fn note_pending(&mut self, pending: usize, now: u64) -> bool {
         let written = self.taken + pending as u64;
         if self.settings.write == 0 || written <= self.written {
@@ -210,27 +220,28 @@ impl Limits {
         begins
     }
 
-    /// The kernel took `n` bytes, and `pending` still wait.
+    /// Records that the kernel has accepted `n` bytes and that `pending` bytes remain.
     pub(crate) fn note_taken(&mut self, n: usize, pending: usize) {
         self.taken += n as u64;
         if self.waiting.as_ref().is_some_and(|mark| mark.end <= self.taken) {
-            // The next ones: all that were written meanwhile, as of the last of them.
+            // The next limit covers all writes made in the meantime, and starts at the last of
+            // them.
             let next = ProgressMark { end: self.written, since: self.written_at };
             self.waiting = (pending > 0 && self.written > self.taken).then_some(next);
         }
     }
 
-    /// Of what waits, `n` bytes behind the first `keep` were dropped.
+    /// Records that `n` pending bytes behind the first `keep` were dropped.
     pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
-        // None of these was counted if there was no limit to writing yet.
+        // These bytes were not counted if the write limit was still off.
         self.written = self.written.saturating_sub(n as u64);
         if let Some(mark) = &mut self.waiting {
             mark.end = mark.end.saturating_sub(n as u64).max(self.taken + keep as u64);
         }
     }
 
-    /// After a read: `kept` bytes do not make a message yet; `moved` says that some were taken before them. True if there
-    /// is a new limit to watch.
+    /// Records that `kept` bytes remain after a read because they do not make a message yet.
+    /// `moved`: earlier bytes were consumed. Returns whether there is a new limit to watch.
     pub(crate) fn note_kept(&mut self, kept: usize, moved: bool, now: u64) -> bool {
         if self.settings.progress == 0 || kept == 0 {
             self.begun = None;
@@ -242,14 +253,14 @@ impl Limits {
                 false
             }
             _ => {
-                // What it begins with is the first of what it has to bring.
+                // The first bytes of the message count as progress.
                 self.begun = Some(Window { since: now, bytes: 0, now: kept });
                 true
             }
         }
     }
 
-    /// The program does not read: nobody is late meanwhile.
+    /// Restarts the limits on input, because the peer is not late while the program does not read.
     pub(crate) fn pause(&mut self, now: u64) {
         restart(&mut self.first_byte, now);
         restart(&mut self.first_message, now);
@@ -259,7 +270,8 @@ impl Limits {
         }
     }
 
-    /// The channel's own limits hold up what is written: the peer is not late meanwhile.
+    /// Restarts the write limit, because the peer is not late while the channel's own rate limit
+    /// delays writes.
     pub(crate) fn pause_writing(&mut self, now: u64) {
         if let Some(mark) = &mut self.waiting {
             mark.since = now;
@@ -291,7 +303,7 @@ impl Limits {
         Some(window.since.saturating_add(self.settings.progress))
     }
 
-    /// When the next limit is reached if nothing moves.
+    /// Returns the time at which the next limit is reached if no bytes move.
     pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
         let first = [self.first_byte_due(), self.first_message_due()];
         let all = first.into_iter().chain([self.read_due(traffic), self.write_due(), self.progress_due()]);
@@ -305,7 +317,7 @@ impl Limits {
         all.flatten().any(|due| due <= now)
     }
 
-    /// The limit that is reached now, if one is; it is off from then on.
+    /// Returns a limit that is reached now, and turns it off.
     pub(crate) fn take_reached(&mut self, traffic: Traffic, now: u64) -> Option<Reached> {
         let is_due = |due: Option<u64>| due.is_some_and(|due| due <= now);
         let timed_out = |operation, after| Error::TimedOut { operation, after: Duration::from_nanos(after) };
@@ -340,7 +352,7 @@ impl Limits {
     }
 }
 
-/// What is still waited for is waited for since `now`.
+/// Restarts a limit that is still running.
 fn restart(since: &mut Option<u64>, now: u64) {
     if let Some(since) = since {
         *since = now;
@@ -359,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn each_first_is_waited_for_until_it_comes() {
+    fn the_limits_for_the_first_byte_and_message_end_when_it_arrives() {
         let mut limits = Limits::new(first(1, 3), 0);
         assert_eq!(limits.deadline(QUIET), Some(SECOND));
         limits.note_byte();
@@ -371,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_is_missed_once() {
+    fn the_limits_for_the_first_byte_and_message_are_reached_once() {
         let mut limits = Limits::new(first(1, 1), 0);
         let said = |reached: Option<Reached>| reached.map(|reached| format!("{:#}", reached.error));
         assert_eq!(
@@ -384,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn firsts_that_are_switched_on_later_count_from_then_and_a_change_counts_from_the_beginning() {
+    fn a_limit_set_later_counts_from_then_and_a_changed_limit_from_the_start() {
         let mut limits = Limits::new(TimeLimits::new(), 0);
         limits.set(first(2, 0), 10 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(12 * SECOND));
@@ -395,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_read_has_nobody_late() {
+    fn limits_restart_while_the_program_does_not_read() {
         let mut limits = Limits::new(first(1, 2), 0);
         limits.pause(5 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(6 * SECOND));
@@ -406,17 +418,17 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_limit_has_counted_may_be_dropped() {
+    fn bytes_written_before_the_limit_was_set_may_be_dropped() {
         let mut limits = Limits::new(TimeLimits::new().read(Duration::from_secs(1)), 0);
         limits.note_pending(10, 0);
         limits.note_dropped(0, 10);
         limits.set(TimeLimits::new().write(Duration::from_secs(2)), SECOND);
-        assert!(limits.note_pending(5, SECOND), "from here on they are");
+        assert!(limits.note_pending(5, SECOND), "counted from here on");
         assert_eq!(limits.deadline(QUIET), Some(3 * SECOND));
     }
 
     #[test]
-    fn only_firsts_are_limits_too() {
+    fn limits_for_the_first_byte_or_message_alone_are_not_off() {
         assert!(TimeLimits::new().is_off() && first(0, 0).is_off());
         assert!(!first(1, 0).is_off() && !first(0, 1).is_off());
         assert!(TimeLimits::new().progress(5, Duration::ZERO).is_off());

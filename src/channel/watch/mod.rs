@@ -48,7 +48,7 @@ impl Watch {
         Watch { entry: WheelKey::NONE, idle: Idle::off(now), limits: None, stages: NEVER }
     }
 
-    /// Changes the idle timeouts. The quiet so far counts if the channel was watching before.
+    /// Changes the idle timeouts. The elapsed idle time counts if timeouts were set before.
     pub(in crate::channel) fn set_idle_timeouts(
         &mut self,
         timeouts: Option<Rc<IdleTimeouts>>,
@@ -73,7 +73,7 @@ impl Watch {
     ) {
         let limits = self.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
         limits.set(settings, now);
-        // What came before there were limits has come all the same.
+        // These arrived before the limits were set.
         if heard {
             limits.note_byte();
         }
@@ -128,7 +128,7 @@ impl Watch {
         self.entry = WheelKey::NONE;
     }
 
-    /// Returns the timeouts that have expired at `now`. Limits of a `paused` direction begin anew.
+    /// Returns the timeouts that have expired at `now`. Limits of a `paused` direction restart.
     pub(in crate::channel) fn take_due(
         &mut self,
         traffic: Traffic,
@@ -168,9 +168,9 @@ pub(in crate::channel) struct Paused {
 
 /// The timeouts of a channel that have expired.
 pub(in crate::channel) struct WatchDue {
-    /// The stages asked to be called.
+    /// The timer of a stage has expired.
     pub(in crate::channel) stages: bool,
     pub(in crate::channel) idle: [Option<IdleEvent>; 3],
-    /// A time limit.
+    /// A time limit that was reached.
     pub(in crate::channel) reached: Option<Reached>,
 }

@@ -9,7 +9,7 @@
 //! A socket with `SO_LINGER` above zero is closed by a worker, because `close` then blocks for up
 //! to that time, even on a non-blocking socket (socket(7)). The worker sets the option just before,
 //! so dropping the socket elsewhere does not block. After a graceful close without that option the
-//! socket lingers in the poll (`event_loop::lingering`).
+//! socket lingers in the poll (`event_loop::lingering_source`).
 //!
 //! Invariants: the loop never closes a socket for which `SO_LINGER` is set to a time above zero.
 //! The connection's [`Assignment`] is dropped after the socket.

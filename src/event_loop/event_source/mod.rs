@@ -33,8 +33,8 @@ pub use interest::{Interest, Readiness};
 
 use super::{EventLoop, mail::LoopMail};
 use crate::{
-    Error, Resource, Result,
-    error::SendError,
+    Error, Result,
+    error::{Resource, SendError},
     id::Key,
     sync::{Completion, completion},
 };
@@ -74,12 +74,12 @@ impl EventLoop {
     /// shutdown. They work until the loop ends, and their callback is not called for that. A
     /// rebuild of the poll moves all sources. Present readiness is then reported once more.
     ///
-    /// While the callback runs, the [`Watchdog`](crate::Watchdog) reports it as a task with the
-    /// location of this call. [`LoopMetrics`](crate::LoopMetrics) counts sources and failed
-    /// callbacks.
+    /// While the callback runs, the [`Watchdog`](crate::diagnostics::Watchdog) reports it as a task
+    /// with the location of this call. [`LoopMetrics`](crate::metrics::LoopMetrics) counts sources
+    /// and failed callbacks.
     ///
     /// ```
-    /// use netwheel::{Interest, SourceAction, prelude::*};
+    /// use netwheel::{event_source::{Interest, SourceAction}, prelude::*};
     /// use std::{io::{ErrorKind, Read, Write}, os::unix::net::UnixStream, sync::mpsc};
     ///
     /// # fn main() -> Result {
@@ -113,8 +113,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// The source is handed back with [`Error::Full`] if the loop has as many sources as
-    /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue
-    /// is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
+    /// [`max_event_sources`](crate::group::EventLoopGroupBuilder::max_event_sources) allows or its
+    /// queue is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
     ///
     /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
     /// example a regular file, or a descriptor that is registered already. It fails with

@@ -4,7 +4,12 @@
 //! loop does. Hooks run in the order of addition. A hook that another hook adds runs after the
 //! waiting ones. Any thread may add hooks.
 
-use crate::{Error, Resource, Result, error::panic_message, event_loop::task::Task, sync::Activity};
+use crate::{
+    Error, Result,
+    error::{Resource, panic_message},
+    event_loop::task::Task,
+    sync::Activity,
+};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},

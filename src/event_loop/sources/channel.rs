@@ -16,7 +16,7 @@ use crate::{
     event_loop::{
         closing::{ClosedChannel, SocketAfterClose},
         io::Io,
-        lingering::begin_lingering,
+        lingering_source::begin_lingering,
         load::Assignment,
         poll::STREAM_INTEREST,
         source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},

@@ -10,7 +10,7 @@ mod channel;
 pub(crate) use channel::ChannelSlot;
 
 use super::source::Source;
-use crate::{Error, Resource, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key};
+use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, error::Resource, id::Key};
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without
 /// indirection. All other sources are rare, and must not make slots larger than that of a channel.

@@ -27,7 +27,7 @@ pub enum MissedRuns {
 /// | `jitter` | none |
 ///
 /// ```
-/// use netwheel::{EventLoopGroup, Periodic};
+/// use netwheel::{EventLoopGroup, time::Periodic};
 /// use std::time::Duration;
 ///
 /// let group = EventLoopGroup::builder().threads(1).build()?;

@@ -32,8 +32,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// [`Error::Full`] if the limit of scheduled tasks
-    /// ([`max_scheduled_tasks`](crate::EventLoopGroupBuilder::max_scheduled_tasks)) is reached or
-    /// the loop's queue is full. [`Error::ShutDown`] if the loop is shutting down.
+    /// ([`max_scheduled_tasks`](crate::group::EventLoopGroupBuilder::max_scheduled_tasks)) is
+    /// reached or the loop's queue is full. [`Error::ShutDown`] if the loop is shutting down.
     #[track_caller]
     pub fn schedule<T: Send + 'static>(
         &self,
@@ -52,7 +52,7 @@ impl EventLoop {
     /// [fixed rate](Periodic::fixed_rate).
     ///
     /// ```
-    /// use netwheel::{EventLoopGroup, Periodic};
+    /// use netwheel::{EventLoopGroup, time::Periodic};
     /// use std::time::Duration;
     ///
     /// let group = EventLoopGroup::builder().threads(1).build()?;
@@ -66,7 +66,7 @@ impl EventLoop {
     ///
     /// The task ends when it is cancelled, returns an error or panics, or when the loop ends. Its
     /// completion then fails with that error. The error is also logged, with the location of this
-    /// call, and counted ([`tasks_failed`](crate::LoopMetrics::tasks_failed)), because the
+    /// call, and counted ([`tasks_failed`](crate::metrics::LoopMetrics::tasks_failed)), because the
     /// completion may have been dropped. [`Error::Cancelled`] is neither logged nor counted: a task
     /// returns it to end itself.
     ///

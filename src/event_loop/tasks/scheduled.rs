@@ -9,10 +9,10 @@
 
 use super::{local, periodic::Repeat};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::Scheduled,
     clock::TimeSource,
-    error::{caught, drop_guarded, panic_message},
+    error::{Resource, caught, drop_guarded, panic_message},
     event_loop::{LoopMail, LoopShared},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
     sync::{Completer, Completion},

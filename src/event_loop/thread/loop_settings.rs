@@ -1,8 +1,8 @@
 //! The settings that all loops of a group share.
 
 use crate::{
-    Clock, Result, SystemClock,
-    clock::nanos,
+    Result,
+    clock::{Clock, SystemClock, nanos},
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
         closing::DEFAULT_MAX_LINGERING,
@@ -13,7 +13,8 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The settings of [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder) that apply to each loop.
+/// The settings of [`EventLoopGroupBuilder`](crate::group::EventLoopGroupBuilder) that apply to
+/// each loop.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopSettings {
     pub(crate) io_ratio: u32,

@@ -35,7 +35,7 @@ use crate::{
     error::caught,
     log_throttle::{LogAt, off_loop},
     sync::{
-        Inbox, Phase,
+        Inbox, LoopPhase,
         loop_id::{self, LoopIds},
         mailbox,
     },
@@ -45,7 +45,7 @@ use crate::{
 use std::{collections::VecDeque, sync::Arc};
 
 /// The settings and resources of a loop. See
-/// [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+/// [`EventLoopGroupBuilder`](crate::group::EventLoopGroupBuilder).
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
@@ -202,7 +202,7 @@ fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
         caught(|| log::error!("{}: the loop itself panicked and has ended: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
-    shared.activity.enter_phase(Phase::Shutdown);
+    shared.activity.enter_phase(LoopPhase::Shutdown);
     // Drops channels, handlers and the remaining mail on their own thread.
     if let Some(message) = caught(move || drop(turn)) {
         caught(|| log::error!("{}: a panic while the loop ended: {message}", shared.name));

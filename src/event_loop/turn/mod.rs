@@ -55,7 +55,7 @@ use super::{
 use crate::{
     channel::Scheduled,
     clock::TimeSource,
-    sync::{Inbox, Phase},
+    sync::{Inbox, LoopPhase},
 };
 use std::{collections::VecDeque, sync::Arc};
 
@@ -105,9 +105,9 @@ impl Turn {
         let did_io = handled > 0;
         let mut worked = self.notify_channels();
         if let Some(share) = self.end_io(did_io) {
-            self.shared.activity.enter_phase(Phase::Tasks);
+            self.shared.activity.enter_phase(LoopPhase::Tasks);
             worked |= self.run_tasks(share);
-            self.shared.activity.enter_phase(Phase::Timers);
+            self.shared.activity.enter_phase(LoopPhase::Timers);
             worked |= self.run_timers(share);
         }
         if worked || did_io {
@@ -122,7 +122,7 @@ impl Turn {
                 self.guarded_once(None, say);
             }
         }
-        self.shared.activity.enter_phase(Phase::Flush);
+        self.shared.activity.enter_phase(LoopPhase::Flush);
         self.flush_channels();
         self.end_closed();
         self.update_gauges();

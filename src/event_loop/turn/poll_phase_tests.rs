@@ -1,7 +1,7 @@
 //! A loop that is run by a driver other than the kernel, and rests on a manual clock.
 
 use super::*;
-use crate::{ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock};
+use crate::{codec::RawBytes, group::ManualEventLoop, prelude::*, testing::ManualClock};
 use std::{
     io::{Read, Write},
     iter,

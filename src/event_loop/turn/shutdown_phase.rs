@@ -10,7 +10,7 @@ use crate::{
     error::{caught, drop_guarded},
     event_loop::{mail::LoopMail, shared::LifeState, shutdown::Shutdown, source::AtShutdown},
     id::Key,
-    sync::Phase,
+    sync::LoopPhase,
 };
 
 /// The maximum number of channels that are notified in one turn, so that a million channels do not
@@ -101,7 +101,7 @@ impl Turn {
     }
 
     fn finish(&mut self) {
-        self.shared.activity.enter_phase(Phase::Shutdown);
+        self.shared.activity.enter_phase(LoopPhase::Shutdown);
         self.io.lingering.stop();
         // Notifies the channels that are not due yet.
         while let Some(key) = self.shutdown.as_mut().and_then(Shutdown::pop) {

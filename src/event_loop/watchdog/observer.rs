@@ -90,7 +90,7 @@ impl Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Phase;
+    use crate::sync::LoopPhase;
 
     const LIMIT: Duration = Duration::from_millis(100);
 
@@ -107,7 +107,7 @@ mod tests {
         }
 
         /// Takes a snapshot `ms` after the last one.
-        fn look(&mut self, ms: u64, turn: u64, phase: Option<Phase>, step: u64) -> Option<Finding> {
+        fn look(&mut self, ms: u64, turn: u64, phase: Option<LoopPhase>, step: u64) -> Option<Finding> {
             self.now += Duration::from_millis(ms);
             let sight = ActivitySnapshot { turn, phase, step, doing: Occupation::Nothing };
             self.observer.look(&sight, self.now, LIMIT)
@@ -116,7 +116,7 @@ mod tests {
         /// Like `look`, but expects a stall. Returns its duration, and how long the current call
         /// has lasted.
         fn stuck(&mut self, ms: u64, turn: u64, step: u64) -> (u128, u128) {
-            match self.look(ms, turn, Some(Phase::Io), step) {
+            match self.look(ms, turn, Some(LoopPhase::Io), step) {
                 Some(Finding::Stuck(stall)) => {
                     assert_eq!(stall.turn, turn);
                     (stall.elapsed.as_millis(), stall.in_call.as_millis())
@@ -125,7 +125,7 @@ mod tests {
             }
         }
 
-        fn over(&mut self, ms: u64, turn: u64, phase: Option<Phase>) -> u128 {
+        fn over(&mut self, ms: u64, turn: u64, phase: Option<LoopPhase>) -> u128 {
             match self.look(ms, turn, phase, 0) {
                 Some(Finding::Over(stall)) => stall.elapsed.as_millis(),
                 other => panic!("{other:?}"),
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    const IO: Option<Phase> = Some(Phase::Io);
+    const IO: Option<LoopPhase> = Some(LoopPhase::Io);
 
     #[test]
     fn a_turn_longer_than_the_limit_is_reported_once() {
@@ -153,7 +153,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.look(0, 1, IO, 1);
         bench.stuck(101, 1, 1);
-        assert_eq!(bench.over(9, 2, Some(Phase::Timers)), 110);
+        assert_eq!(bench.over(9, 2, Some(LoopPhase::Timers)), 110);
         assert_eq!(bench.look(100, 2, IO, 0), None, "a turn is timed from its first snapshot");
         assert_eq!(bench.stuck(1, 2, 0), (101, 101));
     }

@@ -2,7 +2,7 @@
 //!
 //! A plain value that can be kept and sent to any thread.
 
-use crate::{ChannelId, sync::Phase};
+use crate::{ChannelId, sync::LoopPhase};
 use std::{fmt, panic::Location, time::Duration};
 
 /// A loop that has spent more than its watchdog's limit in one turn, and what it was doing at the
@@ -14,10 +14,11 @@ use std::{fmt, panic::Location, time::Duration};
 pub struct Stall {
     /// The name of the loop.
     pub event_loop: String,
-    /// The number of the turn, as counted by [`LoopMetrics::turns`](crate::LoopMetrics::turns).
+    /// The number of the turn, as counted by
+    /// [`LoopMetrics::turns`](crate::metrics::LoopMetrics::turns).
     pub turn: u64,
     /// The phase of the turn.
-    pub phase: Phase,
+    pub phase: LoopPhase,
     /// The channel whose callback, codec or stage was running, if any.
     pub channel: Option<ChannelId>,
     /// The type of that channel's handler.

@@ -10,7 +10,11 @@ use super::{
     Watchdog,
     observer::{Finding, Observer},
 };
-use crate::{Clock, SystemClock, error::panic_message, sync::Activity};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::panic_message,
+    sync::Activity,
+};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::{
     fmt, io,

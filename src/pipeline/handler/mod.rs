@@ -12,17 +12,19 @@ use crate::{
 };
 use log::Level;
 
-/// What a program does with the messages of one channel; the last link of every [`Pipeline`](crate::Pipeline).
+/// The program's logic for one channel; the last link of every [`Pipeline`](crate::Pipeline).
 ///
-/// One instance serves one channel. It is made, called and dropped on the channel's loop, so it needs neither
-/// `Send` nor locks; for the same reason no callback may block.
+/// One instance serves one channel. It is created, called and dropped on the channel's loop. So it
+/// needs neither `Send` nor locks, and no callback may block. Blocking work goes to
+/// [`offload`](Context::offload), async code to [`spawn`](Context::spawn).
 ///
-/// The order of calls is: `active`, then any of `read`, `read_complete`, `writability_changed`, `idle`, `error`
-/// and scheduled tasks, then `inactive`, once, as the last one. No callback is ever called from within another. A handler
-/// whose pipeline is [replaced](crate::Context::replace_pipeline) is dropped instead, without `inactive`.
-/// An `Err` that a callback returns goes to [`error`](Handler::error). A panic is caught at the channel's
-/// boundary and goes there as well, and the channel is closed whatever `error` does; other channels do not
-/// notice.
+/// The first call is `active`. Then `read`, `read_complete`, `writability_changed`, `idle`,
+/// `error`, `read_closed`, `shutdown` and tasks follow in any order. The last call is `inactive`.
+/// Callbacks are never nested. A handler whose pipeline is [replaced](Context::replace_pipeline) is
+/// dropped without a call of `inactive`.
+///
+/// An `Err` that a callback returns goes to [`error`](Handler::error). A panic is caught and goes
+/// there as well; the channel then closes whatever `error` does. Other channels are not affected.
 ///
 /// ```
 /// use netwheel::prelude::*;
@@ -44,12 +46,12 @@ use log::Level;
     note = "implement `netwheel::Handler` for it, or pass a closure to `.on_read(|ctx, message| ..)`"
 )]
 pub trait Handler: Sized + 'static {
-    /// What the link before it decodes.
+    /// The messages that the previous link delivers.
     type Read: 'static;
-    /// What it writes.
+    /// The messages that this handler writes.
     type Write: 'static;
 
-    /// The channel is connected.
+    /// Called once, when the channel is connected.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -58,13 +60,15 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// A message has come.
+    /// Called for each message.
     ///
     /// # Errors
-    /// Go to [`error`](Handler::error); if that leaves the channel open, the next message is read.
+    /// Go to [`error`](Handler::error). If that leaves the channel open, the next message is
+    /// delivered.
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::Read) -> Result;
 
-    /// The bytes at hand are read and decoded; also called when a read brought no whole message, or nothing.
+    /// Called when the available bytes have been read and decoded, also if they contained no whole
+    /// message.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -73,7 +77,8 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The pending bytes went above the high water mark (`false`) or came below the low one (`true`).
+    /// Called when the pending bytes rise above the high water mark (`writable` is `false`) or fall
+    /// below the low one (`true`).
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -82,11 +87,11 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The channel was quiet for as long as its [`IdleTimeouts`](crate::IdleTimeouts) say.
+    /// Called when the channel has been idle for one of its [`IdleTimeouts`](crate::IdleTimeouts).
     ///
-    /// By default closes the channel for [`IdleState::Reader`] and [`IdleState::All`], after pending
-    /// bytes are sent, and ignores [`IdleState::Writer`]. It does not close a channel while the
-    /// program has paused reading, and does not take the end of the peer's stream for reader
+    /// By default closes the channel for [`IdleState::Reader`] and [`IdleState::All`], after
+    /// pending bytes are sent, and ignores [`IdleState::Writer`]. It does not close a channel while
+    /// the program has paused reading, and does not take the end of the peer's stream for reader
     /// idleness. Implement this method to send a heartbeat, or to keep a quiet channel open.
     ///
     /// # Errors
@@ -121,11 +126,12 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The peer has ended its stream, and everything that it sent has been read. Called once, and only if the channel's
-    /// [`half_close`](crate::ChannelOptions::half_close) is on; otherwise the channel closes at this point.
+    /// Called once, when the peer has ended its stream and all of its messages have been delivered.
     ///
-    /// Closes the channel by default. A handler that still has something to say does not: the channel goes on until
-    /// [`close`](crate::Context::close) or [`shutdown_write`](crate::Context::shutdown_write).
+    /// Only called with [`half_close`](crate::channel::ChannelOptions::half_close). Otherwise the
+    /// channel closes at this point. By default closes the channel. A handler that has more to
+    /// write can leave it open until it calls [`close`](Context::close) or
+    /// [`shutdown_write`](Context::shutdown_write).
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -134,11 +140,14 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The event loop is shutting down: the time to say goodbye. The default closes the channel after what is
-    /// pending is sent. A channel left open here is closed when the shutdown's timeout ends.
+    /// Called when the event loop shuts down, so that the handler can write a last message.
     ///
-    /// Called once at most, when the channel's time in the shutdown's [`drain_window`](crate::ShutdownOptions::drain_window) has
-    /// come; its scheduled tasks have been cancelled by then. Not called if the channel is closing already.
+    /// By default closes the channel after the pending bytes have been sent. A channel that is left
+    /// open is closed when the timeout of the shutdown ends.
+    ///
+    /// Called at most once, at the channel's time in the shutdown's
+    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have
+    /// been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -147,17 +156,19 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// Something failed: a callback of this handler, a decoder, or the connection itself.
+    /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
-    /// What it writes here is sent before a channel closes that is not broken: a word to the peer, why.
+    /// Messages written here are flushed before the channel closes, unless the connection is
+    /// broken. Use this to tell the peer the reason.
     ///
-    /// The default logs the error and closes the channel. The level is `info` for protocol errors, `debug` for broken
-    /// connections and `warn` for all others. Each loop logs at most 10 lines of each kind in 10 seconds, and then the
-    /// number of suppressed lines; see [`Context::may_log`](crate::Context::may_log). One that returns `Ok` without closing keeps the channel open,
-    /// unless the connection is broken or a callback panicked.
+    /// By default logs the error and closes the channel. The level is `info` for protocol errors,
+    /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
+    /// each kind in 10 seconds, and then the number of suppressed lines; see [`Context::may_log`].
+    /// An implementation that returns `Ok` without closing keeps the channel open, unless the
+    /// connection is broken or a callback panicked.
     ///
     /// # Errors
-    /// An error returned from here is logged, and the channel is closed.
+    /// Are logged, and the channel is closed.
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
         let (topic, level) = match &error {
@@ -170,8 +181,10 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The channel is closed; writes fail from now on. Called if and only if `active` was, unless the pipeline was
-    /// [replaced](crate::Context::replace_pipeline) since.
+    /// Called once, when the channel is closed. Writes fail from now on.
+    ///
+    /// Called if and only if `active` was called, unless the pipeline has been
+    /// [replaced](Context::replace_pipeline) since.
     ///
     /// # Errors
     /// Are logged.

@@ -39,7 +39,7 @@ use crate::{Error, Result};
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{codec::Line, pipeline::{Stage, StageContext}, prelude::*};
+/// use netwheel::{Stage, StageContext, codec::Line, prelude::*};
 /// use netwheel::testing::EmbeddedChannel;
 ///
 /// #[derive(Default)]
@@ -101,7 +101,7 @@ use crate::{Error, Result};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a stage",
     label = "not a stage",
-    note = "implement `netwheel::pipeline::Stage` for it"
+    note = "implement `netwheel::Stage` for it"
 )]
 pub trait Stage: Sized + 'static {
     /// The messages that the stage reads: those of the previous stage or the codec.
@@ -149,8 +149,9 @@ pub trait Stage: Sized + 'static {
     /// ```
     /// use bytes::Bytes;
     /// use netwheel::{
+    ///     Stage,
+    ///     StageContext,
     ///     codec::LengthField,
-    ///     pipeline::{Stage, StageContext},
     ///     prelude::*,
     ///     testing::EmbeddedChannel,
     /// };
@@ -270,8 +271,9 @@ pub trait Stage: Sized + 'static {
     /// Called when the peer has ended its stream and everything before the end has been read. Does
     /// nothing by default.
     ///
-    /// Called once, and only if the channel's [`half_close`](crate::ChannelOptions::half_close) is
-    /// on. Otherwise the channel closes at this point.
+    /// Called once, and only if the channel's
+    /// [`half_close`](crate::channel::ChannelOptions::half_close) is on. Otherwise the channel
+    /// closes at this point.
     ///
     /// # Errors
     /// An error goes to [`error`](Stage::error).
@@ -303,7 +305,7 @@ pub trait Stage: Sized + 'static {
     /// panicked. Return an `Err` to pass on the same error or another one.
     ///
     /// ```
-    /// # use netwheel::{PeerError, pipeline::{Stage, StageContext}, prelude::*};
+    /// # use netwheel::{Stage, StageContext, error::PeerError, prelude::*};
     /// # use bytes::Bytes;
     /// # struct Lenient;
     /// # impl Stage for Lenient {

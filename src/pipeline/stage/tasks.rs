@@ -5,7 +5,7 @@
 
 use super::{Stage, StageContext};
 use crate::{
-    Completion, Error, Result,
+    Completer, Completion, Error, Result,
     channel::TaskKey,
     clock::nanos,
     error::SendError,
@@ -51,8 +51,8 @@ impl<S: Stage> StageContext<'_, S> {
     /// next one. It is never early, and late by the loop's lag.
     ///
     /// The tasks of all stages and of the handler count towards
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks). Beyond that limit the
-    /// task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond that
+    /// limit the task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
     /// [`error`](Stage::error) after the running callback.
     pub fn schedule(
         &mut self,
@@ -66,8 +66,8 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.schedule(self.services, deadline, task)
     }
 
-    /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::WorkerPool). Then runs
-    /// `then` on this loop, with this stage and the result of the work.
+    /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool).
+    /// Then runs `then` on this loop, with this stage and the result of the work.
     ///
     /// As [`Context::offload`](crate::Context::offload), with the stage in place of the handler.
     /// [`Stage`] has an example.
@@ -108,8 +108,8 @@ impl<S: Stage> StageContext<'_, S> {
     /// Works like [`Context::on_complete`](crate::Context::on_complete): the completion belongs to
     /// the task, so cancelling the task or closing the channel drops it, which cancels an operation
     /// that can be cancelled. Beyond
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) both are dropped, and
-    /// [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) both are
+    /// dropped, and [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
     pub fn on_complete<T: 'static>(
         &mut self,
         completion: Completion<T>,
@@ -144,6 +144,16 @@ impl<S: Stage> StageContext<'_, S> {
             None => Ok(()),
         });
         self.state.await_answer(self.services, |_| task)
+    }
+
+    /// Creates a completion and the completer that delivers its result, for
+    /// [`on_complete`](StageContext::on_complete): another thread that holds the completer can give
+    /// this stage a value.
+    ///
+    /// Waiting for the completion on this loop fails with [`Error::WouldDeadlock`], because this
+    /// channel is assumed to complete it.
+    pub fn completer<T>(&self) -> (Completer<T>, Completion<T>) {
+        Completer::new(self.state.id().event_loop)
     }
 
     /// Cancels a task and drops it. Returns `false` if it has run, is running or was cancelled.

@@ -12,8 +12,8 @@ use std::{
 ///
 /// [`Context::completer`](crate::Context::completer) and
 /// [`EventLoop::completer`](crate::EventLoop::completer) create a pair.
-/// [`HandlerRef::request`](crate::HandlerRef::request) gives one to a handler, which can keep it until
-/// it knows the answer. Also known as a promise.
+/// [`HandlerRef::request`](crate::HandlerRef::request) gives one to a handler, which can keep it
+/// until it knows the answer. Also known as a promise.
 ///
 /// The first of a result and a cancel counts. The consumer cancels with
 /// [`Completion::cancel`], or by dropping the pending completion. Dropping the completer

@@ -44,7 +44,7 @@ use trampoline::log_panic;
 /// | operation | effect of a drop |
 /// |---|---|
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
-/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | [`ChannelPool::acquire`](crate::pool::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
 /// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///
@@ -53,7 +53,7 @@ use trampoline::log_panic;
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use {netwheel::{ShutdownOptions, prelude::*}, std::time::Duration};
+/// # use {netwheel::{prelude::*, shutdown::ShutdownOptions}, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
 /// let completion = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await
@@ -297,7 +297,7 @@ impl<T> Completion<T> {
     ///
     /// Returns the error of the operation. Returns [`Error::WouldDeadlock`] immediately if called
     /// on the event loop that has to complete the operation, or on the thread that drives this loop
-    /// by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
+    /// by hand ([`ManualEventLoop`](crate::group::ManualEventLoop)).
     pub fn wait(self) -> Result<T> {
         self.wait_until(None).unwrap_or(Err(Error::Cancelled))
     }
@@ -305,7 +305,7 @@ impl<T> Completion<T> {
     /// Blocks the calling thread until the operation is done or `timeout` has passed.
     ///
     /// `Ok` contains the result of the operation, which may itself be an error. The timeout is
-    /// measured in real time, regardless of the loop's [`Clock`](crate::Clock).
+    /// measured in real time, regardless of the loop's [`Clock`](crate::time::Clock).
     ///
     /// # Errors
     ///

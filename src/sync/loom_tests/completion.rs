@@ -239,3 +239,54 @@ fn a_drop_after_a_poll_undoes_once() {
         },
     );
 }
+
+/// Of a result and a cancel, the callback of `on_cancel` runs if and only if the cancel is first,
+/// whether it is set before or after.
+#[test]
+fn a_callback_of_a_cancel_runs_once_or_never() {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    model(|| {
+        let (mut completer, completion) = Completer::<u32>::new(1);
+        let calls = Arc::new(AtomicU32::new(0));
+        let mine = calls.clone();
+        let thread = thread::spawn(move || {
+            completer.on_cancel(move || {
+                mine.fetch_add(1, SeqCst);
+            });
+            completer.deliver(Ok(7))
+        });
+        let cancelled = completion.cancel();
+        let delivered = thread.join().unwrap();
+        assert_ne!(cancelled, delivered);
+        assert_eq!(calls.load(SeqCst), u32::from(cancelled));
+    });
+}
+
+/// A task of a channel waits for the wake-up, then takes the result.
+#[test]
+fn a_result_wakes_the_task_that_takes_it() {
+    race_with(complete, |completion| {
+        let waker = Arc::new(Unpark(thread::current())).into();
+        completion.wake_when_done(waker);
+        while !completion.is_done() {
+            thread::park();
+        }
+        assert_eq!(completion.take().expect("done").unwrap(), 7);
+    });
+}
+
+/// The wrapper of a spawned future is woken by a cancel, and drops the future.
+#[test]
+fn a_cancel_wakes_the_producer() {
+    model(|| {
+        let (mut completer, completion) = Completer::<u32>::new(1);
+        let thread = thread::spawn(move || {
+            let waker = Arc::new(Unpark(thread::current())).into();
+            while completer.poll_cancelled(&mut Context::from_waker(&waker)).is_pending() {
+                thread::park();
+            }
+        });
+        drop(completion);
+        thread.join().unwrap();
+    });
+}

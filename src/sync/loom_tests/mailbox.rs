@@ -25,7 +25,7 @@ fn e_59_accepted_entries_are_taken_and_none_after_the_close() {
         let results = putters.map(|putter| putter.join().unwrap());
         assert!(event_loop.inbox.take().is_none(), "accepted after the end");
         assert_eq!(event_loop.shared.mailbox.len(), 0);
-        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|r| matches!(r.reason, Error::ShutDown)));
+        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|r| matches!(r.error(), Error::ShutDown)));
         let accepted: Vec<u32> = results.into_iter().flatten().collect();
         assert_eq!(event_loop.sorted(), accepted);
     });
@@ -96,7 +96,7 @@ fn e_29_a_waiter_gets_in_while_another_one_times_out() {
             event_loop.run_tasks(usize::MAX);
         }
         patient.join().unwrap().expect("there is space");
-        let expected = match impatient.join().unwrap() {
+        let expected = match impatient.join().unwrap().map_err(SendError::into_parts) {
             Ok(()) => vec![1, 2, 3],
             Err((2, Error::Full { .. })) => vec![1, 3],
             Err((_, other)) => panic!("{other}"),
@@ -152,7 +152,7 @@ fn e_59_the_close_releases_a_waiter() {
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));
         event_loop.shared.mailbox.close();
         let refused = waiter.join().unwrap().expect_err("there was never space");
-        assert!(matches!(refused, SendError::new(2, Error::ShutDown)));
+        assert!(matches!(refused.into_parts(), (2, Error::ShutDown)));
         event_loop.finish();
         assert_eq!(event_loop.taken, [1]);
     });

@@ -6,8 +6,11 @@ mod writing;
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport};
 use crate::{
-    ChannelOptions, Context, Error, Handler, Pipeline, Result,
-    channel::driver::{ChannelDriver, LoopIo, Next, Ready},
+    Context, Error, Handler, Pipeline, Result,
+    channel::{
+        ChannelOptions,
+        driver::{ChannelDriver, LoopIo, Next, Ready},
+    },
     codec::RawBytes,
     id::ChannelId,
     metrics::Metrics,

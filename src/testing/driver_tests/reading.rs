@@ -2,8 +2,11 @@
 
 use super::{Fixture, echo, nothing};
 use crate::{
-    ChannelOptions, Pipeline, Result,
-    channel::driver::{Next, Ready},
+    Pipeline, Result,
+    channel::{
+        ChannelOptions,
+        driver::{Next, Ready},
+    },
     codec::Line,
 };
 use std::io::ErrorKind;

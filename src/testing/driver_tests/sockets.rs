@@ -1,6 +1,6 @@
 //! The channel driver over TCP.
 
-use crate::{ChannelOptions, ShutdownOptions, codec::Line, prelude::*};
+use crate::{channel::ChannelOptions, codec::Line, event_loop::ShutdownOptions, prelude::*};
 use bytes::Bytes;
 use std::{
     io::Write,

@@ -2,8 +2,11 @@
 
 use super::{Fixture, echo, nothing};
 use crate::{
-    ChannelOptions, Result,
-    channel::driver::{Next, Ready},
+    Result,
+    channel::{
+        ChannelOptions,
+        driver::{Next, Ready},
+    },
 };
 use bytes::Bytes;
 use std::io::ErrorKind;

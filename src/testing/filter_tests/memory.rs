@@ -2,12 +2,12 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    ChannelOptions, Context, Error, Handler, IdleTimeouts, Overflow, Pipeline, Result, TimeLimits,
-    TrafficLimits,
+    Context, Error, Handler, IdleTimeouts, Pipeline, Result,
     channel::{
-        PipelineSettings,
+        ChannelOptions, Overflow, PipelineSettings, TimeLimits,
         driver::{Next, Ready},
         filter::{Filter, SEALED_AHEAD},
+        shaping::TrafficLimits,
     },
     codec::Line,
     id::ChannelId,

@@ -1,7 +1,7 @@
 //! Filters over TCP.
 
 use super::xor::{Peer, Xor};
-use crate::{ShutdownOptions, codec::Line, prelude::*, testing::filter_tests::memory::stack};
+use crate::{codec::Line, event_loop::ShutdownOptions, prelude::*, testing::filter_tests::memory::stack};
 use bytes::Bytes;
 use std::{
     io::{Read, Write},

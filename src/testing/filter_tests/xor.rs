@@ -3,7 +3,7 @@
 //! A record is a type, a length of two bytes, and the payload. `HELLO` carries a nonce, `DATA`
 //! carries bytes that are XORed with both nonces, and `CLOSE` ends the stream.
 
-use crate::{PeerError, Result, channel::filter::Filter};
+use crate::{Result, channel::filter::Filter, error::PeerError};
 use bytes::{Buf, BufMut, BytesMut};
 
 const HELLO: u8 = 0x48;

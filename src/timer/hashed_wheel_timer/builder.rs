@@ -8,7 +8,11 @@ use super::{
     live::Live,
     shared::{Executor, Handle, TimerSettings},
 };
-use crate::{Clock, Error, Result, SystemClock, timer::WheelBuilder};
+use crate::{
+    Error, Result,
+    clock::{Clock, SystemClock},
+    timer::WheelBuilder,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not

@@ -7,8 +7,9 @@
 
 use super::live::Live;
 use crate::{
-    Clock, Error, Resource, Result,
-    clock::{TimeSource, nanos},
+    Error, Result,
+    clock::{Clock, TimeSource, nanos},
+    error::Resource,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::Wheel,
 };

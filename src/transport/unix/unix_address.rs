@@ -19,7 +19,7 @@ use std::{
 /// has no file and no permissions: every process in the same network namespace may connect.
 ///
 /// ```
-/// # use netwheel::{UnixAddress, codec::RawBytes, prelude::*};
+/// # use netwheel::{net::UnixAddress, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

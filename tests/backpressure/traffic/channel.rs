@@ -8,11 +8,13 @@ use crate::support::{
 use crate::traffic::{SLOW, bytes, read, set, shaped, with};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, TimeLimits, TrafficLimits,
+    Error,
     buffer::{KEEP_FROM, WaterMark},
+    channel::{ChannelOptions, TimeLimits},
     codec::{Line, RawBytes},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    traffic::TrafficLimits,
 };
 use std::time::Duration;
 

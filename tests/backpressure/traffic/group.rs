@@ -4,8 +4,9 @@ use crate::support::{journal::Log, recorder::Recorder, wait::ms};
 use crate::traffic::{bytes, read, set, with};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, SharedTraffic, TrafficLimits, TrafficShaping,
+    channel::ChannelOptions,
     testing::{EmbeddedChannel, ManualClock},
+    traffic::{SharedTraffic, TrafficLimits, TrafficShaping},
 };
 
 /// Returns two channels of a group, and their clock.

@@ -10,10 +10,11 @@ mod over_tcp;
 use crate::support::{journal::Log, recorder::Recorder, wait::ms};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, TrafficShaping,
+    channel::ChannelOptions,
     codec::RawBytes,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    traffic::TrafficShaping,
 };
 
 /// 1000 bytes per second with a burst of 100, so that a pause lasts 50 ms.

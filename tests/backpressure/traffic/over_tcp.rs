@@ -10,8 +10,11 @@ use crate::support::{
 use crate::traffic::bytes;
 use bytes::Bytes;
 use netwheel::{
-    SharedTraffic, TimeLimits, TrafficLimits, TrafficShaping, codec::RawBytes, prelude::*,
+    channel::TimeLimits,
+    codec::RawBytes,
+    prelude::*,
     testing::ManualClock,
+    traffic::{SharedTraffic, TrafficLimits, TrafficShaping},
 };
 use std::{
     io::{Read, Write},

@@ -5,7 +5,7 @@ use crate::{
     writability::{blocked, zeros},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, prelude::*, testing::EmbeddedChannel};
+use netwheel::{Error, channel::ChannelOptions, prelude::*, testing::EmbeddedChannel};
 use std::{
     pin::pin,
     task::{Context as Task, Poll, Waker},

@@ -9,7 +9,7 @@ use crate::support::{
 };
 use crate::writability::blocked;
 use bytes::Bytes;
-use netwheel::{ChannelOptions, codec::Line, prelude::*};
+use netwheel::{channel::ChannelOptions, codec::Line, prelude::*};
 use std::io::{Read, Write};
 
 const ANSWER: usize = 40_000;

@@ -2,7 +2,7 @@
 
 use crate::support::{journal::Log, recorder::Recorder};
 use crate::writability::{blocked, zeros};
-use netwheel::{ChannelOptions, Error, buffer::WaterMark};
+use netwheel::{Error, buffer::WaterMark, channel::ChannelOptions};
 
 #[test]
 fn a_notified_write_above_the_limit_is_handed_back_and_all_others_are_sent() {

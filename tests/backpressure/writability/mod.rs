@@ -12,7 +12,7 @@ mod relay;
 use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
+    channel::ChannelOptions,
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -11,8 +11,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions, Completion, HandlerRef, Overflow,
+    ChannelGroup, Completion, HandlerRef,
     buffer::WaterMark,
+    channel::{ChannelOptions, Overflow},
     codec::LengthField,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

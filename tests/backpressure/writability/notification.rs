@@ -6,7 +6,7 @@ use crate::support::{
     wait::done,
 };
 use crate::writability::{blocked, changes, zeros};
-use netwheel::{ChannelOptions, Error, prelude::*};
+use netwheel::{Error, channel::ChannelOptions, prelude::*};
 
 /// The peer accepts everything. Queued messages alone make the channel unwritable.
 #[test]
@@ -95,7 +95,7 @@ fn writable_fails_when_the_channel_closes_or_its_output_ends() {
 /// handler is waiting to write.
 #[test]
 fn the_last_notification_of_a_handler_that_keeps_toggling_is_writable() {
-    use netwheel::{Overflow, buffer::WaterMark};
+    use netwheel::{buffer::WaterMark, channel::Overflow};
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {
         Event::Writable(true) => (0..2).try_for_each(|_| ctx.write("1234567".into())),

@@ -11,10 +11,10 @@ use crate::support::{
 use crate::writability::{blocked, zeros};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, Overflow, Result,
+    Codec, Error, Result,
     buffer::OutboundBuffer,
+    channel::{ChannelOptions, Overflow},
     codec::RawBytes,
-    pipeline::Codec,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

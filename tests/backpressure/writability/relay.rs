@@ -2,7 +2,10 @@
 
 use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;
-use netwheel::{ChannelOptions, ClientBootstrap, LoopMetrics, Relay, Server, codec::RawBytes, prelude::*};
+use netwheel::{
+    ClientBootstrap, Server, channel::ChannelOptions, codec::RawBytes, metrics::LoopMetrics, prelude::*,
+    relay::Relay,
+};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},

@@ -6,7 +6,7 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{Admission, Channel, ShutdownOptions, codec::RawBytes, prelude::*};
+use netwheel::{Channel, admission::Admission, codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
 use std::{
     io::{Read, Write},
     net::SocketAddr,

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
 };
 use std::{io::Write, net::Shutdown, thread};

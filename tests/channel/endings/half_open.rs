@@ -10,7 +10,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error,
+    Error,
+    channel::ChannelOptions,
     codec::RawBytes,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

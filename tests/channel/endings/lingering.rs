@@ -7,8 +7,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, ChannelOptions, EventLoopGroupBuilder, LoopMetrics, ShutdownOptions, codec::RawBytes,
-    prelude::*, testing::ManualClock,
+    admission::Admission, channel::ChannelOptions, codec::RawBytes, group::EventLoopGroupBuilder,
+    metrics::LoopMetrics, net::TcpOptions, prelude::*, shutdown::ShutdownOptions, testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},

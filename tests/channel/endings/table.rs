@@ -11,10 +11,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelContext, ChannelOptions, Overflow, PeerError, Pipeline, ShutdownOptions, TimeLimits,
+    ChannelContext, Codec, Pipeline,
     buffer::OutboundBuffer,
-    pipeline::Codec,
+    channel::{ChannelOptions, Overflow, TimeLimits},
+    error::PeerError,
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, EmbeddedLoop, ManualClock},
 };
 use std::{

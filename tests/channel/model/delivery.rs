@@ -9,12 +9,13 @@
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelContext, ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow,
-    TrafficLimits,
+    ChannelContext, Completion, Error, IdleEvent, IdleTimeouts,
     buffer::WaterMark,
+    channel::{ChannelOptions, InputGuard, Overflow},
     codec::LengthField,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    traffic::TrafficLimits,
 };
 use proptest::prelude::*;
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
@@ -200,7 +201,7 @@ impl Drop for Player {
     }
 }
 
-fn pipeline(player: Player) -> netwheel::pipeline::Pipeline<Bytes> {
+fn pipeline(player: Player) -> netwheel::Pipeline<Bytes> {
     Pipeline::codec(LengthField::u16()).handler(player)
 }
 

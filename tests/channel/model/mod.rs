@@ -4,7 +4,12 @@ mod delivery;
 mod read_complete;
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, IdleTimeouts, InputGuard, Overflow, buffer::WaterMark, prelude::*};
+use netwheel::{
+    Error, IdleTimeouts,
+    buffer::WaterMark,
+    channel::{ChannelOptions, InputGuard, Overflow},
+    prelude::*,
+};
 use proptest::prelude::*;
 use std::{ops::Range, time::Duration};
 

@@ -8,8 +8,9 @@
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, IdleEvent, InputGuard, TimeLimits,
+    Error, IdleEvent,
     buffer::WaterMark,
+    channel::{ChannelOptions, InputGuard, TimeLimits},
     codec::LengthField,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -11,7 +11,7 @@ use crate::support::{
     tcp::read_to_end,
     wait::done,
 };
-use netwheel::{ChannelOptions, codec::RawBytes, prelude::*};
+use netwheel::{channel::ChannelOptions, codec::RawBytes, prelude::*};
 use std::{
     io::{self, Write},
     net::Shutdown,

@@ -7,7 +7,7 @@ use crate::support::{
     recorder::{Event, Recorder},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::WaterMark, prelude::*};
+use netwheel::{buffer::WaterMark, channel::ChannelOptions, prelude::*};
 use std::time::Duration;
 
 /// An action of a handler in a callback.

@@ -12,10 +12,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
+    Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::ChannelOptions,
     codec::{LengthField, Line},
-    pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::EmbeddedChannel,
 };

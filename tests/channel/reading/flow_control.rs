@@ -13,7 +13,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, codec::Line, codec::RawBytes, pipeline::*, prelude::*, testing::EmbeddedChannel,
+    channel::ChannelOptions,
+    codec::{Line, RawBytes},
+    prelude::*,
+    testing::EmbeddedChannel,
 };
 use std::{io::Write, net::Shutdown};
 

@@ -11,9 +11,10 @@ mod stuck;
 use crate::support::{journal::Log, recorder::Recorder, streams::anywhere};
 use bytes::Bytes;
 use netwheel::{
-    Address, ChannelOptions,
+    Codec,
+    channel::ChannelOptions,
     codec::RawBytes,
-    pipeline::Codec,
+    net::Address,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

@@ -11,7 +11,7 @@ use crate::support::{
     wait::{done, receive},
 };
 use netwheel::{
-    ChannelOptions,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
 };
 use std::{cell::RefCell, io::Write, time::Duration};

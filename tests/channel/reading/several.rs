@@ -12,10 +12,10 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions,
+    Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::ChannelOptions,
     codec::{LengthField, Line, RawBytes},
-    pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };

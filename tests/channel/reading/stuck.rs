@@ -12,7 +12,9 @@ use crate::support::{
     tcp::read_to_end,
 };
 use bytes::{Buf, Bytes};
-use netwheel::{ChannelOptions, PeerError, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*};
+use netwheel::{
+    Codec, buffer::OutboundBuffer, channel::ChannelOptions, codec::Line, error::PeerError, prelude::*,
+};
 use std::{io::Write, net::Shutdown};
 
 #[test]

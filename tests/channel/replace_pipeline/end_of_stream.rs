@@ -9,7 +9,7 @@ use crate::support::{
     tcp::{connect, read_to_end},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*};
+use netwheel::{Codec, buffer::OutboundBuffer, channel::ChannelOptions, codec::Line, prelude::*};
 use std::{
     io::Write,
     net::Shutdown,

@@ -8,7 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, Error, HandlerRef, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*,
+    ChannelGroup, Codec, Error, HandlerRef, buffer::OutboundBuffer, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::sync::mpsc;

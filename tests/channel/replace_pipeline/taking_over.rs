@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Pipeline, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel,
+    Pipeline, buffer::WaterMark, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel,
 };
 use std::{io::Write, net::Shutdown};
 

@@ -8,10 +8,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Pipeline, TimeLimits,
+    Codec, Pipeline, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::{ChannelOptions, TimeLimits},
     codec::Line,
-    pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::EmbeddedChannel,
 };

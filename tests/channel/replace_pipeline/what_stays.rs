@@ -9,7 +9,7 @@ use crate::support::{
     tcp::connect,
     wait::done,
 };
-use netwheel::{ChannelOptions, prelude::*, testing::EmbeddedChannel};
+use netwheel::{channel::ChannelOptions, prelude::*, testing::EmbeddedChannel};
 use std::{
     io::Write,
     sync::{Mutex, mpsc},

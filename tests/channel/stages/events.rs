@@ -4,7 +4,7 @@ use super::Probe;
 use crate::support::{channels::embedded_pipeline, journal::Log, recorder::named};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, buffer::WaterMark, codec::Line, pipeline::StageContext as Ctx, prelude::*,
+    Error, StageContext as Ctx, buffer::WaterMark, channel::ChannelOptions, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::{io, time::Duration};
@@ -105,7 +105,7 @@ fn a_broken_connection_closes_the_channel_also_if_a_stage_handles_the_error() {
     let mut channel = channel(&log, a, Probe::new("b", &log));
     log.take();
     channel.fail_inbound(io::Error::from(io::ErrorKind::ConnectionReset));
-    let closed = ["a error reading: connection reset", "a inactive", "b inactive", "h inactive"];
+    let closed = ["a error reading failed", "a inactive", "b inactive", "h inactive"];
     assert_eq!(log.take(), closed);
 }
 
@@ -142,7 +142,7 @@ fn messages_that_a_stage_queues_in_an_event_are_delivered() {
         ready: bool,
     }
 
-    impl netwheel::pipeline::Stage for Collect {
+    impl netwheel::Stage for Collect {
         type ReadIn = Bytes;
         type ReadOut = Bytes;
         type WriteIn = Bytes;

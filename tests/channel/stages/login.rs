@@ -1,10 +1,12 @@
-//! A login as a stage over sockets: a worker checks the password, and reading pauses in the meantime.
+//! A login as a stage over sockets: a worker checks the password, and reading pauses in the
+//! meantime.
 
 use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;
 use netwheel::{
+    Stage, StageContext,
     codec::Line,
-    pipeline::{AnyPipeline, Links, PipelineBuilder, Stage, StageContext},
+    pipeline::{AnyPipeline, Links, PipelineBuilder},
     prelude::*,
 };
 use std::{

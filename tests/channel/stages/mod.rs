@@ -9,10 +9,7 @@ mod tasks;
 
 use crate::support::journal::Log;
 use bytes::Bytes;
-use netwheel::{
-    pipeline::{Stage, StageContext},
-    prelude::*,
-};
+use netwheel::{Stage, StageContext, prelude::*};
 
 /// What a probe does in a callback; `None` stands for the default of [`Stage`].
 type React = Box<dyn FnMut(&mut StageContext<'_, Probe>, &str) -> Option<Result>>;

@@ -8,10 +8,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, TimeLimits,
+    Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::{ChannelOptions, TimeLimits},
     codec::Line,
-    pipeline::{Codec, Links, PipelineBuilder, Stage, StageContext},
+    pipeline::{Links, PipelineBuilder},
     prelude::*,
     testing::EmbeddedChannel,
 };
@@ -213,7 +214,9 @@ fn the_peer_is_not_late_while_a_stage_pauses() {
     assert_eq!(reads(&log), ["a resumes"]);
     channel.advance(2 * TICK);
     assert_eq!(
-        log.count("h error the peer broke the protocol: 0 bytes of a message in 2s, at least 1 are demanded"),
+        log.count(
+            "h error the peer violated the protocol: 0 bytes of a message in 2s; at least 1 are required"
+        ),
         1
     );
 }

@@ -56,7 +56,7 @@ impl Model {
 
 /// A stage that pauses at the lines whose mask has its bit, and resumes when the test asks for it.
 fn stage(index: usize, log: &Log, resume: Rc<Cell<bool>>) -> Probe {
-    fn poll(ctx: &mut netwheel::pipeline::StageContext<'_, Probe>, resume: Rc<Cell<bool>>) {
+    fn poll(ctx: &mut netwheel::StageContext<'_, Probe>, resume: Rc<Cell<bool>>) {
         ctx.schedule(Duration::from_millis(1), move |_, ctx| {
             if resume.take() {
                 ctx.resume_reads();

@@ -3,7 +3,9 @@
 use super::Probe;
 use crate::support::{channels::embedded_pipeline, journal::Log, recorder::Recorder};
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel};
+use netwheel::{
+    buffer::WaterMark, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel,
+};
 
 fn channel(log: &Log, a: Probe, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let options = ChannelOptions::new().water_mark(WaterMark::new(4, 8).unwrap());

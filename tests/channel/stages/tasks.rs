@@ -8,13 +8,9 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
-    codec::Line,
-    pipeline::{Stage, StageContext},
-    prelude::*,
-    testing::EmbeddedChannel,
+    Stage, StageContext, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel,
 };
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::mpsc::channel, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -145,6 +141,26 @@ fn a_completion_gives_the_stage_back() {
 }
 
 #[test]
+fn another_thread_can_give_a_stage_a_value() {
+    let log = Log::new();
+    let (sender, completers) = channel();
+    let stage = Probe::with("a", &log, move |ctx, event| {
+        if event == "active" {
+            let (completer, completion) = ctx.completer::<String>();
+            sender.send(completer).unwrap();
+            ctx.on_complete(completion, |_, ctx, text| ctx.write(text?.into()));
+        }
+        None
+    });
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(stage).handler(Recorder::new(&log)));
+    let completer = completers.recv().unwrap();
+    std::thread::spawn(move || completer.complete(Ok("from a thread".into()))).join().unwrap();
+    channel.run_pending();
+    assert_eq!(channel.read_outbound(), &b"from a thread\n"[..]);
+}
+
+#[test]
 fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
     let log = Log::new();
     let stage = Probe::with("a", &log, |ctx, event| {
@@ -156,7 +172,7 @@ fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
                 });
             }
             let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.error().to_string());
-            assert_eq!(full.as_deref(), Some("full: at most 2 scheduled tasks of a channel"));
+            assert_eq!(full.as_deref(), Some("the limit of 2 scheduled tasks of a channel is reached"));
             ctx.schedule(SECOND, |me, _| {
                 me.note("one too many");
                 Ok(())
@@ -167,7 +183,7 @@ fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
     let handler = Recorder::exactly(&log, |_, _| Ok(()));
     let options = ChannelOptions::new().max_scheduled_tasks(2);
     let mut channel = embedded_pipeline(&options, Pipeline::codec(Line::new()).stage(stage).handler(handler));
-    assert_eq!(log.count("a error full: at most 2 scheduled tasks of a channel"), 1);
+    assert_eq!(log.count("a error the limit of 2 scheduled tasks of a channel is reached"), 1);
     channel.advance(SECOND + TICK);
     assert_eq!((log.count("a task"), log.count("a one too many")), (2, 0));
 }

@@ -8,9 +8,9 @@ use crate::support::{
 use crate::writing::zeros;
 use bytes::Bytes;
 use netwheel::{
-    EncodeError, Error,
+    Codec, Error, Stage, StageContext,
     buffer::{KEEP_FROM, OutboundBuffer},
-    pipeline::{Codec, Stage, StageContext},
+    error::EncodeError,
     prelude::*,
     testing::EmbeddedChannel,
 };

@@ -13,8 +13,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
     buffer::WaterMark,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
     prelude::*,
 };

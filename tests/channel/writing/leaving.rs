@@ -13,8 +13,8 @@ use crate::support::{
 use crate::writing::{marks, raw, zeros};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
     buffer::KEEP_FROM,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
     prelude::*,
 };

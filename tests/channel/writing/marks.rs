@@ -10,7 +10,7 @@ use crate::support::{
     wait::{done, reason},
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write, zeros};
-use netwheel::{Error, Resource, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
+use netwheel::{Error, buffer::KEEP_FROM, codec::RawBytes, error::Resource, prelude::*};
 use std::{
     cell::Cell,
     rc::Rc,

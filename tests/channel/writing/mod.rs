@@ -11,8 +11,8 @@ mod refusals;
 use crate::support::recorder::Recorder;
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
     buffer::WaterMark,
+    channel::ChannelOptions,
     codec::RawBytes,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},

@@ -12,7 +12,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, TimeLimits,
+    Error,
+    channel::{ChannelOptions, TimeLimits},
     codec::{LengthField, Line},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -83,7 +84,7 @@ fn c_43_a_message_without_bytes_completes_in_order() {
     /// Encodes an empty message to no bytes.
     struct Quiet(Line);
 
-    impl netwheel::pipeline::Codec for Quiet {
+    impl netwheel::Codec for Quiet {
         type Read = Bytes;
         type Write = Bytes;
 

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write};
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, Resource, codec::Line, prelude::*};
+use netwheel::{Error, channel::ChannelOptions, codec::Line, error::Resource, prelude::*};
 use std::time::Duration;
 
 #[test]

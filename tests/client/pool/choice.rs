@@ -7,7 +7,7 @@ use crate::support::{
     wait::{done, receive},
 };
 use bytes::Bytes;
-use netwheel::{PoolOrder, prelude::*};
+use netwheel::{pool::PoolOrder, prelude::*};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},

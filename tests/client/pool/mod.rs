@@ -12,7 +12,11 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelPool, ChannelPoolBuilder, PooledChannel, prelude::*, testing::ManualClock};
+use netwheel::{
+    pool::{ChannelPool, ChannelPoolBuilder, PooledChannel},
+    prelude::*,
+    testing::ManualClock,
+};
 use std::net::SocketAddr;
 
 /// A loop with a manual clock, a server on it, and a pool of channels to that server.

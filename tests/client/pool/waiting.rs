@@ -6,7 +6,11 @@ use crate::support::{
     wait::{done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{AcquireTimeout, ChannelPool, Resource, prelude::*};
+use netwheel::{
+    error::Resource,
+    pool::{AcquireTimeout, ChannelPool},
+    prelude::*,
+};
 use std::sync::mpsc;
 
 #[test]

@@ -3,7 +3,12 @@
 
 use crate::support::servers::Quiet;
 use netwheel::{
-    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, codec::RawBytes, prelude::*,
+    Error,
+    admission::{Admission, IpFilter, IpRule},
+    codec::RawBytes,
+    group::ManualEventLoop,
+    metrics::LoopMetrics,
+    prelude::*,
 };
 use std::{net::TcpStream, time::Duration};
 

@@ -7,7 +7,7 @@ use crate::support::{
     tcp::{ANY_PORT, connect, ping, read_n},
     wait::{PATIENCE, receive},
 };
-use netwheel::{Clock, LoopMetrics, codec::LengthField, prelude::*};
+use netwheel::{codec::LengthField, metrics::LoopMetrics, prelude::*, time::Clock};
 use std::{
     sync::{
         Arc,

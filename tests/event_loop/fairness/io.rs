@@ -14,8 +14,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, ListenerOptions, Peer,
+    EventLoop, EventLoopGroup, Peer,
+    channel::ChannelOptions,
     codec::{Line, RawBytes},
+    group::EventLoopGroupBuilder,
+    net::ListenerOptions,
     prelude::*,
     testing::ManualClock,
 };

@@ -9,7 +9,7 @@ use crate::support::{
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Clock, Error, EventLoop, EventLoopGroup, testing::ManualClock};
+use netwheel::{Error, EventLoop, EventLoopGroup, testing::ManualClock, time::Clock};
 use socket2::SockRef;
 use std::{
     io::{Read, Write},

@@ -11,8 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Periodic, ShutdownOptions, codec::RawBytes,
-    prelude::*, testing::ManualClock,
+    Error, EventLoop, EventLoopGroup, codec::RawBytes, group::EventLoopGroupBuilder, prelude::*,
+    shutdown::ShutdownOptions, testing::ManualClock, time::Periodic,
 };
 use std::{
     sync::{

@@ -9,8 +9,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Context, EventLoop, EventLoopGroup, Handler, LoopMetrics, Pipeline, Result, Server,
-    ServerBootstrap, codec::RawBytes,
+    Context, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap,
+    channel::ChannelOptions, codec::RawBytes, metrics::LoopMetrics,
 };
 use std::{
     io::Write,

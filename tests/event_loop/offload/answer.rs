@@ -2,7 +2,7 @@
 
 use crate::offload::{embedded, open, until};
 use crate::support::{journal::Log, loops::end, wait::receive};
-use netwheel::{ChannelOptions, WorkerPool, prelude::*};
+use netwheel::{channel::ChannelOptions, prelude::*, worker_pool::WorkerPool};
 use std::{
     io::{Read, Write},
     rc::Rc,

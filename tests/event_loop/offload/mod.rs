@@ -13,10 +13,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ClientBootstrap, Pipeline, WorkerMetrics, WorkerPool,
+    ClientBootstrap, Pipeline,
+    channel::ChannelOptions,
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    worker_pool::{WorkerMetrics, WorkerPool},
 };
 use std::{
     net::{TcpListener, TcpStream},

@@ -7,7 +7,9 @@ use crate::support::{
     wait::{PATIENCE, done, receive},
 };
 use bytes::Bytes;
-use netwheel::{ClientBootstrap, ShutdownOptions, WorkerPool, codec::Line, prelude::*};
+use netwheel::{
+    ClientBootstrap, codec::Line, prelude::*, shutdown::ShutdownOptions, worker_pool::WorkerPool,
+};
 use std::{
     io::Write,
     net::TcpListener,

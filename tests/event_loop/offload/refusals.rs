@@ -2,7 +2,7 @@
 
 use crate::offload::{Session, embedded, held_up, open};
 use crate::support::{journal::Log, loops::end, wait::receive};
-use netwheel::{ChannelOptions, WorkerPool, prelude::*};
+use netwheel::{channel::ChannelOptions, prelude::*, worker_pool::WorkerPool};
 use std::{io::Write, sync::mpsc::channel, time::Duration};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::offload::{Token, held_up, token, until};
 use crate::support::wait::{ms, receive};
-use netwheel::WorkerPool;
+use netwheel::worker_pool::WorkerPool;
 use std::{
     sync::{Arc, mpsc::channel},
     thread,

@@ -6,7 +6,11 @@ use crate::support::{
     loops::{end, settle},
     wait::{PATIENCE, done, receive},
 };
-use netwheel::{ChannelOptions, TaskKey, WorkerPool, prelude::*};
+use netwheel::{
+    channel::{ChannelOptions, TaskKey},
+    prelude::*,
+    worker_pool::WorkerPool,
+};
 use std::{io::Write, sync::mpsc::channel};
 
 #[test]

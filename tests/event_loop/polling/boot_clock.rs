@@ -7,7 +7,11 @@ use crate::support::{
     loops::{settle, single},
     wait::{HOUR, PATIENCE, done, ms},
 };
-use netwheel::{Clock, EventLoop, EventLoopGroup, ShutdownOptions, SystemClock};
+use netwheel::{
+    EventLoop, EventLoopGroup,
+    shutdown::ShutdownOptions,
+    time::{Clock, SystemClock},
+};
 use std::time::{Duration, Instant};
 
 /// Waits until the loop has woken `times` times at a deadline. Fails after [`PATIENCE`].
@@ -74,7 +78,7 @@ fn without_a_longest_sleep_the_loop_sleeps_until_the_deadline() {
 #[cfg(target_os = "linux")]
 mod boot {
     use super::*;
-    use netwheel::BootClock;
+    use netwheel::time::BootClock;
 
     #[test]
     fn it_advances_with_real_time_and_never_goes_back() {

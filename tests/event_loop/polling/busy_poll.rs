@@ -5,7 +5,7 @@ use crate::support::{
     loops::{manual, on, single},
     wait::{PATIENCE, done},
 };
-use netwheel::{EventLoop, EventLoopGroup, ShutdownOptions, testing::ManualClock};
+use netwheel::{EventLoop, EventLoopGroup, shutdown::ShutdownOptions, testing::ManualClock};
 use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_millis(50);

@@ -9,8 +9,11 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use netwheel::{
-    Error, EventLoop, EventLoopGroup, Interest, Readiness, Resource, Result, ShutdownOptions, SourceAction,
-    SourceContext, SourceHandle, Watchdog,
+    Error, EventLoop, EventLoopGroup, Result,
+    diagnostics::Watchdog,
+    error::Resource,
+    event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle},
+    shutdown::ShutdownOptions,
 };
 use std::{
     fs::File,

@@ -13,7 +13,7 @@ use crate::support::{
     wait::{PATIENCE, done, ms},
 };
 use bytes::Bytes;
-use netwheel::{Clock, LoopMetrics, codec::RawBytes, prelude::*, testing::ManualClock};
+use netwheel::{codec::RawBytes, metrics::LoopMetrics, prelude::*, testing::ManualClock, time::Clock};
 use std::{
     fmt,
     io::{Read, Write},

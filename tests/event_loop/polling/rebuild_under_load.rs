@@ -9,8 +9,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Periodic, Pipeline, PollRebuild,
-    RebuildCause, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
+    Completion, Context, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap,
+    codec::RawBytes,
+    diagnostics::{PollRebuild, RebuildCause},
+    net::TcpOptions,
+    time::{MissedRuns, Periodic, ScheduledTask},
 };
 use std::{
     io::{Read, Write},

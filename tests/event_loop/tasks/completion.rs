@@ -6,7 +6,7 @@ use crate::support::{
     loops::{Gate, manual, on, settle},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Completion, Error, EventLoop, ShutdownOptions};
+use netwheel::{Completion, Error, EventLoop, shutdown::ShutdownOptions};
 use std::{
     future::{Future, IntoFuture},
     pin::pin,
@@ -47,7 +47,7 @@ fn w_32_either_a_cancel_or_the_expiry_wins() {
     const ROUNDS: usize = 3000;
     let (event_loop, clock) = manual();
     let barrier = Barrier::new(2);
-    let (to_cancel, cancels) = channel::<netwheel::ScheduledTask<usize>>();
+    let (to_cancel, cancels) = channel::<netwheel::time::ScheduledTask<usize>>();
     let (answer, answers) = channel();
     let ran = Arc::new(AtomicUsize::new(0));
     let mut won = 0;

@@ -6,8 +6,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Backoff, ManualEventLoop, Periodic, ReconnectEvent, codec::RawBytes, prelude::*, stage::Heartbeat,
-    stage::OnDead, testing::ManualClock,
+    codec::RawBytes,
+    group::ManualEventLoop,
+    prelude::*,
+    reconnect::{Backoff, ReconnectEvent},
+    stage::{Heartbeat, OnDead},
+    testing::ManualClock,
+    time::Periodic,
 };
 use std::{
     net::TcpStream,

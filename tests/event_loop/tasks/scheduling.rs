@@ -6,8 +6,9 @@ use crate::support::{
     wait::{PATIENCE, done, ms},
 };
 use netwheel::{
-    Clock, Error, EventLoop, EventLoopGroup, MissedRuns, Periodic, Result, ScheduledTask,
+    Error, EventLoop, EventLoopGroup, Result,
     testing::ManualClock,
+    time::{Clock, MissedRuns, Periodic, ScheduledTask},
 };
 use std::{
     sync::{Arc, mpsc::channel},

@@ -8,8 +8,11 @@ use crate::support::{
     wait::{SECOND, done, ms},
 };
 use netwheel::{
-    Clock, Error, EventLoopGroup, MissedRuns, Periodic, Resource, ScheduledTask, ShutdownOptions,
+    Error, EventLoopGroup,
+    error::Resource,
+    shutdown::ShutdownOptions,
     testing::ManualClock,
+    time::{Clock, MissedRuns, Periodic, ScheduledTask},
 };
 use std::{
     sync::{

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use netwheel::{
     ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
-    ShutdownOptions, codec::RawBytes,
+    codec::RawBytes, shutdown::ShutdownOptions,
 };
 use std::{
     collections::HashSet,

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{Gate, on, single},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Error, EventLoop, EventLoopGroup, SendError, ShutdownOptions};
+use netwheel::{Error, EventLoop, EventLoopGroup, SendError, shutdown::ShutdownOptions};
 use std::{
     path::PathBuf,
     sync::{

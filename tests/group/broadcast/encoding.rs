@@ -6,10 +6,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions,
+    ChannelGroup, Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::ChannelOptions,
     codec::{LengthField, Line, RawBytes},
-    pipeline::{Codec, Stage, StageContext},
     prelude::*,
     stage::Heartbeat,
     testing::EmbeddedChannel,

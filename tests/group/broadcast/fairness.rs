@@ -5,8 +5,13 @@ use crate::broadcast::{Room, all_written, broadcast_times};
 use crate::support::tcp::{connect, read_all, read_n};
 use bytes::Bytes;
 use netwheel::{
-    Broadcast, BroadcastReport, ChannelGroup, Completion, Error, ManualEventLoop, Resource, codec::Line,
-    prelude::*, testing::ManualClock,
+    ChannelGroup, Completion, Error,
+    channel::{Broadcast, BroadcastReport},
+    codec::Line,
+    error::Resource,
+    group::ManualEventLoop,
+    prelude::*,
+    testing::ManualClock,
 };
 use std::{
     net::TcpStream,

@@ -10,7 +10,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelGroup, ChannelOptions, Error, codec::Line, prelude::*};
+use netwheel::{ChannelGroup, Error, channel::ChannelOptions, codec::Line, prelude::*};
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,

@@ -15,8 +15,13 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::OutboundBuffer,
-    codec::Line, pipeline::Codec, prelude::*, testing::EmbeddedChannel,
+    ChannelGroup, Codec,
+    buffer::OutboundBuffer,
+    channel::{Broadcast, BroadcastReport, ChannelOptions},
+    codec::Line,
+    metrics::LoopMetrics,
+    prelude::*,
+    testing::EmbeddedChannel,
 };
 use std::{
     net::TcpStream,

@@ -10,9 +10,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BroadcastReport, ChannelGroup, ChannelOptions, Error, Overflow, ShutdownOptions,
+    ChannelGroup, Error,
+    channel::{BroadcastReport, ChannelOptions, Overflow},
     codec::{Line, RawBytes},
     prelude::*,
+    shutdown::ShutdownOptions,
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{sync::mpsc, time::Duration};

@@ -7,7 +7,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelGroup, ChannelOptions, codec::Line, prelude::*};
+use netwheel::{ChannelGroup, channel::ChannelOptions, codec::Line, prelude::*};
 use std::{io::Write, time::Duration};
 
 /// Waits until the counters that loops update at the end of a phase or turn are current. Returns

@@ -6,7 +6,7 @@ use crate::support::{
     loops::{block, end, metrics, one_loop, the_loop},
     wait::done,
 };
-use netwheel::{DatagramBootstrap, Error, Resource, UdpOptions};
+use netwheel::{DatagramBootstrap, Error, error::Resource, net::UdpOptions};
 use std::{
     io::ErrorKind,
     net::{IpAddr, SocketAddr},

@@ -7,7 +7,10 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, Result};
+use netwheel::{
+    DatagramBootstrap, Error, Result,
+    datagram::{DatagramContext, DatagramHandler},
+};
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::{

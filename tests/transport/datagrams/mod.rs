@@ -7,7 +7,10 @@ mod multicast;
 mod sending;
 
 use bytes::Bytes;
-use netwheel::{DatagramContext, DatagramHandler, Result};
+use netwheel::{
+    Result,
+    datagram::{DatagramContext, DatagramHandler},
+};
 use std::{net::SocketAddr, sync::mpsc};
 
 struct Tell(mpsc::Sender<Bytes>);

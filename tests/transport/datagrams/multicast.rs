@@ -5,7 +5,10 @@ use crate::support::{
     loops::{end, one_loop},
     wait::{self, done},
 };
-use netwheel::{DatagramBootstrap, MulticastGroup, UdpOptions};
+use netwheel::{
+    DatagramBootstrap,
+    net::{MulticastGroup, UdpOptions},
+};
 use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -6,7 +6,7 @@ use crate::support::{
     random, tcp, wait,
 };
 use bytes::Bytes;
-use netwheel::{DatagramBootstrap, UdpOptions};
+use netwheel::{DatagramBootstrap, net::UdpOptions};
 use std::sync::mpsc;
 
 /// T-34: every datagram arrives, complete and separate, with the sender's address. Replies find
@@ -73,7 +73,7 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     channel.send("to the peer").unwrap();
     assert_eq!(receive(&first).0, b"to the peer");
     let (sender, told) = mpsc::channel();
-    let task = move |scope: &mut netwheel::DatagramScope<'_>| {
+    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
         assert_eq!(scope.peer_address(), Some(first_address));
         scope.disconnect()?;
         scope.disconnect()?;
@@ -134,7 +134,7 @@ fn the_longest_datagram_arrives_complete_and_a_longer_one_is_refused() {
     tcp::assert_same(&got, &sent);
     tcp::assert_same(&events.datagram().0, &sent);
     let (sender, told) = mpsc::channel();
-    let task = move |scope: &mut netwheel::DatagramScope<'_>| {
+    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
         sender.send(scope.send_to(vec![1; LONGEST + 1], address)).unwrap();
         Ok(())
     };

@@ -59,31 +59,31 @@ macro_rules! fact_set {
 }
 
 fact_set! {
-    /// What decides whether the channel reads, besides a [`ReadGrant`](super::ReadGrant).
+    /// The conditions on which the channel reads, besides a [`ReadGrant`](super::ReadGrant).
     ReadDemand, 9:
     /// Bytes are read as they arrive.
     AUTO,
-    /// The program has asked for one read, which has not happened yet.
+    /// The program has requested one read, which has not happened yet.
     WANTED,
     /// Automatic reading pauses: the program holds too much of the input.
     INPUT_HELD,
-    /// Automatic reading pauses: the channel is not writable, and input would only be answered.
+    /// Automatic reading pauses: the channel is not writable, and input would only produce more
+    /// output.
     OUTPUT_FULL,
     /// All reading pauses, requested reads as well: a stage has paused it.
     STAGE_PAUSED,
 }
 
 fact_set! {
-    /// What the driver knows of the transport.
+    /// The driver's knowledge of the transport.
     Readiness, 14:
     /// The transport may hold bytes that no further event will announce.
     MAYBE_READABLE,
-    /// The transport took less than it was offered. The event that reports it writable has not come
-    /// yet.
+    /// The transport accepted less than it was offered. No event has reported it as writable yet.
     WRITE_BLOCKED,
-    /// The peer has ended its stream, or an event said that it has.
+    /// The peer has ended its stream, or an event reported that it has.
     HANG_UP,
-    /// The peer has sent urgent data at some time. A read ends there, whatever follows.
+    /// The peer has sent urgent data at some time. A read ends there, even if more bytes follow.
     URGENT,
     /// In the loop's list of channels to be read in the next turn without an event.
     CARRIED_OVER,
@@ -111,15 +111,15 @@ fact_set! {
 }
 
 fact_set! {
-    /// What the channel remembers of earlier calls.
+    /// Results of earlier calls.
     Memory, 26:
     /// The pending weight is within the water marks.
     WRITABLE,
-    /// The handler has been given a message.
+    /// The handler has received a message.
     SERVED,
     /// The channel has, or had, time limits.
     LIMITED,
-    /// The last decoding failed without taking a byte.
+    /// The last decoding failed without consuming a byte.
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,

@@ -5,7 +5,7 @@
 
 use super::Part;
 
-/// Where a channel stands between its first callback and its last one.
+/// The phase of a channel between its first callback and its last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// The handler's `active` has not been called yet.
@@ -19,15 +19,15 @@ pub(crate) enum Life {
     },
 }
 
-/// How a channel closes that was asked to; from the gentlest to the most abrupt.
+/// The way in which a channel closes, ordered from graceful to abrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CloseMode {
     /// After the outbound buffer was sent.
     Graceful,
-    /// At once, without sending the rest.
+    /// Immediately, without sending the rest.
     Now,
-    /// At once and with a reset, so that the peer does not take the end of the stream for a good
-    /// one.
+    /// Immediately and with a reset, so that the peer does not mistake it for a regular end of the
+    /// stream.
     Reset,
 }
 
@@ -55,7 +55,7 @@ impl Life {
         }
     }
 
-    /// How the channel closes, if it was asked to and is not closed yet.
+    /// Returns the close mode, if a close was requested and the channel is not closed yet.
     pub(super) fn close_mode(self) -> Option<CloseMode> {
         match self {
             Life::Opening(mode) | Life::Active(mode) => mode,

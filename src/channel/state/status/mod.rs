@@ -1,10 +1,10 @@
-//! The state of a channel as far as a few bits can tell it, packed into one word.
+//! The state of a channel, as far as it fits into a few bits, packed into one word.
 //!
 //! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two
-//! halves of the stream ([`InputHalf`], [`OutputHalf`]), what is read ([`ReadDemand`],
-//! [`ReadGrant`]), what is known of the transport ([`Readiness`]), work for later ([`Pending`]) and
-//! memories of earlier calls ([`Memory`]). Each part takes bits of its own, so the questions of the
-//! hot path are one comparison with a mask.
+//! halves of the stream ([`InputHalf`], [`OutputHalf`]), reading ([`ReadDemand`], [`ReadGrant`]),
+//! the transport ([`Readiness`]), work for later ([`Pending`]) and results of earlier calls
+//! ([`Memory`]). Each part has separate bits, so each query of the hot path is one comparison with
+//! a mask.
 //!
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
 //! off ends both. One bit is left.
@@ -49,11 +49,11 @@ const _: () = {
     }
 };
 
-/// Everything of [`ChannelState`](super::ChannelState) that is a yes, a no or one of a few.
+/// The parts of [`ChannelState`](super::ChannelState) that have only a few values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status(u32);
 
-/// Ends the delivery of messages at once.
+/// Stops the delivery of messages immediately.
 const STOP: u32 = Life::NOT_OPEN
     | Pending::FLUSH.with(Pending::REPLACED).with(Pending::FAILED).with(Pending::UNDECODED).mask()
     | ReadDemand::STAGE_PAUSED.mask();
@@ -114,7 +114,7 @@ impl Status {
         self.part()
     }
 
-    /// Returns whether the channel is connected and has not been asked to close.
+    /// Returns whether the channel is connected and no close was requested.
     #[inline]
     pub(crate) fn is_open(self) -> bool {
         !self.any(Life::NOT_OPEN)
@@ -132,41 +132,41 @@ impl Status {
         self.0 & (Life::ACTIVE | Life::CLOSED) == Life::ACTIVE
     }
 
-    /// Returns how the channel closes, if it was asked to and is not closed yet.
+    /// Returns the close mode, if a close was requested and the channel is not closed yet.
     pub(crate) fn close_mode(self) -> Option<CloseMode> {
         self.life().close_mode()
     }
 
-    /// Returns whether the channel is to close without sending the rest.
+    /// Returns whether the channel must close without sending the rest.
     #[inline]
     pub(crate) fn closes_at_once(self) -> bool {
         self.any(Life::AT_ONCE)
     }
 
-    /// Returns whether the channel is to close after the rest was sent.
+    /// Returns whether the channel must close after the rest was sent.
     #[inline]
     pub(crate) fn closes_gracefully(self) -> bool {
         self.0 & Life::MODE == Life::GRACEFUL
     }
 
-    /// Returns whether the channel is to close with a reset.
+    /// Returns whether the channel must close with a reset.
     pub(crate) fn resets(self) -> bool {
         self.close_mode() == Some(CloseMode::Reset)
     }
 
-    /// `active` is called.
+    /// Records that `active` is called.
     pub(crate) fn activate(&mut self) {
         self.put(self.life().activated());
     }
 
-    /// Asks the channel to close. Returns whether that changes how it closes.
+    /// Requests a close. Returns whether that changes the close mode.
     pub(crate) fn request_close(&mut self, mode: CloseMode) -> bool {
         let before = *self;
         self.put(self.life().closing(mode));
         *self != before
     }
 
-    /// The transport is gone.
+    /// Records that the transport is gone.
     pub(crate) fn close(&mut self) {
         self.put(self.life().closed());
         self.end_reads();
@@ -203,7 +203,7 @@ impl Status {
         self.part()
     }
 
-    /// Returns whether the channel takes writes.
+    /// Returns whether the channel accepts writes.
     #[inline]
     pub(crate) fn takes_writes(self) -> bool {
         !self.any(Life::NOT_OPEN | OutputHalf::MASK)
@@ -215,18 +215,18 @@ impl Status {
         self.any(OutputHalf::MASK)
     }
 
-    /// Returns whether the peer has been sent the end of the stream.
+    /// Returns whether the end of the stream was sent to the peer.
     pub(crate) fn output_has_ended(self) -> bool {
         self.output() == OutputHalf::Ended
     }
 
-    /// Returns whether the peer is still to be sent the end of the stream.
+    /// Returns whether the end of the stream must still be sent to the peer.
     #[inline]
     pub(crate) fn wants_to_end_output(self) -> bool {
         self.any(OutputHalf::ENDING)
     }
 
-    /// Asks for the end of the output. Returns whether it was open.
+    /// Requests the end of the output. Returns whether the output was open.
     pub(crate) fn request_end_of_output(&mut self) -> bool {
         let open = self.output() == OutputHalf::Open;
         if open {
@@ -235,7 +235,7 @@ impl Status {
         open
     }
 
-    /// The peer has been sent the end of the stream.
+    /// Records that the end of the stream was sent to the peer.
     pub(crate) fn end_output(&mut self) {
         self.put(OutputHalf::Ended);
     }
@@ -257,7 +257,7 @@ impl Status {
         }
     }
 
-    /// Asks for one read. A closed channel has none to give.
+    /// Requests one read, unless the channel is closed.
     #[inline]
     pub(crate) fn want_read(&mut self) {
         if !self.is_closed() {
@@ -270,8 +270,8 @@ impl Status {
         self.put(ReadGrant::None);
     }
 
-    /// The read that was asked for is made with the bytes that are to be decoded now; `one`: it
-    /// lets one message through.
+    /// Grants the requested read to the bytes that are decoded next. `one`: it delivers one
+    /// message.
     #[inline]
     pub(crate) fn grant_read(&mut self, one: bool) {
         if self.take(ReadDemand::WANTED) {
@@ -279,15 +279,15 @@ impl Status {
         }
     }
 
-    /// Lets the last messages of a stream through, whether they were asked for or not.
+    /// Delivers the last messages of a stream, even if no read was requested.
     pub(crate) fn grant_rest(&mut self) {
         if !self.is_closed() {
             self.put(ReadGrant::All);
         }
     }
 
-    /// The bytes of a read are decoded. Asks for another one if it was granted and brought no
-    /// message.
+    /// Ends the grant after the bytes of a read were decoded. Requests another read if one was
+    /// granted and delivered no message.
     #[inline]
     pub(crate) fn end_grant(&mut self, brought_none: bool) {
         if self.any(ReadGrant::MASK) {
@@ -298,18 +298,18 @@ impl Status {
         }
     }
 
-    /// A message goes to the handler. If it is the one that was asked for, no other follows.
+    /// Records that a message goes to the handler. If the grant was for one message, no other
+    /// follows.
     #[inline]
     pub(crate) fn note_message(&mut self) {
         const ENDED: u32 = Memory::STUCK.mask() | 1 << ReadGrant::SHIFT;
-        // Tested first, because a store for each message would hold up the loads of the other
-        // facts.
+        // Tested first, because a store for each message would delay the loads of the other facts.
         if self.any(ENDED) {
             self.0 &= !ENDED;
         }
     }
 
-    /// Returns whether messages may be handed to the handler.
+    /// Returns whether messages may be delivered to the handler.
     #[inline]
     pub(crate) fn may_deliver(self) -> bool {
         const ASKED: u32 = STOP | PAUSE | ReadDemand::AUTO.mask();
@@ -318,7 +318,7 @@ impl Status {
             || !self.any(STOP) && (self.any(ReadGrant::MASK) || self.reads_automatically())
     }
 
-    /// Returns whether `read_complete` may follow a message immediately: the handler has asked for
+    /// Returns whether `read_complete` may follow a message immediately: the handler has requested
     /// nothing that comes before it.
     #[inline]
     pub(crate) fn may_complete(self) -> bool {
@@ -340,7 +340,7 @@ impl Status {
         self.0 & (ReadDemand::AUTO.mask() | PAUSE) == ReadDemand::AUTO.mask()
     }
 
-    /// Returns whether the driver has to look at the channel, whatever there is to read or to send.
+    /// Returns whether the driver has to check the channel, regardless of input and output.
     #[inline]
     pub(crate) fn wants_driver(self) -> bool {
         const WORK: u32 = Life::MODE | OutputHalf::ENDING | Pending::FLUSH.mask() | ReadDemand::WANTED.mask();

@@ -1,4 +1,4 @@
-//! The two halves of a channel's stream, and the reads that the program wants.
+//! The two halves of a channel's stream, and the requested reads.
 
 use super::Part;
 
@@ -14,13 +14,13 @@ pub(crate) enum InputHalf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputHalf {
     Open,
-    /// Ends once the outbound buffer was sent. Writes fail from here on.
+    /// Ends after the outbound buffer was sent. Writes fail from here on.
     Ending,
-    /// The peer has been sent the end of the stream.
+    /// The end of the stream was sent to the peer.
     Ended,
 }
 
-/// What a read that the program asked for still lets through.
+/// The messages that a requested read may still deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadGrant {
     None,

@@ -7,12 +7,12 @@ fn lives() -> Vec<Life> {
     open.chain([true, false].map(|inactive_due| Life::Closed { inactive_due })).collect()
 }
 
-/// Puts each value into an empty word and into a full one: it is read back, and no other bit
+/// Stores each value in an empty word and in a full one. The value is read back, and no other bit
 /// changes.
 fn assert_packs<P: Part + PartialEq + std::fmt::Debug>(values: &[P]) {
     let mut packed = std::collections::BTreeSet::new();
     for value in values {
-        assert!(packed.insert(value.pack()), "two values are packed alike: {value:?}");
+        assert!(packed.insert(value.pack()), "two values have the same bits: {value:?}");
         for before in [0, u32::MAX] {
             let mut status = Status(before);
             status.put(*value);
@@ -23,7 +23,7 @@ fn assert_packs<P: Part + PartialEq + std::fmt::Debug>(values: &[P]) {
 }
 
 #[test]
-fn each_part_is_read_back_and_leaves_the_others_alone() {
+fn each_part_is_read_back_and_does_not_change_the_others() {
     assert_packs(&lives());
     assert_packs(&[InputHalf::Open, InputHalf::Ended]);
     assert_packs(&[OutputHalf::Open, OutputHalf::Ending, OutputHalf::Ended]);
@@ -34,7 +34,7 @@ fn each_part_is_read_back_and_leaves_the_others_alone() {
     assert_packs(&[Memory::WRITABLE, Memory::SERVED.with(Memory::DROPPED)]);
 }
 
-/// Every pattern of bits is a legal value: no part of a word can be misread.
+/// Every bit pattern is a legal value, so no part can be misread.
 #[test]
 fn every_word_is_legal() {
     for bits in 0..1 << Life::BITS {
@@ -79,7 +79,7 @@ fn inactive_is_due_once_and_only_after_active() {
     assert!(status.is_closed() && !status.is_active(), "a closed channel stays closed");
 }
 
-/// The same states without packing: what each operation does to the parts.
+/// A model of the status without packing.
 #[derive(Debug, Clone, PartialEq)]
 struct Model {
     life: Life,
@@ -89,6 +89,7 @@ struct Model {
     wanted: bool,
     held: bool,
     full: bool,
+    paused: bool,
     grant: ReadGrant,
     stops: bool,
 }
@@ -103,6 +104,7 @@ impl Model {
             wanted: status.has(ReadDemand::WANTED),
             held: status.has(ReadDemand::INPUT_HELD),
             full: status.has(ReadDemand::OUTPUT_FULL),
+            paused: status.has(ReadDemand::STAGE_PAUSED),
             grant: status.part(),
             stops: status.has(Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED)),
         }
@@ -117,7 +119,7 @@ impl Model {
     }
 
     fn automatic(&self) -> bool {
-        self.auto && !self.held && !self.full
+        self.auto && !self.held && !self.full && !self.paused
     }
 
     fn end_reads(&mut self) {
@@ -164,6 +166,8 @@ impl Model {
             21 => self.full = false,
             22 => self.stops = true,
             23 => self.stops = false,
+            24 => self.paused = true,
+            25 => self.paused = false,
             _ => {}
         }
     }
@@ -195,7 +199,9 @@ fn apply(status: &mut Status, operation: u8) {
         21 => status.unset(ReadDemand::OUTPUT_FULL),
         22 => status.set(Pending::UNDECODED),
         23 => status.unset(Pending::UNDECODED),
-        24 => status.set(Readiness::HANG_UP.with(Readiness::WRITE_BLOCKED)),
+        24 => status.set(ReadDemand::STAGE_PAUSED),
+        25 => status.unset(ReadDemand::STAGE_PAUSED),
+        26 => status.set(Readiness::HANG_UP.with(Readiness::WRITE_BLOCKED)),
         _ => status.set(Memory::STUCK.with(Memory::LIMITED)),
     }
 }
@@ -203,10 +209,10 @@ fn apply(status: &mut Status, operation: u8) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// However calls follow one another, the packed word says the same as the separate parts, and
-    /// no closed channel reads.
+    /// The packed word equals the separate parts after any sequence of calls, and no closed channel
+    /// reads.
     #[test]
-    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..26, 1..60)) {
+    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..28, 1..60)) {
         let mut status = Status::new(true);
         let mut model = Model::of(status);
         for operation in operations {
@@ -215,8 +221,8 @@ proptest! {
             prop_assert_eq!(&Model::of(status), &model, "after operation {}", operation);
             prop_assert_eq!(status.is_open(), model.is_open());
             prop_assert_eq!(status.takes_writes(), model.is_open() && model.output == OutputHalf::Open);
-            prop_assert_eq!(status.may_read(), model.wanted || model.automatic());
-            let delivers = model.is_open() && !model.stops
+            prop_assert_eq!(status.may_read(), !model.paused && (model.wanted || model.automatic()));
+            let delivers = model.is_open() && !model.stops && !model.paused
                 && (model.grant != ReadGrant::None || model.automatic());
             prop_assert_eq!(status.may_deliver(), delivers);
             prop_assert!(!(model.is_closed() && (model.wanted || model.grant != ReadGrant::None)));

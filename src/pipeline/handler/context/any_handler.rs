@@ -14,9 +14,9 @@ pub struct AnyHandler<M>(PhantomData<fn(M)>);
 /// The context of code that knows the messages of a channel, but not its handler.
 ///
 /// The argument of [`Channel::execute`](crate::Channel::execute) and
-/// [`Channel::schedule`](crate::Channel::schedule), and the result of [`Context::erase`]. It has all
-/// methods of [`Context`]. The tasks that it schedules get an [`AnyHandler`] as their first argument,
-/// which can be ignored. Code that needs its handler there takes a `Context<'_, H>`.
+/// [`Channel::schedule`](crate::Channel::schedule), and the result of [`Context::erase`]. It has
+/// all methods of [`Context`]. The tasks that it schedules get an [`AnyHandler`] as their first
+/// argument, which can be ignored. Code that needs its handler there takes a `Context<'_, H>`.
 ///
 /// ```
 /// # use netwheel::prelude::*;

@@ -9,10 +9,11 @@ impl<H: Handler> Context<'_, H> {
         self.state.status.auto_read()
     }
 
-    /// Sets whether bytes are read as they arrive, or only when [`read`](Context::read) requests it.
+    /// Sets whether bytes are read as they arrive, or only when [`read`](Context::read) requests
+    /// it.
     ///
-    /// `false` takes effect before the next message, also within one read. Bytes that are not decoded
-    /// yet are kept.
+    /// `false` takes effect before the next message, also within one read. Bytes that are not
+    /// decoded yet are kept.
     pub fn set_auto_read(&mut self, on: bool) {
         self.state.status.set_auto_read(on);
     }
@@ -20,10 +21,10 @@ impl<H: Handler> Context<'_, H> {
     /// Requests one read while auto-read is off.
     ///
     /// Delivers the messages of the next bytes, which may have arrived already. With
-    /// [`one_message_per_read`](crate::ChannelOptions::one_message_per_read) it delivers one message.
-    /// The request stays pending until at least one message has been delivered. Within a callback it
-    /// counts for the input behind that callback. Two requests before a delivery are one. The end of
-    /// the stream is read like bytes, so it waits for a request, too.
+    /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers
+    /// one message. The request stays pending until at least one message has been delivered. Within
+    /// a callback it counts for the input behind that callback. Two requests before a delivery are
+    /// one. The end of the stream is read like bytes, so it waits for a request, too.
     pub fn read(&mut self) {
         self.state.status.want_read();
     }
@@ -31,15 +32,16 @@ impl<H: Handler> Context<'_, H> {
     /// Holds `bytes` of the channel's input until the returned guard is dropped.
     ///
     /// While more bytes are held than the high mark of
-    /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark), the channel does not
-    /// read, not even the next message of the current read. It resumes when less than the low mark is
-    /// held. So a handler that passes messages to slower threads takes no more from a peer than these
-    /// threads can process. A [`read`](Context::read) that the program requests is not held up.
+    /// [`ChannelOptions::inbound_mark`](crate::channel::ChannelOptions::inbound_mark), the channel
+    /// does not read, not even the next message of the current read. It resumes when less than the
+    /// low mark is held. So a handler that passes messages to slower threads takes no more from a
+    /// peer than these threads can process. A [`read`](Context::read) that the program requests is
+    /// not held up.
     ///
     /// ```
     /// # use netwheel::prelude::*;
     /// # use bytes::Bytes;
-    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::InputGuard)>);
+    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::channel::InputGuard)>);
     /// # impl Handler for Store {
     /// #   type Read = Bytes;
     /// #   type Write = Bytes;
@@ -58,7 +60,7 @@ impl<H: Handler> Context<'_, H> {
     /// Not even the next message of the current read is delivered. The setting of
     /// [`set_auto_read`](Context::set_auto_read) stays as it is. This is a
     /// [`hold_input`](Context::hold_input) of one byte more than the high mark of
-    /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark).
+    /// [`ChannelOptions::inbound_mark`](crate::channel::ChannelOptions::inbound_mark).
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -1,16 +1,16 @@
 //! The operations on a channel while one of its callbacks or tasks runs.
 //!
 //! There is one context type. A callback of handler `H` gets a `Context<'_, H>`. Code that does not
-//! know the handler gets a [`ChannelContext`], which is a context of the stand-in [`AnyHandler`]. All
-//! methods are inherent: a `Deref` to a part would defeat two-phase borrows, so that
+//! know the handler gets a [`ChannelContext`], which is a context of the stand-in [`AnyHandler`].
+//! All methods are inherent: a `Deref` to a part would defeat two-phase borrows, so that
 //! `ctx.write(ctx.id().to_string())` would not compile.
 //!
 //! The methods are grouped by subject: `output`, `input`, `state`, `settings`, `tasks`,
 //! `results` and `replace`.
 //! They delegate to `ChannelState`, which belongs to the channel layer and knows no handler.
 //!
-//! Invariants: a context borrows the channel for one callback, on the channel's loop. No method calls
-//! the handler before the running callback has returned.
+//! Invariants: a context borrows the channel for one callback, on the channel's loop. No method
+//! calls the handler before the running callback has returned.
 
 mod any_handler;
 mod handler_task;
@@ -32,12 +32,13 @@ use std::marker::PhantomData;
 /// The channel during a callback or task of handler `H`.
 ///
 /// Writes messages, changes settings of the channel, schedules tasks, and creates handles for other
-/// threads. No method calls the handler: events that a method causes follow when the running callback
-/// has returned.
+/// threads. No method calls the handler: events that a method causes follow when the running
+/// callback has returned.
 ///
-/// Getters take `&self`, so they can be used in the arguments of a write. A function that is generic
-/// over the handler works in the callbacks of every handler that writes the same messages, and in the
-/// tasks of [`Channel::execute`](crate::Channel::execute), which get a [`ChannelContext`].
+/// Getters take `&self`, so they can be used in the arguments of a write. A function that is
+/// generic over the handler works in the callbacks of every handler that writes the same messages,
+/// and in the tasks of [`Channel::execute`](crate::Channel::execute), which get a
+/// [`ChannelContext`].
 ///
 /// ```
 /// use netwheel::{codec::RawBytes, prelude::*, testing::EmbeddedChannel};

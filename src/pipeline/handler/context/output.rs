@@ -27,9 +27,9 @@ impl<H: Handler> Context<'_, H> {
     /// # Errors
     /// An error of a stage or of the codec; [`Closed`](crate::Error::Closed) if the channel is
     /// closing; [`Full`](crate::Error::Full) if more than `max_outbound` bytes would be pending. A
-    /// write is not refused for its size while the channel is [writable](Context::is_writable). With
-    /// another [`overflow`](crate::ChannelOptions::overflow) policy messages are dropped instead. No
-    /// part of a refused message is sent.
+    /// write is not refused for its size while the channel is [writable](Context::is_writable).
+    /// With another [`overflow`](crate::channel::ChannelOptions::overflow) policy messages are
+    /// dropped instead. No part of a refused message is sent.
     #[inline]
     pub fn write(&mut self, message: H::Write) -> Result {
         self.state.before_write();
@@ -47,9 +47,10 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// Completions complete in the order of the writes, on the channel's loop. A message that is
     /// encoded to no bytes completes in its turn. A completed write has not necessarily reached the
-    /// peer. If the channel closes first, the completion fails with the error that closed the channel,
-    /// or with [`Closed`](crate::Error::Closed) if there was none. A callback of the completion runs
-    /// during the flush. What it requests through a handle of the channel runs later.
+    /// peer. If the channel closes first, the completion fails with the error that closed the
+    /// channel, or with [`Closed`](crate::Error::Closed) if there was none. A callback of the
+    /// completion runs during the flush. What it requests through a handle of the channel runs
+    /// later.
     ///
     /// # Errors
     /// Those of [`write`](Context::write); [`Full`](crate::Error::Full) also if the channel has
@@ -65,40 +66,42 @@ impl<H: Handler> Context<'_, H> {
 
     /// Sends the written messages as soon as this callback returns.
     ///
-    /// Without a flush they are sent when the bytes of the current read have been delivered, or at the
-    /// end of the turn outside of [`read`](Handler::read).
+    /// Without a flush they are sent when the bytes of the current read have been delivered, or at
+    /// the end of the turn outside of [`read`](Handler::read).
     ///
-    /// [`writability_changed`](Handler::writability_changed) is called during a flush. A flush that it
-    /// requests is part of that one. Bytes beyond its share
-    /// ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) are sent at the end of the turn,
-    /// or in the next one.
+    /// [`writability_changed`](Handler::writability_changed) is called during a flush. A flush that
+    /// it requests is part of that one. Bytes beyond its share
+    /// ([`writes_per_turn`](crate::channel::ChannelOptions::writes_per_turn)) are sent at the end
+    /// of the turn, or in the next one.
     pub fn flush(&mut self) {
         self.state.request_flush();
     }
 
     /// Shuts down the write half after the outbound buffer has been flushed.
     ///
-    /// The peer sees the end of the stream behind the messages that were written before. Writes fail
-    /// with [`Closed`](crate::Error::Closed) from now on. Reading continues, and the channel closes
-    /// when the peer ends its stream, too.
+    /// The peer sees the end of the stream behind the messages that were written before. Writes
+    /// fail with [`Closed`](crate::Error::Closed) from now on. Reading continues, and the channel
+    /// closes when the peer ends its stream, too.
     pub fn shutdown_write(&mut self) {
         self.state.request_end_of_output();
     }
 
-    /// Closes the channel after the outbound buffer has been flushed, at most `close_timeout` later.
+    /// Closes the channel after the outbound buffer has been flushed, at most `close_timeout`
+    /// later.
     ///
     /// No message is read after this, and further input is discarded. `inactive` is called at the
     /// end of the turn in which everything is sent, never from within this call. The socket then
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) until the peer has read everything.
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) until the peer has read
+    /// everything.
     pub fn close(&mut self) {
         self.state.request_close();
     }
 
     /// Writes a last message and closes the channel as [`close`](Context::close) does.
     ///
-    /// The message is accepted whatever the size of the outbound buffer. Use it to tell the reason to
-    /// a peer that does not keep up. The peer receives it if it takes the pending bytes within the
-    /// `close_timeout`.
+    /// The message is accepted whatever the size of the outbound buffer. Use it to tell the reason
+    /// to a peer that does not keep up. The peer receives it if it takes the pending bytes within
+    /// the `close_timeout`.
     ///
     /// # Errors
     /// An error of a stage or of the codec, or [`Closed`](crate::Error::Closed) if the channel is
@@ -115,8 +118,8 @@ impl<H: Handler> Context<'_, H> {
         self.state.request_close_now();
     }
 
-    /// Closes the channel at once with a reset, so that the peer sees an error instead of the end of
-    /// the stream. A relay does this when its other connection has failed.
+    /// Closes the channel at once with a reset, so that the peer sees an error instead of the end
+    /// of the stream. A relay does this when its other connection has failed.
     ///
     /// Drops the unsent bytes, also those in the kernel's send buffer. Unix sockets do not support
     /// resets; there this is [`close_now`](Context::close_now).

@@ -15,23 +15,24 @@ use crate::{
 };
 
 impl<H: Handler> Context<'_, H> {
-    /// Runs `work`, which may block, on a thread of the group's [`WorkerPool`](crate::WorkerPool).
-    /// Then runs `then` with this handler and the result of the work, on this loop.
+    /// Runs `work`, which may block, on a thread of the group's
+    /// [`WorkerPool`](crate::worker_pool::WorkerPool). Then runs `then` with this handler and the
+    /// result of the work, on this loop.
     ///
     /// Only `work` and its result are sent to another thread. `then` stays on the loop, so it may
-    /// hold values that are not `Send`. Like a task of [`schedule`](Context::schedule) it never runs
-    /// within a callback, and counts towards
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) until it has run. The works
-    /// of one channel run in parallel if the pool has threads. Their results are delivered in the
-    /// order in which they are ready, also when the loop's queue is full.
+    /// hold values that are not `Send`. Like a task of [`schedule`](Context::schedule) it never
+    /// runs within a callback, and counts towards
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has
+    /// run. The works of one channel run in parallel if the pool has threads. Their results are
+    /// delivered in the order in which they are ready, also when the loop's queue is full.
     ///
     /// If the work panics, `then` gets [`Error::Panicked`].
     ///
     /// When the channel starts to close or the task is [cancelled](Context::cancel), the result is
     /// dropped. `then` is dropped as well: at once after a cancel, otherwise when the channel is
-    /// closed. Work that has not started by then is dropped without running, by a worker or when the
-    /// pool needs its place in the queue. Running work is not interrupted. A shutdown of the loop
-    /// cancels scheduled tasks but not offloaded work: a handler that stays open in
+    /// closed. Work that has not started by then is dropped without running, by a worker or when
+    /// the pool needs its place in the queue. Running work is not interrupted. A shutdown of the
+    /// loop cancels scheduled tasks but not offloaded work: a handler that stays open in
     /// [`shutdown`](Handler::shutdown) gets the result.
     ///
     /// ```
@@ -56,8 +57,8 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// # Errors
     /// Returns the work and drops `then`: with [`Error::Full`] if the pool's queue is full or the
-    /// channel has reached its limit of tasks; with [`Error::Closed`] if the channel is closing; with
-    /// [`Error::Io`] if no thread can be started.
+    /// channel has reached its limit of tasks; with [`Error::Closed`] if the channel is closing;
+    /// with [`Error::Io`] if no thread can be started.
     pub fn offload<T, W>(
         &mut self,
         work: W,
@@ -88,21 +89,22 @@ impl<H: Handler> Context<'_, H> {
         }
     }
 
-    /// Runs `future` on the executor of the group. Then runs `then` with this handler and the output of
-    /// the future, on this loop.
+    /// Runs `future` on the executor of the group. Then runs `then` with this handler and the
+    /// output of the future, on this loop.
     ///
     /// This is the bridge from a handler to async code such as a database driver or an HTTP client.
-    /// Only the future and its output are sent to other threads. `then` stays on the loop, and runs as
-    /// for [`offload`](Context::offload): never within a callback, and also when the loop's queue is
-    /// full. The task counts towards
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) until it has run.
+    /// Only the future and its output are sent to other threads. `then` stays on the loop, and runs
+    /// as for [`offload`](Context::offload): never within a callback, and also when the loop's
+    /// queue is full. The task counts towards
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has
+    /// run.
     ///
-    /// If the future panics, `then` gets [`Error::Panicked`]. If the executor drops the future, `then`
-    /// gets [`Error::Cancelled`].
+    /// If the future panics, `then` gets [`Error::Panicked`]. If the executor drops the future,
+    /// `then` gets [`Error::Cancelled`].
     ///
-    /// When the task is [cancelled](Context::cancel) or the channel closes, `then` is dropped, and the
-    /// executor is woken to drop the future. A shutdown of the loop does not cancel the task: a handler
-    /// that stays open in [`shutdown`](Handler::shutdown) gets the output.
+    /// When the task is [cancelled](Context::cancel) or the channel closes, `then` is dropped, and
+    /// the executor is woken to drop the future. A shutdown of the loop does not cancel the task: a
+    /// handler that stays open in [`shutdown`](Handler::shutdown) gets the output.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -127,9 +129,9 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// # Errors
     /// Returns the future and drops `then`: with [`Error::Setting`] if the group has no
-    /// [executor](crate::EventLoopGroupBuilder::executor); with the executor's error if it does not
-    /// accept the future; with [`Error::Full`] if the channel has reached its limit of tasks; with
-    /// [`Error::Closed`] if the channel is closing.
+    /// [executor](crate::group::EventLoopGroupBuilder::executor); with the executor's error if it
+    /// does not accept the future; with [`Error::Full`] if the channel has reached its limit of
+    /// tasks; with [`Error::Closed`] if the channel is closing.
     pub fn spawn<F>(
         &mut self,
         future: F,
@@ -154,26 +156,28 @@ impl<H: Handler> Context<'_, H> {
                 self.cancel(key);
                 Err(SendError::new(future, reason))
             }
-            // The executor has polled it nevertheless: `then` gets the result, or that it was dropped.
+            // The executor has polled it nevertheless: `then` gets the result, or that it was
+            // dropped.
             None => Ok(key),
         }
     }
 
     /// Runs `then` with this handler and the result of `completion`, on this loop.
     ///
-    /// Like a task of [`schedule`](Context::schedule), `then` stays on the loop and never runs within a
-    /// callback, not even if the completion is done already. Results are delivered in the order in
-    /// which they are ready, also when the loop's queue is full.
+    /// Like a task of [`schedule`](Context::schedule), `then` stays on the loop and never runs
+    /// within a callback, not even if the completion is done already. Results are delivered in the
+    /// order in which they are ready, also when the loop's queue is full.
     ///
     /// The completion belongs to the task. When the task is [cancelled](Context::cancel) or dropped
     /// with the channel, the completion is dropped, which cancels its operation as the table of
-    /// [`Completion`] says. So a connection attempt ends with the channel that waits for it. A shutdown
-    /// of the loop does not cancel the task.
+    /// [`Completion`] says. So a connection attempt ends with the channel that waits for it. A
+    /// shutdown of the loop does not cancel the task.
     ///
-    /// The task counts towards [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks).
-    /// Beyond the limit, or if the channel is closing, `then` and the completion are dropped, and the
-    /// returned key names no task. Beyond the limit [`Handler::error`] gets [`Error::Full`] when the
-    /// running callback has returned.
+    /// The task counts towards
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond the
+    /// limit, or if the channel is closing, `then` and the completion are dropped, and the returned
+    /// key names no task. Beyond the limit [`Handler::error`] gets [`Error::Full`] when the running
+    /// callback has returned.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};

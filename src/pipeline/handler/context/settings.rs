@@ -23,8 +23,8 @@ impl<H: Handler> Context<'_, H> {
     /// Resets all idle timers, as if bytes had just been read and written. Does not reset
     /// [`IdleEvent::first`](crate::IdleEvent::first).
     ///
-    /// Use it for a sign of life that is not bytes, such as a renewed lease in a database. It takes a
-    /// few stores, whether the channel has idle timeouts or not.
+    /// Use it for a sign of life that is not bytes, such as a renewed lease in a database. It takes
+    /// a few stores, whether the channel has idle timeouts or not.
     pub fn reset_idle(&mut self) {
         for kind in [IdleState::Reader, IdleState::Writer] {
             self.reset_idle_of(kind);
@@ -45,7 +45,8 @@ impl<H: Handler> Context<'_, H> {
 
     /// Sets the time limits of the channel.
     ///
-    /// The time that has passed counts for a limit that was set before. A new limit counts from now.
+    /// The time that has passed counts for a limit that was set before. A new limit counts from
+    /// now.
     pub fn set_time_limits(&mut self, limits: TimeLimits) {
         self.state.set_time_limits(self.services, limits);
     }
@@ -55,8 +56,8 @@ impl<H: Handler> Context<'_, H> {
         self.state.traffic_shaping()
     }
 
-    /// Sets the traffic limits of the channel: [`TrafficLimits`](crate::TrafficLimits), a
-    /// [`SharedTraffic`](crate::SharedTraffic), or both.
+    /// Sets the traffic limits of the channel: [`TrafficLimits`](crate::traffic::TrafficLimits), a
+    /// [`SharedTraffic`](crate::traffic::SharedTraffic), or both.
     ///
     /// Bytes that wait for the old limits continue under the new ones when this callback has
     /// returned, and at once without limits. The used part of the channel's own limits stays used.

@@ -37,8 +37,8 @@ impl<H: Handler> Context<'_, H> {
     /// Returns whether the channel is within its [water marks](crate::buffer::WaterMark), so that a
     /// producer may continue.
     ///
-    /// [`Channel::is_writable`] shows the same state to other threads. While it is `true`, a write is
-    /// not refused for its size. After `false`,
+    /// [`Channel::is_writable`] shows the same state to other threads. While it is `true`, a write
+    /// is not refused for its size. After `false`,
     /// [`writability_changed`](Handler::writability_changed) is called when the channel is writable
     /// again.
     pub fn is_writable(&self) -> bool {
@@ -74,10 +74,10 @@ impl<H: Handler> Context<'_, H> {
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
-    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
-    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
-    /// topics have separate limits; further topics share one. The loop's own log lines have the
-    /// same limit.
+    /// counts further lines
+    /// ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)). At the end of
+    /// the 10 seconds it logs their number at level `warn`. The program's first 64 topics have
+    /// separate limits; further topics share one. The loop's own log lines have the same limit.
     ///
     /// ```
     /// # use netwheel::prelude::*;

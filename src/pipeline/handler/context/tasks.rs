@@ -5,10 +5,12 @@ use crate::{Result, channel::TaskKey, clock::nanos, pipeline::handler::Handler};
 use std::time::Duration;
 
 impl<H: Handler> Context<'_, H> {
-    /// Runs `task` with this handler on this loop after `delay`. The task is dropped with the channel.
+    /// Runs `task` with this handler on this loop after `delay`. The task is dropped with the
+    /// channel.
     ///
-    /// It never runs within this call: a delay of zero runs it later in this turn or in the next one.
-    /// The precision is the loop's lag: the loop sleeps in whole milliseconds and never wakes early.
+    /// It never runs within this call: a delay of zero runs it later in this turn or in the next
+    /// one. The precision is the loop's lag: the loop sleeps in whole milliseconds and never wakes
+    /// early.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -30,9 +32,9 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// The number of tasks and [timeouts](Context::timeout) of a channel is limited by
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks). A task beyond the limit is
-    /// dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the running callback has
-    /// returned. The returned key then names no task.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). A task beyond
+    /// the limit is dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the
+    /// running callback has returned. The returned key then names no task.
     pub fn schedule(
         &mut self,
         delay: Duration,
@@ -43,17 +45,17 @@ impl<H: Handler> Context<'_, H> {
         self.state.schedule(self.services, deadline, HandlerTask::boxed(task))
     }
 
-    /// Schedules like [`schedule`](Context::schedule), but on the loop's wheel: coarse, and cheap to
-    /// cancel.
+    /// Schedules like [`schedule`](Context::schedule), but on the loop's wheel: coarse, and cheap
+    /// to cancel.
     ///
     /// Use it for timeouts, which are many and are mostly cancelled. Arming and cancelling take the
     /// same few nanoseconds whatever their number. The task runs at the end of the wheel tick into
-    /// which its deadline falls ([`wheel_tick`](crate::EventLoopGroupBuilder::wheel_tick), 100 ms by
-    /// default). It is never early, and late by at most one tick and the loop's lag. The delay counts
-    /// from the time of this turn ([`now`](Context::now)), so no clock is read.
+    /// which its deadline falls ([`wheel_tick`](crate::group::EventLoopGroupBuilder::wheel_tick),
+    /// 100 ms by default). It is never early, and late by at most one tick and the loop's lag. The
+    /// delay counts from the time of this turn ([`now`](Context::now)), so no clock is read.
     ///
     /// ```
-    /// # use netwheel::{TaskKey, prelude::*};
+    /// # use netwheel::{channel::TaskKey, prelude::*};
     /// # struct Session { answer: Option<TaskKey> }
     /// # impl Handler for Session {
     /// #   type Read = bytes::Bytes;
@@ -83,11 +85,11 @@ impl<H: Handler> Context<'_, H> {
         self.state.time_out(self.services, deadline, HandlerTask::boxed(task))
     }
 
-    /// Cancels a task of this channel and drops it at once: a scheduled one, or one that waits for a
-    /// result.
+    /// Cancels a task of this channel and drops it at once: a scheduled one, or one that waits for
+    /// a result.
     ///
-    /// Returns `false` if the task has run, was cancelled, or is running. A result that arrives later
-    /// is dropped.
+    /// Returns `false` if the task has run, was cancelled, or is running. A result that arrives
+    /// later is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
         self.state.cancel(self.services, task)
     }

@@ -1,0 +1,188 @@
+//! A set of event loops.
+
+use super::{Chooser, RoundRobin};
+use crate::{
+    Completion, Error, Result,
+    error::panic_message,
+    event_loop::{
+        Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
+        end_and_report,
+    },
+    metrics::LoopMetrics,
+    sync::completion_of_all,
+    worker_pool::WorkerPool,
+};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// A set of event loops that share the channels of a program. Can be cloned, sent and shared.
+///
+/// Dropping the last handle does not end the loops. Use
+/// [`shutdown`](EventLoopGroup::shutdown).
+///
+/// ```
+/// use netwheel::EventLoopGroup;
+/// use std::time::Duration;
+///
+/// let group = EventLoopGroup::builder().threads(2).name("worker").io_ratio(50).build()?;
+/// let answer = group.next().schedule(Duration::from_millis(1), || 6 * 7)?;
+/// assert_eq!(answer.completion().wait()?, 42);
+/// group.shutdown(netwheel::shutdown::ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(1))).wait()?;
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct EventLoopGroup {
+    inner: Arc<GroupShared>,
+}
+
+struct GroupShared {
+    loops: Vec<EventLoop>,
+    /// `None` means round robin.
+    chooser: Option<Arc<dyn Chooser>>,
+    in_order: RoundRobin,
+    /// Whether a failure of the chooser has been logged. Only the first one is.
+    said: AtomicBool,
+    workers: WorkerPool,
+}
+
+impl EventLoopGroup {
+    pub(super) fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
+        let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
+        EventLoopGroup { inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers }) }
+    }
+
+    /// Returns the loop that the group's [`Chooser`] selects for the next connection. The default
+    /// chooser is [`RoundRobin`].
+    pub fn next(&self) -> &EventLoop {
+        let GroupShared { loops, chooser, in_order, .. } = &*self.inner;
+        let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
+        &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
+    }
+
+    /// Returns the loop for the next connection, and the assignment that counts the connection on
+    /// it. Takes the chooser's loop, or the first other loop that has room if that one is full.
+    ///
+    /// # Errors
+    /// The limit of connections per loop, if all loops are full.
+    pub(crate) fn assign(&self, weight: u32) -> Result<(&EventLoop, Assignment), usize> {
+        let first = self.next();
+        let assign = |event_loop: &'_ EventLoop| event_loop.shared.load.assign(weight);
+        if let Some(assignment) = assign(first) {
+            return Ok((first, assignment));
+        }
+        let mut all = self.inner.loops.iter();
+        let any = all.find_map(|event_loop| Some((event_loop, assign(event_loop)?)));
+        any.ok_or_else(|| first.shared.load.limit())
+    }
+
+    /// Returns the chooser's index, unless it is out of range or the chooser panics. The chooser
+    /// may run on a loop, which must survive a panic.
+    fn ask(&self, chooser: &dyn Chooser) -> Option<usize> {
+        let loops = &self.inner.loops;
+        let why = match catch_unwind(AssertUnwindSafe(|| chooser.choose(loops))) {
+            Ok(n) if n < loops.len() => return Some(n),
+            Ok(n) => format!("chose {n} of {} loops", loops.len()),
+            Err(panic) => format!("panicked: {}", panic_message(panic)),
+        };
+        if !self.inner.said.swap(true, Ordering::Relaxed) {
+            log::error!("{}: the chooser {why}; using round robin instead", loops[0].name());
+        }
+        None
+    }
+
+    /// Returns all loops of the group.
+    pub fn event_loops(&self) -> &[EventLoop] {
+        &self.inner.loops
+    }
+
+    /// Returns the worker pool of this group, which runs the work passed to
+    /// [`Context::offload`](crate::Context::offload).
+    pub fn workers(&self) -> &WorkerPool {
+        &self.inner.workers
+    }
+
+    /// Returns a snapshot of the counters of each loop.
+    pub fn metrics(&self) -> Vec<LoopMetrics> {
+        self.inner.loops.iter().map(EventLoop::metrics).collect()
+    }
+
+    /// Shuts down every loop like [`EventLoop::shutdown`]. Completes when all loops have ended,
+    /// with the merged report of all loops, or with the first failure.
+    ///
+    /// Each loop spreads its own channels over the same
+    /// [`drain_window`](ShutdownOptions::drain_window).
+    ///
+    /// Completes with [`Error::Setting`] if the options contradict each other. The loops keep
+    /// running in that case.
+    #[doc(alias = "shutdownGracefully")]
+    #[doc(alias = "shutdown_gracefully")]
+    #[doc(alias = "syncShutdownGracefully")]
+    pub fn shutdown(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
+        let group = self.clone();
+        let told = completion_of_all(self.loop_ids());
+        end_and_report(options, |request| self.begin_shutdown(request), told, move || group.report())
+    }
+
+    fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
+        for event_loop in &self.inner.loops {
+            event_loop.shared.shut_down(request);
+        }
+        self.terminated()
+    }
+
+    fn report(&self) -> ShutdownReport {
+        let mut all = ShutdownReport::default();
+        for event_loop in &self.inner.loops {
+            all.merge(&event_loop.shared.report());
+        }
+        all
+    }
+
+    pub(crate) fn loop_ids(&self) -> Box<[u32]> {
+        self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect()
+    }
+
+    /// Completes when every loop has ended. If loops failed, it completes with the first failure.
+    pub fn terminated(&self) -> Completion {
+        let (completer, completion) = completion_of_all(self.loop_ids());
+        let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));
+        let left = Arc::new(left);
+        for event_loop in &self.inner.loops {
+            let left = left.clone();
+            event_loop.terminated().on_complete(move |result| {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                left.0 -= 1;
+                if let Err(e) = result {
+                    left.1.get_or_insert(e);
+                }
+                if left.0 == 0
+                    && let Some(completer) = left.2.take()
+                {
+                    let result = left.1.take().map_or(Ok(()), Err);
+                    drop(left);
+                    completer.complete(result);
+                }
+            });
+        }
+        completion
+    }
+}
+
+impl ChildLoops for EventLoopGroup {
+    fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize> {
+        let (child, assignment) = EventLoopGroup::assign(self, weight)?;
+        Ok((child.shared.clone(), assignment))
+    }
+}
+
+impl fmt::Debug for EventLoopGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoopGroup").field("loops", &self.inner.loops).finish()
+    }
+}
