@@ -19,15 +19,17 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Maximum length of a frame with its header.
 const MAX_FRAME: usize = (1 << 20) + 4;
 
-/// Writes each message back. rs-netty flushes after each call of a handler, and has no event for
-/// the end of a read.
+/// Writes each message back. Each reply needs a flush, because rs-netty has no event for the end of
+/// a read.
 struct Echo;
 
 impl Handler<Bytes> for Echo {
     type Write = Bytes;
 
     async fn read(&mut self, ctx: &mut Context<Bytes>, message: Bytes) -> rs_netty::Result<()> {
-        ctx.write(message).await
+        // Without `await`: the connection flushes after the handler, and the handler has finished.
+        let _flushed = ctx.write_and_flush(message);
+        Ok(())
     }
 }
 
