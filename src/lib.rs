@@ -85,6 +85,9 @@ pub mod testing;
 pub mod timer;
 pub mod worker_pool;
 
+/// The crate `bytes`, in the version of this crate's API.
+pub use bytes;
+
 pub use bootstrap::{ClientBootstrap, DatagramBootstrap, Server, ServerBootstrap};
 pub use channel::{
     group::ChannelGroup,

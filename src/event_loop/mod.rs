@@ -39,6 +39,7 @@
 mod accept;
 mod broadcast;
 mod budget;
+mod channel_loop;
 mod closing;
 mod completer;
 mod connection;

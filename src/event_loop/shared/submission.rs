@@ -19,7 +19,7 @@ use crate::{
 };
 use log::Level;
 use mio::Waker;
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 impl LoopShared {
     /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the
@@ -192,5 +192,9 @@ impl MailSender for LoopShared {
 
     fn in_event_loop(&self) -> bool {
         self.is_in_event_loop()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }

@@ -2,16 +2,20 @@
 
 use super::Context;
 use crate::{
-    channel::{Attributes, Channel, ChannelStats},
+    channel::{Attributes, Channel, ChannelStats, MailSender},
     id::ChannelId,
     pipeline::handler::Handler,
 };
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 impl<H: Handler> Context<'_, H> {
     /// Returns a handle to this channel, for other channels and threads.
     pub fn channel(&self) -> Channel<H::Write> {
         Channel::new(self.state.share(self.services, self.links.size_hint()))
+    }
+
+    pub(crate) fn mail_sender(&self) -> &Arc<dyn MailSender> {
+        &self.services.outlet
     }
 
     /// Returns the id of the channel.
