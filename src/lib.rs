@@ -155,6 +155,7 @@ pub mod time {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub use crate::clock::BootClock;
     pub use crate::{
+        channel::timers::Delay,
         clock::{Clock, SystemClock},
         event_loop::{MissedRuns, Periodic, ScheduledTask},
     };

@@ -14,7 +14,7 @@ use crate::{
     protocol::{Code, Reply},
     session::Session,
 };
-use netwheel::{channel::TaskKey, prelude::*};
+use netwheel::{channel::TaskKey, prelude::*, time::Delay};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Maximum number of times that a direct message is sent again.
@@ -179,5 +179,5 @@ impl Unacked {
 
 /// Starts the timeout for an acknowledgement.
 fn arm(ctx: &mut Context<'_, Session>, timeout: Duration, id: u64) -> TaskKey {
-    ctx.timeout(timeout, move |session, ctx| session.unacked.timed_out(ctx, id))
+    ctx.schedule(Delay::coarse(timeout), move |session, ctx| session.unacked.timed_out(ctx, id))
 }

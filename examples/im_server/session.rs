@@ -11,7 +11,7 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     room::{Room, deliveries},
 };
-use netwheel::{error::PeerError, prelude::*};
+use netwheel::{error::PeerError, prelude::*, time::Delay};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -81,7 +81,7 @@ impl Handler for Session {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);
         if !self.settings.login_timeout.is_zero() {
-            ctx.timeout(self.settings.login_timeout, |me, ctx| match me.user {
+            ctx.schedule(Delay::coarse(self.settings.login_timeout), |me, ctx| match me.user {
                 Some(_) => Ok(()),
                 None => me.too_slow(ctx, "has not logged in"),
             });

@@ -27,7 +27,7 @@ mod services;
 pub(crate) mod shaping;
 mod state;
 mod tasks;
-mod timers;
+pub(crate) mod timers;
 mod undecoded;
 pub(crate) mod watch;
 
@@ -52,7 +52,7 @@ pub(crate) use shaping::TrafficShaping;
 pub(crate) use state::{ChannelState, Pending, Readiness};
 pub(crate) use tasks::{MAX_STAGES, TaskTime, Tasks};
 pub use timers::TaskKey;
-pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
+pub(crate) use timers::{ChannelTimer, Delay, Due, DueQueue, Scheduled, TimerToken};
 pub use watch::TimeLimits;
 #[cfg(test)]
 pub(crate) use watch::Watch;

@@ -9,10 +9,11 @@
 
 use super::{
     services::LoopServices,
-    timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
+    timers::{ChannelTimer, Delay, Due, TaskKey, TimerPlace, TimerToken},
 };
 use crate::{
     Error, Result,
+    clock::nanos,
     error::{Resource, drop_guarded},
     id::Key,
     timer::QueueKey,
@@ -24,6 +25,25 @@ use std::any::Any;
 pub(crate) enum TaskTime {
     Exact(u64),
     Coarse(u64),
+}
+
+impl TaskTime {
+    /// Returns the time of a task that is scheduled on its loop.
+    #[inline]
+    pub(crate) fn after(delay: Delay, services: &LoopServices) -> Self {
+        if delay.is_coarse() {
+            return TaskTime::at(delay, services.now);
+        }
+        // The time of the turn would be too early after a long callback.
+        TaskTime::at(delay, services.time.now())
+    }
+
+    /// Returns the time of a task whose delay counts from `now`.
+    #[inline]
+    pub(crate) fn at(delay: Delay, now: u64) -> Self {
+        let deadline = now.saturating_add(nanos(delay.duration()));
+        if delay.is_coarse() { TaskTime::Coarse(deadline) } else { TaskTime::Exact(deadline) }
+    }
 }
 
 /// The largest number of stages in a pipeline.

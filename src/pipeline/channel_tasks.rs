@@ -3,11 +3,10 @@
 use super::handler::{AnyHandler, ChannelContext, RemoteTask};
 use crate::{
     Result,
-    channel::{Channel, ChannelStats, Confirmation, Mail},
-    clock::nanos,
+    channel::{Channel, ChannelStats, Confirmation, Delay, Mail, TaskTime},
     sync::Completion,
 };
-use std::{any::Any, time::Duration};
+use std::any::Any;
 
 impl<M: 'static> Channel<M> {
     /// Runs `task` on the channel's loop, between two callbacks of its handler.
@@ -30,15 +29,20 @@ impl<M: 'static> Channel<M> {
     /// Runs `task` on the channel's loop after `delay`. The task is dropped if the channel closes
     /// or its pipeline is replaced before.
     ///
+    /// Both kinds of [`Delay`] count from this call.
+    ///
     /// # Errors
     /// Those of [`execute`](Channel::execute).
     pub fn schedule(
         &self,
-        delay: Duration,
+        delay: impl Into<Delay>,
         task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
     ) -> Result {
-        let deadline = self.now().saturating_add(nanos(delay));
-        self.deliver(Mail::Schedule(deadline, any_task(task)))
+        let task = any_task(task);
+        self.deliver(match TaskTime::at(delay.into(), self.now()) {
+            TaskTime::Exact(deadline) => Mail::Schedule(deadline, task),
+            TaskTime::Coarse(deadline) => Mail::ScheduleCoarse(deadline, task),
+        })
     }
 
     /// Returns the traffic of the channel so far, as its loop knows it behind this thread's earlier

@@ -1,7 +1,9 @@
 //! The context of a callback, and the context of code that does not know the handler.
 
 use bytes::Bytes;
-use netwheel::{ChannelContext, Error, Pipeline, codec::Line, prelude::*, testing::EmbeddedChannel};
+use netwheel::{
+    ChannelContext, Error, Pipeline, codec::Line, prelude::*, testing::EmbeddedChannel, time::Delay,
+};
 use std::time::Duration;
 
 /// Calls its hook for every message.
@@ -70,7 +72,7 @@ fn a_generic_function_works_in_callbacks_and_in_tasks_of_handles() {
 fn an_erased_context_schedules_offloads_and_cancels() {
     fn start(ctx: &mut ChannelContext<'_, Bytes>) -> Result {
         ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write("exact".into()));
-        ctx.timeout(Duration::from_secs(2), |_, ctx| ctx.write("coarse".into()));
+        ctx.schedule(Delay::coarse(Duration::from_secs(2)), |_, ctx| ctx.write("coarse".into()));
         let never = ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write("never".into()));
         assert!(ctx.cancel(never));
         ctx.offload(|| "worker", |_, ctx, answer| ctx.write(answer?.into()))?;

@@ -12,6 +12,7 @@ use netwheel::{
     codec::{LengthField, Line, RawBytes},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    time::Delay,
 };
 use std::{io::Read, time::Duration};
 
@@ -154,7 +155,7 @@ fn a_timeout_within_a_frame_leaves_the_frame_intact() {
             Event::Read(frame) => inner.push(format!("frame of {}", frame.len())),
             Event::Active(_) => {
                 let log = inner.clone();
-                ctx.timeout(SECOND, move |_, _| {
+                ctx.schedule(Delay::coarse(SECOND), move |_, _| {
                     log.push("timeout");
                     Ok(())
                 });

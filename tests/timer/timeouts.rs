@@ -13,6 +13,7 @@ use netwheel::{
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    time::Delay,
 };
 use std::{
     rc::Rc,
@@ -53,7 +54,7 @@ fn a_timeout_is_never_early_and_at_most_a_tick_late() {
         let mut channel = channel(&ChannelOptions::new(), &log, move |ctx, log, clock| {
             let log = log.clone();
             let begun = clock.elapsed();
-            ctx.timeout(delay, move |_, ctx| {
+            ctx.schedule(Delay::coarse(delay), move |_, ctx| {
                 let passed = clock.elapsed() - begun;
                 assert!(passed >= delay && passed <= delay + TICK, "{delay:?}: {passed:?}");
                 assert!(ctx.is_open());
@@ -78,14 +79,14 @@ fn cancelling_a_timeout_drops_it_at_once_and_invalidates_its_key() {
     let mut channel = channel(&ChannelOptions::new(), &log, move |ctx, _, _| {
         let captured = captured.clone();
         let exact = ctx.schedule(SECOND, |_, _| Ok(()));
-        let coarse = ctx.timeout(SECOND, move |_, _| {
+        let coarse = ctx.schedule(Delay::coarse(SECOND), move |_, _| {
             drop(captured);
             Err(Error::other("it ran"))
         });
         assert!(ctx.cancel(coarse));
         assert!(!ctx.cancel(coarse), "the timeout no longer exists");
         // Its slot is reused by another timeout, to which the old key does not refer.
-        let next = ctx.timeout(SECOND, |_, _| Ok(()));
+        let next = ctx.schedule(Delay::coarse(SECOND), |_, _| Ok(()));
         assert!(coarse != next && !ctx.cancel(coarse));
         assert!(ctx.cancel(exact) && !ctx.cancel(exact) && ctx.cancel(next));
         Ok(())
@@ -108,7 +109,7 @@ fn timeouts_end_with_their_channel() {
     let mut channel = channel(&ChannelOptions::new(), &log, move |ctx, _, _| {
         for _ in 0..3 {
             let (a, b) = (captured.clone(), captured.clone());
-            ctx.timeout(SECOND, move |_, _| {
+            ctx.schedule(Delay::coarse(SECOND), move |_, _| {
                 drop(a);
                 Ok(())
             });
@@ -126,10 +127,32 @@ fn timeouts_end_with_their_channel() {
 }
 
 #[test]
+fn a_handle_schedules_with_both_precisions() {
+    let log = Log::new();
+    let mut channel = channel(&ChannelOptions::new(), &log, |_, _, _| Ok(()));
+    channel.advance(Duration::from_millis(37));
+    let (handle, begun) = (channel.channel(), channel.clock().elapsed());
+    for delay in [Delay::exact(SECOND), Delay::coarse(SECOND)] {
+        let (log, clock) = (log.clone(), channel.clock().clone());
+        let task = move |_: &mut netwheel::ChannelContext<'_, Bytes>| {
+            log.push(format!("{:?}", clock.elapsed() - begun > SECOND));
+            Ok(())
+        };
+        handle.schedule(delay, task).unwrap();
+    }
+    channel.run_pending();
+    assert_eq!(channel.timers(), 2);
+    channel.advance(SECOND);
+    assert_eq!(log.take(), ["false"], "the exact task is on time");
+    channel.advance(TICK);
+    assert_eq!(log.take(), ["true"], "the coarse task is at most a tick late");
+}
+
+#[test]
 fn a_timeout_that_rearms_itself_without_delay_waits_for_the_next_tick_each_time() {
     let log = Log::new();
     fn again(ctx: &mut Context<'_, Recorder>, log: Log) {
-        ctx.timeout(Duration::ZERO, move |_, ctx| {
+        ctx.schedule(Delay::coarse(Duration::ZERO), move |_, ctx| {
             log.push("ran");
             again(ctx, log);
             Ok(())
@@ -158,7 +181,11 @@ fn a_task_beyond_the_limit_is_dropped_and_reported_and_the_others_run() {
                 log.push(format!("task {n}"));
                 Ok(())
             };
-            let key = if n % 2 == 0 { ctx.timeout(SECOND, task) } else { ctx.schedule(SECOND, task) };
+            let key = if n % 2 == 0 {
+                ctx.schedule(Delay::coarse(SECOND), task)
+            } else {
+                ctx.schedule(SECOND, task)
+            };
             inner.lock().unwrap().push(key);
         }
         // A refused task cannot be cancelled, and takes no other task's slot.

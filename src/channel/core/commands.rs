@@ -16,6 +16,7 @@ use crate::{
         outbound::OutboundLease,
         services::LoopServices,
         state::ChannelState,
+        tasks::TaskTime,
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
@@ -33,7 +34,11 @@ impl ChannelCore {
         }
         match mail {
             // The sender raced with the close, which is not an error.
-            Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
+            Mail::Message(..)
+            | Mail::Notify(..)
+            | Mail::Run(_)
+            | Mail::Schedule(..)
+            | Mail::ScheduleCoarse(..)
                 if !self.state.status.is_open() =>
             {
                 drop_guarded(mail)
@@ -48,7 +53,11 @@ impl ChannelCore {
                 self.call(services, |links, state, services| links.run(state, services, task));
             }
             Mail::Schedule(deadline, task) => {
-                self.state.schedule(services, deadline, task);
+                self.state.schedule(services, TaskTime::Exact(deadline), task);
+                self.after(services);
+            }
+            Mail::ScheduleCoarse(deadline, task) => {
+                self.state.schedule(services, TaskTime::Coarse(deadline), task);
                 self.after(services);
             }
             Mail::Answer(task) => match self.state.take_answered(task) {

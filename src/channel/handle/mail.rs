@@ -21,6 +21,8 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `RemoteTask` to run at this time of the loop's clock.
     Schedule(u64, Box<dyn Any + Send>),
+    /// A `RemoteTask` to run in the wheel tick after this time of the loop's clock.
+    ScheduleCoarse(u64, Box<dyn Any + Send>),
     /// The answer that this task waits for has arrived.
     Answer(TaskKey),
     /// The bytes held by the program have fallen below the low mark.
@@ -53,7 +55,7 @@ impl Mail {
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,
-            Mail::Run(_) | Mail::Schedule(..) => false,
+            Mail::Run(_) | Mail::Schedule(..) | Mail::ScheduleCoarse(..) => false,
             Mail::Close
             | Mail::CloseNow
             | Mail::Reset

@@ -10,29 +10,13 @@ use crate::{
 use std::any::Any;
 
 impl ChannelState {
-    /// Schedules a task on the heap. Beyond the limit the task is dropped and the handler notified
-    /// later.
+    /// Schedules a task. Beyond the limit the task is dropped and the handler notified later.
     pub(crate) fn schedule(
         &mut self,
         services: &mut LoopServices,
-        deadline: u64,
+        when: TaskTime,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        self.arm(services, TaskTime::Exact(deadline), task)
-    }
-
-    /// Schedules a task on the wheel. Beyond the limit the task is dropped and the handler notified
-    /// later.
-    pub(crate) fn time_out(
-        &mut self,
-        services: &mut LoopServices,
-        deadline: u64,
-        task: Box<dyn Any>,
-    ) -> TaskKey {
-        self.arm(services, TaskTime::Coarse(deadline), task)
-    }
-
-    fn arm(&mut self, services: &mut LoopServices, when: TaskTime, task: Box<dyn Any>) -> TaskKey {
         let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
         let tasks = self.tasks.get_or_insert_default();
         tasks.arm(channel, limit, services, when, task).unwrap_or_else(|| {

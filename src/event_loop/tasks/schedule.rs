@@ -27,6 +27,10 @@ impl EventLoop {
     /// scheduled task schedules another one, the new one runs in the next turn at the earliest,
     /// even without a delay.
     ///
+    /// The delay is always [exact](crate::time::Delay::exact), because the loop's wheel holds only
+    /// timers of channels. Timeouts that belong to a channel can be coarse
+    /// ([`Channel::schedule`](crate::Channel::schedule)).
+    ///
     /// If the task returns `Result<(), netwheel::Error>`, an `Err` is logged and counted like that
     /// of a [periodic task](EventLoop::schedule_periodic).
     ///

@@ -6,15 +6,14 @@
 use super::{Stage, StageContext};
 use crate::{
     Completer, Completion, Error, Result,
-    channel::TaskKey,
-    clock::nanos,
+    channel::{Delay, TaskKey, TaskTime},
     error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
         offload::{Answer, Offloaded},
     },
 };
-use std::{any::Any, time::Duration};
+use std::any::Any;
 
 type StageClosure<S> = Box<dyn FnOnce(&mut S, &mut StageContext<'_, S>) -> Result>;
 
@@ -48,7 +47,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// channel or its pipeline.
     ///
     /// The task never runs within this call: a delay of zero means later in this turn, or in the
-    /// next one. It is never early, and late by the loop's lag.
+    /// next one. It is never early. [`Delay`] says how late it may be.
     ///
     /// The tasks of all stages and of the handler count towards
     /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond that
@@ -56,14 +55,12 @@ impl<S: Stage> StageContext<'_, S> {
     /// [`error`](Stage::error) after the running callback.
     pub fn schedule(
         &mut self,
-        delay: Duration,
+        delay: impl Into<Delay>,
         task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
     ) -> TaskKey {
         let task = self.task(task);
-        // From now, not from the beginning of the turn: after a long callback that would be too
-        // early.
-        let deadline = self.services.time.now().saturating_add(nanos(delay));
-        self.state.schedule(self.services, deadline, task)
+        let when = TaskTime::after(delay.into(), self.services);
+        self.state.schedule(self.services, when, task)
     }
 
     /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool).

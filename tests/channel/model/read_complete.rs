@@ -14,6 +14,7 @@ use netwheel::{
     codec::LengthField,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
+    time::Delay,
 };
 use proptest::prelude::*;
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
@@ -97,7 +98,7 @@ impl Player {
             Act::Tasks(n) => {
                 for _ in 0..n {
                     ctx.schedule(Duration::from_millis(20), |player, ctx| player.called(ctx, "task".into()));
-                    ctx.timeout(Duration::from_millis(30), |player, ctx| {
+                    ctx.schedule(Delay::coarse(Duration::from_millis(30)), |player, ctx| {
                         player.called(ctx, "timeout".into())
                     });
                 }

@@ -11,6 +11,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     Pipeline, buffer::WaterMark, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel,
+    time::Delay,
 };
 use std::{io::Write, net::Shutdown};
 
@@ -136,7 +137,7 @@ fn d_05_replacing_in_every_callback_with_and_without_remaining_bytes() {
                         let _ = ctx.schedule(SECOND / 2, move |_, ctx| take_over(ctx));
                     }
                     (Event::Active(_), "timeout") => {
-                        let _ = ctx.timeout(SECOND / 2, move |_, ctx| take_over(ctx));
+                        let _ = ctx.schedule(Delay::coarse(SECOND / 2), move |_, ctx| take_over(ctx));
                     }
                     _ if call.to_string().starts_with(when) => return take_over(ctx),
                     _ => {}

@@ -14,6 +14,7 @@ use netwheel::{
     codec::Line,
     prelude::*,
     testing::EmbeddedChannel,
+    time::Delay,
 };
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn tasks_of_the_old_pipeline_are_dropped_before_the_new_one_becomes_active() {
             Event::Active(_) => {
                 let (exact, coarse) = (Guard("exact", inner.clone()), Guard("coarse", inner.clone()));
                 ctx.schedule(SECOND, move |_, _| exact.runs());
-                ctx.timeout(SECOND, move |_, _| coarse.runs());
+                ctx.schedule(Delay::coarse(SECOND), move |_, _| coarse.runs());
             }
             Event::Read(_) => {
                 ctx.replace_pipeline(lines(named("new", &inner, |ctx, call| {
