@@ -29,6 +29,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 /// Which of the free channels of a pool is given out next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum PoolOrder {
     /// The one that came back last (the default): the others grow old, and a server may close them.
     #[default]
@@ -39,6 +40,7 @@ pub enum PoolOrder {
 
 /// What becomes of an acquire that has waited for the pool's `acquire_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AcquireTimeout {
     /// It fails with [`Error::TimedOut`] (the default).
     #[default]

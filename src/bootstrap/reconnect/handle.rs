@@ -37,7 +37,7 @@ impl<M: 'static> ReconnectingChannel<M> {
     ///
     /// Like [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) it completes before the handler's `active` is called.
     ///
-    /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was stopped.
+    /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was closed.
     pub fn connected(&self) -> Completion<Channel<M>> {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
@@ -56,18 +56,27 @@ impl<M: 'static> ReconnectingChannel<M> {
         }
     }
 
-    /// Stops it: no further attempt is made; one that is under way is cancelled; a connection is closed after what was
-    /// written is sent. Any thread may call this, also in a handler or the hook.
-    pub fn stop(&self) {
+    /// Closes the client. No further attempt is made, a pending attempt is cancelled, and an
+    /// established connection is closed after its pending writes have been sent. Any thread may
+    /// call this, also from a handler or from the event hook.
+    #[doc(alias = "stop")]
+    pub fn close(&self) {
         self.reconnect_state.stop();
     }
 
-    /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
+    /// Returns whether the client has been closed or has given up, and nothing of it is left.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.reconnect_state.lock().phase, ReconnectPhase::Ended(_))
+    }
+
+    /// Completes when nothing of the client is left: no timer, no attempt, no channel.
     ///
-    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::Backoff::max_attempts));
-    /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
-    /// its loop was shut down.
-    pub fn ended(&self) -> Completion {
+    /// The result is `Ok` after [`close`](ReconnectingChannel::close). It is the error of the last
+    /// attempt if the client has given up ([`max_attempts`](crate::Backoff::max_attempts)), and
+    /// [`Error::Closed`] if that attempt succeeded but its connection was lost too soon. It is
+    /// [`Error::ShutDown`] if the loop was shut down.
+    #[doc(alias = "ended")]
+    pub fn closed(&self) -> Completion {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
             ReconnectPhase::Ended(None) => Completion::ready(Ok(())),
