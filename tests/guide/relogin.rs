@@ -30,6 +30,6 @@ fn a_client_reconnects_after_its_delay() -> Result {
     clock.advance(Duration::from_millis(1));
     let second = by_hand.run_until(again)?;
     assert_ne!(first.id(), second.id());
-    client.stop();
+    client.close();
     Ok(())
 }

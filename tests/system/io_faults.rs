@@ -458,8 +458,8 @@ fn reconnecting_client() {
         .connect(address.trim())
         .unwrap();
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    client.stop();
-    done(client.ended()).unwrap();
+    client.close();
+    done(client.closed()).unwrap();
     end(&group);
     drop(client);
     printer.join().unwrap();

@@ -344,8 +344,8 @@ fn a_client_stays_connected_to_a_server_that_restarts() {
     let server = bootstrap(&group).bind(name(&path)).unwrap();
     client.channel().unwrap().close();
     assert!(receive(&connected).is_open());
-    client.stop();
-    done(client.ended()).unwrap();
+    client.close();
+    done(client.closed()).unwrap();
     drop(server);
     end(&group);
 }

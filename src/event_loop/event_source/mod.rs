@@ -61,7 +61,7 @@ impl EventLoop {
     ///
     /// # How a source ends
     ///
-    /// | event | the source | [`SourceHandle::ended`] completes with |
+    /// | event | the source | [`SourceHandle::closed`] completes with |
     /// |---|---|---|
     /// | [`SourceHandle::deregister`] | is handed back | `Ok` |
     /// | the callback returns [`SourceAction::Deregister`] | is dropped on the loop | `Ok` |
