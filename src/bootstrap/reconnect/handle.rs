@@ -80,9 +80,10 @@ impl<M: 'static> ReconnectingChannel<M> {
     /// Completes when nothing of the client is left: no timer, no attempt, no channel.
     ///
     /// The result is `Ok` after [`close`](ReconnectingChannel::close). It is the error of the last
-    /// attempt if the client has given up ([`max_attempts`](crate::reconnect::Backoff::max_attempts)), and
-    /// [`Error::Closed`] if that attempt succeeded but its connection was lost too soon. It is
-    /// [`Error::ShutDown`] if the loop was shut down.
+    /// attempt if the client has given up
+    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)), and [`Error::Closed`] if that
+    /// attempt succeeded but its connection was lost too soon. It is [`Error::ShutDown`] if the
+    /// loop was shut down.
     #[doc(alias = "ended")]
     pub fn closed(&self) -> Completion {
         let mut state = self.reconnect_state.lock();
