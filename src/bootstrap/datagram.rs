@@ -84,7 +84,7 @@ impl<F> DatagramBootstrap<F> {
     }
 
     /// Connects the channel to a peer from the start. See
-    /// [`DatagramScope::connect`](crate::datagram::DatagramScope::connect).
+    /// [`DatagramContext::connect`](crate::datagram::DatagramContext::connect).
     pub fn connect(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self

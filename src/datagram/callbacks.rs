@@ -3,7 +3,7 @@
 //! Invariants: a callback is never called from within another. An error that a callback returns is
 //! reported to the handler's `error`. A panic closes the channel. Runs on the channel's loop.
 
-use super::{handler::DatagramEvent, scope::DatagramScope, source::DatagramSource};
+use super::{context::DatagramContext, handler::DatagramEvent, source::DatagramSource};
 use crate::{
     Error, Result,
     channel::LoopServices,
@@ -50,7 +50,7 @@ impl DatagramSource {
         let DatagramSource { state, handler, .. } = self;
         services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
-            handler.call(DatagramScope { state, services: &mut *services, metrics }, event)
+            handler.call(DatagramContext::new(state, &mut *services, metrics), event)
         }));
         services.activity.leave();
         called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))

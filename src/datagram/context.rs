@@ -1,41 +1,204 @@
-//! The view that a handler has of its datagram channel.
+//! The operations on a datagram channel while one of its callbacks or tasks runs.
 //!
-//! Runs on the channel's loop. A scheduled task receives the handler that scheduled it.
+//! The rule is that of channels: a callback of handler `H` gets a `DatagramContext<'_, H>`, and code
+//! that does not know the handler gets a context of the stand-in [`AnyDatagramHandler`]. All
+//! methods are inherent.
+//!
+//! Runs on the channel's loop, and borrows the channel for the duration of one callback.
 
-use super::scope::DatagramScope;
+use super::{
+    any_handler::AnyDatagramHandler, handle::DatagramChannel, handler::DatagramHandler, state::DatagramState,
+    task::DatagramTask,
+};
 use crate::{
     Result,
-    channel::{TaskKey, TaskTime},
-    clock::nanos,
+    channel::{Delay, LoopServices, TaskKey, TaskTime},
+    error::SendError,
+    id::ChannelId,
+    metrics::Metrics,
+    transport::MulticastGroup,
 };
-use std::{
-    any::Any,
-    marker::PhantomData,
-    ops::{Deref, DerefMut},
-    time::Duration,
-};
+use bytes::Bytes;
+use std::{marker::PhantomData, net::SocketAddr, time::Instant};
 
-/// The channel as seen by a callback of handler `H`. Adds tasks that have access to the handler to
-/// [`DatagramScope`].
-pub struct DatagramContext<'a, H> {
-    scope: DatagramScope<'a>,
+/// The datagram channel during a callback or task of handler `H`.
+///
+/// Sends datagrams, connects the channel, joins multicast groups, schedules tasks, and creates a
+/// handle for other threads. No method calls the handler: events that a method causes follow when
+/// the running callback has returned.
+///
+/// A function that is generic over the handler works in the callbacks of every handler, and in the
+/// tasks of [`DatagramChannel::execute`], which get a context of [`AnyDatagramHandler`].
+///
+/// ```
+/// use netwheel::{Result, datagram::{DatagramChannel, DatagramContext, DatagramHandler}};
+///
+/// fn greet<H: DatagramHandler>(ctx: &mut DatagramContext<'_, H>) -> Result {
+///     Ok(ctx.send(format!("hello from {}", ctx.id()))?)
+/// }
+///
+/// fn greet_from_any_thread(channel: &DatagramChannel) -> Result {
+///     channel.execute(|ctx| greet(ctx))
+/// }
+/// ```
+pub struct DatagramContext<'a, H: DatagramHandler> {
+    pub(super) state: &'a mut DatagramState,
+    pub(super) services: &'a mut LoopServices,
+    metrics: &'a Metrics,
     handler: PhantomData<fn(&mut H)>,
 }
 
-/// A scheduled task of handler `H`.
-pub(super) struct DatagramTask<H>(DatagramClosure<H>);
-
-type DatagramClosure<H> = Box<dyn FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result>;
-
-impl<H> DatagramTask<H> {
-    pub(super) fn run(self, handler: &mut H, ctx: &mut DatagramContext<'_, H>) -> Result {
-        (self.0)(handler, ctx)
+impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
+    pub(super) fn new(
+        state: &'a mut DatagramState,
+        services: &'a mut LoopServices,
+        metrics: &'a Metrics,
+    ) -> Self {
+        DatagramContext { state, services, metrics, handler: PhantomData }
     }
-}
 
-impl<'a, H: 'static> DatagramContext<'a, H> {
-    pub(super) fn new(scope: DatagramScope<'a>) -> Self {
-        DatagramContext { scope, handler: PhantomData }
+    /// Returns the same context for another type of handler.
+    pub(super) fn of<T: DatagramHandler>(self) -> DatagramContext<'a, T> {
+        DatagramContext::new(self.state, self.services, self.metrics)
+    }
+
+    /// Returns the same context without the handler's type.
+    ///
+    /// Tasks that are scheduled on the result run without the handler.
+    pub fn erase(&mut self) -> DatagramContext<'_, AnyDatagramHandler> {
+        DatagramContext::new(&mut *self.state, &mut *self.services, self.metrics)
+    }
+
+    /// Sends a datagram to `to` immediately. If the kernel accepts no more at the moment, or
+    /// earlier datagrams are queued, the datagram is queued while there is room.
+    ///
+    /// `Ok` does not mean that the datagram will arrive.
+    ///
+    /// # Errors
+    /// Hands the datagram back. Other datagrams are not affected.
+    /// * [`Io`](crate::Error::Io) if the system refuses it, for example because the address is
+    ///   unreachable or the datagram is longer than 65,507 bytes.
+    /// * [`Full`](crate::Error::Full) if `max_outbound` bytes are pending, or the limit of pending
+    ///   bytes of the loop or group is reached.
+    /// * [`Closed`](crate::Error::Closed) if the channel is closing.
+    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
+        let outbound = &mut self.services.outbound;
+        let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
+        sent.map_err(|(refused, _)| refused)
+    }
+
+    /// Returns whether a line about `topic` may be logged now. Use it to limit log lines that a
+    /// peer can cause.
+    ///
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. See
+    /// [`Context::may_log`](crate::Context::may_log).
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+
+    /// Sends a datagram to the peer of a connected channel. Otherwise like
+    /// [`send_to`](DatagramContext::send_to).
+    ///
+    /// # Errors
+    /// Like [`send_to`](DatagramContext::send_to), and [`NotConnected`](crate::Error::NotConnected)
+    /// if there is no peer.
+    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
+        let outbound = &mut self.services.outbound;
+        let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
+        sent.map_err(|(refused, _)| refused)
+    }
+
+    /// Connects the channel to a peer, and replaces the present peer, if any. From then on the
+    /// kernel only delivers datagrams from this peer, and reports if its port is closed. Datagrams
+    /// that the kernel has already received are still delivered.
+    ///
+    /// Queued datagrams for the previous peer are still sent to it. On systems where a connected
+    /// socket cannot send to other addresses, such as macOS, they fail, and the failures are
+    /// reported to the handler's `error`.
+    ///
+    /// # Errors
+    /// [`Closed`](crate::Error::Closed) if the channel is closing. Otherwise the error of the
+    /// system.
+    pub fn connect(&mut self, peer: SocketAddr) -> Result {
+        self.state.connect(peer)
+    }
+
+    /// Removes the peer, so that datagrams from all addresses are delivered again. Queued datagrams
+    /// for the peer are still sent to it. No-op if there is no peer. Linux and Android only.
+    ///
+    /// # Errors
+    /// [`Closed`](crate::Error::Closed) if the channel is closing. Otherwise the error of the
+    /// system, which is `Unsupported` on other systems.
+    pub fn disconnect(&mut self) -> Result {
+        self.state.disconnect()
+    }
+
+    /// Joins a multicast group. The channel then receives datagrams that are sent to the group and
+    /// the channel's port.
+    ///
+    /// # Errors
+    /// If `group` is not a multicast group, or the system refuses.
+    pub fn join(&mut self, group: MulticastGroup) -> Result {
+        self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.join(&group))
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// If `group` is not a multicast group or was not joined, or the system refuses.
+    pub fn leave(&mut self, group: MulticastGroup) -> Result {
+        self.state.socket.as_ref().map_or(Err(crate::Error::Closed), |socket| socket.leave(&group))
+    }
+
+    /// Closes the channel when this callback returns. Queued datagrams are sent as far as the
+    /// kernel accepts them without blocking. The others are dropped and counted (`closes_unsent`).
+    /// `inactive` is called later in the turn.
+    pub fn close(&mut self) {
+        self.state.closing = true;
+        self.state.handle().set_closing();
+    }
+
+    /// Returns the id of the channel.
+    pub fn id(&self) -> ChannelId {
+        self.state.id
+    }
+
+    /// Returns the current local address. If the channel is connected, this is the address from
+    /// which the peer is reached.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.state.socket.as_ref().and_then(|socket| socket.local_address().ok())
+    }
+
+    /// Returns the address of the peer, if the channel is connected.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.state.peer
+    }
+
+    /// Returns whether the channel accepts datagrams.
+    pub fn is_open(&self) -> bool {
+        self.state.is_open()
+    }
+
+    /// Returns whether the next datagram goes to the kernel immediately, because none is queued.
+    pub fn is_writable(&self) -> bool {
+        self.is_open() && self.state.queue.is_empty()
+    }
+
+    /// Returns the weight of the queued datagrams: their bytes, plus 96 per datagram.
+    pub fn pending_bytes(&self) -> usize {
+        self.state.queue.weight()
+    }
+
+    /// Returns the time of this turn, on the loop's clock.
+    pub fn now(&self) -> Instant {
+        self.services.time.instant(self.services.now)
+    }
+
+    /// Returns a handle to this channel, for other threads.
+    pub fn channel(&self) -> DatagramChannel {
+        DatagramChannel::new(self.state.handle().clone())
     }
 
     /// Schedules `task` to run on this loop after `delay`, with access to this handler. The task is
@@ -45,42 +208,16 @@ impl<'a, H: 'static> DatagramContext<'a, H> {
     /// tasks.
     pub fn schedule(
         &mut self,
-        delay: Duration,
+        delay: impl Into<Delay>,
         task: impl FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
     ) -> TaskKey {
-        let task: Box<dyn Any> = Box::new(DatagramTask::<H>(Box::new(task)));
-        // Counts from now, not from the beginning of the turn: after a long callback that would be
-        // too early.
-        let deadline = self.scope.services.time.now().saturating_add(nanos(delay));
-        let DatagramScope { state, services, .. } = &mut self.scope;
-        state.arm(services, TaskTime::Exact(deadline), task)
+        let when = TaskTime::after(delay.into(), self.services);
+        self.state.schedule(self.services, when, DatagramTask::boxed(task))
     }
 
-    /// Like [`schedule`](DatagramContext::schedule), but coarse and on the loop's wheel. Meant for
-    /// timeouts, which are numerous and mostly cancelled. See
-    /// [`Context::timeout`](crate::Context::timeout).
-    pub fn timeout(
-        &mut self,
-        delay: Duration,
-        task: impl FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
-    ) -> TaskKey {
-        let task: Box<dyn Any> = Box::new(DatagramTask::<H>(Box::new(task)));
-        let DatagramScope { state, services, .. } = &mut self.scope;
-        let deadline = services.now.saturating_add(nanos(delay));
-        state.arm(services, TaskTime::Coarse(deadline), task)
-    }
-}
-
-impl<'a, H> Deref for DatagramContext<'a, H> {
-    type Target = DatagramScope<'a>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.scope
-    }
-}
-
-impl<H> DerefMut for DatagramContext<'_, H> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.scope
+    /// Cancels a scheduled task, which is dropped immediately. Returns `false` if it has run, was
+    /// cancelled, or is running.
+    pub fn cancel(&mut self, task: TaskKey) -> bool {
+        self.state.tasks.cancel(self.services, task)
     }
 }

@@ -5,9 +5,8 @@
 //! thread may use it.
 
 use super::{
-    queue,
-    scope::{DatagramScope, ScopeTask},
-    shared::DatagramShared,
+    any_handler::AnyDatagramHandler, context::DatagramContext, queue, shared::DatagramShared,
+    task::RemoteDatagramTask,
 };
 use crate::{
     Completion, Error, Result,
@@ -46,7 +45,7 @@ impl SourceMail for DatagramMail {
 
 pub(super) enum DatagramCommand {
     Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
-    Run(ScopeTask),
+    Run(RemoteDatagramTask),
     Close,
 }
 
@@ -145,7 +144,10 @@ impl DatagramChannel {
     /// # Errors
     /// [`Error::Closed`] if the channel is closed. [`Error::Full`] if the loop's queue is full. The
     /// task is dropped.
-    pub fn execute(&self, task: impl FnOnce(&mut DatagramScope<'_>) -> Result + Send + 'static) -> Result {
+    pub fn execute(
+        &self,
+        task: impl FnOnce(&mut DatagramContext<'_, AnyDatagramHandler>) -> Result + Send + 'static,
+    ) -> Result {
         if !self.is_open() {
             return Err(Error::Closed);
         }
@@ -171,13 +173,6 @@ impl DatagramChannel {
                 completion
             }
         }
-    }
-}
-
-impl DatagramScope<'_> {
-    /// Returns a handle to this channel, for other threads.
-    pub fn channel(&self) -> DatagramChannel {
-        DatagramChannel::new(self.state.handle().clone())
     }
 }
 

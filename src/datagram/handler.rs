@@ -1,8 +1,9 @@
 //! The handler trait of datagram channels.
 
 use super::{
-    context::{DatagramContext, DatagramTask},
-    scope::{DatagramScope, ScopeTask},
+    any_handler::AnyDatagramHandler,
+    context::DatagramContext,
+    task::{self, RemoteDatagramTask},
 };
 use crate::{
     Error, Result,
@@ -75,7 +76,7 @@ pub trait DatagramHandler: Sized + 'static {
     /// closed.
     ///
     /// The channel stays open, unless this method closes it or fails itself. The default logs the
-    /// error at level `debug`, with the rate limit of [`may_log`](DatagramScope::may_log), because
+    /// error at level `debug`, with the rate limit of [`may_log`](DatagramContext::may_log), because
     /// peers can cause many such errors.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
@@ -108,12 +109,12 @@ pub(crate) enum DatagramEvent {
     /// A `DatagramTask` of the handler.
     Task(Box<dyn Any>),
     /// A task from another thread.
-    Run(ScopeTask),
+    Run(RemoteDatagramTask),
 }
 
 /// A handler with its type erased.
 pub(crate) trait DatagramLinks {
-    fn call(&mut self, scope: DatagramScope<'_>, event: DatagramEvent) -> Result;
+    fn call(&mut self, ctx: DatagramContext<'_, AnyDatagramHandler>, event: DatagramEvent) -> Result;
 
     /// The name of the handler's type, for reports.
     fn handler_type(&self) -> fn() -> &'static str;
@@ -123,10 +124,9 @@ pub(crate) trait DatagramLinks {
 pub(crate) struct TypedHandler<H>(pub(crate) H);
 
 impl<H: DatagramHandler> DatagramLinks for TypedHandler<H> {
-    fn call(&mut self, scope: DatagramScope<'_>, event: DatagramEvent) -> Result {
+    fn call(&mut self, ctx: DatagramContext<'_, AnyDatagramHandler>, event: DatagramEvent) -> Result {
         let handler = &mut self.0;
-        let mut ctx = DatagramContext::new(scope);
-        let ctx = &mut ctx;
+        let ctx = &mut ctx.of::<H>();
         match event {
             DatagramEvent::Active => handler.active(ctx),
             DatagramEvent::Read(datagram, from) => handler.read(ctx, datagram, from),
@@ -134,11 +134,8 @@ impl<H: DatagramHandler> DatagramLinks for TypedHandler<H> {
             DatagramEvent::Error(error) => handler.error(ctx, error),
             DatagramEvent::Shutdown => handler.shutdown(ctx),
             DatagramEvent::Inactive => handler.inactive(ctx),
-            DatagramEvent::Task(task) => match task.downcast::<DatagramTask<H>>() {
-                Ok(task) => task.run(handler, ctx),
-                Err(_) => unreachable!("tasks are scheduled by the handler that they run with"),
-            },
-            DatagramEvent::Run(task) => task(ctx),
+            DatagramEvent::Task(task) => task::run(task, handler, ctx),
+            DatagramEvent::Run(task) => task(&mut ctx.erase()),
         }
     }
 

@@ -32,11 +32,12 @@
 // Linux release a port that it had chosen itself, so the socket is bound to it again.
 //
 // # Modules
-// `DatagramHandler` is the program's part, `DatagramContext` and `DatagramScope` are its
-// view of the channel, and `DatagramChannel` is the handle for other threads. `source` is the
-// loop's side, with `io` and `callbacks`. `state` is the part that a scope works on, and `queue`
+// `DatagramHandler` is the program's part, `DatagramContext` is its view of the
+// channel, and `DatagramChannel` is the handle for other threads. `source` is the
+// loop's side, with `io` and `callbacks`. `state` is the part that a context works on, and `queue`
 // holds waiting datagrams. `shared` is the state that the handles share with the loop.
 
+mod any_handler;
 mod callbacks;
 mod config;
 mod context;
@@ -44,16 +45,16 @@ mod handle;
 mod handler;
 mod io;
 mod queue;
-mod scope;
 mod shared;
 mod source;
 mod state;
+mod task;
 
+pub use any_handler::AnyDatagramHandler;
 pub(crate) use config::DatagramConfig;
 pub use context::DatagramContext;
 pub use handle::DatagramChannel;
 pub use handler::DatagramHandler;
 pub(crate) use handler::{DatagramLinks, TypedHandler};
-pub use scope::DatagramScope;
 pub(crate) use shared::{DatagramGuard, DatagramShared};
 pub(crate) use source::NewDatagramChannel;

@@ -158,7 +158,13 @@ impl DatagramState {
         }
     }
 
-    pub(super) fn arm(&mut self, services: &mut LoopServices, when: TaskTime, task: Box<dyn Any>) -> TaskKey {
+    /// Schedules a task. Beyond the limit the task is dropped and the handler notified later.
+    pub(super) fn schedule(
+        &mut self,
+        services: &mut LoopServices,
+        when: TaskTime,
+        task: Box<dyn Any>,
+    ) -> TaskKey {
         let limit = self.config.max_scheduled_tasks;
         self.tasks.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
             self.task_refused = true;

@@ -5,7 +5,10 @@ use crate::support::{
     loops::{end, metrics, one_loop},
     wait::{self, done},
 };
-use netwheel::{DatagramBootstrap, Error};
+use netwheel::{
+    DatagramBootstrap, Error,
+    datagram::{AnyDatagramHandler, DatagramContext},
+};
 use std::{
     io::ErrorKind,
     net::{SocketAddr, UdpSocket},
@@ -82,11 +85,11 @@ fn t_35_an_error_report_does_not_cost_the_next_datagram() {
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
     let (sender, told) = std::sync::mpsc::channel();
-    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
+    let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
         // On the loopback interface, the error is available when the call returns.
-        scope.send("unreachable")?;
+        ctx.send("unreachable")?;
         let peer = UdpSocket::bind(address).unwrap();
-        let sent = scope.send("reachable");
+        let sent = ctx.send("reachable");
         sender.send((peer, sent)).unwrap();
         Ok(())
     };

@@ -9,7 +9,8 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, Error, Result,
-    datagram::{DatagramContext, DatagramHandler},
+    datagram::{AnyDatagramHandler, DatagramContext, DatagramHandler},
+    time::Delay,
 };
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -58,6 +59,36 @@ fn a_closed_channel_refuses_datagrams_and_completes_once() {
     end(&group);
 }
 
+/// A task from another thread gets the operations that a handler has, except the handler itself.
+#[test]
+fn a_task_of_a_handle_schedules_and_a_generic_function_serves_both_contexts() {
+    fn finish<H: DatagramHandler>(ctx: &mut DatagramContext<'_, H>) {
+        ctx.schedule(Duration::ZERO, |_, ctx| {
+            ctx.schedule(Delay::coarse(Duration::ZERO), |_, ctx| {
+                ctx.channel().close();
+                Ok(())
+            });
+            Ok(())
+        });
+    }
+    let group = one_loop();
+    let (by_handler, _events) = open(&group, |ctx, event| {
+        if matches!(event, Event::Active) {
+            finish(ctx);
+        }
+        Ok(())
+    });
+    let (by_handle, _others) = open(&group, |_, _| Ok(()));
+    let execute = |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
+        finish(ctx);
+        Ok(())
+    };
+    by_handle.execute(execute).unwrap();
+    done(by_handler.closed()).unwrap();
+    done(by_handle.closed()).unwrap();
+    end(&group);
+}
+
 #[test]
 fn scheduled_tasks_run_with_the_handler_and_end_with_the_channel() {
     let group = one_loop();
@@ -71,14 +102,15 @@ fn scheduled_tasks_run_with_the_handler_and_end_with_the_channel() {
         let (one, two, never) = (count.clone(), count.clone(), count.clone());
         ctx.schedule(Duration::ZERO, move |_, ctx| {
             one.fetch_add(1, SeqCst);
-            ctx.timeout(Duration::ZERO, move |_, ctx| {
+            ctx.schedule(Delay::coarse(Duration::ZERO), move |_, ctx| {
                 two.fetch_add(10, SeqCst);
                 ctx.close();
                 Ok(())
             });
             Ok(())
         });
-        let cancelled = ctx.timeout(Duration::ZERO, move |_, _| Err("a cancelled task ran".into()));
+        let cancelled =
+            ctx.schedule(Delay::coarse(Duration::ZERO), move |_, _| Err("a cancelled task ran".into()));
         assert!(ctx.cancel(cancelled) && !ctx.cancel(cancelled));
         ctx.schedule(Duration::from_secs(3600), move |_, _| {
             never.fetch_add(100, SeqCst);

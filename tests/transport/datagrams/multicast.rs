@@ -64,8 +64,8 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
     let on_receiver = |join: bool| {
         let (answer, answered) = mpsc::channel();
         receiver
-            .execute(move |scope| {
-                let result = if join { scope.join(group) } else { scope.leave(group) };
+            .execute(move |ctx| {
+                let result = if join { ctx.join(group) } else { ctx.leave(group) };
                 answer.send(result).unwrap();
                 Ok(())
             })

@@ -6,7 +6,11 @@ use crate::support::{
     random, tcp, wait,
 };
 use bytes::Bytes;
-use netwheel::{DatagramBootstrap, net::UdpOptions};
+use netwheel::{
+    DatagramBootstrap,
+    datagram::{AnyDatagramHandler, DatagramContext},
+    net::UdpOptions,
+};
 use std::sync::mpsc;
 
 /// T-34: every datagram arrives, complete and separate, with the sender's address. Replies find
@@ -45,7 +49,7 @@ fn t_34_sending_between_connected_channels() {
     let (one, at_one) = open(&group, silent);
     let (other, at_other) = open_with(DatagramBootstrap::new(&group).connect(one.local_address()), silent);
     let to = other.local_address();
-    one.execute(move |scope| scope.connect(to)).unwrap();
+    one.execute(move |ctx| ctx.connect(to)).unwrap();
     let (stranger, _) = socket();
     some_turns(&group);
     stranger.send_to(b"not for you", one.local_address()).unwrap();
@@ -73,15 +77,15 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     channel.send("to the peer").unwrap();
     assert_eq!(receive(&first).0, b"to the peer");
     let (sender, told) = mpsc::channel();
-    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
-        assert_eq!(scope.peer_address(), Some(first_address));
-        scope.disconnect()?;
-        scope.disconnect()?;
-        let refused = scope.send("without address").unwrap_err();
+    let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
+        assert_eq!(ctx.peer_address(), Some(first_address));
+        ctx.disconnect()?;
+        ctx.disconnect()?;
+        let refused = ctx.send("without address").unwrap_err();
         assert!(matches!(refused.error(), Error::NotConnected), "{refused}");
         assert_eq!(refused.value(), "without address");
-        scope.send_to("with address", second_address)?;
-        sender.send((scope.peer_address(), scope.local_address())).unwrap();
+        ctx.send_to("with address", second_address)?;
+        sender.send((ctx.peer_address(), ctx.local_address())).unwrap();
         Ok(())
     };
     channel.execute(task).unwrap();
@@ -134,8 +138,8 @@ fn the_longest_datagram_arrives_complete_and_a_longer_one_is_refused() {
     tcp::assert_same(&got, &sent);
     tcp::assert_same(&events.datagram().0, &sent);
     let (sender, told) = mpsc::channel();
-    let task = move |scope: &mut netwheel::datagram::DatagramScope<'_>| {
-        sender.send(scope.send_to(vec![1; LONGEST + 1], address)).unwrap();
+    let task = move |ctx: &mut DatagramContext<'_, AnyDatagramHandler>| {
+        sender.send(ctx.send_to(vec![1; LONGEST + 1], address)).unwrap();
         Ok(())
     };
     channel.execute(task).unwrap();

@@ -1,0 +1,39 @@
+//! Tasks of a datagram channel: those of a context, and those from other threads.
+
+use super::{any_handler::AnyDatagramHandler, context::DatagramContext, handler::DatagramHandler};
+use crate::Result;
+use std::any::Any;
+
+/// A scheduled task of handler `H`.
+pub(super) struct DatagramTask<H: DatagramHandler>(DatagramClosure<H>);
+
+type DatagramClosure<H> = Box<dyn FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result>;
+
+/// A task from another thread, which does not know the handler.
+pub(super) type RemoteDatagramTask =
+    Box<dyn FnOnce(&mut DatagramContext<'_, AnyDatagramHandler>) -> Result + Send>;
+
+impl<H: DatagramHandler> DatagramTask<H> {
+    /// Returns the task as a channel keeps it.
+    pub(super) fn boxed(
+        task: impl FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
+    ) -> Box<dyn Any> {
+        Box::new(DatagramTask::<H>(Box::new(task)))
+    }
+}
+
+/// Runs a task of handler `H`, or of a context whose handler type was erased.
+pub(super) fn run<H: DatagramHandler>(
+    task: Box<dyn Any>,
+    handler: &mut H,
+    ctx: &mut DatagramContext<'_, H>,
+) -> Result {
+    let task = match task.downcast::<DatagramTask<H>>() {
+        Ok(task) => return (task.0)(handler, ctx),
+        Err(task) => task,
+    };
+    match task.downcast::<DatagramTask<AnyDatagramHandler>>() {
+        Ok(task) => (task.0)(&mut AnyDatagramHandler::new(), &mut ctx.erase()),
+        Err(_) => unreachable!("tasks are scheduled by a context of this channel"),
+    }
+}
