@@ -435,8 +435,10 @@ fn dropping_a_connect_at_any_moment_leaves_nothing() {
         drop(connecting);
     }
     assert!(established >= 100, "{established}");
-    turn_until(&group, |metrics| metrics.channels == 0 && metrics.timers_pending == 0);
-    assert_eq!(the_loop(&group).connections(), 0);
+    // The server may accept the last connections after their clients have gone.
+    turn_until(&group, |metrics| {
+        metrics.channels == 0 && metrics.timers_pending == 0 && the_loop(&group).connections() == 0
+    });
     end(&group);
 }
 
