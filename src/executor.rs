@@ -8,8 +8,8 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 /// An executor that runs futures for the handlers of a group.
 ///
-/// Set it with [`EventLoopGroupBuilder::executor`](crate::group::EventLoopGroupBuilder::executor). With
-/// the feature `tokio`, `tokio::runtime::Handle` implements this trait. For other executors it
+/// Set it with [`EventLoopGroupBuilder::executor`](crate::group::EventLoopGroupBuilder::executor).
+/// With the feature `tokio`, `tokio::runtime::Handle` implements this trait. For other executors it
 /// takes a few lines:
 ///
 /// ```

@@ -1,57 +1,60 @@
-//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection, timers.
+//! An event-loop networking framework for servers with many long-lived connections.
 //!
-//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is one thread that
-//! turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due timers, flush. A connection is
-//! a [`Channel`] with a [`Pipeline`] of links whose types have to meet, and a [`Handler`] at its end that lives and
-//! dies on one loop, so it needs no lock.
+//! It follows Netty's model: event loops, channels, pipelines, handlers, idle detection, scheduled
+//! tasks and hashed wheel timers. The compiler checks that the parts of a pipeline fit together.
+//! Every queue, buffer and loop has a limit.
+//!
+//! The shortest server echoes lines:
 //!
 //! ```no_run
-//! use netwheel::{codec::LengthField, prelude::*};
-//! use std::time::Duration;
-//!
-//! struct Echo;
-//!
-//! impl Handler for Echo {
-//!     type Read = bytes::Bytes;
-//!     type Write = bytes::Bytes;
-//!
-//!     fn read(&mut self, ctx: &mut Context<'_, Self>, frame: bytes::Bytes) -> Result {
-//!         ctx.write(frame)
-//!     }
-//!
-//!     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
-//!         ctx.close();
-//!         Ok(())
-//!     }
-//! }
+//! use netwheel::{codec::Line, prelude::*};
 //!
 //! fn main() -> Result {
-//!     let group = EventLoopGroup::builder().threads(2).build()?;
+//!     let group = EventLoopGroup::new()?;
 //!     let server = ServerBootstrap::new(&group)
-//!         .pipeline(|_peer| {
-//!             Pipeline::codec(LengthField::u32().max_len(64 * 1024))
-//!                 .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
-//!                 .handler(Echo)
-//!         })
+//!         .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
 //!         .bind("127.0.0.1:7000")?;
 //!     server.closed().wait()
 //! }
 //! ```
 //!
-//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`); [`DatagramBootstrap`] speaks UDP.
+//! # Where to begin
+//!
+//! - The [`guide`] leads from this program to a server on the open internet.
+//! - [`guide::names`] lists the names of Netty, tokio and SwiftNIO with their counterparts here.
+//! - [`guide::testing`] shows how to test handlers in virtual time, without sockets.
+//!
+//! # Main types
+//!
+//! | type | purpose |
+//! |---|---|
+//! | [`EventLoopGroup`], [`EventLoop`] | threads that poll sockets, call handlers, and run tasks and timers |
+//! | [`ServerBootstrap`], [`ClientBootstrap`], [`DatagramBootstrap`] | builders of servers, client connections and UDP channels |
+//! | [`Pipeline`], [`Codec`], [`Stage`], [`Handler`] | the way from bytes to the logic of a program and back |
+//! | [`Context`], [`StageContext`] | the channel during a callback: write, schedule, offload, close |
+//! | [`Channel`], [`HandlerRef`], [`ChannelGroup`] | handles for other threads and channels |
+//! | [`Completion`], [`Completer`] | a result that arrives later: wait for it, await it, or add a callback |
+//! | [`timer::HashedWheelTimer`] | a timer for programs without event loops |
+//!
+//! A handler is created, called and dropped on the loop of its channel. It therefore needs neither
+//! locks nor `Send`, and it must not block: see [`Context::offload`] and [`Context::spawn`].
 //!
 //! # Features
 //!
-//! - `json`: the [`stage::Json`](crate::stage) stage.
-//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`](crate::executor::Spawn)) for [`Context::spawn`].
-//! - `prometheus`: what loops count, in the text format of Prometheus.
+//! All features are off by default, and only add items.
 //!
-//! Features only add.
+//! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
+//! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
+//!   It implements a trait of prometheus-client 0.25.
+//! - `tokio`: `tokio::runtime::Handle` implements [`Spawn`](executor::Spawn), so that handlers can
+//!   run futures on a tokio runtime.
 
+// Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
-// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops, and
-// nothing depends on the order of a hash. Tests may use what clippy.toml lists.
+// A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
+// and nothing depends on the order of a hash. Tests may use what clippy.toml lists.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::iter_over_hash_type))]
 
 mod bootstrap;
@@ -81,6 +84,9 @@ pub mod stage;
 pub mod testing;
 pub mod timer;
 pub mod worker_pool;
+
+/// The crate `bytes`, in the version of this crate's API.
+pub use bytes;
 
 pub use bootstrap::{ClientBootstrap, DatagramBootstrap, Server, ServerBootstrap};
 pub use channel::{
@@ -159,6 +165,9 @@ pub mod time {
 pub mod traffic {
     pub use crate::channel::shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 }
+
+#[cfg(any(doc, doctest))]
+pub mod guide;
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

@@ -44,12 +44,12 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// | `ipv6_prefix` | 64 bits | 1 to 128 |
 ///
 /// The filter is checked first, then the limits of the server, and then the limit of the loop
-/// ([`EventLoopGroupBuilder::max_connections`](crate::group::EventLoopGroupBuilder::max_connections)).
+/// ([`max_connections`](crate::group::EventLoopGroupBuilder::max_connections)).
 ///
 /// A rejected connection is accepted and closed at once, without a pipeline. It is counted
 /// ([`LoopMetrics::rejected_filter`](crate::metrics::LoopMetrics::rejected_filter),
-/// [`rejected_limit`](crate::metrics::LoopMetrics::rejected_limit)) and logged, at most one line every ten
-/// seconds.
+/// [`rejected_limit`](crate::metrics::LoopMetrics::rejected_limit)) and logged, at most one line
+/// every ten seconds.
 ///
 /// A connection stops counting when its handler is dropped and its socket is closed. A peer that
 /// sees the end of its connection and reconnects at the same moment may still be rejected.

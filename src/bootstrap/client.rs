@@ -139,9 +139,55 @@ where
     /// On Linux, connecting to a Unix socket whose listener has a full backlog fails with
     /// `WouldBlock` immediately. On other systems the connection is refused.
     pub fn connect(&self, address: impl ToAddress) -> Completion<Channel<P::Message>> {
+        self.connect_assigned(address, |config| self.assign(config))
+    }
+
+    /// Like [`connect`](ClientBootstrap::connect), but on this loop, which may belong to another
+    /// group.
+    ///
+    /// A proxy that has both channels of a connection on one loop exchanges messages without
+    /// waking another thread.
+    ///
+    /// ```
+    /// # use netwheel::{net::ToAddress, prelude::*};
+    /// # use bytes::Bytes;
+    /// # type Factory = std::sync::Arc<fn(&Peer) -> Pipeline<Bytes>>;
+    /// /// Connects to `target` on the loop of `front`.
+    /// fn dial(
+    ///     client: &ClientBootstrap<Factory>,
+    ///     front: &Channel<Bytes>,
+    ///     target: impl ToAddress,
+    /// ) -> Completion<Channel<Bytes>> {
+    ///     match front.event_loop() {
+    ///         Some(event_loop) => client.connect_on(&event_loop, target),
+    ///         None => client.connect(target), // `front` is an embedded channel of a test
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`connect`](ClientBootstrap::connect). [`Error::Full`] if this loop has reached its
+    /// limit of connections, whether or not others have room.
+    pub fn connect_on(
+        &self,
+        event_loop: &EventLoop,
+        address: impl ToAddress,
+    ) -> Completion<Channel<P::Message>> {
+        self.connect_assigned(address, |config| {
+            let load = &event_loop.shared.load;
+            let full = || Error::Full { resource: Resource::Connections, limit: load.limit() };
+            Ok((event_loop, load.assign(config.weight).ok_or_else(full)?))
+        })
+    }
+
+    fn connect_assigned<'a>(
+        &self,
+        address: impl ToAddress,
+        assign: impl FnOnce(&ChannelConfig) -> Result<(&'a EventLoop, Assignment)>,
+    ) -> Completion<Channel<P::Message>> {
         let prepared = self.check().and_then(|config| {
             let peer = address.addresses()?.swap_remove(0);
-            let (event_loop, assignment) = self.assign(&config)?;
+            let (event_loop, assignment) = assign(&config)?;
             Ok((config, peer, event_loop, assignment))
         });
         let (config, peer, event_loop, assignment) = match prepared {

@@ -27,8 +27,7 @@ use std::{fmt, sync::Arc};
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
-/// # use netwheel::prelude::*;
-/// # use netwheel::codec::RawBytes;
+/// # use netwheel::{codec::RawBytes, net::TcpOptions, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

@@ -21,8 +21,9 @@ static ORIGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
 ///
 /// The clock determines the effect of a suspend of one hour on timeouts (on Linux):
 ///
-/// - [`SystemClock`](crate::time::SystemClock) stops during the suspend. An idle timeout of a minute with
-///   40 s left expires 40 s after the machine resumes. A fixed-rate task has not missed any runs.
+/// - [`SystemClock`](crate::time::SystemClock) stops during the suspend. An idle timeout of a
+///   minute with 40 s left expires 40 s after the machine resumes. A fixed-rate task has not missed
+///   any runs.
 /// - On this clock an hour has passed. Timers that were due in that hour expire once, within a
 ///   second after the machine resumes. Fixed-rate tasks skip the missed runs, except with
 ///   [`MissedRuns::CatchUp`](crate::time::MissedRuns::CatchUp).

@@ -41,8 +41,8 @@ pub struct FixedLength {
 impl FixedLength {
     /// Returns a codec for frames of `length` bytes.
     ///
-    /// A frame longer than [`max_inbound`](crate::channel::ChannelOptions::max_inbound) never becomes
-    /// complete.
+    /// A frame longer than [`max_inbound`](crate::channel::ChannelOptions::max_inbound) never
+    /// becomes complete.
     ///
     /// # Errors
     /// [`Error::Setting`] for a length of 0.

@@ -420,7 +420,8 @@ impl Codec for LengthField {
     /// [`EncodeError::TooLong`] for a frame longer than `max_len`, or longer than the length field
     /// can express. [`EncodeError::Unencodable`] for a negative length, and for a message that
     /// lacks required bytes of the header or contains a wrong length.
-    #[inline]
+    // Without `always` this becomes a call of its own, which costs a fifth of the encoding.
+    #[inline(always)]
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if self.plain
             && message.len() <= self.max_len - 4

@@ -91,8 +91,9 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
-    /// counts further lines ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)).
-    /// At the end of the 10 seconds it logs their number at level `warn`. See
+    /// counts further lines
+    /// ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)). At the end of
+    /// the 10 seconds it logs their number at level `warn`. See
     /// [`Context::may_log`](crate::Context::may_log).
     pub fn may_log(&self, topic: &'static str) -> bool {
         self.services.may_log(topic)

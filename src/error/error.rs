@@ -11,8 +11,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an operation failed.
 ///
-/// `Display` prints the error without its cause, which [`source`](std::error::Error::source) returns. The alternate
-/// form `{error:#}` appends the causes, for logs:
+/// `Display` prints the error without its cause, which [`source`](std::error::Error::source)
+/// returns. The alternate form `{error:#}` appends the causes, for logs:
 ///
 /// ```
 /// use netwheel::Error;
@@ -83,7 +83,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates a [`Setting`](Error::Setting) error. `allowed` completes the sentence "it must be ..".
+    /// Creates a [`Setting`](Error::Setting) error. `allowed` completes the sentence "it must be
+    /// ..".
     pub fn setting(setting: &'static str, value: impl fmt::Display, allowed: &'static str) -> Self {
         Error::Setting(SettingError::new(setting, value.to_string(), allowed))
     }
@@ -93,7 +94,8 @@ impl Error {
         Error::Io { operation, source: Arc::new(source) }
     }
 
-    /// Creates a [`TimedOut`](Error::TimedOut) error, for stages and handlers that watch a time limit of their own.
+    /// Creates a [`TimedOut`](Error::TimedOut) error, for stages and handlers that watch a time
+    /// limit of their own.
     pub fn timed_out(operation: &'static str, after: Duration) -> Self {
         Error::TimedOut { operation, after }
     }

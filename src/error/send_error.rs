@@ -5,9 +5,10 @@ use std::fmt;
 
 /// A value that an operation refused, with the reason. Hands the value back to the caller.
 ///
-/// Returned by everything that takes ownership of a message or a task: [`Channel::write`](crate::Channel::write),
-/// [`EventLoop::execute`](crate::EventLoop::execute), [`WorkerPool::execute`](crate::worker_pool::WorkerPool::execute). The `?`
-/// operator converts it to [`Error`] and drops the value.
+/// Returned by everything that takes ownership of a message or a task:
+/// [`Channel::write`](crate::Channel::write), [`EventLoop::execute`](crate::EventLoop::execute),
+/// [`WorkerPool::execute`](crate::worker_pool::WorkerPool::execute). The `?` operator converts it
+/// to [`Error`] and drops the value.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, Result};
@@ -64,9 +65,9 @@ impl<T> SendError<T> {
         matches!(self.error, Error::Full { .. })
     }
 
-    /// Returns whether the receiver is gone: the channel is closed ([`Error::Closed`]), the loop has shut down
-    /// ([`Error::ShutDown`]), or another pipeline has taken over ([`Error::PipelineReplaced`]). Trying again cannot
-    /// succeed.
+    /// Returns whether the receiver is gone: the channel is closed ([`Error::Closed`]), the loop
+    /// has shut down ([`Error::ShutDown`]), or another pipeline has taken over
+    /// ([`Error::PipelineReplaced`]). Trying again cannot succeed.
     pub fn is_closed(&self) -> bool {
         matches!(self.error, Error::Closed | Error::ShutDown | Error::PipelineReplaced)
     }

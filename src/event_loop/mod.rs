@@ -39,6 +39,7 @@
 mod accept;
 mod broadcast;
 mod budget;
+mod channel_loop;
 mod closing;
 mod completer;
 mod connection;
@@ -140,8 +141,8 @@ impl EventLoop {
     }
 
     /// Returns the sum of the weights of these connections
-    /// ([`ChannelOptions::weight`](crate::channel::ChannelOptions::weight)). While all weights are 1, this
-    /// is the number of connections.
+    /// ([`ChannelOptions::weight`](crate::channel::ChannelOptions::weight)). While all weights are
+    /// 1, this is the number of connections.
     pub fn load(&self) -> usize {
         self.shared.load.weight()
     }
@@ -197,7 +198,8 @@ impl EventLoop {
     /// # Errors
     /// Hands the task back with one of these reasons:
     /// * [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
-    ///   [`ManualEventLoop`](crate::group::ManualEventLoop). Returned immediately, even if there is room.
+    ///   [`ManualEventLoop`](crate::group::ManualEventLoop). Returned immediately, even if there is
+    ///   room.
     /// * [`Error::Full`] if the queue was full until the timeout.
     /// * [`Error::ShutDown`] if the loop is shut down, also during the wait.
     #[track_caller]

@@ -177,11 +177,11 @@ impl EventLoopGroupBuilder {
     ///
     /// A channel that closes gracefully shuts down the write half of its socket. The socket then
     /// stays open until the peer ends the connection, at most until the channel's
-    /// [`close_timeout`](crate::channel::ChannelOptions::close_timeout) has passed, and further input of the
-    /// peer is discarded. Without lingering, that input would make the kernel reset the connection,
-    /// and the peer would lose the bytes that it has not read yet. Lingering sockets count as
-    /// [connections](Self::max_connections). When a loop exceeds this limit, its oldest lingering
-    /// socket is closed immediately and counted as
+    /// [`close_timeout`](crate::channel::ChannelOptions::close_timeout) has passed, and further
+    /// input of the peer is discarded. Without lingering, that input would make the kernel reset
+    /// the connection, and the peer would lose the bytes that it has not read yet. Lingering
+    /// sockets count as [connections](Self::max_connections). When a loop exceeds this limit, its
+    /// oldest lingering socket is closed immediately and counted as
     /// [`lingering_cut`](crate::metrics::LoopMetrics::lingering_cut).
     pub fn max_lingering(mut self, sockets: usize) -> Self {
         self.settings.max_lingering = sockets;
@@ -199,10 +199,10 @@ impl EventLoopGroupBuilder {
     /// Sets the maximum number of pending outbound bytes of all channels of a loop together. This
     /// bounds the memory that slow peers can occupy. The default is 1 GiB.
     ///
-    /// When the limit is reached, the [`overflow`](crate::channel::ChannelOptions::overflow) policy applies
-    /// to writes to channels with more pending bytes than their low water mark, as if they had
-    /// reached their own limit. Channels below their low water mark are not affected, so peers that
-    /// keep up do not notice. A loop may therefore exceed the limit by one low water mark per
+    /// When the limit is reached, the [`overflow`](crate::channel::ChannelOptions::overflow) policy
+    /// applies to writes to channels with more pending bytes than their low water mark, as if they
+    /// had reached their own limit. Channels below their low water mark are not affected, so peers
+    /// that keep up do not notice. A loop may therefore exceed the limit by one low water mark per
     /// channel.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.settings.max_outbound = bytes;
@@ -241,8 +241,9 @@ impl EventLoopGroupBuilder {
     }
 
     /// Sets the [`Chooser`] that selects the loop of each new connection. The default is
-    /// [`RoundRobin`](crate::group::RoundRobin). Use [`LeastConnections`](crate::group::LeastConnections) if some
-    /// connections live long, and [`LeastLag`](crate::group::LeastLag) if some are expensive.
+    /// [`RoundRobin`](crate::group::RoundRobin). Use
+    /// [`LeastConnections`](crate::group::LeastConnections) if some connections live long, and
+    /// [`LeastLag`](crate::group::LeastLag) if some are expensive.
     ///
     /// Groups that are built from clones of this builder share the chooser.
     pub fn chooser(mut self, chooser: impl Chooser + 'static) -> Self {
@@ -281,8 +282,9 @@ impl EventLoopGroupBuilder {
     }
 
     /// Sets the seed of the random numbers that the loops draw: the jitter of idle timeouts,
-    /// heartbeats and periodic tasks, and the delays of clients that [reconnect](crate::reconnect::Backoff).
-    /// The default is a random seed from the operating system.
+    /// heartbeats and periodic tasks, and the delays of clients that
+    /// [reconnect](crate::reconnect::Backoff). The default is a random seed from the operating
+    /// system.
     ///
     /// Each loop has its own generator. The seed of a generator is derived from this one and the
     /// number of the loop. A generator returns the same sequence for the same seed. So a program

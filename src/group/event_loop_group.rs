@@ -115,7 +115,8 @@ impl EventLoopGroup {
     /// Shuts down every loop like [`EventLoop::shutdown`]. Completes when all loops have ended,
     /// with the merged report of all loops, or with the first failure.
     ///
-    /// Each loop spreads its own channels over the same [`drain_window`](ShutdownOptions::drain_window).
+    /// Each loop spreads its own channels over the same
+    /// [`drain_window`](ShutdownOptions::drain_window).
     ///
     /// Completes with [`Error::Setting`] if the options contradict each other. The loops keep
     /// running in that case.

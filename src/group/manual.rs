@@ -27,8 +27,9 @@ use std::{
 /// An event loop that its owner runs, one turn at a time. Use it for step-by-step tests and for
 /// programs that already have a main loop.
 ///
-/// Created by [`EventLoopGroupBuilder::build_manual`](crate::group::EventLoopGroupBuilder::build_manual).
-/// It is not `Send`, so it stays on the thread that created it. Its handles
+/// Created by
+/// [`EventLoopGroupBuilder::build_manual`](crate::group::EventLoopGroupBuilder::build_manual). It
+/// is not `Send`, so it stays on the thread that created it. Its handles
 /// ([`group`](ManualEventLoop::group), [`event_loop`](ManualEventLoop::event_loop)) are ordinary
 /// ones. Bootstraps work with them, and other threads may submit tasks and timers. These wake the
 /// loop if it sleeps in a turn, and wait for the next turn otherwise.
@@ -126,7 +127,8 @@ impl ManualEventLoop {
     /// # fn f(by_hand: &mut netwheel::group::ManualEventLoop) -> Result {
     /// let options = netwheel::shutdown::ShutdownOptions::new().quiet_period(std::time::Duration::ZERO);
     /// let end = by_hand.event_loop().shutdown(options);
-    /// by_hand.run_until(end)
+    /// by_hand.run_until(end)?;
+    /// # Ok(())
     /// # }
     /// ```
     ///

@@ -54,8 +54,8 @@ impl<L> PipelineBuilder<L> {
         self
     }
 
-    /// Inserts a value into the channel's [`Attributes`](crate::channel::Attributes). Replaces an earlier
-    /// value of the same type.
+    /// Inserts a value into the channel's [`Attributes`](crate::channel::Attributes). Replaces an
+    /// earlier value of the same type.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
         self.settings.extras.attributes_mut().insert(value);
         self

@@ -63,10 +63,10 @@ pub trait Codec: 'static {
     /// buffers to such frames, and copies small reads from then on.
     ///
     /// # Errors
-    /// An error of the peer, for example [`PeerError`](crate::error::PeerError). It goes to the handler's
-    /// [`error`](crate::Handler::error). If the channel stays open, decoding continues with the
-    /// rest of `input`. If decoding fails twice in a row without consuming a byte, the channel is
-    /// closed.
+    /// An error of the peer, for example [`PeerError`](crate::error::PeerError). It goes to the
+    /// handler's [`error`](crate::Handler::error). If the channel stays open, decoding continues
+    /// with the rest of `input`. If decoding fails twice in a row without consuming a byte, the
+    /// channel is closed.
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>>;
 
     /// Returns whether [`decode_more`](Codec::decode_more) has a message to return. The default is

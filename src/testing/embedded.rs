@@ -120,7 +120,8 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
     ///
-    /// A test can implement [`Spawn`](crate::executor::Spawn) to keep the futures and poll them itself.
+    /// A test can implement [`Spawn`](crate::executor::Spawn) to keep the futures and poll them
+    /// itself.
     pub fn set_executor(&mut self, executor: impl Spawn) {
         self.event_loop.set_executor(executor);
     }

@@ -41,7 +41,8 @@ use std::{
 ///
 /// [`Context::offload`](crate::Context::offload) runs work on the pool of the group and passes the
 /// result back to the handler. A group has a pool of its own unless one is set with
-/// [`workers`](crate::group::EventLoopGroupBuilder::workers). The pool starts no threads until it is used.
+/// [`workers`](crate::group::EventLoopGroupBuilder::workers). The pool starts no threads until it
+/// is used.
 ///
 /// This is a handle, which can be cloned, sent and shared. Groups and event loops hold handles,
 /// too. When the last handle is dropped, waiting work still runs, and then the threads end.

@@ -4,5 +4,6 @@
 mod support;
 
 mod bootstrap;
+mod connect_on;
 mod pool;
 mod reconnect;

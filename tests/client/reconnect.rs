@@ -168,8 +168,8 @@ fn attempts_follow_the_reported_delay_which_is_within_bounds() {
             clock.advance(NANO);
         }
     }
-    trial.client.stop();
-    done(trial.client.ended()).unwrap();
+    trial.client.close();
+    done(trial.client.closed()).unwrap();
     end(&group);
 }
 
@@ -340,21 +340,21 @@ fn giving_up_reports_the_last_error() {
     let nobody = Nobody::new();
     let trial = Trial::new(&group, nobody.address, Backoff::new().max_attempts(3));
     let waiting = trial.client.connected();
-    let ended = trial.client.ended();
+    let ended = trial.client.closed();
     for _ in 0..2 {
         clock.advance(trial.delay(&group));
     }
     assert_eq!(trial.next(), Told::Connecting(3, nobody.address));
     assert_eq!(trial.next(), Told::Failed(3, Some(ErrorKind::ConnectionRefused), None));
     for error in
-        [done(waiting).unwrap_err(), done(ended).unwrap_err(), done(trial.client.ended()).unwrap_err()]
+        [done(waiting).unwrap_err(), done(ended).unwrap_err(), done(trial.client.closed()).unwrap_err()]
     {
         assert!(matches!(error, Error::Io { operation: "connecting", .. }), "{error}");
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused));
     }
     clock.advance(DAY);
-    trial.client.stop();
-    assert!(done(trial.client.ended()).is_err(), "stopping later has no effect");
+    trial.client.close();
+    assert!(done(trial.client.closed()).is_err(), "stopping later has no effect");
     trial.assert_gone(&group);
     end(&group);
 }
@@ -370,7 +370,7 @@ fn unstable_connections_count_as_attempts() {
     });
     let trial = Trial::new(&group, server.local_address(), Backoff::new().max_attempts(2));
     clock.advance(trial.delay(&group));
-    assert!(matches!(done(trial.client.ended()), Err(Error::Closed)));
+    assert!(matches!(done(trial.client.closed()), Err(Error::Closed)));
     end(&group);
 }
 
@@ -384,9 +384,9 @@ fn stopping_during_the_delay() {
     assert_eq!(trial.delay(&group), DAY);
     assert_eq!(metrics(&group).timers_pending, 1);
     let waiting = trial.client.connected();
-    trial.client.stop();
-    trial.client.stop();
-    done(trial.client.ended()).unwrap();
+    trial.client.close();
+    trial.client.close();
+    done(trial.client.closed()).unwrap();
     assert!(matches!(done(waiting), Err(Error::Cancelled)));
     assert!(matches!(done(trial.client.connected()), Err(Error::Cancelled)));
     some_turns(&group);
@@ -405,8 +405,8 @@ fn stopping_while_connecting() {
     assert_eq!(trial.next(), Told::Connecting(1, hole.address));
     some_turns(&group);
     assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
-    trial.client.stop();
-    done(trial.client.ended()).unwrap();
+    trial.client.close();
+    done(trial.client.closed()).unwrap();
     clock.advance(DAY);
     trial.assert_gone(&group);
     end(&group);
@@ -418,9 +418,9 @@ fn stopping_before_the_loop_has_started_the_client() {
     let (server, _at_server) = serve(&group, Settings::new(), silent);
     let release = block(&group);
     let trial = Trial::new(&group, server.local_address(), Backoff::new());
-    trial.client.stop();
+    trial.client.close();
     drop(release);
-    done(trial.client.ended()).unwrap();
+    done(trial.client.closed()).unwrap();
     trial.assert_gone(&group);
     end(&group);
 }
@@ -432,8 +432,8 @@ fn stopping_while_connected() {
     let trial = Trial::new(&group, server.local_address(), Backoff::new());
     let channel = done(trial.client.connected()).unwrap();
     channel.write("last words".into()).unwrap();
-    trial.client.stop();
-    done(trial.client.ended()).unwrap();
+    trial.client.close();
+    done(trial.client.closed()).unwrap();
     done(channel.closed()).unwrap();
     assert_eq!(at_server.bytes(10), b"last words");
     turn_until(&group, |metrics| metrics.channels == 0);
@@ -469,7 +469,7 @@ fn the_hook_can_stop_the_client() {
         let to = if answered { server.local_address() } else { nobody.address };
         let stops = move |told: &Told| if which(told) { Break(()) } else { Continue(()) };
         let trial = Trial::with(&group, to, Backoff::new(), stops);
-        done(trial.client.ended()).unwrap_or_else(|e| panic!("case {n}: {e}"));
+        done(trial.client.closed()).unwrap_or_else(|e| panic!("case {n}: {e}"));
         clock.advance(DAY);
         let last = trial.told.try_iter().last().unwrap();
         assert!(which(&last), "case {n}: {last:?} after the client was stopped");
@@ -517,7 +517,7 @@ fn loop_shutdown_during_the_delay() {
     trial.delay(&group);
     let waiting = trial.client.connected();
     end(&group);
-    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    assert!(matches!(done(trial.client.closed()), Err(Error::ShutDown)));
     assert!(matches!(done(waiting), Err(Error::ShutDown)));
     trial.assert_gone(&group);
 }
@@ -532,7 +532,7 @@ fn loop_shutdown_while_connecting() {
     some_turns(&group);
     end(&group);
     assert_eq!(trial.next(), Told::Failed(1, None, None));
-    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    assert!(matches!(done(trial.client.closed()), Err(Error::ShutDown)));
     trial.assert_gone(&group);
 }
 
@@ -544,7 +544,7 @@ fn loop_shutdown_while_connected() {
     let trial = Trial::new(&group, server.local_address(), Backoff::new());
     done(trial.client.connected()).unwrap();
     end(&group);
-    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    assert!(matches!(done(trial.client.closed()), Err(Error::ShutDown)));
     assert_eq!(trial.told.try_iter().last(), Some(Told::Lost(Duration::ZERO, None)));
     trial.assert_gone(&group);
     end(&servers);

@@ -145,7 +145,7 @@ fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
     }
     let options = [
         ("timeout", ShutdownOptions::new().timeout(ms(1999))),
-        ("window", ShutdownOptions::new().drain_window(ms(15_001))),
+        ("drain_window", ShutdownOptions::new().drain_window(ms(15_001))),
     ];
     for (setting, options) in options {
         for refused in [event_loop.shutdown(options.clone()), group.shutdown(options)] {

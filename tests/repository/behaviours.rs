@@ -13,7 +13,7 @@ use std::{
 };
 
 const TABLE: &str = "docs/behaviours.md";
-const DIFFERENCES: &str = "docs/coming-from-netty.md";
+const DIFFERENCES: &str = "docs/guide/coming-from-netty.md";
 
 /// The areas of the table, by letter.
 const AREAS: &str = "WECTIDH";
@@ -171,7 +171,7 @@ fn anchor(heading: &str) -> String {
 fn differences_in(sentence: &str) -> Vec<(&str, &str)> {
     let mut links = Vec::new();
     let mut rest = sentence;
-    while let Some((before, after)) = rest.split_once("](coming-from-netty.md#") {
+    while let Some((before, after)) = rest.split_once("](guide/coming-from-netty.md#") {
         let text = before.rsplit_once('[').expect("a link has text").1;
         let (section, behind) = after.split_once(')').expect("a link ends");
         links.push((text, section));

@@ -1,10 +1,14 @@
 //! Checks of the repository itself: the direction of imports, and the claims of the documentation.
 
 mod behaviours;
+mod dependencies;
+mod doc_links;
+mod guide;
 mod import_graph;
 mod imports;
 mod pipeline_errors;
 mod property_tests;
+mod prose_width;
 mod source_tokens;
 
 use std::{
@@ -42,4 +46,32 @@ fn sources() -> Vec<(PathBuf, String)> {
     }
     sources.sort();
     sources
+}
+
+/// Returns the files of the repository with one of `extensions`, relative to its root.
+fn tracked(extensions: &[&str]) -> Vec<String> {
+    let mut folders: Vec<String> =
+        ["src", "tests", "examples", "benches", "docs"].map(str::to_owned).to_vec();
+    let mut files = Vec::new();
+    let mut add = |relative: String| {
+        if extensions.iter().any(|extension| relative.ends_with(&format!(".{extension}"))) {
+            files.push(relative);
+        }
+    };
+    for entry in fs::read_dir(path("")).unwrap() {
+        add(entry.unwrap().file_name().to_string_lossy().into_owned());
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(path(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let relative = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            match entry.file_type().unwrap().is_dir() {
+                true if entry.file_name() == "target" => {}
+                true => folders.push(relative),
+                false => add(relative),
+            }
+        }
+    }
+    files.sort();
+    files
 }

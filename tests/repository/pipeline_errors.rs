@@ -43,7 +43,7 @@ const CASES: &[Case] = &[
         messages: &[
             "type mismatch resolving `<Texts as Handler>::Read == Bytes`",
             "type mismatch resolving `<Texts as Handler>::Write == Bytes`",
-            "expected this to be `bytes::bytes::Bytes`",
+            "expected this to be `netwheel::bytes::Bytes`",
         ],
     },
     Case {

@@ -42,7 +42,7 @@ fn a_core_that_does_not_exist_is_refused() {
         let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to(cores).build() else {
             panic!("built with a core that does not exist")
         };
-        assert_eq!((refused.setting(), &*refused.value()), ("pin_to", "4711"));
+        assert_eq!((refused.setting(), refused.value()), ("pin_to", "4711"));
     }
     let Err(Error::Setting(refused)) = EventLoopGroup::builder().pin_to([]).build() else {
         panic!("built without a core")

@@ -458,8 +458,8 @@ fn reconnecting_client() {
         .connect(address.trim())
         .unwrap();
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    client.stop();
-    done(client.ended()).unwrap();
+    client.close();
+    done(client.closed()).unwrap();
     end(&group);
     drop(client);
     printer.join().unwrap();
@@ -528,7 +528,7 @@ fn client_that_cannot_register() {
     let bootstrap = ClientBootstrap::new(by_hand.group());
     let bootstrap = bootstrap.pipeline(|_| Pipeline::codec(frames()).handler(Hello));
     let connected = by_hand.run_until(bootstrap.connect(address.trim()));
-    println!("failed: {}", connected.unwrap_err());
+    println!("failed: {:#}", connected.unwrap_err());
     println!("left open: {}", descriptors() - before);
 }
 

@@ -110,8 +110,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// - `task`: runs a task on the loop, and answers when it has run;
 /// - `beat`: starts the timers;
 /// - `beats`: waits until the periodic timer has run for every elapsed period, and answers with
-///   that
-///    number and the number of early timers;
+///   that number and the number of early timers;
 /// - anything else: answers with the counters.
 #[test]
 fn obedient_echo_server() {

@@ -293,7 +293,7 @@ fn a_day() -> Vec<(u64, String)> {
     world.say("the end");
     let report = ended.wait().unwrap();
     assert_eq!((report.channels, report.forced, report.incomplete), (12, 0, 0), "{report:?}");
-    assert!(mute.ended().is_done());
+    assert!(mute.closed().is_done());
     world.journal.lock().unwrap().clone()
 }
 

@@ -130,7 +130,7 @@ fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     let refused = |path: &Path| {
         let refused = removing().bind(name(path)).unwrap_err();
         assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");
-        refused.to_string()
+        format!("{refused:#}")
     };
     let path = directory.join("alive");
     let _server = bootstrap(&group).bind(name(&path)).unwrap();
@@ -344,8 +344,8 @@ fn a_client_stays_connected_to_a_server_that_restarts() {
     let server = bootstrap(&group).bind(name(&path)).unwrap();
     client.channel().unwrap().close();
     assert!(receive(&connected).is_open());
-    client.stop();
-    done(client.ended()).unwrap();
+    client.close();
+    done(client.closed()).unwrap();
     drop(server);
     end(&group);
 }

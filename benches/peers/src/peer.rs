@@ -46,6 +46,7 @@ pub(crate) struct Peer {
 
 const ALL: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mode::Broadcast];
 const NO_IDLE: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::Broadcast];
+const NO_BROADCAST: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle];
 const ECHO: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames];
 
 pub(crate) const PEERS: &[Peer] = &[
@@ -55,6 +56,15 @@ pub(crate) const PEERS: &[Peer] = &[
     peer("libuv", "libuv, in C", Origin::Libuv, NO_IDLE),
     peer("monoio", "monoio on io_uring", Origin::Feature("monoio-server", "monoio"), ECHO),
     Peer { threads: 64, ..peer("tokio", "tokio and tokio-util", Origin::Servers("tokio-server"), ALL) },
+    Peer {
+        threads: 64,
+        ..peer(
+            "rs-netty",
+            "rs-netty, typed pipelines on tokio",
+            Origin::Feature("rs-netty-server", "rs-netty"),
+            NO_BROADCAST,
+        )
+    },
     Peer { threads: 64, warm_up: 12.0, ..peer("netty", "Netty on NIO, in Java", Origin::Netty, ALL) },
 ];
 

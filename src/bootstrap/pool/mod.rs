@@ -29,6 +29,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 /// The order in which the free channels of a pool are handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum PoolOrder {
     /// The channel that was released last (the default). The other channels stay idle, and a server
     /// may close them.
@@ -40,6 +41,7 @@ pub enum PoolOrder {
 
 /// The behavior of an acquire that has waited for the pool's `acquire_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AcquireTimeout {
     /// The acquire fails with [`Error::TimedOut`] (the default).
     #[default]

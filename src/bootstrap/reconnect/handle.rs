@@ -44,7 +44,7 @@ impl<M: 'static> ReconnectingChannel<M> {
     ///
     /// # Errors
     /// Fails with the error of the client if the client ends first, or with [`Error::Cancelled`] if
-    /// the client was stopped.
+    /// the client was closed.
     pub fn connected(&self) -> Completion<Channel<M>> {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
@@ -64,22 +64,28 @@ impl<M: 'static> ReconnectingChannel<M> {
         }
     }
 
-    /// Stops the client. An attempt in progress is cancelled, and no further attempt is made. A
-    /// connection is closed after flushing pending writes. Any thread may call this, also in a
-    /// handler or the hook.
-    pub fn stop(&self) {
+    /// Closes the client. No further attempt is made, a pending attempt is cancelled, and an
+    /// established connection is closed after its pending writes have been sent. Any thread may
+    /// call this, also from a handler or from the event hook.
+    #[doc(alias = "stop")]
+    pub fn close(&self) {
         self.reconnect_state.stop();
     }
 
-    /// Completes when the client has ended and no timer, attempt or channel of it remains. Succeeds
-    /// if the client was stopped.
+    /// Returns whether the client has been closed or has given up, and nothing of it is left.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.reconnect_state.lock().phase, ReconnectPhase::Ended(_))
+    }
+
+    /// Completes when nothing of the client is left: no timer, no attempt, no channel.
     ///
-    /// # Errors
-    /// Fails with the last attempt's error if the client has given up
-    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)). If that attempt had succeeded
-    /// and its connection was lost too soon, the error is [`Error::Closed`]. Fails with
-    /// [`Error::ShutDown`] if the client's loop was shut down.
-    pub fn ended(&self) -> Completion {
+    /// The result is `Ok` after [`close`](ReconnectingChannel::close). It is the error of the last
+    /// attempt if the client has given up
+    /// ([`max_attempts`](crate::reconnect::Backoff::max_attempts)), and [`Error::Closed`] if that
+    /// attempt succeeded but its connection was lost too soon. It is [`Error::ShutDown`] if the
+    /// loop was shut down.
+    #[doc(alias = "ended")]
+    pub fn closed(&self) -> Completion {
         let mut state = self.reconnect_state.lock();
         match &state.phase {
             ReconnectPhase::Ended(None) => Completion::ready(Ok(())),

@@ -126,8 +126,8 @@ where
     /// if let Some(channel) = client.channel() {
     ///     channel.write("hello".into())?;
     /// }
-    /// client.stop();
-    /// client.ended().wait()
+    /// client.close();
+    /// client.closed().wait()
     /// # }
     /// ```
     pub fn reconnect(&self, backoff: Backoff) -> ReconnectBuilder<F, P::Message> {

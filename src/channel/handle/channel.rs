@@ -5,7 +5,7 @@
 //! [`is_writable`](Channel::is_writable)) read copies that the loop keeps up to date.
 
 use super::{
-    mail::{Mail, WriteTicket},
+    mail::{Mail, MailSender, WriteTicket},
     pipeline_types::SizeHint,
     shared::ChannelShared,
     write_permit::WritePermit,
@@ -36,6 +36,10 @@ pub struct Channel<M> {
 impl<M> Channel<M> {
     pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
         Channel { shared, permit: WritePermit::default(), message: PhantomData }
+    }
+
+    pub(crate) fn mail_sender(&self) -> &Arc<dyn MailSender> {
+        &self.shared.outlet
     }
 
     /// Returns the identity of the channel.

@@ -8,7 +8,7 @@ use crate::{
     channel::{confirmation::Confirmation, timers::TaskKey},
     id::Key,
 };
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
 /// A request to one channel. Runs on the channel's loop; dropped if the channel is gone.
 pub(crate) enum Mail {
@@ -89,4 +89,7 @@ pub(crate) trait MailSender: Send + Sync {
 
     /// Returns whether the calling thread is the loop's.
     fn in_event_loop(&self) -> bool;
+
+    /// Returns the loop's shared state, whose type belongs to the layer of the loop.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

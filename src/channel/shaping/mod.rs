@@ -56,7 +56,7 @@ pub use shared::SharedTraffic;
 /// let all = SharedTraffic::new(TrafficLimits::new().write(50_000_000));
 /// let each = TrafficLimits::new().read(1_000_000).write(500_000).write_burst(64 * 1024);
 /// let pipeline = move |_peer: &netwheel::Peer| {
-///     Pipeline::codec(RawBytes).traffic(each.within(&all)).handler(Echo)
+///     Pipeline::codec(RawBytes).traffic(each.shared_with(&all)).handler(Echo)
 /// };
 /// # let group = EventLoopGroup::new()?;
 /// # ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0")?;
@@ -106,9 +106,9 @@ impl TrafficLimits {
         self
     }
 
-    /// Combines these limits of one channel with the limits of a group that it shares with other
-    /// channels.
-    pub fn within(self, group: &SharedTraffic) -> TrafficShaping {
+    /// Adds the limits of a group, which this channel shares with others.
+    #[doc(alias = "within")]
+    pub fn shared_with(self, group: &SharedTraffic) -> TrafficShaping {
         TrafficShaping { limits: self, shared: Some(group.clone()) }
     }
 
@@ -162,7 +162,7 @@ impl From<TrafficLimits> for TrafficShaping {
 
 impl From<&SharedTraffic> for TrafficShaping {
     fn from(group: &SharedTraffic) -> Self {
-        TrafficLimits::new().within(group)
+        TrafficLimits::new().shared_with(group)
     }
 }
 

@@ -47,6 +47,14 @@ impl ChannelState {
     /// Confirms the writes that end within the `n` bytes that the kernel has accepted.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
+        if self.pending_writes.is_some() {
+            self.confirm_pending(n);
+        }
+    }
+
+    /// Not inlined, so that `confirm_taken` is small enough to be inlined into the write path.
+    #[inline(never)]
+    fn confirm_pending(&mut self, n: usize) {
         if let Some(pending_writes) = &mut self.pending_writes {
             let answered = pending_writes.consume(n);
             self.note_answered(answered);

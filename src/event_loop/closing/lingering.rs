@@ -1,7 +1,7 @@
 //! The lingering sockets of a loop: their number, and the order in which they began.
 //!
-//! Plain data. `event_loop::lingering_source` begins and ends them. A map by age finds the oldest socket
-//! when there are too many.
+//! Plain data. `event_loop::lingering_source` begins and ends them. A map by age finds the oldest
+//! socket when there are too many.
 
 use crate::{event_loop::load::Assignment, id::Key, timer::QueueKey, transport::Stream};
 use std::collections::BTreeMap;

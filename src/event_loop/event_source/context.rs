@@ -6,6 +6,7 @@ use std::{fmt, sync::Arc};
 
 /// The result of a source's callback: the next step of the loop for the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SourceAction {
     /// Wait for the next event. Correct if the last operation would have blocked, or if the
     /// callback has arranged another way to continue.

@@ -116,7 +116,8 @@ impl<S: Send + 'static> SourceHandle<S> {
 
     /// Completes when the source has ended: with `Ok` if it was deregistered, otherwise with the
     /// error that ended it. The table of [`EventLoop::register`] lists them.
-    pub fn ended(&self) -> Completion {
+    #[doc(alias = "ended")]
+    pub fn closed(&self) -> Completion {
         match &mut *self.shared.lock() {
             EndState::Done(result) => Completion::ready(again(result)),
             EndState::Awaited(waiting) => {

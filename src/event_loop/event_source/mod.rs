@@ -61,7 +61,7 @@ impl EventLoop {
     ///
     /// # How a source ends
     ///
-    /// | event | the source | [`SourceHandle::ended`] completes with |
+    /// | event | the source | [`SourceHandle::closed`] completes with |
     /// |---|---|---|
     /// | [`SourceHandle::deregister`] | is handed back | `Ok` |
     /// | the callback returns [`SourceAction::Deregister`] | is dropped on the loop | `Ok` |
@@ -74,9 +74,9 @@ impl EventLoop {
     /// shutdown. They work until the loop ends, and their callback is not called for that. A
     /// rebuild of the poll moves all sources. Present readiness is then reported once more.
     ///
-    /// While the callback runs, the [`Watchdog`](crate::diagnostics::Watchdog) reports it as a task with the
-    /// location of this call. [`LoopMetrics`](crate::metrics::LoopMetrics) counts sources and failed
-    /// callbacks.
+    /// While the callback runs, the [`Watchdog`](crate::diagnostics::Watchdog) reports it as a task
+    /// with the location of this call. [`LoopMetrics`](crate::metrics::LoopMetrics) counts sources
+    /// and failed callbacks.
     ///
     /// ```
     /// use netwheel::{event_source::{Interest, SourceAction}, prelude::*};
@@ -113,8 +113,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// The source is handed back with [`Error::Full`] if the loop has as many sources as
-    /// [`max_event_sources`](crate::group::EventLoopGroupBuilder::max_event_sources) allows or its queue
-    /// is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
+    /// [`max_event_sources`](crate::group::EventLoopGroupBuilder::max_event_sources) allows or its
+    /// queue is full. It is handed back with [`Error::ShutDown`] if the loop is shut down.
     ///
     /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
     /// example a regular file, or a descriptor that is registered already. It fails with

@@ -19,7 +19,7 @@ use crate::{
 };
 use log::Level;
 use mio::Waker;
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 impl LoopShared {
     /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the
@@ -42,8 +42,8 @@ impl LoopShared {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 
-    /// Like [`LoopShared::submit_with`], but waits up to `timeout` for space in the queue. Must not be
-    /// called on the loop's own thread.
+    /// Like [`LoopShared::submit_with`], but waits up to `timeout` for space in the queue. Must not
+    /// be called on the loop's own thread.
     ///
     /// # Errors
     /// Hands `value` back if the queue stayed full, or is closed.
@@ -61,8 +61,8 @@ impl LoopShared {
         put
     }
 
-    /// Like [`LoopShared::submit`], but makes the mail from `value` only after the queue has accepted
-    /// it.
+    /// Like [`LoopShared::submit`], but makes the mail from `value` only after the queue has
+    /// accepted it.
     ///
     /// # Errors
     /// Hands `value` back if the queue is full or closed.
@@ -192,5 +192,9 @@ impl MailSender for LoopShared {
 
     fn in_event_loop(&self) -> bool {
         self.is_in_event_loop()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }

@@ -66,9 +66,9 @@ impl ShutdownOptions {
     /// Sets the quiet period: the time without new tasks after which the loop ends. With zero, the
     /// loop ends as soon as its channels are closed. The default is 2 s.
     ///
-    /// Sockets that [linger](crate::group::EventLoopGroupBuilder::max_lingering) are kept open for the
-    /// same time, counted from the end of the last channel, unless their peers end the connections
-    /// earlier. With zero, no socket lingers.
+    /// Sockets that [linger](crate::group::EventLoopGroupBuilder::max_lingering) are kept open for
+    /// the same time, counted from the end of the last channel, unless their peers end the
+    /// connections earlier. With zero, no socket lingers.
     #[doc(alias = "quiet")]
     pub fn quiet_period(mut self, quiet_period: Duration) -> Self {
         self.quiet_period = quiet_period;

@@ -35,11 +35,11 @@ impl EventLoop {
     /// 1. Immediately, its listeners close, connections that are being established fail, later
     ///    connections are closed, and the loop's scheduled tasks are cancelled. New tasks are still
     ///    accepted and run.
-    /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each channel is notified in turn. Its
-    ///    scheduled tasks are cancelled and [`Handler::shutdown`](crate::Handler::shutdown) is
-    ///    called, which by default closes the channel after its pending writes have been sent. At
-    ///    most 1024 channels are notified per turn. A channel that is already closing keeps its
-    ///    `close_timeout`.
+    /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each channel is notified in
+    ///    turn. Its scheduled tasks are cancelled and
+    ///    [`Handler::shutdown`](crate::Handler::shutdown) is called, which by default closes the
+    ///    channel after its pending writes have been sent. At most 1024 channels are notified per
+    ///    turn. A channel that is already closing keeps its `close_timeout`.
     /// 3. The loop ends when no channel is left and no task has arrived for the `quiet_period`, or
     ///    when the `timeout` expires. New tasks are refused and queued tasks run. Each remaining
     ///    channel is notified if it has not been, sends the bytes that the kernel accepts without

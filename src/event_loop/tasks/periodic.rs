@@ -9,6 +9,7 @@ use std::time::Duration;
 
 /// The treatment of runs of a fixed-rate task whose time passed while the loop was busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum MissedRuns {
     /// Skips missed runs. The next run is at the next multiple of the period. This is the default.
     #[default]

@@ -36,8 +36,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// [`Error::Full`] if the limit of scheduled tasks
-    /// ([`max_scheduled_tasks`](crate::group::EventLoopGroupBuilder::max_scheduled_tasks)) is reached or
-    /// the loop's queue is full. [`Error::ShutDown`] if the loop is shutting down.
+    /// ([`max_scheduled_tasks`](crate::group::EventLoopGroupBuilder::max_scheduled_tasks)) is
+    /// reached or the loop's queue is full. [`Error::ShutDown`] if the loop is shutting down.
     #[track_caller]
     pub fn schedule<T: Send + 'static>(
         &self,

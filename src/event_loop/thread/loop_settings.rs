@@ -13,7 +13,8 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The settings of [`EventLoopGroupBuilder`](crate::group::EventLoopGroupBuilder) that apply to each loop.
+/// The settings of [`EventLoopGroupBuilder`](crate::group::EventLoopGroupBuilder) that apply to
+/// each loop.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopSettings {
     pub(crate) io_ratio: u32,

@@ -27,12 +27,12 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// sleeps or makes progress is not reported, however busy it is.
 ///
 /// The watchdog is off unless
-/// [`EventLoopGroupBuilder::watchdog`](crate::group::EventLoopGroupBuilder::watchdog) is set. It then has
-/// one thread per group, named `<name of the group>-watchdog`, which starts with the first loop and
-/// ends with the last. The thread inspects every running loop four times per limit, and at least
-/// once per second. So a stall is reported between 1 and 1.5 times the limit after it began. A
-/// shorter stall may be missed. The loops have no extra cost: they record their activity with plain
-/// stores, whether or not a watchdog reads them.
+/// [`EventLoopGroupBuilder::watchdog`](crate::group::EventLoopGroupBuilder::watchdog) is set. It
+/// then has one thread per group, named `<name of the group>-watchdog`, which starts with the first
+/// loop and ends with the last. The thread inspects every running loop four times per limit, and at
+/// least once per second. So a stall is reported between 1 and 1.5 times the limit after it began.
+/// A shorter stall may be missed. The loops have no extra cost: they record their activity with
+/// plain stores, whether or not a watchdog reads them.
 ///
 /// The watchdog uses the operating system's monotonic clock, even if the loops use a manual clock.
 /// If the watchdog's own thread was delayed, because the process was stopped, by a debugger for

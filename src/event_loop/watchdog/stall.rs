@@ -14,7 +14,8 @@ use std::{fmt, panic::Location, time::Duration};
 pub struct Stall {
     /// The name of the loop.
     pub event_loop: String,
-    /// The number of the turn, as counted by [`LoopMetrics::turns`](crate::metrics::LoopMetrics::turns).
+    /// The number of the turn, as counted by
+    /// [`LoopMetrics::turns`](crate::metrics::LoopMetrics::turns).
     pub turn: u64,
     /// The phase of the turn.
     pub phase: LoopPhase,

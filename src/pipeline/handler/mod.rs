@@ -128,9 +128,9 @@ pub trait Handler: Sized + 'static {
 
     /// Called once, when the peer has ended its stream and all of its messages have been delivered.
     ///
-    /// Only called with [`half_close`](crate::channel::ChannelOptions::half_close). Otherwise the channel
-    /// closes at this point. By default closes the channel. A handler that has more to write can
-    /// leave it open until it calls [`close`](Context::close) or
+    /// Only called with [`half_close`](crate::channel::ChannelOptions::half_close). Otherwise the
+    /// channel closes at this point. By default closes the channel. A handler that has more to
+    /// write can leave it open until it calls [`close`](Context::close) or
     /// [`shutdown_write`](Context::shutdown_write).
     ///
     /// # Errors
@@ -146,8 +146,8 @@ pub trait Handler: Sized + 'static {
     /// open is closed when the timeout of the shutdown ends.
     ///
     /// Called at most once, at the channel's time in the shutdown's
-    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have been cancelled by then.
-    /// Not called if the channel is closing already.
+    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have
+    /// been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).

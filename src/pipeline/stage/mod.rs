@@ -271,8 +271,9 @@ pub trait Stage: Sized + 'static {
     /// Called when the peer has ended its stream and everything before the end has been read. Does
     /// nothing by default.
     ///
-    /// Called once, and only if the channel's [`half_close`](crate::channel::ChannelOptions::half_close) is
-    /// on. Otherwise the channel closes at this point.
+    /// Called once, and only if the channel's
+    /// [`half_close`](crate::channel::ChannelOptions::half_close) is on. Otherwise the channel
+    /// closes at this point.
     ///
     /// # Errors
     /// An error goes to [`error`](Stage::error).

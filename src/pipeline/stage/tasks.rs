@@ -50,8 +50,8 @@ impl<S: Stage> StageContext<'_, S> {
     /// next one. It is never early. [`Delay`] says how late it may be.
     ///
     /// The tasks of all stages and of the handler count towards
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond that limit the
-    /// task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond that
+    /// limit the task is dropped, the returned key refers to nothing, and [`Error::Full`] goes to
     /// [`error`](Stage::error) after the running callback.
     pub fn schedule(
         &mut self,
@@ -63,8 +63,8 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.schedule(self.services, when, task)
     }
 
-    /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool). Then runs
-    /// `then` on this loop, with this stage and the result of the work.
+    /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool).
+    /// Then runs `then` on this loop, with this stage and the result of the work.
     ///
     /// As [`Context::offload`](crate::Context::offload), with the stage in place of the handler.
     /// [`Stage`] has an example.
@@ -105,8 +105,8 @@ impl<S: Stage> StageContext<'_, S> {
     /// Works like [`Context::on_complete`](crate::Context::on_complete): the completion belongs to
     /// the task, so cancelling the task or closing the channel drops it, which cancels an operation
     /// that can be cancelled. Beyond
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) both are dropped, and
-    /// [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) both are
+    /// dropped, and [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
     pub fn on_complete<T: 'static>(
         &mut self,
         completion: Completion<T>,

@@ -53,7 +53,7 @@ use trampoline::log_panic;
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use {netwheel::{ShutdownOptions, prelude::*}, std::time::Duration};
+/// # use {netwheel::{prelude::*, shutdown::ShutdownOptions}, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
 /// let completion = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await

@@ -195,8 +195,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Like [`put_with`](Mailbox::put_with), but waits for space up to `timeout`. Must not be called
-    /// on the loop's own thread.
+    /// Like [`put_with`](Mailbox::put_with), but waits for space up to `timeout`. Must not be
+    /// called on the loop's own thread.
     ///
     /// Calls `wake` before it waits, because a loop may sleep although its queue is full.
     ///

@@ -57,7 +57,8 @@ const CLASSES: bool = cfg!(any(
 /// the system supports an option but denies it, the connection fails.
 ///
 /// TCP Fast Open and deferred accept (`TCP_DEFER_ACCEPT`) are not supported, because they have no
-/// safe API. Instead of the latter, use [`TimeLimits::first_byte`](crate::channel::TimeLimits::first_byte).
+/// safe API. Instead of the latter, use
+/// [`TimeLimits::first_byte`](crate::channel::TimeLimits::first_byte).
 #[derive(Debug, Clone)]
 pub struct TcpOptions {
     nodelay: bool,
@@ -154,10 +155,10 @@ impl TcpOptions {
     ///   connection after this time.
     ///
     /// A close that waits blocks its thread, even for a non-blocking socket. It therefore runs on a
-    /// thread of the group's [`WorkerPool`](crate::worker_pool::WorkerPool). By then the channel has ended
-    /// ([`Channel::closed`](crate::Channel::closed), `inactive`), but it counts as a connection
-    /// until its socket is closed. If the pool is full or the loop has ended, the socket is closed
-    /// without waiting, as if this option were off.
+    /// thread of the group's [`WorkerPool`](crate::worker_pool::WorkerPool). By then the channel
+    /// has ended ([`Channel::closed`](crate::Channel::closed), `inactive`), but it counts as a
+    /// connection until its socket is closed. If the pool is full or the loop has ended, the socket
+    /// is closed without waiting, as if this option were off.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = Some(time);
         self

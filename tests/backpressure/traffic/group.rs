@@ -55,7 +55,7 @@ fn h_06_a_channel_can_have_its_own_limits_within_the_group() {
     let clock = ManualClock::new();
     let new =
         |traffic: TrafficShaping| with(&ChannelOptions::new(), &clock, traffic, Recorder::new(&Log::new()));
-    let mut channels = [new(own.within(&group)), new((&group).into())];
+    let mut channels = [new(own.shared_with(&group)), new((&group).into())];
     for channel in &mut channels {
         channel.channel().write(bytes(1_000_000)).unwrap();
         channel.run_pending();

@@ -1,4 +1,5 @@
-//! A login as a stage over sockets: a worker checks the password, and reading pauses in the meantime.
+//! A login as a stage over sockets: a worker checks the password, and reading pauses in the
+//! meantime.
 
 use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;

@@ -107,13 +107,13 @@ fn a_foreign_stream_is_read_on_the_loop_until_its_end() {
         expect(&bytes, text);
     }
     assert_eq!(event_loop.metrics().event_sources, 1);
-    let ended = handle.ended();
+    let ended = handle.closed();
     drop(ours);
     done(ended).unwrap();
     assert!(!handle.is_registered());
     assert!(matches!(handle.deregister(), Err(Error::Closed)));
     assert!(matches!(handle.set_interest(Interest::BOTH), Err(Error::Closed)));
-    done(handle.ended()).unwrap();
+    done(handle.closed()).unwrap();
     settle(&event_loop);
     assert_eq!(event_loop.metrics().event_sources, 0);
     end(&group);
@@ -185,12 +185,12 @@ mod linux {
         assert!(rooms.try_recv().is_err(), "a full pipe is not writable");
         let (sender, bytes) = channel();
         let source = register(&event_loop, reader, Interest::READABLE, drain(sender));
-        let ended = source.ended();
+        let ended = source.closed();
         rooms.recv_timeout(PATIENCE).unwrap();
         // The callback has dropped the writing end, so the reading end reaches the end of the
         // stream.
         done(ended).unwrap();
-        done(room.ended()).unwrap();
+        done(room.closed()).unwrap();
         let read: Vec<u8> = bytes.try_iter().flatten().collect();
         assert_eq!((read.len(), &read[filled..]), (filled + 4, &b"more"[..]));
         end(&group);
@@ -281,7 +281,7 @@ mod linux {
         called.recv_timeout(PATIENCE).unwrap();
         let report = done(event_loop.rebuild_poll().unwrap()).unwrap();
         assert_eq!((report.moved, report.closed), (1, 1));
-        assert!(matches!(done(handle.ended()), Err(Error::Io { operation: "moving to a new poll", .. })));
+        assert!(matches!(done(handle.closed()), Err(Error::Io { operation: "moving to a new poll", .. })));
         ours.write_all(b"x").unwrap();
         expect(&bytes, b"x");
         end(&group);
@@ -426,7 +426,7 @@ fn a_deregistered_source_is_returned_and_its_callback_not_called_again() {
             Ok(SourceAction::Continue)
         },
     );
-    let (again, ended) = (handle.clone(), handle.ended());
+    let (again, ended) = (handle.clone(), handle.closed());
     let mut theirs = done(handle.deregister().unwrap()).unwrap();
     assert_eq!(Arc::strong_count(&calls), 1, "the callback is dropped");
     done(ended).unwrap();
@@ -483,7 +483,7 @@ fn deregistration_races_with_events_and_with_the_end_from_the_callback() {
             Ok(Err(Error::Closed)) | Err(Error::Closed) => {}
             other => panic!("{:?}", other.map(|back| back.map(|_| ()))),
         }
-        done(handle.ended()).unwrap();
+        done(handle.closed()).unwrap();
         let _ = writer.join().unwrap();
     }
     assert_eq!(drops.load(SeqCst), 200);
@@ -509,9 +509,9 @@ fn an_error_or_panic_of_a_callback_ends_only_its_source() {
                 if panics { panic!("on purpose") } else { Err("wrong on purpose".into()) }
             },
         );
-        let (first, second) = (handle.ended(), handle.ended());
+        let (first, second) = (handle.closed(), handle.closed());
         ours.write_all(b"x").unwrap();
-        for ended in [first, second, handle.ended()] {
+        for ended in [first, second, handle.closed()] {
             match done(ended) {
                 Err(Error::Panicked(message)) if panics => assert_eq!(&*message, "on purpose"),
                 Err(Error::Other(error)) if !panics => assert_eq!(error.to_string(), "wrong on purpose"),
@@ -552,7 +552,7 @@ fn a_source_and_a_callback_may_panic_when_dropped() {
             Ok(SourceAction::Deregister)
         });
     ours.write_all(b"x").unwrap();
-    done(handle.ended()).unwrap();
+    done(handle.closed()).unwrap();
     assert_eq!(on(&event_loop, || 1), 1, "the loop survives");
     end(&group);
 }
@@ -574,7 +574,7 @@ fn a_callback_that_replaces_the_descriptor_loses_only_its_own_source() {
         },
     );
     ours.write_all(b"x").unwrap();
-    assert!(matches!(done(handle.ended()), Err(Error::Other(_))));
+    assert!(matches!(done(handle.closed()), Err(Error::Other(_))));
     end(&group);
 }
 
@@ -585,7 +585,7 @@ fn a_loop_that_ends_drops_its_sources_without_waiting_for_them() {
     let (_ours, theirs) = pair();
     let ignore = |_: &mut SourceContext<'_>, _: &mut Counted| Ok(SourceAction::Continue);
     let handle = register(&event_loop, Counted(theirs, drops.clone()), Interest::READABLE, ignore);
-    let ended = handle.ended();
+    let ended = handle.closed();
     // The loop must end before this timeout.
     done(
         group

@@ -53,12 +53,18 @@ impl Options {
         self.threads.into()
     }
 
+    /// Returns the address on which the server listens.
+    pub(crate) fn address(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port)
+    }
+
     /// Opens a non-blocking listener, with the same backlog in all servers.
+    #[allow(dead_code, reason = "rs-netty opens its listener itself")]
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        socket.bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, self.port).into())?;
+        socket.bind(&self.address().into())?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())
     }

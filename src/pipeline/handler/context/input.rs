@@ -21,9 +21,9 @@ impl<H: Handler> Context<'_, H> {
     /// Requests one read while auto-read is off.
     ///
     /// Delivers the messages of the next bytes, which may have arrived already. With
-    /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers one
-    /// message. The request stays pending until at least one message has been delivered. Within a
-    /// callback it counts for the input behind that callback. Two requests before a delivery are
+    /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers
+    /// one message. The request stays pending until at least one message has been delivered. Within
+    /// a callback it counts for the input behind that callback. Two requests before a delivery are
     /// one. The end of the stream is read like bytes, so it waits for a request, too.
     pub fn read(&mut self) {
         self.state.status.want_read();
@@ -32,11 +32,11 @@ impl<H: Handler> Context<'_, H> {
     /// Holds `bytes` of the channel's input until the returned guard is dropped.
     ///
     /// While more bytes are held than the high mark of
-    /// [`ChannelOptions::inbound_mark`](crate::channel::ChannelOptions::inbound_mark), the channel does not
-    /// read, not even the next message of the current read. It resumes when less than the low mark
-    /// is held. So a handler that passes messages to slower threads takes no more from a peer than
-    /// these threads can process. A [`read`](Context::read) that the program requests is not held
-    /// up.
+    /// [`ChannelOptions::inbound_mark`](crate::channel::ChannelOptions::inbound_mark), the channel
+    /// does not read, not even the next message of the current read. It resumes when less than the
+    /// low mark is held. So a handler that passes messages to slower threads takes no more from a
+    /// peer than these threads can process. A [`read`](Context::read) that the program requests is
+    /// not held up.
     ///
     /// ```
     /// # use netwheel::prelude::*;

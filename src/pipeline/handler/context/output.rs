@@ -28,8 +28,8 @@ impl<H: Handler> Context<'_, H> {
     /// An error of a stage or of the codec; [`Closed`](crate::Error::Closed) if the channel is
     /// closing; [`Full`](crate::Error::Full) if more than `max_outbound` bytes would be pending. A
     /// write is not refused for its size while the channel is [writable](Context::is_writable).
-    /// With another [`overflow`](crate::channel::ChannelOptions::overflow) policy messages are dropped
-    /// instead. No part of a refused message is sent.
+    /// With another [`overflow`](crate::channel::ChannelOptions::overflow) policy messages are
+    /// dropped instead. No part of a refused message is sent.
     #[inline]
     pub fn write(&mut self, message: H::Write) -> Result {
         self.state.before_write();
@@ -71,8 +71,8 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// [`writability_changed`](Handler::writability_changed) is called during a flush. A flush that
     /// it requests is part of that one. Bytes beyond its share
-    /// ([`writes_per_turn`](crate::channel::ChannelOptions::writes_per_turn)) are sent at the end of the
-    /// turn, or in the next one.
+    /// ([`writes_per_turn`](crate::channel::ChannelOptions::writes_per_turn)) are sent at the end
+    /// of the turn, or in the next one.
     pub fn flush(&mut self) {
         self.state.request_flush();
     }
@@ -91,7 +91,8 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// No message is read after this, and further input is discarded. `inactive` is called at the
     /// end of the turn in which everything is sent, never from within this call. The socket then
-    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) until the peer has read everything.
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) until the peer has read
+    /// everything.
     pub fn close(&mut self) {
         self.state.request_close();
     }

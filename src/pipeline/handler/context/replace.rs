@@ -14,9 +14,10 @@ impl<H: Handler> Context<'_, H> {
     /// The replacement happens in this order:
     ///
     /// 1. The tasks and timeouts of the old pipeline are cancelled. Its
-    ///    [`IdleTimeouts`](crate::IdleTimeouts), [`TimeLimits`](crate::channel::TimeLimits) and [traffic
-    ///    limits](crate::pipeline::PipelineBuilder::traffic) are replaced by those of the new one,
-    ///    which may be none. They count from now. The first byte counts as received if it was.
+    ///    [`IdleTimeouts`](crate::IdleTimeouts), [`TimeLimits`](crate::channel::TimeLimits) and
+    ///    [traffic limits](crate::pipeline::PipelineBuilder::traffic) are replaced by those of the
+    ///    new one, which may be none. They count from now. The first byte counts as received if it
+    ///    was.
     /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
     ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). They receive no further
     ///    event, not even [`inactive`](Handler::inactive), because the channel stays open.

@@ -15,15 +15,16 @@ use crate::{
 };
 
 impl<H: Handler> Context<'_, H> {
-    /// Runs `work`, which may block, on a thread of the group's [`WorkerPool`](crate::worker_pool::WorkerPool).
-    /// Then runs `then` with this handler and the result of the work, on this loop.
+    /// Runs `work`, which may block, on a thread of the group's
+    /// [`WorkerPool`](crate::worker_pool::WorkerPool). Then runs `then` with this handler and the
+    /// result of the work, on this loop.
     ///
     /// Only `work` and its result are sent to another thread. `then` stays on the loop, so it may
     /// hold values that are not `Send`. Like a task of [`schedule`](Context::schedule) it never
     /// runs within a callback, and counts towards
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has run. The
-    /// works of one channel run in parallel if the pool has threads. Their results are delivered in
-    /// the order in which they are ready, also when the loop's queue is full.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has
+    /// run. The works of one channel run in parallel if the pool has threads. Their results are
+    /// delivered in the order in which they are ready, also when the loop's queue is full.
     ///
     /// If the work panics, `then` gets [`Error::Panicked`].
     ///
@@ -95,7 +96,8 @@ impl<H: Handler> Context<'_, H> {
     /// Only the future and its output are sent to other threads. `then` stays on the loop, and runs
     /// as for [`offload`](Context::offload): never within a callback, and also when the loop's
     /// queue is full. The task counts towards
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has run.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) until it has
+    /// run.
     ///
     /// If the future panics, `then` gets [`Error::Panicked`]. If the executor drops the future,
     /// `then` gets [`Error::Cancelled`].
@@ -127,9 +129,9 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// # Errors
     /// Returns the future and drops `then`: with [`Error::Setting`] if the group has no
-    /// [executor](crate::group::EventLoopGroupBuilder::executor); with the executor's error if it does not
-    /// accept the future; with [`Error::Full`] if the channel has reached its limit of tasks; with
-    /// [`Error::Closed`] if the channel is closing.
+    /// [executor](crate::group::EventLoopGroupBuilder::executor); with the executor's error if it
+    /// does not accept the future; with [`Error::Full`] if the channel has reached its limit of
+    /// tasks; with [`Error::Closed`] if the channel is closing.
     pub fn spawn<F>(
         &mut self,
         future: F,
@@ -171,10 +173,11 @@ impl<H: Handler> Context<'_, H> {
     /// [`Completion`] says. So a connection attempt ends with the channel that waits for it. A
     /// shutdown of the loop does not cancel the task.
     ///
-    /// The task counts towards [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks).
-    /// Beyond the limit, or if the channel is closing, `then` and the completion are dropped, and
-    /// the returned key names no task. Beyond the limit [`Handler::error`] gets [`Error::Full`]
-    /// when the running callback has returned.
+    /// The task counts towards
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Beyond the
+    /// limit, or if the channel is closing, `then` and the completion are dropped, and the returned
+    /// key names no task. Beyond the limit [`Handler::error`] gets [`Error::Full`] when the running
+    /// callback has returned.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};

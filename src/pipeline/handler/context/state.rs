@@ -2,16 +2,20 @@
 
 use super::Context;
 use crate::{
-    channel::{Attributes, Channel, ChannelStats},
+    channel::{Attributes, Channel, ChannelStats, MailSender},
     id::ChannelId,
     pipeline::handler::Handler,
 };
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 impl<H: Handler> Context<'_, H> {
     /// Returns a handle to this channel, for other channels and threads.
     pub fn channel(&self) -> Channel<H::Write> {
         Channel::new(self.state.share(self.services, self.links.size_hint()))
+    }
+
+    pub(crate) fn mail_sender(&self) -> &Arc<dyn MailSender> {
+        &self.services.outlet
     }
 
     /// Returns the id of the channel.
@@ -74,10 +78,10 @@ impl<H: Handler> Context<'_, H> {
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
-    /// counts further lines ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)).
-    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
-    /// topics have separate limits; further topics share one. The loop's own log lines have the
-    /// same limit.
+    /// counts further lines
+    /// ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)). At the end of
+    /// the 10 seconds it logs their number at level `warn`. The program's first 64 topics have
+    /// separate limits; further topics share one. The loop's own log lines have the same limit.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -36,9 +36,9 @@ impl<H: Handler> Context<'_, H> {
     /// ```
     ///
     /// The number of tasks of a channel is limited by
-    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). A task beyond the limit
-    /// is dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the running
-    /// callback has returned. The returned key then names no task.
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). A task beyond
+    /// the limit is dropped, and [`Handler::error`] gets [`Full`](crate::Error::Full) when the
+    /// running callback has returned. The returned key then names no task.
     #[doc(alias = "timeout")]
     #[doc(alias = "scheduleTask")]
     pub fn schedule(

@@ -1,0 +1,31 @@
+#![doc = include_str!("links.md")]
+#![doc = ""]
+#![doc = include_str!("../../docs/guide/README.md")]
+// The pages link each other with labels that they define at their end, as files: these links work
+// on GitHub. `links.md` comes first and defines the same labels as modules. The first definition of
+// a label counts, so the links also work in rustdoc. `tests/repository/guide.rs` checks the labels.
+
+/// Declares a module for each chapter, whose documentation is the chapter.
+macro_rules! chapters {
+    ($($module:ident: $file:literal,)*) => {$(
+        #[doc = include_str!("links.md")]
+        #[doc = ""]
+        #[doc = include_str!(concat!("../../docs/guide/", $file))]
+        pub mod $module {}
+    )*};
+}
+
+chapters! {
+    getting_started: "getting-started.md",
+    chat: "chat.md",
+    codecs_and_stages: "codecs-and-stages.md",
+    timers: "timers.md",
+    backpressure: "backpressure.md",
+    threads: "threads.md",
+    testing: "testing.md",
+    operations: "operations.md",
+    deployment: "deployment.md",
+    coming_from_netty: "coming-from-netty.md",
+    coming_from_tokio: "coming-from-tokio.md",
+    names: "names.md",
+}

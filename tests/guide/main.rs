@@ -1,0 +1,14 @@
+//! The code of the guide: its tests, and tests that run its programs.
+//!
+//! The programs are examples, which `cargo test` builds. For this test alone, build them first:
+//! `cargo build --examples --all-features`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod codec;
+mod echo;
+mod gateway;
+mod login;
+mod programs;
+mod relogin;
