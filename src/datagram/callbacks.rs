@@ -3,7 +3,10 @@
 //! Invariants: a callback is never called from within another. An error that a callback returns is
 //! reported to the handler's `error`. A panic closes the channel. Runs on the channel's loop.
 
-use super::{context::DatagramContext, handler::DatagramEvent, source::DatagramSource};
+use super::{
+    handler::{DatagramContext, DatagramEvent},
+    source::DatagramSource,
+};
 use crate::{
     Error, Result,
     channel::LoopServices,

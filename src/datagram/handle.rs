@@ -5,8 +5,9 @@
 //! thread may use it.
 
 use super::{
-    any_handler::AnyDatagramHandler, context::DatagramContext, queue, shared::DatagramShared,
-    task::RemoteDatagramTask,
+    handler::{AnyDatagramHandler, DatagramContext, DatagramHandler, RemoteDatagramTask},
+    queue,
+    shared::DatagramShared,
 };
 use crate::{
     Completion, Error, Result,
@@ -173,6 +174,13 @@ impl DatagramChannel {
                 completion
             }
         }
+    }
+}
+
+impl<H: DatagramHandler> DatagramContext<'_, H> {
+    /// Returns a handle to this channel, for other threads.
+    pub fn channel(&self) -> DatagramChannel {
+        DatagramChannel::new(self.state.handle().clone())
     }
 }
 

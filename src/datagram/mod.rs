@@ -37,10 +37,8 @@
 // loop's side, with `io` and `callbacks`. `state` is the part that a context works on, and `queue`
 // holds waiting datagrams. `shared` is the state that the handles share with the loop.
 
-mod any_handler;
 mod callbacks;
 mod config;
-mod context;
 mod handle;
 mod handler;
 mod io;
@@ -48,13 +46,10 @@ mod queue;
 mod shared;
 mod source;
 mod state;
-mod task;
 
-pub use any_handler::AnyDatagramHandler;
 pub(crate) use config::DatagramConfig;
-pub use context::DatagramContext;
 pub use handle::DatagramChannel;
-pub use handler::DatagramHandler;
+pub use handler::{AnyDatagramHandler, DatagramContext, DatagramHandler};
 pub(crate) use handler::{DatagramLinks, TypedHandler};
 pub(crate) use shared::{DatagramGuard, DatagramShared};
 pub(crate) use source::NewDatagramChannel;

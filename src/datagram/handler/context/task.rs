@@ -1,7 +1,7 @@
 //! Tasks of a datagram channel: those of a context, and those from other threads.
 
-use super::{any_handler::AnyDatagramHandler, context::DatagramContext, handler::DatagramHandler};
-use crate::Result;
+use super::{AnyDatagramHandler, DatagramContext};
+use crate::{Result, datagram::handler::DatagramHandler};
 use std::any::Any;
 
 /// A scheduled task of handler `H`.
@@ -10,7 +10,7 @@ pub(super) struct DatagramTask<H: DatagramHandler>(DatagramClosure<H>);
 type DatagramClosure<H> = Box<dyn FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result>;
 
 /// A task from another thread, which does not know the handler.
-pub(super) type RemoteDatagramTask =
+pub(in crate::datagram) type RemoteDatagramTask =
     Box<dyn FnOnce(&mut DatagramContext<'_, AnyDatagramHandler>) -> Result + Send>;
 
 impl<H: DatagramHandler> DatagramTask<H> {
@@ -23,7 +23,7 @@ impl<H: DatagramHandler> DatagramTask<H> {
 }
 
 /// Runs a task of handler `H`, or of a context whose handler type was erased.
-pub(super) fn run<H: DatagramHandler>(
+pub(in crate::datagram) fn run<H: DatagramHandler>(
     task: Box<dyn Any>,
     handler: &mut H,
     ctx: &mut DatagramContext<'_, H>,

@@ -1,18 +1,22 @@
 //! The operations on a datagram channel while one of its callbacks or tasks runs.
 //!
-//! The rule is that of channels: a callback of handler `H` gets a `DatagramContext<'_, H>`, and code
+//! The rule is that of channels: a callback of handler `H` gets a `DatagramContext<'_, H>`. Code
 //! that does not know the handler gets a context of the stand-in [`AnyDatagramHandler`]. All
 //! methods are inherent.
 //!
 //! Runs on the channel's loop, and borrows the channel for the duration of one callback.
 
-use super::{
-    any_handler::AnyDatagramHandler, handle::DatagramChannel, handler::DatagramHandler, state::DatagramState,
-    task::DatagramTask,
-};
+mod any_handler;
+mod task;
+
+pub use any_handler::AnyDatagramHandler;
+pub(in crate::datagram) use task::{RemoteDatagramTask, run};
+
+use super::DatagramHandler;
 use crate::{
     Result,
     channel::{Delay, LoopServices, TaskKey, TaskTime},
+    datagram::state::DatagramState,
     error::SendError,
     id::ChannelId,
     metrics::Metrics,
@@ -27,8 +31,10 @@ use std::{marker::PhantomData, net::SocketAddr, time::Instant};
 /// handle for other threads. No method calls the handler: events that a method causes follow when
 /// the running callback has returned.
 ///
-/// A function that is generic over the handler works in the callbacks of every handler, and in the
-/// tasks of [`DatagramChannel::execute`], which get a context of [`AnyDatagramHandler`].
+/// A function that is generic over the handler works in the callbacks of every handler. It also
+/// works in the tasks of
+/// [`DatagramChannel::execute`](crate::datagram::DatagramChannel::execute), which get a context of
+/// [`AnyDatagramHandler`].
 ///
 /// ```
 /// use netwheel::{Result, datagram::{DatagramChannel, DatagramContext, DatagramHandler}};
@@ -42,14 +48,14 @@ use std::{marker::PhantomData, net::SocketAddr, time::Instant};
 /// }
 /// ```
 pub struct DatagramContext<'a, H: DatagramHandler> {
-    pub(super) state: &'a mut DatagramState,
-    pub(super) services: &'a mut LoopServices,
+    pub(in crate::datagram) state: &'a mut DatagramState,
+    pub(in crate::datagram) services: &'a mut LoopServices,
     metrics: &'a Metrics,
     handler: PhantomData<fn(&mut H)>,
 }
 
 impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
-    pub(super) fn new(
+    pub(in crate::datagram) fn new(
         state: &'a mut DatagramState,
         services: &'a mut LoopServices,
         metrics: &'a Metrics,
@@ -58,7 +64,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     }
 
     /// Returns the same context for another type of handler.
-    pub(super) fn of<T: DatagramHandler>(self) -> DatagramContext<'a, T> {
+    pub(in crate::datagram) fn of<T: DatagramHandler>(self) -> DatagramContext<'a, T> {
         DatagramContext::new(self.state, self.services, self.metrics)
     }
 
@@ -91,8 +97,9 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     /// peer can cause.
     ///
     /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
-    /// counts further lines ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)).
-    /// At the end of the 10 seconds it logs their number at level `warn`. See
+    /// counts further lines
+    /// ([`log_lines_suppressed`](crate::metrics::LoopMetrics::log_lines_suppressed)). At the end of
+    /// the 10 seconds it logs their number at level `warn`. See
     /// [`Context::may_log`](crate::Context::may_log).
     pub fn may_log(&self, topic: &'static str) -> bool {
         self.services.may_log(topic)
@@ -196,11 +203,6 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
         self.services.time.instant(self.services.now)
     }
 
-    /// Returns a handle to this channel, for other threads.
-    pub fn channel(&self) -> DatagramChannel {
-        DatagramChannel::new(self.state.handle().clone())
-    }
-
     /// Schedules `task` to run on this loop after `delay`, with access to this handler. The task is
     /// dropped with the channel.
     ///
@@ -212,7 +214,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
         task: impl FnOnce(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
     ) -> TaskKey {
         let when = TaskTime::after(delay.into(), self.services);
-        self.state.schedule(self.services, when, DatagramTask::boxed(task))
+        self.state.schedule(self.services, when, task::DatagramTask::boxed(task))
     }
 
     /// Cancels a scheduled task, which is dropped immediately. Returns `false` if it has run, was

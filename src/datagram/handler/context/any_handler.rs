@@ -1,15 +1,16 @@
 //! The stand-in for a handler of datagrams whose type is not known.
 
-use super::{context::DatagramContext, handler::DatagramHandler};
-use crate::Result;
+use super::DatagramContext;
+use crate::{Result, datagram::handler::DatagramHandler};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
 /// Stands for a handler of unknown type.
 ///
 /// It is the handler type of the context that the tasks of
-/// [`DatagramChannel::execute`](super::DatagramChannel::execute) get, and has no state. Programs
-/// cannot create one: the tasks that such a context schedules get it in place of the handler.
+/// [`DatagramChannel::execute`](crate::datagram::DatagramChannel::execute) get. It has no state.
+/// Programs cannot create one: the tasks that such a context schedules get it in place of the
+/// handler.
 #[derive(Debug)]
 pub struct AnyDatagramHandler(());
 

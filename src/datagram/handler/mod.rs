@@ -1,10 +1,10 @@
 //! The handler trait of datagram channels.
 
-use super::{
-    any_handler::AnyDatagramHandler,
-    context::DatagramContext,
-    task::{self, RemoteDatagramTask},
-};
+mod context;
+
+pub(super) use context::RemoteDatagramTask;
+pub use context::{AnyDatagramHandler, DatagramContext};
+
 use crate::{
     Error, Result,
     log_throttle::{BROKEN, log_throttled},
@@ -76,8 +76,8 @@ pub trait DatagramHandler: Sized + 'static {
     /// closed.
     ///
     /// The channel stays open, unless this method closes it or fails itself. The default logs the
-    /// error at level `debug`, with the rate limit of [`may_log`](DatagramContext::may_log), because
-    /// peers can cause many such errors.
+    /// error at level `debug`, with the rate limit of
+    /// [`may_log`](DatagramContext::may_log). Peers can cause many such errors.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
         log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error:#}");
@@ -134,7 +134,7 @@ impl<H: DatagramHandler> DatagramLinks for TypedHandler<H> {
             DatagramEvent::Error(error) => handler.error(ctx, error),
             DatagramEvent::Shutdown => handler.shutdown(ctx),
             DatagramEvent::Inactive => handler.inactive(ctx),
-            DatagramEvent::Task(task) => task::run(task, handler, ctx),
+            DatagramEvent::Task(task) => context::run(task, handler, ctx),
             DatagramEvent::Run(task) => task(&mut ctx.erase()),
         }
     }
