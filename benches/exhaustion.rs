@@ -10,7 +10,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 use clap::Parser;
-use netwheel::{codec::RawBytes, prelude::*};
+use netwheel::{codec::RawBytes, net::ListenerOptions, prelude::*};
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},
@@ -75,7 +75,7 @@ fn serve(descriptors: u64) -> Result<(), BoxError> {
     limit(descriptors)?;
     let group = EventLoopGroup::builder().threads(1).build()?;
     let server = ServerBootstrap::new(&group)
-        .backlog(4096)
+        .listener_options(ListenerOptions::new().backlog(4096))
         .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
         .bind("127.0.0.1:0")?;
     println!("{}", server.local_address());

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use netwheel::{
     codec::{LengthField, RawBytes},
+    net::ListenerOptions,
     prelude::*,
     shutdown::ShutdownOptions,
 };
@@ -88,7 +89,7 @@ fn main() -> Result {
     let output = Output::start();
     let group = EventLoopGroup::builder().threads(threads).build()?;
     let frames = || LengthField::u32().max_len(4 + (1 << 20));
-    let server = ServerBootstrap::new(&group).backlog(4096);
+    let server = ServerBootstrap::new(&group).listener_options(ListenerOptions::new().backlog(4096));
     let address = ("127.0.0.1", port);
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
     let server = match mode {

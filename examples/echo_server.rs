@@ -16,7 +16,7 @@ mod output;
 use bytes::Bytes;
 use clap::Parser;
 #[cfg(unix)]
-use netwheel::net::UnixAddress;
+use netwheel::net::{ListenerOptions, UnixAddress};
 use netwheel::{
     codec::{LengthField, RawBytes},
     net::Address,
@@ -102,7 +102,8 @@ fn run(options: &Options) -> Result {
     // immediately. A second Ctrl-C finds no receiver, which is not an error.
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("echo").build()?;
-    let server = ServerBootstrap::new(&group).backlog(1024).remove_stale_socket(true);
+    let server = ServerBootstrap::new(&group)
+        .listener_options(ListenerOptions::new().backlog(1024).remove_stale_socket(true));
     let idle = IdleTimeouts::new().reader(options.idle_timeout);
     let server = if options.frames {
         let frames = || LengthField::u32().max_len(MAX_FRAME);

@@ -129,8 +129,10 @@ fn run(options: &Options) -> Result {
     if let Some(address) = options.join {
         udp = udp.join(address.into());
     }
-    let channel =
-        DatagramBootstrap::new(&group).options(udp).handler(move || Echo::new(rate)).bind(options.listen)?;
+    let channel = DatagramBootstrap::new(&group)
+        .udp_options(udp)
+        .handler(move || Echo::new(rate))
+        .bind(options.listen)?;
     say!("listening on {}", channel.local_address());
     stopped.recv().map_err(Error::other)?;
     group

@@ -54,7 +54,7 @@ mod wire;
 use clap::Parser;
 use hub::Hub;
 #[cfg(unix)]
-use netwheel::net::UnixAddress;
+use netwheel::net::{ListenerOptions, UnixAddress};
 use netwheel::{
     Completion, admission::Admission, channel::TimeLimits, diagnostics::Watchdog, prelude::*,
     shutdown::ShutdownOptions, stage::Json, time::Periodic, traffic::TrafficLimits, worker_pool::WorkerPool,
@@ -312,8 +312,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
         .reads_per_turn(2)
         .max_scheduled_tasks(tasks);
     let bootstrap = ServerBootstrap::new(group)
-        .backlog(4096)
-        .remove_stale_socket(true)
+        .listener_options(ListenerOptions::new().backlog(4096).remove_stale_socket(true))
         .admission(admission)
         .channel_options(channel_options)
         .pipeline(move |_peer| {

@@ -30,7 +30,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 /// |---|---|
 /// | `connect_timeout` | 30 s; zero: only the system's timeout |
 /// | `local_address` | the system chooses |
-/// | `options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] |
+/// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] |
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
@@ -75,7 +75,7 @@ impl ClientBootstrap {
 
 impl<F> ClientBootstrap<F> {
     /// Sets the socket options.
-    pub fn options(mut self, options: TcpOptions) -> Self {
+    pub fn tcp_options(mut self, options: TcpOptions) -> Self {
         self.options = options;
         self
     }

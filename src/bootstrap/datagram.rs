@@ -21,7 +21,7 @@ use std::{
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `options` | see [`UdpOptions`] | |
+/// | `udp_options` | see [`UdpOptions`] | |
 /// | `connect` | no peer: datagrams from all addresses are received | |
 /// | `datagrams_per_turn` | 64 | 1 or more |
 /// | `max_outbound` | 1 MiB | 1 byte or more |
@@ -46,7 +46,7 @@ use std::{
 /// # fn main() -> Result {
 /// let group = EventLoopGroup::new()?;
 /// let channel = DatagramBootstrap::new(&group)
-///     .options(UdpOptions::new().receive_buffer(1 << 20))
+///     .udp_options(UdpOptions::new().receive_buffer(1 << 20))
 ///     .handler(|| Echo)
 ///     .bind("0.0.0.0:7000")?;
 /// channel.send_to("hello", "192.0.2.1:7000".parse().unwrap())?;
@@ -78,7 +78,7 @@ impl DatagramBootstrap {
 
 impl<F> DatagramBootstrap<F> {
     /// Sets the socket options.
-    pub fn options(mut self, options: UdpOptions) -> Self {
+    pub fn udp_options(mut self, options: UdpOptions) -> Self {
         self.options = options;
         self
     }

@@ -23,11 +23,11 @@ use std::{fmt, sync::Arc};
 /// | `accepts_per_turn` | 64 connections | 1 or more |
 /// | `admission` | all connections, see [`Admission`] | |
 /// | `accepting` | on | |
-/// | `backlog`, `reuse_address`, `reuse_port`, `remove_stale_socket`, `listener_options` | see [`ListenerOptions`] | |
+/// | `listener_options` | see [`ListenerOptions`] | |
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
-/// # use netwheel::{codec::RawBytes, net::TcpOptions, prelude::*};
+/// # use netwheel::{codec::RawBytes, net::{ListenerOptions, TcpOptions}, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
@@ -36,7 +36,7 @@ use std::{fmt, sync::Arc};
 /// # fn main() -> Result {
 /// let group = EventLoopGroup::new()?;
 /// let server = ServerBootstrap::new(&group)
-///     .backlog(1024)
+///     .listener_options(ListenerOptions::new().backlog(1024))
 ///     .tcp_options(TcpOptions::new().nodelay(true))
 ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .bind("127.0.0.1:7000")?;
@@ -92,34 +92,6 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Sets the number of connections that may wait to be accepted.
-    pub fn backlog(mut self, connections: u32) -> Self {
-        self.settings.listener = self.settings.listener.backlog(connections);
-        self
-    }
-
-    /// Sets whether a restarted server may bind at once to the address of its predecessor. On by
-    /// default.
-    pub fn reuse_address(mut self, on: bool) -> Self {
-        self.settings.listener = self.settings.listener.reuse_address(on);
-        self
-    }
-
-    /// Sets whether other listeners may bind to the same address and accept part of the
-    /// connections, including listeners of other processes of the same user.
-    /// [`listener_per_loop`](ServerBootstrap::listener_per_loop) implies it.
-    pub fn reuse_port(mut self, on: bool) -> Self {
-        self.settings.listener = self.settings.listener.reuse_port(on);
-        self
-    }
-
-    /// Sets whether to remove a stale Unix socket file: one without a listener, left by a killed
-    /// predecessor. Off by default. See [`ListenerOptions::remove_stale_socket`].
-    pub fn remove_stale_socket(mut self, on: bool) -> Self {
-        self.settings.listener = self.settings.listener.remove_stale_socket(on);
-        self
-    }
-
     /// Gives each loop a listener of its own (`SO_REUSEPORT`); each loop serves the connections
     /// that it accepts. Off by default. Unix only.
     ///
@@ -161,7 +133,7 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Sets all options of the listening socket.
+    /// Sets the options of the listening socket: backlog, shared addresses, stale socket files.
     pub fn listener_options(mut self, options: ListenerOptions) -> Self {
         self.settings.listener = options;
         self
@@ -210,7 +182,7 @@ where
     /// A [`UnixAddress`](crate::net::UnixAddress) listens on a Unix socket. This method creates the
     /// socket file. It is removed when the server closes, unless another file has replaced it. A
     /// killed server leaves its file behind, see
-    /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
+    /// [`remove_stale_socket`](ListenerOptions::remove_stale_socket).
     ///
     /// # Errors
     /// If a setting is out of range, the address cannot be bound, or the loops are shut down. Also

@@ -36,7 +36,7 @@ pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use confirmation::Confirmation;
 pub(crate) use event::Event;
-pub use extras::{Attributes, WireLog};
+pub use extras::{Attributes, LogLevel, WireLog};
 pub(crate) use group::Delivery;
 pub use group::{Broadcast, BroadcastReport, ChannelGroupBuilder};
 pub(crate) use handle::Channel;

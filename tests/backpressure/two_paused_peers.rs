@@ -81,7 +81,7 @@ fn pair(choking: [bool; 2]) -> Pair {
         .bind("127.0.0.1:0")
         .unwrap();
     let client = ClientBootstrap::new(&group)
-        .options(small())
+        .tcp_options(small())
         .channel_options(options(choking[1]))
         .pipeline(move |_| make());
     let client = done(client.connect(server.local_address())).unwrap();

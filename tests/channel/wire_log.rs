@@ -9,7 +9,7 @@ use bytes::Bytes;
 use netwheel::{
     ClientBootstrap,
     buffer::WaterMark,
-    channel::{ChannelOptions, WireLog},
+    channel::{ChannelOptions, LogLevel, WireLog},
     codec::LengthField,
     prelude::*,
     shutdown::ShutdownOptions,
@@ -133,9 +133,9 @@ fn h_16_empty_reads_and_messages_are_logged_correctly() {
 #[test]
 fn h_16_nothing_is_formatted_if_the_level_is_disabled() {
     let cases = [
-        (WireLog::new().target("level").level(log::Level::Trace), 0),
+        (WireLog::new().target("level").level(LogLevel::Trace), 0),
         (WireLog::new().target(logs::OFF), 0),
-        (WireLog::new().target("level").level(log::Level::Warn), 1),
+        (WireLog::new().target("level").level(LogLevel::Warn), 1),
     ];
     for (wire, times) in cases {
         let mut channel = open(wire);

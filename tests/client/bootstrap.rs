@@ -89,12 +89,14 @@ fn c_67_socket_settings_out_of_range_are_refused_when_built() {
     ] {
         let server = ServerBootstrap::new(&group).tcp_options(options.clone()).pipeline(lines);
         assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
-        let client = ClientBootstrap::new(&group).options(options).pipeline(lines);
+        let client = ClientBootstrap::new(&group).tcp_options(options).pipeline(lines);
         assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
     }
     for backlog in [0, 1 << 31] {
         let value = backlog.to_string();
-        let server = ServerBootstrap::new(&group).backlog(backlog).pipeline(lines);
+        let server = ServerBootstrap::new(&group)
+            .listener_options(ListenerOptions::new().backlog(backlog))
+            .pipeline(lines);
         assert_refused(server.bind("127.0.0.1:0"), "backlog", &value, "1 to 2147483647 connections");
     }
     assert_refused(WaterMark::new(0, 1), "water_mark.low", "0", "1 byte or more");

@@ -574,7 +574,7 @@ fn invalid_settings_are_refused_by_connect() {
         setting(bootstrap.reconnect(Backoff::new().max_attempts(0)).connect(ANY_PORT)),
         "max_attempts"
     );
-    let linger = bootstrap.options(TcpOptions::new().linger(ms(1500)));
+    let linger = bootstrap.tcp_options(TcpOptions::new().linger(ms(1500)));
     assert_eq!(setting(linger.reconnect(Backoff::new()).connect(ANY_PORT)), "linger");
     end(&group);
 }

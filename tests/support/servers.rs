@@ -136,7 +136,7 @@ where
     });
     let bootstrap = ClientBootstrap::new(group)
         .channel_options(settings.channel.close_timeout(10 * PATIENCE))
-        .options(settings.tcp)
+        .tcp_options(settings.tcp)
         .pipeline(factory);
     (bootstrap, Events(received))
 }

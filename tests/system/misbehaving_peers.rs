@@ -15,7 +15,10 @@ use crate::support::{
     wait::{PATIENCE, SECOND},
 };
 use bytes::Bytes;
-use netwheel::{channel::TimeLimits, codec::LengthField, error::PeerError, prelude::*, testing::ManualClock};
+use netwheel::{
+    channel::TimeLimits, codec::LengthField, error::PeerError, net::ListenerOptions, prelude::*,
+    testing::ManualClock,
+};
 use std::{
     io::{self, BufRead, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -186,7 +189,7 @@ fn impatient_server() {
     let group = builder.build().unwrap();
     let (sender, errors) = mpsc::channel();
     let server = ServerBootstrap::new(&group)
-        .backlog(4096)
+        .listener_options(ListenerOptions::new().backlog(4096))
         .pipeline(move |_| {
             let limits = TimeLimits::new().first_byte(5 * SECOND);
             Pipeline::codec(LengthField::u32()).time_limits(limits).handler(Dripped(sender.clone()))

@@ -12,7 +12,7 @@ use crate::support::{
     resources::{anonymous, raise_descriptor_limit},
     tcp::{ANY_PORT, patient, read_n},
 };
-use netwheel::{codec::LengthField, prelude::*, stage::Json};
+use netwheel::{codec::LengthField, net::ListenerOptions, prelude::*, stage::Json};
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},
@@ -78,7 +78,7 @@ fn session_server() {
     raise_descriptor_limit();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .backlog(4096)
+        .listener_options(ListenerOptions::new().backlog(4096))
         .pipeline(|_| {
             let minutes = |n: u64| Duration::from_secs(60 * n);
             Pipeline::codec(LengthField::u32().max_len(64 * KIB))

@@ -191,7 +191,7 @@ fn an_option_that_the_kernel_refuses_fails_the_connection() {
     for options in [TcpOptions::new().congestion("no-such-thing"), TcpOptions::new().device("no-such-device")]
     {
         let client = ClientBootstrap::new(&group)
-            .options(options)
+            .tcp_options(options)
             .pipeline(|_| Pipeline::codec(netwheel::codec::RawBytes).handler(crate::support::servers::Quiet));
         let failed = done(client.connect(listener.local_addr().unwrap())).unwrap_err();
         assert!(failed.to_string().starts_with("setting a socket's options failed"), "{failed}");

@@ -14,7 +14,7 @@ use netwheel::{
     Peer,
     admission::{Admission, IpFilter, IpRule},
     codec::RawBytes,
-    net::{Address, TcpOptions, UnixAddress},
+    net::{Address, ListenerOptions, TcpOptions, UnixAddress},
     prelude::*,
     reconnect::{Backoff, ReconnectEvent},
 };
@@ -117,7 +117,7 @@ fn an_existing_file_is_in_use_unless_a_stale_one_may_be_removed() {
     let refused = bootstrap(&group).bind(name(&path)).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");
     assert!(is_socket(&path), "a refusal does not remove the file");
-    let removing = || bootstrap(&group).remove_stale_socket(true);
+    let removing = || bootstrap(&group).listener_options(ListenerOptions::new().remove_stale_socket(true));
     let _server = removing().bind(name(&path)).unwrap();
     ping(&mut connect(&path));
     end(&group);
@@ -126,7 +126,7 @@ fn an_existing_file_is_in_use_unless_a_stale_one_may_be_removed() {
 #[test]
 fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     let (directory, group) = (Directory::new(), one_loop());
-    let removing = || bootstrap(&group).remove_stale_socket(true);
+    let removing = || bootstrap(&group).listener_options(ListenerOptions::new().remove_stale_socket(true));
     let refused = |path: &Path| {
         let refused = removing().bind(name(path)).unwrap_err();
         assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");

@@ -4,9 +4,11 @@
 //! channel's loop.
 
 mod attributes;
+mod log_level;
 mod wire_log;
 
 pub use attributes::Attributes;
+pub use log_level::LogLevel;
 pub use wire_log::WireLog;
 
 use crate::channel::{filter::Filters, shaping::Shaper};

@@ -4,6 +4,7 @@
 //! log's level nothing is formatted or copied. Runs on the channel's loop, and takes as long as the
 //! program's logger.
 
+use super::LogLevel;
 use crate::id::ChannelId;
 use pretty_hex::{HexConfig, PrettyHex};
 use std::{borrow::Cow, fmt};
@@ -27,14 +28,14 @@ use std::{borrow::Cow, fmt};
 /// every connection of a busy server. Passwords are logged like any other bytes.
 ///
 /// ```
-/// # use netwheel::{channel::WireLog, codec::LengthField, prelude::*};
+/// # use netwheel::{channel::{LogLevel, WireLog}, codec::LengthField, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// let pipeline = Pipeline::codec(LengthField::u32())
-///     .wire_log(WireLog::new().level(log::Level::Trace))
+///     .wire_log(WireLog::new().level(LogLevel::Trace))
 ///     .handler(Echo);
 /// ```
 ///
@@ -62,8 +63,8 @@ impl WireLog {
     }
 
     /// Sets the level of the records.
-    pub fn level(mut self, level: log::Level) -> Self {
-        self.level = level;
+    pub fn level(mut self, level: LogLevel) -> Self {
+        self.level = level.into();
         self
     }
 

@@ -12,7 +12,7 @@ use netwheel::{
     Completion, Context, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap,
     codec::RawBytes,
     diagnostics::{PollRebuild, RebuildCause},
-    net::TcpOptions,
+    net::{ListenerOptions, TcpOptions},
     time::{MissedRuns, Periodic, ScheduledTask},
 };
 use std::{
@@ -121,7 +121,7 @@ fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let theirs = counts.clone();
     let server = ServerBootstrap::new(group)
-        .backlog(CONNECTIONS as u32)
+        .listener_options(ListenerOptions::new().backlog(CONNECTIONS as u32))
         .tcp_options(TcpOptions::new().send_buffer(SEND_BUFFER))
         .pipeline(move |_| Pipeline::codec(RawBytes).handler(Echo(theirs.clone())));
     (server.bind("127.0.0.1:0").unwrap(), counts)

@@ -74,7 +74,7 @@ fn pending_datagrams_have_a_limit_and_the_newest_is_refused() {
 fn settings_out_of_their_range_are_refused() {
     let group = one_loop();
     let bootstrap = || DatagramBootstrap::new(&group);
-    let options = |options| bootstrap().options(options);
+    let options = |options| bootstrap().udp_options(options);
     let unicast = IpAddr::from([127, 0, 0, 1]);
     for (setting, bootstrap) in [
         ("datagrams_per_turn", bootstrap().datagrams_per_turn(0)),
@@ -98,7 +98,7 @@ fn an_address_in_use_is_refused_unless_it_is_shared() {
     let group = one_loop();
     let (channel, _events) = open(&group, silent);
     let bind = |options, address| {
-        let bootstrap = DatagramBootstrap::new(&group).options(options);
+        let bootstrap = DatagramBootstrap::new(&group).udp_options(options);
         bootstrap.handler(|| Tell(mpsc::channel().0)).bind(address)
     };
     let taken = bind(UdpOptions::new(), channel.local_address()).unwrap_err();
@@ -119,7 +119,7 @@ fn broadcast_has_to_be_enabled() {
     let refused = done(channel.send_notify("hello", Some(to)).unwrap()).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::PermissionDenied), "{refused}");
     let options = UdpOptions::new().broadcast(true).time_to_live(1);
-    let (channel, _events) = open_with(DatagramBootstrap::new(&group).options(options), silent);
+    let (channel, _events) = open_with(DatagramBootstrap::new(&group).udp_options(options), silent);
     // The machine may have no network to broadcast to.
     if let Err(e) = done(channel.send_notify("hello", Some(to)).unwrap()) {
         assert_ne!(e.io_kind(), Some(ErrorKind::PermissionDenied), "{e}");

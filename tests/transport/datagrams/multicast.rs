@@ -54,7 +54,7 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
     let receiver = DatagramBootstrap::new(&loops).handler(move || Tell(events.lock().unwrap().clone()));
     let Ok(receiver) = receiver.bind(any) else { return skip("this machine has no such addresses") };
     let sender =
-        DatagramBootstrap::new(&loops).options(options).handler(|| Tell(mpsc::channel().0)).bind(any);
+        DatagramBootstrap::new(&loops).udp_options(options).handler(|| Tell(mpsc::channel().0)).bind(any);
     let Ok(sender) = sender else { return skip("this machine has no multicast") };
     let to = SocketAddr::new(address, receiver.local_address().port());
     let own = SocketAddr::new(

@@ -130,7 +130,7 @@ fn the_longest_datagram_arrives_complete_and_a_longer_one_is_refused() {
     const LONGEST: usize = 65_507;
     let group = one_loop();
     let options = UdpOptions::new().send_buffer(1 << 20).receive_buffer(1 << 20);
-    let (channel, events) = open_with(DatagramBootstrap::new(&group).options(options), echo);
+    let (channel, events) = open_with(DatagramBootstrap::new(&group).udp_options(options), echo);
     let sent = random::Random::new(7).bytes(LONGEST);
     let (peer, address) = socket();
     peer.send_to(&sent, channel.local_address()).unwrap();

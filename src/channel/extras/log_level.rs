@@ -1,0 +1,30 @@
+//! The level of a log record.
+
+/// The level of a log record.
+///
+/// It has the levels of the crate `log`, which is not a part of this crate's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LogLevel {
+    /// Errors that need attention.
+    Error,
+    /// Unexpected conditions.
+    Warn,
+    /// Regular events.
+    Info,
+    /// Details for finding faults.
+    Debug,
+    /// All details.
+    Trace,
+}
+
+impl From<LogLevel> for log::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => log::Level::Error,
+            LogLevel::Warn => log::Level::Warn,
+            LogLevel::Info => log::Level::Info,
+            LogLevel::Debug => log::Level::Debug,
+            LogLevel::Trace => log::Level::Trace,
+        }
+    }
+}
