@@ -50,6 +50,8 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
+#[doc(alias = "Bootstrap")]
+#[doc(alias = "TcpStream")]
 pub struct ClientBootstrap<F = ()> {
     pub(super) group: EventLoopGroup,
     options: TcpOptions,

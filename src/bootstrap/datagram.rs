@@ -55,6 +55,8 @@ use std::{
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
+#[doc(alias = "UdpSocket")]
+#[doc(alias = "NioDatagramChannel")]
 pub struct DatagramBootstrap<F = ()> {
     group: EventLoopGroup,
     options: UdpOptions,

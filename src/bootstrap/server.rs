@@ -45,6 +45,8 @@ use std::{fmt, sync::Arc};
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
+#[doc(alias = "TcpListener")]
+#[doc(alias = "ServerSocketChannel")]
 pub struct ServerBootstrap<F = ()> {
     settings: ServerSettings,
     factory: F,

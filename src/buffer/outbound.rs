@@ -48,6 +48,8 @@ const KEEP_CAPACITY: usize = 64 * 1024;
 /// assert_eq!(out.len(), 9);
 /// ```
 #[derive(Debug, Default)]
+#[doc(alias = "ChannelOutboundBuffer")]
+#[doc(alias = "ByteBuf")]
 pub struct OutboundBuffer {
     /// Complete chunks before the tail.
     chunks: VecDeque<Chunk>,

@@ -67,6 +67,8 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[doc(alias = "DelimiterBasedFrameDecoder")]
+#[doc(alias = "AnyDelimiterCodec")]
 pub struct Delimiter {
     delimiters: DelimiterSet,
     max_len: usize,

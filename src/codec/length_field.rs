@@ -100,6 +100,8 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[doc(alias = "LengthFieldBasedFrameDecoder")]
+#[doc(alias = "LengthDelimitedCodec")]
 pub struct LengthField {
     max_len: usize,
     /// The shape of the header, unless `seldom` has one.

@@ -64,6 +64,8 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[doc(alias = "LineBasedFrameDecoder")]
+#[doc(alias = "LinesCodec")]
 pub struct Line {
     max_len: usize,
     keep_terminator: bool,

@@ -37,6 +37,9 @@ use std::{
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "NioEventLoopGroup")]
+#[doc(alias = "MultiThreadedEventLoopGroup")]
+#[doc(alias = "Runtime")]
 pub struct EventLoopGroup {
     inner: Arc<GroupShared>,
 }

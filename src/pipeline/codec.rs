@@ -47,6 +47,11 @@ use bytes::Bytes;
     label = "not a codec",
     note = "implement `netwheel::Codec` for it, or use a codec of `netwheel::codec`"
 )]
+#[doc(alias = "ByteToMessageDecoder")]
+#[doc(alias = "ByteToMessageCodec")]
+#[doc(alias = "Decoder")]
+#[doc(alias = "Encoder")]
+#[doc(alias = "Framed")]
 pub trait Codec: 'static {
     /// The messages that the codec decodes.
     type Read: 'static;

@@ -63,6 +63,9 @@ use std::{
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "EventExecutorGroup")]
+#[doc(alias = "NIOThreadPool")]
+#[doc(alias = "spawn_blocking")]
 pub struct WorkerPool {
     owner: Arc<Owner>,
 }

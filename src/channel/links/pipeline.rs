@@ -16,6 +16,8 @@ use std::{convert::Infallible, fmt, marker::PhantomData};
 ///
 /// A pipeline belongs to one channel and is not `Send`. Bootstraps take a factory, which is `Send`,
 /// and call it on the channel's loop for each connection.
+#[doc(alias = "ChannelPipeline")]
+#[doc(alias = "ChannelInitializer")]
 pub struct Pipeline<M> {
     pub(crate) links: Box<dyn ErasedPipeline>,
     pub(crate) settings: PipelineSettings,

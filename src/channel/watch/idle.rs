@@ -58,6 +58,8 @@ impl fmt::Display for IdleEvent {
 /// let timeouts = IdleTimeouts::new().reader(Duration::from_secs(60)).writer(Duration::from_secs(20));
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(alias = "IdleStateHandler")]
+#[doc(alias = "ReadTimeoutHandler")]
 pub struct IdleTimeouts {
     pub(crate) reader: u64,
     pub(crate) writer: u64,

@@ -45,6 +45,8 @@ use log::Level;
     label = "not a handler",
     note = "implement `netwheel::Handler` for it, or pass a closure to `.on_read(|ctx, message| ..)`"
 )]
+#[doc(alias = "ChannelInboundHandler")]
+#[doc(alias = "SimpleChannelInboundHandler")]
 pub trait Handler: Sized + 'static {
     /// The messages that the previous link delivers.
     type Read: 'static;
@@ -55,6 +57,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
+    #[doc(alias = "channelActive")]
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
@@ -65,6 +68,7 @@ pub trait Handler: Sized + 'static {
     /// # Errors
     /// Go to [`error`](Handler::error). If that leaves the channel open, the next message is
     /// delivered.
+    #[doc(alias = "channelRead")]
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::Read) -> Result;
 
     /// Called when the available bytes have been read and decoded, also if they contained no whole
@@ -72,6 +76,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
+    #[doc(alias = "channelReadComplete")]
     fn read_complete(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
@@ -82,6 +87,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
+    #[doc(alias = "channelWritabilityChanged")]
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
         let _ = (ctx, writable);
         Ok(())
@@ -112,6 +118,7 @@ pub trait Handler: Sized + 'static {
     /// channel.advance(Duration::from_secs(61));
     /// assert!(channel.is_closed());
     /// ```
+    #[doc(alias = "userEventTriggered")]
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         let closes = match event.state {
             IdleState::Reader => ctx.expects_input(),
@@ -169,6 +176,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Are logged, and the channel is closed.
+    #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
         let (topic, level) = match &error {
@@ -188,6 +196,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Are logged.
+    #[doc(alias = "channelInactive")]
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())

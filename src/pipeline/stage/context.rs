@@ -12,6 +12,7 @@ use std::{net::SocketAddr, time::Duration};
 ///
 /// Nothing that is requested here calls back into the stage before the running callback has
 /// returned.
+#[doc(alias = "ChannelHandlerContext")]
 pub struct StageContext<'a, S: Stage> {
     pub(in crate::pipeline) before: &'a mut dyn Push<S::WriteOut>,
     pub(in crate::pipeline) state: &'a mut ChannelState,

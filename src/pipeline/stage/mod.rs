@@ -103,6 +103,8 @@ use crate::{Error, Result};
     label = "not a stage",
     note = "implement `netwheel::Stage` for it"
 )]
+#[doc(alias = "ChannelDuplexHandler")]
+#[doc(alias = "MessageToMessageCodec")]
 pub trait Stage: Sized + 'static {
     /// The messages that the stage reads: those of the previous stage or the codec.
     type ReadIn: 'static;

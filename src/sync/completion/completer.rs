@@ -48,6 +48,8 @@ use std::{
 /// }
 /// ```
 #[doc(alias = "Promise")]
+#[doc(alias = "EventLoopPromise")]
+#[doc(alias = "oneshot")]
 pub struct Completer<T = ()> {
     pub(super) inner: Arc<CompletionShared<T>>,
 }

@@ -61,6 +61,10 @@ use trampoline::log_panic;
 /// # }
 /// ```
 #[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
+#[doc(alias = "Future")]
+#[doc(alias = "ChannelFuture")]
+#[doc(alias = "EventLoopFuture")]
+#[doc(alias = "JoinHandle")]
 pub struct Completion<T = ()> {
     inner: Arc<CompletionShared<T>>,
 }

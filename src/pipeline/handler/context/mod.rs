@@ -67,6 +67,7 @@ use std::marker::PhantomData;
 /// assert!(session.is_closed());
 /// # Ok::<(), netwheel::Error>(())
 /// ```
+#[doc(alias = "ChannelHandlerContext")]
 pub struct Context<'a, H: Handler> {
     links: &'a mut dyn Push<H::Write>,
     state: &'a mut ChannelState,
