@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every example briefly and checks its behaviour.
 #
-#   cargo build --release --features json --examples
-#   examples/smoke.sh target/release/examples
+#   cargo build --features json --examples
+#   examples/smoke.sh target/debug/examples
 #
 # Takes about a minute and uses free ports. The exit status is 0 if all checks pass.
 #
