@@ -11,7 +11,7 @@ use crate::{
     },
     codec::Line,
     id::ChannelId,
-    testing::{EmbeddedLoop, ManualClock, MemoryTransport},
+    testing::{EmbeddedLoop, MemoryTransport},
 };
 use bytes::Bytes;
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -92,8 +92,7 @@ impl Fixture {
 
     fn with(filters: usize, options: &ChannelOptions, set: impl FnOnce(&mut PipelineSettings)) -> Self {
         let log = Log::default();
-        let mut event_loop =
-            EmbeddedLoop::with(options, ManualClock::new(), Duration::from_millis(1)).unwrap();
+        let mut event_loop = EmbeddedLoop::builder().channel_options(options.clone()).build().unwrap();
         let mut pipeline = Pipeline::codec(Line::new()).handler(Echo(log.clone()));
         set(&mut pipeline.settings);
         let id = event_loop.open(pipeline.filters(stack(filters, Xor::server)));
