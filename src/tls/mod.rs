@@ -2,3 +2,9 @@
 //!
 //! TLS is a byte filter below the codec, so pipelines see plaintext only. Handshakes run on the
 //! channel's loop, or on a worker pool.
+
+mod connection;
+mod info;
+mod provider;
+
+pub use info::{TlsInfo, TlsVersion};
