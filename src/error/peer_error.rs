@@ -3,7 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 /// How a peer broke the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Causes are compared by identity: a failed handshake equals only itself and its clones.
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum PeerError {
     /// A frame or line is longer than allowed.
@@ -30,6 +32,24 @@ pub enum PeerError {
         /// Length of the interval.
         within: Duration,
     },
+    /// The stream ended without the end mark of its protocol, so bytes may be missing.
+    Truncated,
+    /// The handshake of a filter failed.
+    #[non_exhaustive]
+    Handshake {
+        /// The protocol of the filter, for example "TLS".
+        protocol: &'static str,
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// A filter refused bytes after its handshake.
+    #[non_exhaustive]
+    Protocol {
+        /// The protocol of the filter, for example "TLS".
+        protocol: &'static str,
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl PeerError {
@@ -38,6 +58,32 @@ impl PeerError {
         PeerError::TooLong { what, length, limit }
     }
 }
+
+impl PartialEq for PeerError {
+    fn eq(&self, other: &Self) -> bool {
+        use PeerError::*;
+        match (self, other) {
+            (
+                TooLong { what, length, limit },
+                TooLong { what: other_what, length: other_length, limit: other_limit },
+            ) => (what, length, limit) == (other_what, other_length, other_limit),
+            (Corrupted(why), Corrupted(other)) => why == other,
+            (Malformed(why), Malformed(other)) => why == other,
+            (
+                TooSlow { bytes, required, within },
+                TooSlow { bytes: other_bytes, required: other_required, within: other_within },
+            ) => (bytes, required, within) == (other_bytes, other_required, other_within),
+            (Truncated, Truncated) => true,
+            (Handshake { protocol, source }, Handshake { protocol: other_protocol, source: other })
+            | (Protocol { protocol, source }, Protocol { protocol: other_protocol, source: other }) => {
+                protocol == other_protocol && Arc::ptr_eq(source, other)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for PeerError {}
 
 impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,8 +96,18 @@ impl fmt::Display for PeerError {
             PeerError::TooSlow { bytes, required, within } => {
                 write!(f, "{bytes} bytes of a message in {within:?}; at least {required} are required")
             }
+            PeerError::Truncated => f.write_str("the stream ended without the end mark of its protocol"),
+            PeerError::Handshake { protocol, .. } => write!(f, "the {protocol} handshake failed"),
+            PeerError::Protocol { protocol, .. } => write!(f, "invalid {protocol} input"),
         }
     }
 }
 
-impl std::error::Error for PeerError {}
+impl std::error::Error for PeerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PeerError::Handshake { source, .. } | PeerError::Protocol { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}

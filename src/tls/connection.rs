@@ -97,6 +97,11 @@ impl Connection {
         self.peer_closed
     }
 
+    /// Returns whether `input` holds a record that was not processed yet.
+    pub(super) fn has_complete_record(&self, input: &[u8]) -> bool {
+        complete_records(&input[self.held..]) > 0
+    }
+
     /// Processes `input`, which begins with the bytes that earlier calls did not consume. Returns
     /// the number of bytes to remove from its front. Everything after the peer's `close_notify` is
     /// consumed and ignored.
