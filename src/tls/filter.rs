@@ -52,13 +52,13 @@ impl TlsFilter {
     }
 
     /// Appends the ClientHello of a client.
-    fn begin(&mut self, output: &mut BytesMut) -> Result {
+    pub(super) fn begin(&mut self, output: &mut BytesMut) -> Result {
         self.session()?.start(output)
     }
 
     /// Processes `input` here or with a worker, which calls `wake` when `read` is to be called
     /// again. Returns the number of consumed bytes.
-    fn process(
+    pub(super) fn process(
         &mut self,
         input: &mut [u8],
         plain: &mut BytesMut,
@@ -104,7 +104,7 @@ impl TlsFilter {
     }
 
     /// Returns the result of the handshake, once, when it is complete.
-    fn take_info(&mut self) -> Option<TlsInfo> {
+    pub(super) fn take_info(&mut self) -> Option<TlsInfo> {
         let Place::Here(session) = &mut self.place else { return None };
         if self.established || session.is_handshaking() {
             return None;
@@ -114,8 +114,29 @@ impl TlsFilter {
         session.info()
     }
 
+    /// Encrypts all of `plain`.
+    pub(super) fn seal(&mut self, plain: &[u8], output: &mut BytesMut) -> Result {
+        self.session()?.write(plain, output)
+    }
+
+    /// Appends `close_notify`, unless the handshake is not complete.
+    pub(super) fn close(&mut self, output: &mut BytesMut) {
+        if let Place::Here(session) = &mut self.place {
+            session.close(output);
+        }
+    }
+
+    /// Returns the largest number of bytes that `seal` makes of `plain` bytes.
+    pub(super) fn sealed_len(&self, plain: usize) -> usize {
+        match &self.place {
+            Place::Here(session) => session.sealed_len(plain),
+            // Nothing is sealed during a handshake.
+            _ => plain,
+        }
+    }
+
     /// Handles the end of the stream below.
-    fn finish(&mut self) -> Result {
+    pub(super) fn finish(&mut self) -> Result {
         match &self.place {
             Place::Here(session) if session.is_peer_closed() => Ok(()),
             _ => Err(PeerError::Truncated.into()),

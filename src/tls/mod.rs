@@ -11,6 +11,8 @@ mod info;
 mod offload;
 mod provider;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use error::NotTls;
 pub use info::{TlsInfo, TlsVersion};
