@@ -135,12 +135,14 @@ impl TlsFilter {
         }
     }
 
+    /// Returns whether the peer has ended its stream with `close_notify`.
+    pub(super) fn has_input_ended(&self) -> bool {
+        matches!(&self.place, Place::Here(session) if session.is_peer_closed())
+    }
+
     /// Handles the end of the stream below.
     pub(super) fn finish(&mut self) -> Result {
-        match &self.place {
-            Place::Here(session) if session.is_peer_closed() => Ok(()),
-            _ => Err(PeerError::Truncated.into()),
-        }
+        if self.has_input_ended() { Ok(()) } else { Err(PeerError::Truncated.into()) }
     }
 
     /// Returns the session, which is here except during a step of the handshake.

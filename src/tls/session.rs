@@ -8,14 +8,17 @@ use super::{
     connection::Connection,
     error::{NotTls, failure},
 };
-use crate::Result;
+use crate::{Error, Result};
 use bytes::BytesMut;
-use rustls::{ClientConfig, ProtocolVersion, ServerConfig, pki_types::ServerName};
+use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use std::sync::Arc;
 
 /// The longest input of a server's last step in TLS 1.3 without a certificate of the client: a
 /// ChangeCipherSpec and a Finished.
 const CHEAP_INPUT: usize = 128;
+
+/// The fatal alert `decode_error`, before anything is encrypted.
+const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -31,9 +34,11 @@ enum Opening {
     ClientHello(ClientHello),
     ServerHello,
     Passed,
+    Refused(Refusal),
 }
 
 /// Why the first bytes are refused.
+#[derive(Debug, Clone, Copy)]
 enum Refusal {
     NotTls,
     TooLong,
@@ -101,7 +106,10 @@ impl Session {
         match self.look(input) {
             Ok(true) => {}
             Ok(false) => return Ok(0),
-            Err(refusal) => return Err(self.refuse(refusal, output)),
+            Err(refusal) => {
+                output.extend_from_slice(&DECODE_ERROR);
+                return Err(refusal.error());
+            }
         }
         let handshaking = self.is_handshaking();
         self.connection.read(input, plain, output).map_err(|error| failure(error, handshaking))
@@ -124,35 +132,36 @@ impl Session {
 
     /// Returns whether rustls can process `input`.
     fn look(&mut self, input: &[u8]) -> Result<bool, Refusal> {
-        match &mut self.opening {
+        let refusal = match &mut self.opening {
             Opening::Passed => return Ok(true),
             Opening::ClientHello(hello) => match hello.look(input) {
                 Look::Incomplete => return Ok(false),
-                Look::NotTls => return Err(Refusal::NotTls),
-                Look::TooLong => return Err(Refusal::TooLong),
-                Look::Ready => {}
-                Look::ServerName(name) => self.server_name = Some(name),
+                Look::NotTls => Some(Refusal::NotTls),
+                Look::TooLong => Some(Refusal::TooLong),
+                Look::Ready => None,
+                Look::ServerName(name) => {
+                    self.server_name = Some(name);
+                    None
+                }
             },
-            Opening::ServerHello if !may_be_tls(input) => return Err(Refusal::NotTls),
+            Opening::ServerHello if !may_be_tls(input) => Some(Refusal::NotTls),
             Opening::ServerHello if input.len() < 2 => return Ok(false),
-            Opening::ServerHello => {}
-        }
-        self.opening = Opening::Passed;
-        Ok(true)
-    }
-
-    /// Lets rustls send the alert for input that it has not seen.
-    fn refuse(&mut self, refusal: Refusal, output: &mut BytesMut) -> crate::Error {
-        self.opening = Opening::Passed;
-        let input: &mut [u8] = match refusal {
-            Refusal::NotTls => &mut [0; 5],
-            // A record with the header of a message of 16 MiB.
-            Refusal::TooLong => &mut [22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff],
+            Opening::ServerHello => None,
+            Opening::Refused(refusal) => Some(*refusal),
         };
-        let error = self.connection.read(input, &mut BytesMut::new(), output).err();
-        match (refusal, error) {
-            (Refusal::TooLong, Some(error)) => failure(error, true),
-            _ => failure(NotTls, true),
+        self.opening = refusal.map_or(Opening::Passed, Opening::Refused);
+        refusal.map_or(Ok(true), Err)
+    }
+}
+
+impl Refusal {
+    /// Returns the error that rustls has for such input, or one that says more.
+    fn error(self) -> Error {
+        match self {
+            Refusal::NotTls => failure(NotTls, true),
+            Refusal::TooLong => {
+                failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge), true)
+            }
         }
     }
 }

@@ -1,4 +1,7 @@
 //! TLS between a client and a server in memory.
 
+mod attacks;
+mod closing;
+mod forger;
 mod handshakes;
 mod pair;
