@@ -74,7 +74,9 @@ impl ClientHello {
     fn look_at_start(&self, next: &[u8]) -> Option<Look> {
         let start: Vec<u8> = self.message.iter().chain(next).take(MESSAGE_HEADER).copied().collect();
         match start.first() {
-            Some(&CLIENT_HELLO) if start.len() == MESSAGE_HEADER && message_len(&start) > MESSAGE_HEADER + MAX_MESSAGE => {
+            Some(&CLIENT_HELLO)
+                if start.len() == MESSAGE_HEADER && message_len(&start) > MESSAGE_HEADER + MAX_MESSAGE =>
+            {
                 Some(Look::TooLong)
             }
             Some(&CLIENT_HELLO) | None => None,

@@ -140,6 +140,11 @@ impl TlsFilter {
         matches!(&self.place, Place::Here(session) if session.is_peer_closed())
     }
 
+    /// Returns whether a worker has the session.
+    pub(super) fn is_with_worker(&self) -> bool {
+        matches!(self.place, Place::WithWorker(_))
+    }
+
     /// Handles the end of the stream below.
     pub(super) fn finish(&mut self) -> Result {
         if self.has_input_ended() { Ok(()) } else { Err(PeerError::Truncated.into()) }

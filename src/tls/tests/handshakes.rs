@@ -89,11 +89,9 @@ fn alpn_chooses_the_first_protocol_of_the_server_that_the_client_knows() {
         let mut config = server_config(version);
         config.alpn_protocols = vec![name("h2"), name("http/1.1")];
         let config = Arc::new(config);
-        for (offered, agreed) in [
-            (&["http/1.1", "h2"][..], Some("h2")),
-            (&["http/1.1"][..], Some("http/1.1")),
-            (&[][..], None),
-        ] {
+        for (offered, agreed) in
+            [(&["http/1.1", "h2"][..], Some("h2")), (&["http/1.1"][..], Some("http/1.1")), (&[][..], None)]
+        {
             let mut of_client = client_config(version);
             of_client.alpn_protocols = offered.iter().copied().map(name).collect();
             let (mut client, mut server) = (End::client(of_client), End::server(config.clone()));

@@ -4,4 +4,6 @@ mod attacks;
 mod closing;
 mod forger;
 mod handshakes;
+mod mutations;
+mod offloading;
 mod pair;

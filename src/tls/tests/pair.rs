@@ -29,16 +29,12 @@ struct Certificates {
 static CERTIFICATES: LazyLock<Certificates> = LazyLock::new(|| {
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key"))
-        .expect("an authority");
+    let issuer =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
     let key = KeyPair::generate().expect("a key");
     let leaf = CertificateParams::new(vec![HOST.to_owned()]).expect("a host name");
     let leaf = leaf.signed_by(&key, &issuer).expect("a certificate");
-    Certificates {
-        root: issuer.der().clone(),
-        chain: vec![leaf.der().clone()],
-        key: key.serialize_der(),
-    }
+    Certificates { root: issuer.der().clone(), chain: vec![leaf.der().clone()], key: key.serialize_der() }
 });
 
 fn key() -> PrivateKeyDer<'static> {
@@ -186,8 +182,7 @@ pub(super) fn shake_hands(client: &mut End, server: &mut End, segment: usize) ->
 
 /// Returns a client and a server that have completed their handshake.
 pub(super) fn established(version: TlsVersion) -> (End, End) {
-    let (mut client, mut server) =
-        (End::client(client_config(version)), End::server(server_config(version)));
+    let (mut client, mut server) = (End::client(client_config(version)), End::server(server_config(version)));
     shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
     assert!(client.is_established() && server.is_established());
     (client, server)
