@@ -95,7 +95,7 @@ fn main() -> Result {
 fn measure(count: u32, minutes: u32) -> Result {
     let idle = IdleTimeouts::new().reader(READ_TIMEOUT);
     let pipeline = || Pipeline::codec(LengthField::u32()).idle(idle).handler(Heart);
-    let event_loop = EmbeddedLoop::with(&ChannelOptions::new(), ManualClock::new(), STEP)?;
+    let event_loop = EmbeddedLoop::builder().wheel_tick(STEP).build()?;
     let mut run = Run { event_loop, channels: Vec::with_capacity(count as usize) };
     let before = resident();
     let open = time(count, || {

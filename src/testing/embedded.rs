@@ -5,9 +5,7 @@
 //! [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{
-    Channel, Error, Result, channel::ChannelOptions, executor::Spawn, id::ChannelId, pipeline::Pipeline,
-};
+use crate::{Channel, Error, Result, executor::Spawn, id::ChannelId, pipeline::Pipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -49,28 +47,13 @@ pub struct EmbeddedChannel<M> {
 }
 
 impl<M: 'static> EmbeddedChannel<M> {
-    /// Creates a connected channel with this pipeline. The handler's `active` has been called when
-    /// this returns.
+    /// Creates a connected channel with this pipeline and default settings. The handler's `active`
+    /// has been called when this returns.
     pub fn new(pipeline: Pipeline<M>) -> Self {
         Self::of(EmbeddedLoop::new(), pipeline)
     }
 
-    /// Like [`new`](EmbeddedChannel::new), with channel options, a clock that other objects may
-    /// share, and the tick of the wheel for idle timeouts. The tick of
-    /// [`new`](EmbeddedChannel::new) is 1 ms.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if a setting is out of range.
-    pub fn with(
-        pipeline: Pipeline<M>,
-        options: &ChannelOptions,
-        clock: ManualClock,
-        wheel_tick: Duration,
-    ) -> Result<Self> {
-        Ok(Self::of(EmbeddedLoop::with(options, clock, wheel_tick)?, pipeline))
-    }
-
-    fn of(mut event_loop: EmbeddedLoop, pipeline: Pipeline<M>) -> Self {
+    pub(super) fn of(mut event_loop: EmbeddedLoop, pipeline: Pipeline<M>) -> Self {
         let id = event_loop.open(pipeline);
         EmbeddedChannel { event_loop, id, message: PhantomData }
     }

@@ -98,17 +98,10 @@ impl Default for EmbeddedLoop {
 impl EmbeddedLoop {
     /// Creates a loop without channels, with default settings.
     pub fn new() -> Self {
-        Self::with(&ChannelOptions::new(), ManualClock::new(), Duration::from_millis(1))
-            .expect("the default settings are within their ranges")
+        Self::builder().build().expect("the default settings are within their ranges")
     }
 
-    /// Like [`new`](EmbeddedLoop::new), with the options of its channels, a clock that other
-    /// objects may share, and the tick of the wheel for idle timeouts. The tick of
-    /// [`new`](EmbeddedLoop::new) is 1 ms.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if a setting is out of range.
-    pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
+    pub(super) fn create(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
         let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();

@@ -1,5 +1,6 @@
 //! Test utilities: pipelines without sockets, and a clock that tests advance.
 
+mod builder;
 #[cfg(test)]
 mod driver_tests;
 mod embedded;
@@ -13,6 +14,7 @@ mod outlet;
 mod slot;
 
 pub use crate::clock::ManualClock;
+pub use builder::{EmbeddedChannelBuilder, EmbeddedLoopBuilder};
 pub use embedded::EmbeddedChannel;
 pub use embedded_loop::EmbeddedLoop;
 use memory_transport::MemoryTransport;

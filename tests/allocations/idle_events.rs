@@ -2,11 +2,7 @@
 
 use crate::{heap, own_process};
 use bytes::Bytes;
-use netwheel::{
-    codec::RawBytes,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
-};
+use netwheel::{codec::RawBytes, prelude::*, testing::EmbeddedChannel};
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 const EVENTS: u64 = 10_000;
@@ -38,8 +34,7 @@ fn idle_events_allocate_nothing() {
     let events = Rc::new(Cell::new(0));
     let pipeline = Pipeline::codec(RawBytes).idle(timeouts).handler(Counts(events.clone()));
     let mut channel =
-        EmbeddedChannel::with(pipeline, &Default::default(), ManualClock::new(), Duration::from_millis(10))
-            .unwrap();
+        EmbeddedChannel::builder(pipeline).wheel_tick(Duration::from_millis(10)).build().unwrap();
     let mut until = |events_in_all: u64| {
         while events.get() < events_in_all {
             channel.advance(second / 4);

@@ -13,7 +13,7 @@ use netwheel::{
     channel::{ChannelOptions, InputGuard, TimeLimits},
     codec::Line,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     collections::VecDeque,
@@ -54,8 +54,7 @@ fn embedded(options: ChannelOptions) -> (EmbeddedChannel<Bytes>, Queue) {
     let limits = TimeLimits::new().read(Duration::from_secs(10));
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
     let options = options.inbound_mark(WaterMark::new(2, 4).unwrap());
-    let tick = Duration::from_millis(1);
-    (EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap(), queue)
+    (EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap(), queue)
 }
 
 fn taken(queue: &Queue) -> Vec<Bytes> {

@@ -7,7 +7,7 @@ use netwheel::{
     channel::{ChannelOptions, Overflow, TimeLimits},
     codec::Line,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::time::Duration;
 
@@ -19,10 +19,9 @@ fn blocked(policy: Overflow) -> (EmbeddedChannel<Bytes>, Log) {
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
     let handler = Recorder::new(&log);
-    let tick = Duration::from_millis(1);
     let limits = TimeLimits::new().write(Duration::from_secs(60));
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
-    let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
     channel.set_outbound_room(Some(0));
     log.take();
     (channel, log)
@@ -91,8 +90,8 @@ fn a_farewell_is_accepted_above_the_limit() {
     for policy in [Overflow::Refuse, Overflow::DropOldest] {
         let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
         let pipeline = Pipeline::codec(Line::new()).handler(Goodbye);
-        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
-        let mut channel = EmbeddedChannel::<Bytes>::with(pipeline, &options, clock, tick).unwrap();
+        let mut channel =
+            EmbeddedChannel::<Bytes>::builder(pipeline).channel_options(options).build().unwrap();
         channel.set_outbound_room(Some(1));
         let long = format!("{}\n", "x".repeat(LIMIT));
         channel.write_inbound(format!("{}\n", "y".repeat(LIMIT - 1)).as_bytes()).unwrap();
@@ -154,8 +153,7 @@ fn drop_oldest_drops_large_messages_whole() {
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(5 * LARGE).overflow(Overflow::DropOldest);
     let pipeline = Pipeline::codec(Line::new().max_len(LARGE)).handler(Recorder::new(&log));
-    let mut channel =
-        EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
     channel.set_outbound_room(Some(0));
     let line = |n: u8| Bytes::from(vec![b'a' + n % 26; LARGE / (1 + usize::from(n % 3))]);
     for n in 0..60 {

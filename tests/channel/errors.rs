@@ -20,7 +20,7 @@ use netwheel::{
     codec::Line,
     error::PeerError,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     io::Write,
@@ -299,9 +299,8 @@ fn failures_of_embedded_channels_have_the_same_effect() {
             continue;
         }
         let channel = pipeline(fault.clone()).unwrap();
-        let clock = ManualClock::new();
         let mut channel =
-            EmbeddedChannel::with(channel, &faulty_options(), clock, Duration::from_millis(1)).unwrap();
+            EmbeddedChannel::builder(channel).channel_options(faulty_options()).build().unwrap();
         let _ = channel.write_inbound(b"go\n");
         channel.advance(Duration::from_millis(2));
         assert!(channel.is_closed(), "{:?}", fault.place);

@@ -15,7 +15,7 @@ use netwheel::{
     channel::{ChannelOptions, Overflow, TimeLimits},
     codec::{Line, RawBytes},
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     io::{Read, Write},
@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn limited(options: &ChannelOptions, limits: TimeLimits, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
-    EmbeddedChannel::with(pipeline, options, ManualClock::new(), TICK).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap()
 }
 
 /// Writes a farewell on an error, and closes.
@@ -149,7 +149,7 @@ fn drop_oldest_never_truncates_a_message_written_by_a_stage() {
     for written_before in [false, true] {
         let options = ChannelOptions::new().max_outbound(100).overflow(Overflow::DropOldest);
         let pipeline = Pipeline::codec(Line::new()).stage(Acknowledges).handler(Recorder::new(&Log::new()));
-        let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap();
+        let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
         let handle = channel.channel();
         if written_before {
             handle.write("first".into()).unwrap();

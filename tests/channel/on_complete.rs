@@ -13,7 +13,7 @@ use netwheel::{
     channel::{ChannelOptions, TaskKey},
     codec::RawBytes,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     net::TcpListener,
@@ -22,7 +22,6 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::Duration,
 };
 
 /// Writes the result of `completion` when it is there.
@@ -122,8 +121,7 @@ fn the_limit_of_tasks_counts_completions() {
     let (sender, completers) = channel();
     let options = ChannelOptions::new().max_scheduled_tasks(2);
     let pipeline = session(move |ctx, _| wait_for_new(ctx, &sender).map(drop));
-    let tick = Duration::from_millis(1);
-    let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
     channel.write_inbound(b"1\n2\n").unwrap();
     assert!(channel.is_open());
     channel.write_inbound(b"3\n").unwrap();

@@ -7,7 +7,7 @@ use netwheel::{
     channel::{ChannelOptions, TaskKey},
     executor::Spawn,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     pin::Pin,
@@ -17,7 +17,6 @@ use std::{
         mpsc::channel,
     },
     task::{Poll, Wake, Waker},
-    time::Duration,
 };
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -204,8 +203,7 @@ fn a_refused_future_is_returned() {
         }
         use_elsewhere(ctx)
     });
-    let tick = Duration::from_millis(1);
-    let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
     channel.write_inbound(b"none\n").unwrap();
     assert!(text(&mut channel).contains("EventLoopGroup::builder().executor(..)"));
     channel.set_executor(ByHand { refuses: true, ..ByHand::default() });

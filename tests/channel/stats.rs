@@ -46,7 +46,7 @@ fn bytes_and_messages_are_counted_and_times_come_from_the_clock_of_the_loop() {
     let (told, tells) = channel();
     let begin = netwheel::time::Clock::now(&clock);
     let pipeline = Pipeline::codec(LengthField::u16()).handler(Echo(told));
-    let mut peer = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
+    let mut peer = EmbeddedChannel::builder(pipeline).clock(clock).build().unwrap();
     let handle = peer.channel();
     let ask = |peer: &mut EmbeddedChannel<Bytes>| {
         let asked = handle.stats();
@@ -83,7 +83,7 @@ fn dropped_messages_are_counted_for_each_overflow_policy() {
         let options = ChannelOptions::new().max_outbound(10).overflow(overflow);
         let (told, tells) = channel();
         let pipeline = Pipeline::codec(Line::new()).handler(Echo(told));
-        let mut peer = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap();
+        let mut peer = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
         peer.set_outbound_room(Some(0));
         peer.write_inbound(b"seven77\neight88\nnine999\n").unwrap();
         let last = tells.iter().take(3).last().unwrap();

@@ -13,7 +13,7 @@ use netwheel::{
     codec::LengthField,
     prelude::*,
     shutdown::ShutdownOptions,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     cell::Cell,
@@ -76,7 +76,7 @@ fn open(wire: WireLog) -> EmbeddedChannel<Bytes> {
     let idle = IdleTimeouts::new().reader(ms(100));
     let pipeline = Pipeline::codec(LengthField::u8()).wire_log(wire).idle(idle).handler(Echo);
     let options = ChannelOptions::new().water_mark(WaterMark::new(1, 4).unwrap());
-    EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap()
 }
 
 /// H-16: every event is logged once with its bytes, and no event is withheld.

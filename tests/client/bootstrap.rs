@@ -17,7 +17,7 @@ use netwheel::{
     net::{ListenerOptions, TcpOptions},
     prelude::*,
     shutdown::ShutdownOptions,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
     time::{MissedRuns, Periodic},
 };
 use std::{
@@ -68,7 +68,7 @@ fn c_67_channel_settings_out_of_range_are_refused_when_built() {
         let client = ClientBootstrap::new(&group).channel_options(options.clone()).pipeline(lines);
         assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
         let pipeline = Pipeline::codec(Line::new()).handler(echo(&Log::new()));
-        let embedded = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND);
+        let embedded = EmbeddedChannel::builder(pipeline).channel_options(options).wheel_tick(SECOND).build();
         assert_refused(embedded, setting, value, allowed);
     }
     for options in [new().read_size(1), new().read_size(65_536), new().close_timeout(Duration::ZERO)] {

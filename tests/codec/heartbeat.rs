@@ -7,7 +7,6 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    channel::ChannelOptions,
     codec::Line,
     prelude::*,
     stage::{Heartbeat, OnDead},
@@ -46,7 +45,7 @@ impl Peer {
             Ok(())
         });
         let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(handler);
-        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+        let channel = EmbeddedChannel::builder(pipeline).clock(clock).wheel_tick(tick).build().unwrap();
         Peer { channel, log }
     }
 

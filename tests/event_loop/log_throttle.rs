@@ -130,7 +130,7 @@ fn log_lines_of_handlers_have_the_same_limit() {
     let pipeline = Pipeline::codec(RawBytes).handler(Talkative { admitted });
     let options = netwheel::channel::ChannelOptions::new();
     let mut channel =
-        EmbeddedChannel::with(pipeline, &options, clock.clone(), Duration::from_millis(1)).unwrap();
+        EmbeddedChannel::builder(pipeline).channel_options(options).clock(clock.clone()).build().unwrap();
     let count = |answers: &Receiver<bool>| answers.try_iter().filter(|admitted| *admitted).count();
     channel.write_inbound(&[0; 100]).unwrap();
     assert_eq!(count(&answers), 10);

@@ -141,13 +141,15 @@ impl World {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        let tick = Duration::from_millis(1);
-        let channel = EmbeddedChannel::with(
-            session_with(&self.hub, IdleTimeouts::new(), self.settings, self.limits),
-            &self.options,
-            self.clock.clone(),
-            tick,
-        );
+        let channel = EmbeddedChannel::builder(session_with(
+            &self.hub,
+            IdleTimeouts::new(),
+            self.settings,
+            self.limits,
+        ))
+        .channel_options(self.options.clone())
+        .clock(self.clock.clone())
+        .build();
         Client(channel.unwrap())
     }
 }

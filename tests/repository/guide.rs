@@ -107,3 +107,16 @@ fn blocks_are_found_with_their_source() {
     assert_eq!(found[0], (2, Some("a.rs".to_owned()), "let a = 1;".to_owned()));
     assert_eq!(found.len(), 2);
 }
+
+/// A reader who copies the excerpts of this chapter in their order has the program.
+#[test]
+fn the_excerpts_of_the_chat_chapter_are_the_whole_program() {
+    let chapter = read(&path("docs/guide/chat.md"));
+    let excerpts = blocks(&chapter).into_iter().map(|block| block.code).collect::<Vec<_>>().join("\n");
+    let program = read(&path("examples/guide_chat.rs"));
+    let code = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("//!"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(code(&excerpts), code(&program));
+}

@@ -60,7 +60,7 @@ pub(crate) fn embedded_pipeline(
     options: &ChannelOptions,
     pipeline: Pipeline<Bytes>,
 ) -> EmbeddedChannel<Bytes> {
-    EmbeddedChannel::with(pipeline, options, ManualClock::new(), ms(1)).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap()
 }
 
 // ---- with time limits --------------------------------------------------------------------------
@@ -95,7 +95,7 @@ impl Limited {
             hook(ctx, event)
         });
         let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
-        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
+        let channel = EmbeddedChannel::builder(pipeline).clock(clock).build().unwrap();
         Limited { channel, log }
     }
 

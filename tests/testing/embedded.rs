@@ -70,7 +70,7 @@ fn c_73_channels_can_share_a_clock() {
     let (log, clock) = (Log::new(), ManualClock::new());
     let channel = |clock: &ManualClock| {
         let pipeline = Pipeline::codec(Line::new()).handler(alarm(&log));
-        EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock.clone(), SECOND).unwrap()
+        EmbeddedChannel::builder(pipeline).clock(clock.clone()).wheel_tick(SECOND).build().unwrap()
     };
     let (mut first, mut second) = (channel(&clock), channel(&clock));
     first.write_inbound(b"100\n").unwrap();
@@ -214,11 +214,11 @@ fn c_73_callbacks_run_on_the_channels_loop() {
 fn c_73_settings_are_validated() {
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let options = ChannelOptions::new().read_size(0);
-    let refused = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND).unwrap_err();
+    let refused =
+        EmbeddedChannel::builder(pipeline).channel_options(options).wheel_tick(SECOND).build().unwrap_err();
     assert_eq!(refused.to_string(), "read_size is 0; it must be 1 to 65536 bytes");
     let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
-    let refused = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), ManualClock::new(), Duration::ZERO)
-        .unwrap_err();
+    let refused = EmbeddedChannel::builder(pipeline).wheel_tick(Duration::ZERO).build().unwrap_err();
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
 }
 
@@ -264,14 +264,10 @@ fn a_channel_without_timers_advances_to_the_end_of_time_in_one_step() {
     // A clock that has been advanced before reaches the end earlier.
     let clock = ManualClock::new();
     clock.advance(SECOND);
-    let tick = Duration::from_millis(1);
-    let mut late = EmbeddedChannel::with(
-        Pipeline::codec(Line::new()).handler(alarm(&log)),
-        &ChannelOptions::new(),
-        clock,
-        tick,
-    )
-    .unwrap();
+    let mut late = EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(alarm(&log)))
+        .clock(clock)
+        .build()
+        .unwrap();
     late.write_inbound(b"18446744073708\n").unwrap();
     late.advance(Duration::MAX);
     late.advance(Duration::MAX);

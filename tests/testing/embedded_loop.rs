@@ -2,13 +2,7 @@
 
 use crate::support::wait::SECOND;
 use bytes::Bytes;
-use netwheel::{
-    ChannelGroup, ChannelId, Error,
-    channel::ChannelOptions,
-    codec::Line,
-    prelude::*,
-    testing::{EmbeddedLoop, ManualClock},
-};
+use netwheel::{ChannelGroup, ChannelId, Error, codec::Line, prelude::*, testing::EmbeddedLoop};
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
 type Log = Rc<RefCell<Vec<String>>>;
@@ -167,7 +161,7 @@ impl Handler for Member {
 
 #[test]
 fn handles_and_groups_reach_their_channels() {
-    let mut event_loop = EmbeddedLoop::with(&ChannelOptions::new(), ManualClock::new(), SECOND).unwrap();
+    let mut event_loop = EmbeddedLoop::builder().wheel_tick(SECOND).build().unwrap();
     let group = ChannelGroup::new();
     let mut handles = Vec::new();
     let mut ids = Vec::new();

@@ -51,7 +51,7 @@ impl Quiet {
             hook(ctx, call)
         });
         let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
-        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+        let channel = EmbeddedChannel::builder(pipeline).clock(clock).wheel_tick(tick).build().unwrap();
         Quiet { channel, log }
     }
 
@@ -197,7 +197,8 @@ fn i_06_no_event_within_a_burst_of_reads() {
     });
     let pipeline = Pipeline::codec(Line::new()).idle(reader().all(SECOND)).handler(handler);
     let options = ChannelOptions::new().read_size(2);
-    let mut channel = EmbeddedChannel::with(pipeline, &options, clock, TICK).unwrap();
+    let mut channel =
+        EmbeddedChannel::builder(pipeline).channel_options(options).clock(clock).build().unwrap();
     channel.write_inbound(b"a\nb\nc\n").unwrap();
     assert_eq!(log.take(), ["active", "read a", "read b", "read c", "read_complete"]);
 }
@@ -492,7 +493,7 @@ impl Handler for DefaultIdle {
 fn default_idle_channel(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(DefaultIdle);
     let options = ChannelOptions::new().half_close(true);
-    EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap()
 }
 
 #[test]

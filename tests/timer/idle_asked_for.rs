@@ -131,13 +131,8 @@ fn the_interval_can_be_changed_at_runtime() {
     });
     let idle = IdleTimeouts::new().writer(Duration::from_secs(270));
     let pipeline = Pipeline::codec(Line::new()).idle(idle).handler(handler);
-    let mut channel = EmbeddedChannel::with(
-        pipeline,
-        &ChannelOptions::new(),
-        ManualClock::new(),
-        Duration::from_millis(100),
-    )
-    .unwrap();
+    let mut channel =
+        EmbeddedChannel::builder(pipeline).wheel_tick(Duration::from_millis(100)).build().unwrap();
     for (n, interval) in [270, 330, 390, 450, 510].into_iter().enumerate() {
         channel.advance(Duration::from_secs(interval) - SECOND);
         assert_eq!(log.all().len(), n, "no event before {interval} s");

@@ -39,7 +39,12 @@ fn channel(
         }
         _ => Ok(()),
     });
-    EmbeddedChannel::with(Pipeline::codec(Line::new()).handler(handler), options, clock, TICK).unwrap()
+    EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(handler))
+        .channel_options(options.clone())
+        .clock(clock)
+        .wheel_tick(TICK)
+        .build()
+        .unwrap()
 }
 
 fn line(channel: &mut EmbeddedChannel<Bytes>) {
@@ -209,7 +214,8 @@ fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
     for tasks in [0, 65_537] {
         let options = ChannelOptions::new().max_scheduled_tasks(tasks);
         let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
-        let error = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap_err();
+        let error =
+            EmbeddedChannel::builder(pipeline).channel_options(options).wheel_tick(TICK).build().unwrap_err();
         let text = format!("{error:#}");
         assert!(text.contains("max_scheduled_tasks") && text.contains("65536"), "{text}");
     }
@@ -233,7 +239,7 @@ fn idle_times(
         Ok(())
     });
     let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
-    let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).clock(clock).wheel_tick(tick).build().unwrap();
     run(&mut channel);
     times.lock().unwrap().clone()
 }

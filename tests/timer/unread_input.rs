@@ -12,7 +12,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     Pipeline,
-    channel::{ChannelOptions, TimeLimits},
+    channel::TimeLimits,
     codec::Line,
     prelude::*,
     stage::Heartbeat,
@@ -254,7 +254,7 @@ fn unread_bytes_of_an_embedded_channel_are_activity() {
     let (clock, journal) = (ManualClock::new(), Journal::new());
     let pipeline = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(TIMEOUT));
     let pipeline = pipeline.handler(Echo(journal.clone()));
-    let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, TICK).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).clock(clock).build().unwrap();
     channel.write_inbound(b"pause\n").unwrap();
     channel.write_inbound(b"later\n").unwrap();
     channel.advance(PAUSE - TICK);

@@ -4,7 +4,7 @@ mod reading;
 mod sockets;
 mod writing;
 
-use super::{EmbeddedLoop, ManualClock, MemoryTransport};
+use super::{EmbeddedLoop, MemoryTransport};
 use crate::{
     Context, Error, Handler, Pipeline, Result,
     channel::{
@@ -17,7 +17,7 @@ use crate::{
 };
 use bytes::Bytes;
 use crossbeam_utils::CachePadded;
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 type Log = Rc<RefCell<Vec<String>>>;
 type Script = dyn FnMut(&mut Context<'_, Probe>, &str) -> Result;
@@ -81,8 +81,7 @@ impl Fixture {
         script: impl FnMut(&mut Context<'_, Probe>, &str) -> Result + 'static,
     ) -> Self {
         let log = Log::default();
-        let clock = ManualClock::new();
-        let mut event_loop = EmbeddedLoop::with(options, clock, Duration::from_millis(1)).unwrap();
+        let mut event_loop = EmbeddedLoop::builder().channel_options(options.clone()).build().unwrap();
         let probe = Probe { log: log.clone(), script: Box::new(script) };
         let id = event_loop.open(pipeline(probe));
         Fixture { event_loop, id, log }

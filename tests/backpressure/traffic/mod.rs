@@ -7,7 +7,7 @@ mod channel;
 mod group;
 mod over_tcp;
 
-use crate::support::{journal::Log, recorder::Recorder, wait::ms};
+use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
 use netwheel::{
     channel::ChannelOptions,
@@ -27,7 +27,7 @@ fn with(
     handler: Recorder,
 ) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(RawBytes).traffic(traffic).handler(handler);
-    EmbeddedChannel::with(pipeline, options, clock.clone(), ms(1)).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options.clone()).clock(clock.clone()).build().unwrap()
 }
 
 fn shaped(traffic: impl Into<TrafficShaping>, log: &Log) -> EmbeddedChannel<Bytes> {

@@ -11,19 +11,12 @@ mod relay;
 
 use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
-use netwheel::{
-    channel::ChannelOptions,
-    codec::Line,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
-};
-use std::time::Duration;
+use netwheel::{channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel};
 
 /// An embedded line channel whose peer accepts nothing yet.
 fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(Line::new().max_len(64 << 20)).handler(handler);
-    let clock = ManualClock::new();
-    let mut channel = EmbeddedChannel::with(pipeline, options, clock, Duration::from_millis(1)).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap();
     channel.set_outbound_room(Some(0));
     channel
 }

@@ -16,7 +16,7 @@ use netwheel::{
     channel::{ChannelOptions, Overflow},
     codec::LengthField,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use proptest::prelude::*;
 use std::{
@@ -210,7 +210,7 @@ proptest! {
         let pipeline = Pipeline::codec(codec()).handler(Obedient(seen.clone()));
         let options = options(policy, low, high, most);
         let mut channel =
-            EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
+            EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
         channel.set_outbound_room(Some(0));
         let threads: Vec<_> = (0..THREADS).map(|_| channel.channel()).collect();
         let remote = seen.lock().unwrap().remote.clone().expect("the handler is active");

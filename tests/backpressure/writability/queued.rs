@@ -16,7 +16,7 @@ use netwheel::{
     channel::{ChannelOptions, Overflow},
     codec::RawBytes,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{
     io::Read,
@@ -221,10 +221,8 @@ fn a_producer_that_obeys_is_not_refused_by_a_blocked_loop() {
 
 #[test]
 fn a_closed_channel_refuses_writes_without_counting_them() {
-    let clock = ManualClock::new();
     let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&Log::new()));
-    let tick = Duration::from_millis(1);
-    let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).build().unwrap();
     let handle = channel.channel();
     handle.write(zeros(MIB)).unwrap();
     channel.close();

@@ -9,13 +9,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{
-    Error,
-    channel::ChannelOptions,
-    codec::RawBytes,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
-};
+use netwheel::{Error, channel::ChannelOptions, codec::RawBytes, prelude::*, testing::EmbeddedChannel};
 use std::{
     io::{Read, Write},
     net::Shutdown,
@@ -236,8 +230,7 @@ fn input_shutdown_closes_by_default() {
 
     let pipeline = Pipeline::codec(RawBytes).handler(Plain);
     let options = ChannelOptions::new().half_close(true);
-    let tick = std::time::Duration::from_millis(1);
-    let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
     channel.write_inbound(b"x").unwrap();
     channel.end_inbound();
     assert_eq!(channel.read_outbound(), "x");
@@ -262,10 +255,9 @@ fn an_embedded_channel_ends_each_direction_separately() {
     }
 
     let options = ChannelOptions::new().half_close(true);
-    let tick = std::time::Duration::from_millis(1);
     let new = || {
         let pipeline = Pipeline::codec(RawBytes).handler(Says);
-        EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap()
+        EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap()
     };
     let mut channel = new();
     channel.end_inbound();

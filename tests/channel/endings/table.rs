@@ -418,7 +418,8 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
 fn embedded(setup: &Setup, act: Act) -> Vec<&'static str> {
     let journal = Journal::new();
     let pipeline = setup.pipeline(&journal);
-    let mut channel = EmbeddedChannel::with(pipeline, &setup.options, ManualClock::new(), ms(1)).unwrap();
+    let mut channel =
+        EmbeddedChannel::builder(pipeline).channel_options(setup.options.clone()).build().unwrap();
     channel.set_outbound_room(Some(100));
     act(&mut channel, &journal);
     assert!(channel.is_closed(), "{:?}", journal.all());

@@ -14,7 +14,7 @@ use netwheel::{
     channel::{ChannelOptions, InputGuard, Overflow},
     codec::LengthField,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
     traffic::TrafficLimits,
 };
 use proptest::prelude::*;
@@ -265,13 +265,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
     let world = Shared::default();
-    let mut channel = EmbeddedChannel::with(
-        pipeline(Player::new(&world)),
-        options,
-        ManualClock::new(),
-        Duration::from_millis(1),
-    )
-    .unwrap();
+    let mut channel = EmbeddedChannel::builder(pipeline(Player::new(&world)))
+        .channel_options(options.clone())
+        .build()
+        .unwrap();
     let handle = channel.channel();
     let bytes = stream();
     let (mut arrived, mut ended) = (0, false);

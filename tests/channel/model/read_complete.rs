@@ -13,7 +13,7 @@ use netwheel::{
     channel::{ChannelOptions, InputGuard, TimeLimits},
     codec::LengthField,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
     time::Delay,
 };
 use proptest::prelude::*;
@@ -178,13 +178,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
     let world = Shared::default();
     let player = Player::new(&world, apart);
-    let mut channel = EmbeddedChannel::with(
-        Pipeline::codec(LengthField::u16()).handler(player),
-        options,
-        ManualClock::new(),
-        Duration::from_millis(1),
-    )
-    .unwrap();
+    let mut channel = EmbeddedChannel::builder(Pipeline::codec(LengthField::u16()).handler(player))
+        .channel_options(options.clone())
+        .build()
+        .unwrap();
     let handle = channel.channel();
     let mut stream: VecDeque<u8> = VecDeque::new();
     let mut number = 0;

@@ -402,12 +402,8 @@ fn c_63_the_read_size_has_a_range_and_limits_each_read() {
     for (size, allowed) in [(0, false), (1, true), (65_536, true), (65_537, false)] {
         let log = Log::new();
         let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&log));
-        let made = EmbeddedChannel::with(
-            pipeline,
-            &ChannelOptions::new().read_size(size),
-            netwheel::testing::ManualClock::new(),
-            std::time::Duration::from_millis(1),
-        );
+        let made =
+            EmbeddedChannel::builder(pipeline).channel_options(ChannelOptions::new().read_size(size)).build();
         let Ok(mut channel) = made else {
             assert!(!allowed, "{size}");
             continue;

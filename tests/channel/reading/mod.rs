@@ -11,14 +11,8 @@ mod stuck;
 use crate::support::{journal::Log, recorder::Recorder, streams::anywhere};
 use bytes::Bytes;
 use netwheel::{
-    Codec,
-    channel::ChannelOptions,
-    codec::RawBytes,
-    net::Address,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    Codec, channel::ChannelOptions, codec::RawBytes, net::Address, prelude::*, testing::EmbeddedChannel,
 };
-use std::time::Duration;
 
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, RawBytes, handler)
@@ -30,7 +24,7 @@ fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     handler: Recorder,
 ) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(codec).handler(handler);
-    EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap()
 }
 
 /// Starts a server whose channels use `options` and log their calls.

@@ -17,7 +17,7 @@ use netwheel::{
     channel::ChannelOptions,
     codec::{LengthField, Line, RawBytes},
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use proptest::{arbitrary::any, collection::vec, prop_assert_eq, proptest, sample::select};
 use std::{collections::VecDeque, io::Write, net::Shutdown, time::Duration};
@@ -454,12 +454,11 @@ proptest! {
             Ok(())
         });
         let options = ChannelOptions::new().one_message_per_read(one_message_per_read);
-        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
         let begin = Pipeline::codec(Runs::default());
         let mut channel = if twice {
-            EmbeddedChannel::with(begin.stage(Twice::default()).handler(handler), &options, clock, tick)
+            EmbeddedChannel::builder(begin.stage(Twice::default()).handler(handler)).channel_options(options).build()
         } else {
-            EmbeddedChannel::with(begin.handler(handler), &options, clock, tick)
+            EmbeddedChannel::builder(begin.handler(handler)).channel_options(options).build()
         }.unwrap();
         let mut sent = String::new();
         for piece in stream.chunks(cut) {

@@ -11,13 +11,8 @@ mod refusals;
 use crate::support::recorder::Recorder;
 use bytes::Bytes;
 use netwheel::{
-    buffer::WaterMark,
-    channel::ChannelOptions,
-    codec::RawBytes,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    buffer::WaterMark, channel::ChannelOptions, codec::RawBytes, prelude::*, testing::EmbeddedChannel,
 };
-use std::time::Duration;
 
 /// The overhead of an entry that counts towards the water marks in addition to its bytes.
 const OVERHEAD: usize = 96;
@@ -25,7 +20,7 @@ const OVERHEAD: usize = 96;
 /// An embedded channel without framing, for tests that count bytes.
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     let pipeline = Pipeline::codec(RawBytes).handler(handler);
-    EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
+    EmbeddedChannel::builder(pipeline).channel_options(options.clone()).build().unwrap()
 }
 
 fn marks(low: usize, high: usize) -> ChannelOptions {

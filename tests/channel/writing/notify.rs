@@ -16,7 +16,7 @@ use netwheel::{
     channel::{ChannelOptions, TimeLimits},
     codec::{LengthField, Line},
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{io::Read, time::Duration};
 
@@ -216,9 +216,7 @@ fn c_51_completions_fail_with_the_error_that_closed_the_channel() {
     let log = Log::new();
     let limits = TimeLimits::new().write(Duration::from_secs(1));
     let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(Recorder::new(&Log::new()));
-    let tick = Duration::from_millis(1);
-    let mut channel =
-        EmbeddedChannel::with(pipeline, &ChannelOptions::new(), ManualClock::new(), tick).unwrap();
+    let mut channel = EmbeddedChannel::new(pipeline);
     channel.set_outbound_room(Some(0));
     notify(&mut channel, &log, "one");
     channel.advance(Duration::from_secs(1));

@@ -9,7 +9,7 @@ mod unwanted;
 
 use crate::support::{
     journal::Log,
-    wait::{PATIENCE, done, ms, receive},
+    wait::{PATIENCE, done, receive},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -17,7 +17,7 @@ use netwheel::{
     channel::ChannelOptions,
     codec::Line,
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
     worker_pool::{WorkerMetrics, WorkerPool},
 };
 use std::{
@@ -71,7 +71,7 @@ fn embedded(
 ) -> (EmbeddedChannel<Bytes>, Log) {
     let log = Log::new();
     let pipeline = session(&log, Box::new(act));
-    (EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap(), log)
+    (EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap(), log)
 }
 
 /// Returns a channel over loopback whose handler runs on `group`, and the peer.

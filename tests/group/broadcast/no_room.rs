@@ -15,7 +15,7 @@ use netwheel::{
     codec::{Line, RawBytes},
     prelude::*,
     shutdown::ShutdownOptions,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use std::{sync::mpsc, time::Duration};
 
@@ -30,8 +30,7 @@ fn the_policy_of_a_slow_member_affects_only_that_member() {
         let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
         let open = Recorder::exactly(&log, |_, _| Ok(()));
         let pipeline = Pipeline::codec(Line::new()).handler(open);
-        let slow =
-            EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
+        let slow = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
         let mut members = vec![slow, member(&room, Line::new()), member(&room, Line::new())];
         assert!(room.join(members[0].channel()));
         members[0].set_outbound_room(Some(0));
@@ -89,7 +88,7 @@ fn each_member_has_its_own_limit() {
     let of_limit = |bytes| {
         let options = ChannelOptions::new().max_outbound(bytes);
         let pipeline = Pipeline::codec(codec.clone()).handler(Recorder::exactly(&log, |_, _| Ok(())));
-        EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap()
+        EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap()
     };
     let mut members = [of_limit(4), of_limit(9), of_limit(10), of_limit(1000)];
     members.iter_mut().for_each(|member| {
