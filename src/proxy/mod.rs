@@ -1,0 +1,22 @@
+//! The PROXY protocol, versions 1 and 2: a load balancer announces the addresses of its clients.
+//!
+//! A connection begins with a header, which is followed by the bytes of the client. The
+//! [specification](https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt) is by HAProxy.
+//!
+//! Invariants: no I/O, any thread. A header keeps only memory for bytes that have arrived, at most
+//! its limit. No bytes cause a panic.
+
+mod binary;
+mod crc32c;
+mod header;
+mod proxy_error;
+mod ssl_info;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tlv;
+
+pub use header::{ProxyCommand, ProxyHeader, ProxyTransport, ProxyVersion};
+pub use proxy_error::ProxyError;
+pub use ssl_info::SslInfo;
+pub use tlv::{Tlv, Tlvs};
