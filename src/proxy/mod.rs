@@ -10,6 +10,7 @@ mod binary;
 mod crc32c;
 mod header;
 mod proxy_error;
+mod proxy_protocol;
 mod ssl_info;
 #[cfg(test)]
 mod tests;
@@ -18,5 +19,6 @@ mod tlv;
 
 pub use header::{ProxyCommand, ProxyHeader, ProxyTransport, ProxyVersion};
 pub use proxy_error::ProxyError;
+pub use proxy_protocol::ProxyProtocol;
 pub use ssl_info::SslInfo;
 pub use tlv::{Tlv, Tlvs};

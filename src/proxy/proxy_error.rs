@@ -7,6 +7,8 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProxyError {
+    /// The connection comes from outside of the trusted networks.
+    Untrusted,
     /// The connection begins with something else.
     Absent,
     /// The header has a version that is not accepted.
@@ -34,6 +36,7 @@ pub enum ProxyError {
 impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ProxyError::Untrusted => f.write_str("the connection comes from outside of the trusted networks"),
             ProxyError::Absent => f.write_str("the connection does not begin with a PROXY header"),
             ProxyError::VersionNotAccepted(version) => {
                 write!(f, "PROXY protocol {version} is not accepted")

@@ -3,6 +3,7 @@
 mod attacks;
 mod headers;
 mod oracle;
+mod settings;
 
 use super::{ProxyError, ProxyHeader};
 
