@@ -6,8 +6,8 @@
 use super::{
     ProxyCommand, ProxyError, ProxyHeader, ProxyTransport, ProxyVersion, Tlv,
     crc32c::crc32c,
+    field::{self, split},
     header::Endpoints,
-    tlv::{self, split},
 };
 use bytes::{BufMut, Bytes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,9 +18,8 @@ pub(super) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Length of the signature, the command, the family and the length.
 pub(super) const FIXED: usize = 16;
 
-/// Length of both Unix addresses, and of one.
+/// Length of both Unix addresses.
 const UNIX: usize = 216;
-pub(super) const UNIX_PATH: usize = UNIX / 2;
 
 /// Parses a header from input that begins like [`SIGNATURE`], as far as it goes.
 pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, usize)>, ProxyError> {
@@ -170,7 +169,7 @@ pub(super) fn seal(header: &mut ProxyHeader) {
     let mut rest = &header.tlvs[..];
     let mut end = None;
     while let Ok((kind, _, next)) = split(rest) {
-        if kind == tlv::CRC32C {
+        if kind == field::CRC32C {
             end = Some(header.tlvs.len() - next.len());
         }
         rest = next;

@@ -1,30 +1,8 @@
 //! A PROXY header of either version.
 
-use super::{ProxyError, SslInfo, Tlv, Tlvs, binary, text, tlv};
-use crate::{Error, Result};
-use bytes::{BufMut, Bytes};
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
-
-/// A version of the PROXY protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProxyVersion {
-    /// A line of text.
-    V1,
-    /// A binary header with optional fields.
-    V2,
-}
-
-impl fmt::Display for ProxyVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ProxyVersion::V1 => "version 1",
-            ProxyVersion::V2 => "version 2",
-        })
-    }
-}
+use super::{ProxyVersion, SslInfo, Tlv, Tlvs};
+use bytes::Bytes;
+use std::net::{IpAddr, SocketAddr};
 
 /// On whose behalf a proxy has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,6 +23,9 @@ pub enum ProxyTransport {
     /// UDP, or a Unix datagram socket.
     Datagram,
 }
+
+/// The length of a Unix address, with its padding.
+const UNIX_PATH: usize = 108;
 
 /// The addresses in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +74,7 @@ impl ProxyHeader {
     pub const DEFAULT_MAX_LEN: usize = 4096;
 
     /// The largest length of a header of version 2, in bytes.
-    pub const MAX_LEN: usize = binary::FIXED + u16::MAX as usize;
+    pub const MAX_LEN: usize = 16 + u16::MAX as usize;
 
     /// Creates a header of version 1 for a client at `source` that has connected to `destination`.
     ///
@@ -142,85 +123,6 @@ impl ProxyHeader {
         }
     }
 
-    /// Appends a field to a header of version 2. A checksum in the header is updated.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the header is of version 1 or announces no addresses, if the value is not valid for
-    /// its type, or if the header becomes longer than [`MAX_LEN`](Self::MAX_LEN).
-    pub fn tlv(self, kind: u8, value: &[u8]) -> Result<Self> {
-        if kind == tlv::CRC32C {
-            return Err(Error::setting("PROXY field", kind, "a checksum is added by `crc32c`"));
-        }
-        if Tlv::parse(kind, value).is_err() {
-            let field = format!("{} bytes of type {kind}", value.len());
-            return Err(Error::setting("PROXY field", field, "a value that is valid for its type"));
-        }
-        self.append(kind, value)
-    }
-
-    /// Appends a checksum of the header, of version 2. Does nothing if it has one.
-    ///
-    /// # Errors
-    ///
-    /// See [`tlv`](Self::tlv).
-    pub fn crc32c(self) -> Result<Self> {
-        if self.tlvs().any(|tlv| matches!(tlv, Tlv::Crc32c(_))) {
-            return Ok(self);
-        }
-        self.append(tlv::CRC32C, &[0; 4])
-    }
-
-    fn append(mut self, kind: u8, value: &[u8]) -> Result<Self> {
-        if self.version == ProxyVersion::V1 {
-            return Err(Error::setting("PROXY field", kind, "version 1 has no fields"));
-        }
-        if self.command == ProxyCommand::Proxy && self.endpoints == Endpoints::Unknown {
-            let allowed = "a header without addresses has no fields";
-            return Err(Error::setting("PROXY field", kind, allowed));
-        }
-        let length = binary::encoded_len(&self) + 3 + value.len();
-        let value_len = u16::try_from(value.len()).ok().filter(|_| length <= Self::MAX_LEN);
-        let Some(value_len) = value_len else {
-            return Err(Error::setting("PROXY header length", length, "at most 65551 bytes"));
-        };
-        let mut tlvs = self.tlvs.to_vec();
-        tlvs.put_u8(kind);
-        tlvs.put_u16(value_len);
-        tlvs.put_slice(value);
-        self.tlvs = tlvs.into();
-        binary::seal(&mut self);
-        Ok(self)
-    }
-
-    /// Parses a header at the beginning of `input`. Returns it with its length in bytes, or `None`
-    /// if the header is not complete yet.
-    ///
-    /// `max_len` limits a header of version 2, and is not less than 16. The limit of version 1 is
-    /// 107, as specified. Nothing is allocated before the header is complete. Bytes are refused as
-    /// early as possible, and how the input is split makes no difference.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `input` does not begin with a valid header.
-    pub fn parse(input: &[u8], max_len: usize) -> std::result::Result<Option<(Self, usize)>, ProxyError> {
-        let begins = |prefix: &[u8]| input.iter().zip(prefix).all(|(byte, wanted)| byte == wanted);
-        match input.first() {
-            None => Ok(None),
-            Some(b'P') if begins(text::PREFIX) => text::parse(input),
-            Some(b'\r') if begins(binary::SIGNATURE) => binary::parse(input, max_len),
-            Some(_) => Err(ProxyError::Absent),
-        }
-    }
-
-    /// Appends the encoded header to `out`.
-    pub fn encode(&self, out: &mut impl BufMut) {
-        match self.version {
-            ProxyVersion::V1 => text::encode(self, out),
-            ProxyVersion::V2 => binary::encode(self, out),
-        }
-    }
-
     /// Returns the version.
     pub fn version(&self) -> ProxyVersion {
         self.version
@@ -264,12 +166,12 @@ impl ProxyHeader {
     /// Returns the Unix address that the client has connected to. See
     /// [`unix_source`](Self::unix_source).
     pub fn unix_destination(&self) -> Option<&[u8]> {
-        self.unix(binary::UNIX_PATH)
+        self.unix(UNIX_PATH)
     }
 
     fn unix(&self, at: usize) -> Option<&[u8]> {
         let Endpoints::Unix(paths) = &self.endpoints else { return None };
-        let path = &paths[at..][..binary::UNIX_PATH];
+        let path = &paths[at..][..UNIX_PATH];
         // An abstract name begins with a zero byte.
         let end = path.iter().skip(1).position(|&byte| byte == 0).map_or(path.len(), |at| at + 1);
         Some(if path[..end] == [0] { &[] } else { &path[..end] })

@@ -8,17 +8,21 @@
 
 mod binary;
 mod crc32c;
+mod encoding;
+mod field;
 mod header;
 mod proxy_error;
 mod proxy_protocol;
+mod proxy_version;
 mod ssl_info;
 #[cfg(test)]
 mod tests;
 mod text;
 mod tlv;
 
-pub use header::{ProxyCommand, ProxyHeader, ProxyTransport, ProxyVersion};
+pub use header::{ProxyCommand, ProxyHeader, ProxyTransport};
 pub use proxy_error::ProxyError;
 pub use proxy_protocol::ProxyProtocol;
+pub use proxy_version::ProxyVersion;
 pub use ssl_info::SslInfo;
 pub use tlv::{Tlv, Tlvs};

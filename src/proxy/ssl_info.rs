@@ -2,7 +2,7 @@
 
 use super::{
     ProxyError,
-    tlv::{self, split, text},
+    field::{SSL, split, text},
 };
 
 const VERSION: u8 = 0x21;
@@ -33,7 +33,7 @@ impl<'a> SslInfo<'a> {
             let (kind, value, next) = split(rest)?;
             match kind {
                 // One level, as specified: no recursion, however the bytes are nested.
-                tlv::SSL => {
+                SSL => {
                     return Err(ProxyError::Malformed("an SSL field contains an SSL field"));
                 }
                 VERSION..=SIGNATURE_SCHEME => {
