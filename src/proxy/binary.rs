@@ -51,8 +51,8 @@ pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, u
     };
     let tlvs = match (command, family) {
         (_, 0x00) if command == ProxyCommand::Local => body,
-        // An unspecified family has a block of unknown layout. A local connection has no use for
-        // its addresses. Both are skipped, as specified.
+        // The layout of an unspecified family is unknown, and a local connection ignores the
+        // addresses. Both blocks are skipped, as specified.
         (ProxyCommand::Local, _) | (_, 0x00) => &[],
         (ProxyCommand::Proxy, family) => {
             header.transport = match family & 0xf {

@@ -1,4 +1,4 @@
-//! How headers become bytes, and bytes headers.
+//! Encoding and parsing of both versions.
 
 use super::{
     ProxyCommand, ProxyError, ProxyHeader, ProxyVersion, Tlv, binary, field, header::Endpoints, text,
@@ -62,8 +62,8 @@ impl ProxyHeader {
     /// if the header is not complete yet.
     ///
     /// `max_len` limits a header of version 2, and is not less than 16. The limit of version 1 is
-    /// 107, as specified. Nothing is allocated before the header is complete. Bytes are refused as
-    /// early as possible, and how the input is split makes no difference.
+    /// 107, as specified. Nothing is allocated before the header is complete. Invalid
+    /// bytes are refused as early as possible. The result does not depend on how the input is split.
     ///
     /// # Errors
     ///

@@ -83,7 +83,7 @@ impl ProxyHeader {
         Self::new(ProxyVersion::V1, source, destination)
     }
 
-    /// Creates a header of version 1 that gives no addresses: `PROXY UNKNOWN`.
+    /// Creates a header of version 1 without addresses: `PROXY UNKNOWN`.
     pub fn v1_unknown() -> Self {
         ProxyHeader {
             version: ProxyVersion::V1,
@@ -198,7 +198,7 @@ impl ProxyHeader {
         })
     }
 
-    /// Returns what the proxy knows about the TLS connection of the client.
+    /// Returns the proxy's description of the client's TLS connection.
     pub fn ssl(&self) -> Option<SslInfo<'_>> {
         self.tlvs().find_map(|tlv| match tlv {
             Tlv::Ssl(ssl) => Some(ssl),

@@ -2,7 +2,10 @@
 
 use super::{ProxyError, ProxyHeader, ProxyVersion};
 use crate::{Error, Result, admission::IpRule};
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 /// Settings of a server behind load balancers that announce their clients.
 ///
@@ -31,7 +34,8 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyProtocol {
     required: bool,
-    trusted: Vec<IpRule>,
+    /// Shared with the filters of connections.
+    trusted: Arc<Vec<IpRule>>,
     trusts_unix: bool,
     /// The only version that is accepted, if not both.
     version: Option<ProxyVersion>,
@@ -43,7 +47,7 @@ impl ProxyProtocol {
     pub fn required() -> Self {
         ProxyProtocol {
             required: true,
-            trusted: Vec::new(),
+            trusted: Arc::default(),
             trusts_unix: false,
             version: None,
             max_len: ProxyHeader::DEFAULT_MAX_LEN,
@@ -63,7 +67,7 @@ impl ProxyProtocol {
     ///
     /// Fails if `network` is not an address, a slash and a valid number of bits.
     pub fn trust(mut self, network: &str) -> Result<Self> {
-        self.trusted.push(IpRule::allow(network)?);
+        Arc::make_mut(&mut self.trusted).push(IpRule::allow(network)?);
         Ok(self)
     }
 

@@ -1,4 +1,4 @@
-//! What a proxy knows about the TLS connection of its client.
+//! The TLS connection between a client and the proxy.
 
 use super::{
     ProxyError,

@@ -1,4 +1,4 @@
-//! Headers that are accepted, and what they mean.
+//! The meaning of accepted headers.
 
 use super::{IPV4, encoded, field, v2, valid};
 use crate::proxy::{ProxyCommand, ProxyHeader, ProxyTransport, ProxyVersion, Tlv};
@@ -71,7 +71,7 @@ fn unix_addresses_are_paths_or_abstract_names() {
     assert_eq!(valid(&v2(0x21, 0x11, &IPV4)).unix_source(), None);
 }
 
-/// The block of a local header is skipped, whatever it contains.
+/// The block of a local header may contain anything.
 #[test]
 fn local_and_unspecified_headers_of_version_2_announce_nothing() {
     for (family, body) in [(0x00, &b""[..]), (0x11, &IPV4), (0x11, b"short"), (0x31, b"")] {

@@ -1,6 +1,7 @@
 //! Tests of headers: what is accepted, attacks, and a comparison with the crate `proxy-header`.
 
 mod attacks;
+mod filters;
 mod headers;
 mod oracle;
 mod settings;
