@@ -61,9 +61,9 @@ impl ProxyHeader {
     /// Parses a header at the beginning of `input`. Returns it with its length in bytes, or `None`
     /// if the header is not complete yet.
     ///
-    /// `max_len` limits a header of version 2, and is not less than 16. The limit of version 1 is
-    /// 107, as specified. Nothing is allocated before the header is complete. Invalid
-    /// bytes are refused as early as possible. The result does not depend on how the input is split.
+    /// `max_len` limits a header of version 2. The limit of version 1 is 107, as specified. Memory
+    /// is allocated only when the header is complete. Invalid bytes are refused as early as
+    /// possible. The result does not depend on how the input is split.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ impl ProxyProtocol {
     /// It finishes with the last byte of the header. Bytes behind the header go to the next filter
     /// or to the codec. The addresses in the header become those of the channel, and the
     /// [`ProxyHeader`] becomes an info of the [`Peer`](crate::Peer). A header without IP addresses
-    /// (`LOCAL`, `UNKNOWN`) leaves the real addresses. A direct connection has no header.
+    /// (`LOCAL`, `UNKNOWN`) leaves the real addresses. A direct connection is unchanged.
     ///
     /// ```
     /// use netwheel::{

@@ -1,4 +1,4 @@
-//! Which connections begin with a PROXY header, and which headers are accepted.
+//! Settings of a server: trusted networks, accepted versions, the limit of a header.
 
 use super::{ProxyError, ProxyHeader, ProxyVersion};
 use crate::{Error, Result, admission::IpRule};

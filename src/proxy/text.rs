@@ -58,7 +58,7 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>, ProxyError> {
     Err(ProxyError::TooLong { length: MAX_LINE + 1, limit: MAX_LINE })
 }
 
-/// Parses what follows the prefix.
+/// Parses the fields behind the prefix.
 fn endpoints(line: &[u8]) -> Result<Endpoints, ProxyError> {
     // What a sender adds to UNKNOWN is ignored, as specified.
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {

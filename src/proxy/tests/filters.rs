@@ -57,7 +57,7 @@ fn run(filter: impl Filter, input: &[u8], split: usize) -> (Bytes, Vec<String>, 
     (channel.read_outbound(), callbacks, channel.is_open())
 }
 
-/// Embedded channels have no IP address, as Unix sockets.
+/// Embedded channels lack an IP address, like Unix sockets.
 fn trusting() -> ProxyProtocol {
     ProxyProtocol::required().trust_unix_sockets()
 }
@@ -112,7 +112,7 @@ fn only_a_trusted_peer_has_its_header_interpreted() {
     assert_eq!((&output[..], callbacks.len(), open), (&b""[..], 0, false));
 }
 
-/// A load balancer that checks a port connects and closes: this is no violation.
+/// Load balancers check a port by connecting and closing.
 #[test]
 fn a_connection_that_ends_before_its_header_closes_silently() {
     for part in [0, 1, 5, 20] {

@@ -1,4 +1,4 @@
-//! Tests of headers: what is accepted, attacks, and a comparison with the crate `proxy-header`.
+//! Tests of headers: valid ones, attacks, and a comparison with the crate `proxy-header`.
 
 mod attacks;
 mod filters;
