@@ -33,7 +33,7 @@
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
-//! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
+//! | `closing/`, `connection`, `establish/` | sockets of closed channels, connections before they are channels, channels whose filters are established |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
@@ -43,6 +43,7 @@ mod channel_loop;
 mod closing;
 mod completer;
 mod connection;
+mod establish;
 #[cfg(unix)]
 mod event_source;
 mod io;
@@ -69,6 +70,7 @@ pub(crate) use closing::ClosedChannel;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub(crate) use establish::{AnnouncesFor, FilterFactory, FilterSetup};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
