@@ -51,6 +51,7 @@ impl Filter for Xor {
     }
 
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        let mut data = 0;
         if !self.established {
             if input.len() < HELLO.len() {
                 return Ok(0);
@@ -64,10 +65,11 @@ impl Filter for Xor {
             }
             ctx.set_info(self.key);
             self.established = true;
-            return Ok(HELLO.len());
+            // Data may follow in the same segment. Only more input calls the filter again.
+            data = HELLO.len();
         }
-        input.iter_mut().for_each(|byte| *byte ^= self.key);
-        ctx.deliver(input);
+        input[data..].iter_mut().for_each(|byte| *byte ^= self.key);
+        ctx.deliver(&input[data..]);
         Ok(input.len())
     }
 
@@ -158,8 +160,8 @@ fn the_pipeline_is_made_and_active_is_called_when_all_filters_are_established() 
     some_turns(&group);
     assert!(calls.try_recv().is_err(), "nothing of the program is called before");
     let address = Some(peer.local_addr().unwrap());
-    peer.write_all(&xor(b"hello", 1)).unwrap();
-    peer.write_all(&xor(b"data", 3)).unwrap();
+    let in_one_segment = [xor(b"hello", 1), xor(b"data", 3)].concat();
+    peer.write_all(&in_one_segment).unwrap();
     assert_eq!(receive(&calls), ("pipeline", address));
     assert_eq!(receive(&calls), ("active", address));
     assert_eq!(read_n(&mut peer, 4), xor(b"data", 3));
