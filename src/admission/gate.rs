@@ -243,6 +243,28 @@ mod tests {
         assert!(gate.admit(ip("192.0.2.2")).is_ok(), "IPv4 addresses are counted separately");
     }
 
+    #[test]
+    fn a_connection_counts_for_its_announced_address_only() {
+        let filter =
+            crate::admission::IpFilter::new([crate::admission::IpRule::deny("203.0.113.0/24").unwrap()]);
+        let gate = gate(Admission::new().max_connections_per_ip(1).ip_filter(filter));
+        let (balancer, client) = (ip("192.0.2.1"), ip("198.51.100.1"));
+        let mut one = gate.admit(balancer).unwrap().unwrap();
+        gate.address_change(Some(&mut one)).change(client.unwrap()).unwrap();
+        // A load balancer whose own address does not count.
+        let mut two = gate.admit(None).unwrap().unwrap();
+        let change = gate.address_change(Some(&mut two));
+        assert_eq!(change.change(client.unwrap()), Err(RejectReason::IpFull { limit: 1 }));
+        assert!(matches!(change.change(ip("203.0.113.9").unwrap()), Err(RejectReason::Denied(_))));
+        drop(gate.admit(balancer).unwrap());
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (2, 1));
+        // The right outlives the connection without counting.
+        drop((one, two));
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        drop(change);
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+    }
+
     /// Two threads admit and release connections as fast as they can, with a limit of one.
     fn race(settings: Admission) {
         const ROUNDS: usize = 100_000;

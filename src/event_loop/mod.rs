@@ -68,9 +68,9 @@ pub(crate) use accept::{
 pub(crate) use budget::UNLIMITED;
 pub(crate) use closing::ClosedChannel;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
+pub(crate) use establish::{AnnouncesFor, FilterFactory, FilterSetup};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
-pub(crate) use establish::{AnnouncesFor, FilterFactory, FilterSetup};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;

@@ -38,7 +38,8 @@ impl Turn {
         let registered = if connection.setup.filters.is_some() {
             self.register_with_filters(&mut connection)
         } else {
-            self.register(&mut connection).map(|(key, pipeline)| (key, self.make_core(key, &connection, pipeline)))
+            self.register(&mut connection)
+                .map(|(key, pipeline)| (key, self.make_core(key, &connection, pipeline)))
         };
         match registered {
             Ok((key, core)) => {
