@@ -37,6 +37,9 @@ const JARS: [&str; 7] = [
     "netty-handler.jar",
 ];
 
+/// The jar of OpenSSL's bindings, which only one server needs; Debian's `libnetty-tcnative-java`.
+const OPENSSL_JAR: &str = "netty-tcnative.jar";
+
 /// Directory into which Debian's `libnetty-java` installs them.
 const DEBIAN_JARS: &str = "/usr/share/java";
 
@@ -97,7 +100,11 @@ impl Workshop {
                 Ok(vec![text(&find(&built, "bench_server")?)])
             }
             Origin::Libuv => self.libuv(),
-            Origin::Netty => self.netty(),
+            Origin::Netty => self.netty(&[]),
+            Origin::NettyTls(provider) => {
+                let folder = self.here.join("tls");
+                self.netty(&[format!("-Dtls={provider}"), format!("-Dtls.folder={}", folder.display())])
+            }
         }
     }
 
@@ -131,7 +138,7 @@ impl Workshop {
         Ok(vec![text(&program)])
     }
 
-    fn netty(&self) -> io::Result<Vec<String>> {
+    fn netty(&self, properties: &[String]) -> io::Result<Vec<String>> {
         let jars = match env::var("NETTY_JARS") {
             Ok(folder) => format!("{folder}/*"),
             Err(_) => {
@@ -141,13 +148,14 @@ impl Workshop {
                         "there is no {missing}, and NETTY_JARS is not set"
                     )));
                 }
-                jars.join(":")
+                format!("{}:{DEBIAN_JARS}/{OPENSSL_JAR}", jars.join(":"))
             }
         };
         let source = self.here.join("servers/java/NettyServer.java");
         quietly(Command::new("javac").args(["-cp", &jars, "-d"]).arg(&self.shelf).arg(source))?;
         let mut command = vec!["java".to_string()];
         command.extend(JVM.map(String::from));
+        command.extend_from_slice(properties);
         command.extend([
             "-cp".to_string(),
             format!("{}:{jars}", self.shelf.display()),
