@@ -93,13 +93,14 @@ pub use channel::{
     group::ChannelGroup,
     handle::Channel,
     links::Pipeline,
+    peer::Peer,
     watch::{IdleEvent, IdleState, IdleTimeouts},
 };
 pub use error::{
     error::{Error, Result},
     send_error::SendError,
 };
-pub use event_loop::{EventLoop, Peer};
+pub use event_loop::EventLoop;
 pub use group::event_loop_group::EventLoopGroup;
 pub use id::ChannelId;
 pub use pipeline::{
@@ -125,6 +126,8 @@ pub mod diagnostics {
 pub mod event_source {
     pub use crate::event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 }
+
+pub use channel::filter;
 
 /// Addresses, and options of sockets and listeners.
 pub mod net {

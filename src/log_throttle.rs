@@ -59,6 +59,8 @@ pub(crate) const PEER_ERRORS: Topic = Topic::new("errors of peers");
 pub(crate) const BROKEN: Topic = Topic::new("broken connections");
 /// Other errors of channels, mostly returned by callbacks.
 pub(crate) const CHANNEL_ERRORS: Topic = Topic::new("errors of channels");
+/// Connections whose filters were not established.
+pub(crate) const HANDSHAKES: Topic = Topic::new("failed handshakes");
 /// Panics in callbacks, tasks and destructors.
 pub(crate) const PANICS: Topic = Topic::new("panics");
 /// Channels closed because a callback or codec repeats an error endlessly.

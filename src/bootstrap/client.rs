@@ -10,13 +10,13 @@
 //! cancelled attempt leaves no channel for the program to close. Any thread may connect and cancel.
 
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Peer, Result,
     channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
     error::{Resource, SendError},
     event_loop::{
         Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
-        LoopShared, Peer,
+        LoopShared,
     },
     pipeline::IntoPipeline,
     sync::{Completer, Unwanted, cancellable},

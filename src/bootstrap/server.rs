@@ -2,12 +2,12 @@
 
 use super::Server;
 use crate::{
-    Error, EventLoop, EventLoopGroup, Result,
+    Error, EventLoop, EventLoopGroup, Peer, Result,
     admission::{Admission, Gate},
     channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
-        Peer, ServerShared,
+        ServerShared,
     },
     pipeline::IntoPipeline,
     transport::{Address, IntoListener, Listener, ListenerOptions, TcpOptions, ToAddress, socket_options},

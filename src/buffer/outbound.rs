@@ -18,7 +18,7 @@
 //! ```
 
 use super::water_mark::ENTRY_OVERHEAD;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -220,8 +220,21 @@ impl OutboundBuffer {
         n
     }
 
+    /// Returns `n` bytes after the first `skip` if they are contiguous.
+    pub(crate) fn contiguous(&self, mut skip: usize, n: usize) -> Option<&[u8]> {
+        skip += self.head;
+        let chunks = self.chunks.iter().map(Chunk::as_slice);
+        for chunk in chunks.chain([self.tail.as_slice()]) {
+            if skip < chunk.len() {
+                return chunk.get(skip..skip + n);
+            }
+            skip -= chunk.len();
+        }
+        None
+    }
+
     /// Appends up to `most` of the bytes after the first `skip` to `to`.
-    pub(crate) fn copy_to(&self, mut skip: usize, mut most: usize, to: &mut BytesMut) {
+    pub(crate) fn copy_to(&self, mut skip: usize, mut most: usize, to: &mut Vec<u8>) {
         skip += self.head;
         let chunks = self.chunks.iter().map(Chunk::as_slice);
         for chunk in chunks.chain([self.tail.as_slice()]) {

@@ -20,6 +20,18 @@ pub enum PeerError {
     Corrupted(&'static str),
     /// A message does not parse. The text says where.
     Malformed(Arc<str>),
+    /// The connection has ended without the mark of its end (TLS: `close_notify`), so the last
+    /// bytes may be missing. An attacker can cut a stream anywhere.
+    Truncated,
+    /// The peer has violated the protocol of a byte filter, or refused ours: a failed TLS
+    /// handshake, an altered record, an invalid PROXY header.
+    #[non_exhaustive]
+    Protocol {
+        /// The protocol: "TLS", "PROXY".
+        protocol: &'static str,
+        /// The violation, for example a `rustls::Error`.
+        cause: ProtocolCause,
+    },
     /// A message that has begun arrives too slowly.
     #[non_exhaustive]
     TooSlow {
@@ -37,7 +49,35 @@ impl PeerError {
     pub fn too_long(what: &'static str, length: u64, limit: usize) -> Self {
         PeerError::TooLong { what, length, limit }
     }
+
+    /// Creates a [`Protocol`](PeerError::Protocol).
+    pub fn protocol(
+        protocol: &'static str,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        PeerError::Protocol { protocol, cause: ProtocolCause(Arc::from(cause.into())) }
+    }
 }
+
+/// The reason of a [`PeerError::Protocol`]; an error of the protocol's implementation. Two reasons
+/// are equal if their texts are.
+#[derive(Debug, Clone)]
+pub struct ProtocolCause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl ProtocolCause {
+    /// Returns the error, which can be downcast.
+    pub fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+impl PartialEq for ProtocolCause {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for ProtocolCause {}
 
 impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,6 +87,8 @@ impl fmt::Display for PeerError {
             }
             PeerError::Corrupted(why) => write!(f, "corrupted frame: {why}"),
             PeerError::Malformed(why) => write!(f, "malformed message: {why}"),
+            PeerError::Truncated => f.write_str("the stream is cut off before its end"),
+            PeerError::Protocol { protocol, .. } => write!(f, "{protocol} failed"),
             PeerError::TooSlow { bytes, required, within } => {
                 write!(f, "{bytes} bytes of a message in {within:?}; at least {required} are required")
             }
@@ -54,4 +96,11 @@ impl fmt::Display for PeerError {
     }
 }
 
-impl std::error::Error for PeerError {}
+impl std::error::Error for PeerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PeerError::Protocol { cause, .. } => Some(&*cause.0),
+            _ => None,
+        }
+    }
+}

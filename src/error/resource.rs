@@ -41,6 +41,7 @@ resources! {
     PendingWrites => "tracked writes of a channel", "fixed";
     ChannelTasks => "scheduled tasks of a channel", "`ChannelOptions::max_scheduled_tasks`";
     FilterOutput => "replies of a channel's filters", "fixed";
+    Filters => "filters that filters of a channel have inserted", "fixed";
     PipelineReplacements => "consecutive pipeline replacements", "fixed";
     Broadcasts => "waiting broadcasts of a channel group", "`ChannelGroupBuilder::max_waiting`";
     BroadcastDeliveries => "waiting deliveries of a channel group", "`ChannelGroupBuilder::max_waiting_deliveries`";

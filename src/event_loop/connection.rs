@@ -7,7 +7,7 @@
 use super::load::Assignment;
 use crate::{
     Error, Result,
-    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready},
+    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready, peer::Peer},
     error::panic_message,
     transport::{Stream, TcpOptions},
 };
@@ -16,16 +16,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
-
-/// The peer of a new connection, passed to pipeline factories. Unix sockets have neither address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Peer {
-    /// The address of the other end, if the transport has one.
-    pub address: Option<SocketAddr>,
-    /// The address of this end, if the transport has one.
-    pub local_address: Option<SocketAddr>,
-}
 
 /// Makes the pipeline of a new connection, on the connection's loop.
 pub(crate) type PipelineFactory = dyn Fn(&Peer) -> Result<AnyPipeline> + Send + Sync;
@@ -75,7 +65,7 @@ impl Connection {
     pub(super) fn make_pipeline(&mut self) -> Result<AnyPipeline> {
         let Connection { stream, setup, peer, local, .. } = self;
         stream.apply(&setup.options).map_err(|e| Error::io("setting a socket's options", e))?;
-        let peer = Peer { address: *peer, local_address: *local };
+        let peer = Peer::new(*peer, *local);
         match catch_unwind(AssertUnwindSafe(|| (setup.factory)(&peer))) {
             Ok(result) => result,
             Err(panic) => Err(Error::panicked(panic_message(panic))),

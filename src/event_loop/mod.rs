@@ -66,7 +66,6 @@ pub(crate) use accept::{
 };
 pub(crate) use budget::UNLIMITED;
 pub(crate) use closing::ClosedChannel;
-pub use connection::Peer;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};

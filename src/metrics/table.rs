@@ -103,6 +103,10 @@ metrics! {
     accept_errors: counter;
     /// Connections established by connecting.
     connected: counter;
+    /// Handshakes of byte filters (TLS, the PROXY protocol) that were completed.
+    handshakes: counter, tally(add), help "Handshakes of byte filters that were completed.";
+    /// Handshakes of byte filters that failed or took too long.
+    handshakes_failed: counter, tally(add), help "Handshakes of byte filters that failed.";
     /// Connections that could not be established.
     connect_errors: counter;
     /// Connections closed, by either end.

@@ -4,7 +4,15 @@
 //! because the builder of a channel contains the builder of its loop.
 
 use super::{EmbeddedChannel, EmbeddedLoop, ManualClock};
-use crate::{Result, channel::ChannelOptions, pipeline::Pipeline};
+use crate::{
+    Result,
+    channel::{
+        ChannelOptions,
+        filter::{Filter, HANDSHAKE_TIMEOUT},
+    },
+    clock::nanos,
+    pipeline::Pipeline,
+};
 use std::{fmt, time::Duration};
 
 /// A builder for an [`EmbeddedLoop`]. Returned by [`EmbeddedLoop::builder`].
@@ -52,6 +60,8 @@ pub struct EmbeddedLoopBuilder {
 #[must_use]
 pub struct EmbeddedChannelBuilder<M> {
     pipeline: Pipeline<M>,
+    filters: Vec<Box<dyn Filter>>,
+    handshake_timeout: Duration,
     event_loop: EmbeddedLoopBuilder,
 }
 
@@ -109,7 +119,25 @@ impl EmbeddedLoopBuilder {
 
 impl<M: 'static> EmbeddedChannelBuilder<M> {
     fn new(pipeline: Pipeline<M>) -> Self {
-        EmbeddedChannelBuilder { pipeline, event_loop: EmbeddedLoopBuilder::new() }
+        EmbeddedChannelBuilder {
+            pipeline,
+            filters: Vec::new(),
+            handshake_timeout: Duration::from_nanos(HANDSHAKE_TIMEOUT),
+            event_loop: EmbeddedLoopBuilder::new(),
+        }
+    }
+
+    /// Adds a byte filter. Several filters stack, the first one next to the peer. The handler's
+    /// `active` is called when all of them are established.
+    pub fn filter(mut self, filter: impl Filter) -> Self {
+        self.filters.push(Box::new(filter));
+        self
+    }
+
+    /// Sets the limit for the handshakes of all filters together. The default is 10 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
     }
 
     /// Sets the channel options: water marks, limits, budgets.
@@ -131,13 +159,18 @@ impl<M: 'static> EmbeddedChannelBuilder<M> {
         self
     }
 
-    /// Creates a connected channel. The handler's `active` has been called when this returns.
+    /// Creates a connected channel. The handler's `active` has been called when this returns, unless
+    /// a filter is not established yet.
     ///
     /// # Errors
     /// [`Error::Setting`](crate::Error::Setting) if a setting is out of range. The pipeline is then
     /// dropped, and its handler is not called.
     pub fn build(self) -> Result<EmbeddedChannel<M>> {
-        Ok(EmbeddedChannel::of(self.event_loop.build()?, self.pipeline))
+        let EmbeddedChannelBuilder { mut pipeline, filters, handshake_timeout, event_loop } = self;
+        if !filters.is_empty() {
+            pipeline = pipeline.filters(filters, nanos(handshake_timeout));
+        }
+        Ok(EmbeddedChannel::of(event_loop.build()?, pipeline))
     }
 }
 

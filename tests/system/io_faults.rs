@@ -96,7 +96,7 @@ fn serve_frames(tcp: TcpOptions) {
     let server = ServerBootstrap::new(&group)
         .tcp_options(tcp)
         .pipeline(move |peer| {
-            let peer = peer.address.map_or(0, |address| address.port());
+            let peer = peer.address().map_or(0, |address| address.port());
             Pipeline::codec(frames()).handler(Echo { report: report.clone(), peer })
         })
         .bind(ANY_PORT)

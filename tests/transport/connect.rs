@@ -540,7 +540,7 @@ fn an_unusable_local_address_is_reported_as_such() {
 #[test]
 fn t_13_both_ends_know_both_addresses() {
     type Addresses = (Option<SocketAddr>, Option<SocketAddr>);
-    let of_peer = |peer: &Peer| (peer.local_address, peer.address);
+    let of_peer = |peer: &Peer| (peer.local_address(), peer.address());
 
     let group = one_loop();
     // The addresses that the factory, the context and the handle report.

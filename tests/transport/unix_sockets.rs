@@ -244,7 +244,7 @@ fn neither_end_has_an_ip_address() {
     let (channel, _events) =
         servers::dial(&group, server.local_address(), servers::Settings::new(), recorder::silent);
     let peer = receive(&peers);
-    assert_eq!((peer.address, peer.local_address), (None, None));
+    assert_eq!((peer.address(), peer.local_address()), (None, None));
     assert_eq!((channel.peer_address(), channel.local_address()), (None, None));
     assert_eq!(server.local_address().to_string(), format!("unix:{}", directory.join("socket").display()));
     end(&group);

@@ -19,9 +19,7 @@ pub use pooled::PooledChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Completion, Error, Result,
-    event_loop::{LoopShared, Peer},
-    pipeline::IntoPipeline,
+    Channel, Completion, Error, Peer, Result, event_loop::LoopShared, pipeline::IntoPipeline,
     transport::ToAddress,
 };
 use service::{PoolHooks, PoolService};

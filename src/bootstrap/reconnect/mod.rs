@@ -20,9 +20,9 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Result,
+    Channel, Error, Peer, Result,
     error::Resource,
-    event_loop::{LoopShared, Peer},
+    event_loop::LoopShared,
     pipeline::IntoPipeline,
     transport::{Address, ToAddress},
 };

@@ -66,6 +66,7 @@ impl ChannelCore {
                 }
                 gone => drop_guarded(gone),
             },
+            Mail::WakeFilters => self.wake_filters(services),
             Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();

@@ -125,7 +125,7 @@ impl ChannelCore {
 
     /// Returns whether the pipeline has queued messages. A panic counts as `true`: the next
     /// delivery panics again and closes the channel.
-    fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self) -> bool {
         if !self.state.status.is_open() {
             return false;
         }

@@ -7,16 +7,19 @@
 //! pipeline takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not
 //! the transport. The submodules: `input` (bytes from the peer), `commands` (requests of handles
 //! and groups), `timing` (timers), `writability` (its notifications), `replace` (another pipeline),
-//! `calls` (calls of the pipeline).
+//! `calls` (calls of the pipeline), `handshake` (filters until they are established).
 
 mod calls;
 mod commands;
+mod establish;
+mod handshake;
 mod input;
 mod replace;
 mod timing;
 mod writability;
 
 pub(crate) use commands::Outcome;
+pub(crate) use establish::{Establish, Establishment};
 
 use super::{
     config::ChannelConfig,
@@ -103,14 +106,17 @@ impl ChannelCore {
 
     /// Records that the transport has accepted `n` bytes that filters have sealed.
     pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
-        self.state.consume_sealed(n, services.now);
+        self.state.consume_sealed(services, n);
         self.state.return_outbound(services);
         self.tell_writability(services);
     }
 
     /// Notifies the channel that the loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
-        if self.state.status.is_open() {
+        if !self.state.status.is_active() {
+            self.state.request_close_now();
+            self.state.want_attention(services);
+        } else if self.state.status.is_open() {
             self.event(services, Event::Shutdown);
         }
     }
@@ -120,6 +126,9 @@ impl ChannelCore {
     /// dropped. `inactive` is called later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
         self.state.status.close();
+        if self.state.extras.has_filters() {
+            self.end_handshake(services);
+        }
         if let Some(shared) = self.state.shared.get() {
             shared.set_closed();
         }

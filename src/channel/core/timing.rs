@@ -57,6 +57,7 @@ impl ChannelCore {
             ChannelTimer::Task(slot) => self.handle_task(services, slot),
             ChannelTimer::Watch => self.handle_watch(services),
             ChannelTimer::Shaper => self.state.shaper_is_due(services),
+            ChannelTimer::Handshake => self.handle_handshake_timeout(services),
             ChannelTimer::CloseTimeout => self.handle_close_timeout(services),
         }
     }

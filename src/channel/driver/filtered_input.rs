@@ -1,8 +1,12 @@
 //! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
-//! Invariants: `active` is called once every filter is established, and no other callback before
-//! that. Traffic, idle times and counters measure the wire. The filters' own output is sent right
-//! after the read that caused it. A channel without filters does not use this module.
+//! The wire is read into a buffer of the loop, behind the bytes that are kept for the lowest filter.
+//! The filters open it into the loop's read buffer, behind the bytes that are kept for the codec.
+//!
+//! Invariants: nothing of the program is called before every filter is established. Traffic, idle
+//! times and counters measure the wire. The filters' own output is sent right after the read that
+//! caused it. A turn handles a bounded number of handshakes. A channel without filters does not use
+//! this module.
 
 use super::{
     ChannelDriver, LoopIo, Next, Transport,
@@ -12,13 +16,9 @@ use super::{
 };
 use crate::{
     Result,
+    buffer::{RECEIVE_SIZE, Received},
     channel::{
-        core::ChannelCore,
-        filter::Filters,
-        services::LoopServices,
-        shaping::Direction,
-        state::{ChannelState, ReadDemand, Readiness},
-        undecoded::InputMemory,
+        core::ChannelCore, filter::Opened, shaping::Direction, state::Readiness, undecoded::InputMemory,
     },
 };
 use bytes::BytesMut;
@@ -31,27 +31,15 @@ impl<T: Transport> ChannelDriver<T> {
         if !self.core.state.extras.has_filters() {
             return self.call(io, |core, services| core.handle_active(services));
         }
-        let begun = self.core.state.extras.filters_mut().map_or(Ok(()), Filters::begin);
-        // The handshake is read even if the handler has requested no read.
-        self.core.state.status.set(ReadDemand::WANTED);
-        match begun {
-            Ok(()) => become_active(&mut self.core, &mut io.services),
-            Err(error) => fail(&mut self.core, &mut io.services, error),
-        }
+        self.core.begin_filters(&mut io.services);
         self.flush(io);
         self.next()
     }
-}
 
-/// Calls the handler's `active` once all filters are established.
-fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
-    let state = &mut core.state;
-    if !state.status.is_active()
-        && state.status.is_open()
-        && state.extras.filters_mut().is_some_and(|f| f.is_established())
-    {
-        state.status.unset(ReadDemand::WANTED);
-        core.handle_active(services);
+    /// Starts the filter that a callback has added.
+    pub(super) fn start_added_filter(&mut self, io: &mut LoopIo) {
+        self.core.start_added_filter(&mut io.services);
+        self.flush(io);
     }
 }
 
@@ -63,87 +51,167 @@ pub(super) fn read_once<T: Transport>(
     io: &mut LoopIo,
     size: usize,
 ) -> Read {
-    if core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended()) {
+    let Some(filters) = core.state.extras.filters_mut() else { return Read::Nothing };
+    if filters.take_woken() {
+        return open(core, transport, io, Input::Woken, false);
+    }
+    if filters.input_has_ended() {
         return Read::End;
     }
+    if !filters.is_established() {
+        if io.handshakes_left == 0 {
+            return Read::HeldUp;
+        }
+        io.handshakes_left -= 1;
+    }
+    let kept = filters.kept_below().len();
+    // The plaintext of most filters then fits behind the codec's bytes.
+    let size = size.min(RECEIVE_SIZE - core.state.partial.len().min(RECEIVE_SIZE / 2));
+    let mut wire = io.services.filter_buffers.take_wire(kept + size);
+    let read = read_once_into(core, transport, io, &mut wire, kept, size);
+    io.services.filter_buffers.return_wire(wire);
+    read
+}
+
+/// Reads into `wire`, behind the first `kept` bytes.
+fn read_once_into<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    wire: &mut [u8],
+    kept: usize,
+    size: usize,
+) -> Read {
     let result = loop {
-        let result = io.receive.read(&[], |room| {
-            let limit = room.len().min(size);
-            transport.read(&mut room[..limit])
-        });
+        let result = transport.read(&mut wire[kept..kept + size]);
         io.metrics.reads.add(1);
         match result {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             other => break other,
         }
     };
-    let received = match result {
-        Ok(received) => received,
+    let n = match result {
+        Ok(n) => n,
         Err(e) if e.kind() == ErrorKind::WouldBlock => return Read::Nothing,
         Err(e) => return Read::Failed(e),
     };
-    let n = received.read;
+    if n == 0 {
+        return open(core, transport, io, Input::End, true);
+    }
     // A short read has emptied the transport, as it does without filters.
-    let last =
-        !(received.full || n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
+    let last = !(n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
     io.metrics.bytes_read.add(n as u64);
     io.turn_bytes += n;
-    let opened = open(&mut core.state, &received.data, io.services.now);
-    drop(received);
-    io.receive.give_back();
+    core.state.note_read(&wire[kept..kept + n], io.services.now);
+    core.state.note_moved(Direction::Read, n);
+    if let Some(filters) = core.state.extras.filters_mut() {
+        wire[..kept].copy_from_slice(filters.kept_below());
+    }
+    open(core, transport, io, Input::Wire(&mut wire[..kept + n]), last)
+}
+
+/// What the filters are called with.
+enum Input<'a> {
+    /// Bytes of the wire, after those that were kept.
+    Wire(&'a mut [u8]),
+    /// The end of the wire.
+    End,
+    /// Nothing: a waker was used.
+    Woken,
+}
+
+/// Calls the filters and decodes what they have opened.
+fn open<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    input: Input<'_>,
+    last: bool,
+) -> Read {
+    let kept = core.state.partial.take();
+    // As without filters: a small number of kept bytes precedes the new ones in the loop's buffer,
+    // a larger number grows in memory of the channel.
+    let grows = kept.len() > RECEIVE_SIZE / 2;
+    let prefix = if grows { &[][..] } else { &kept[..] };
+    let at_end = matches!(input, Input::End);
+    let (mut result, mut spilled) = (Ok(()), Vec::new());
+    let LoopIo { receive, services, .. } = &mut *io;
+    let received = receive.read(prefix, |room| {
+        let mut opened = Opened::new(room);
+        result = core.state.with_filters(services, |filters, lent| match input {
+            Input::Wire(wire) => filters.open(wire, &mut opened, lent),
+            Input::End => filters.end_of_input(lent),
+            Input::Woken => filters.resume(&mut opened, lent),
+        });
+        let (n, rest) = opened.finish();
+        spilled = rest;
+        Ok(n)
+    });
+    // Filters do no I/O, so the read cannot fail.
+    let Ok(received) = received else { return Read::Broken };
     // Replies, or an alert that names the error.
     if !core.state.extras.sealed_wire().is_empty() {
         writing::flush(core, transport, &mut io.services, &io.metrics);
     }
-    match opened {
-        Ok(plain) if n > 0 => deliver(core, transport, io, plain, last),
-        Ok(_) => Read::End,
+    if received.read == 0 || result.is_err() {
+        drop(received);
+        io.receive.give_back();
+        core.state.partial = kept;
+        return settle(core, io, result, at_end, last);
+    }
+    core.proceed_with_handshake(&mut io.services);
+    core.state.log_opened(&received.data[received.data.len() - received.read..]);
+    // The end that a filter has found is handled next.
+    let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
+    let last = last && !ended;
+    let completed = if grows || !spilled.is_empty() {
+        let mut all = if grows { BytesMut::from(kept.into_bytes()) } else { BytesMut::new() };
+        all.extend_from_slice(&received.data);
+        all.extend_from_slice(&spilled);
+        drop(received);
+        io.receive.give_back();
+        decode(core, transport, io, all.freeze(), None, last)
+    } else {
+        let Received { data, .. } = received;
+        let completed = decode(core, transport, io, data, Some(InputMemory::Lent), last);
+        io.receive.give_back();
+        io.services.spare_box.give_back(kept);
+        completed
+    };
+    core.handle_filtered_input(&mut io.services);
+    core.state.extras.drop_finished_filters();
+    Read::Bytes { last, completed }
+}
+
+fn decode<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    input: bytes::Bytes,
+    memory: Option<InputMemory>,
+    last: bool,
+) -> bool {
+    let memory = memory.unwrap_or(InputMemory::Own(input.len()));
+    let LoopIo { services, metrics, .. } = io;
+    core.handle_input(services, input, memory, batch(last), |core, services| {
+        writing::flush(core, transport, services, metrics);
+    })
+}
+
+/// Continues after a call of the filters that has opened nothing.
+fn settle(core: &mut ChannelCore, io: &mut LoopIo, result: Result, at_end: bool, last: bool) -> Read {
+    match result {
         Err(error) => {
             fail(core, &mut io.services, error);
             Read::Broken
         }
+        Ok(()) if at_end => Read::End,
+        Ok(()) => {
+            core.proceed_with_handshake(&mut io.services);
+            core.handle_filtered_input(&mut io.services);
+            let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
+            core.state.extras.drop_finished_filters();
+            Read::Kept { last: last && !ended }
+        }
     }
-}
-
-/// Opens bytes of the wire. Empty input is the end of the wire.
-fn open(state: &mut ChannelState, wire: &[u8], now: u64) -> Result<BytesMut> {
-    if !wire.is_empty() {
-        state.note_read(wire, now);
-        state.note_moved(Direction::Read, wire.len());
-    }
-    let Some(filters) = state.extras.filters_mut() else { return Ok(BytesMut::new()) };
-    if wire.is_empty() { filters.end_of_input().map(|()| BytesMut::new()) } else { filters.open(wire) }
-}
-
-/// Decodes plaintext after the kept bytes.
-fn deliver<T: Transport>(
-    core: &mut ChannelCore,
-    transport: &mut T,
-    io: &mut LoopIo,
-    plain: BytesMut,
-    last: bool,
-) -> Read {
-    become_active(core, &mut io.services);
-    // The end that a filter has found is handled next.
-    let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
-    let last = last && !ended;
-    if plain.is_empty() {
-        core.handle_filtered_input(&mut io.services);
-        return Read::Kept { last };
-    }
-    let kept = core.state.partial.take();
-    let input = if kept.is_empty() {
-        plain
-    } else {
-        let mut grown = BytesMut::from(kept.into_bytes());
-        grown.extend_from_slice(&plain);
-        grown
-    };
-    let memory = InputMemory::Own(input.len());
-    let LoopIo { services, metrics, .. } = io;
-    let completed = core.handle_input(services, input.freeze(), memory, batch(last), |core, services| {
-        writing::flush(core, transport, services, metrics);
-    });
-    core.handle_filtered_input(services);
-    Read::Bytes { last, completed }
 }

@@ -6,17 +6,18 @@ use super::{ChannelDriver, LoopIo, Transport};
 use crate::{
     Error,
     channel::{core::ChannelCore, services::LoopServices},
-    log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
 };
-use log::Level;
 use std::io;
 
 impl<T: Transport> ChannelDriver<T> {
     /// Ends the output of the filters. Returns whether everything is sent.
     pub(super) fn finish_output(&mut self, io: &mut LoopIo) -> bool {
-        let Some(filters) = self.core.state.extras.filters_mut() else { return true };
-        if let Err(error) = filters.end_output() {
+        if !self.core.state.extras.has_filters() {
+            return true;
+        }
+        let ended = self.core.state.with_filters(&mut io.services, |filters, lent| filters.end_output(lent));
+        if let Err(error) = ended {
             fail(&mut self.core, &mut io.services, error);
             return true;
         }
@@ -25,24 +26,15 @@ impl<T: Transport> ChannelDriver<T> {
     }
 }
 
-/// Handles the failure of a filter. A handler that was never called is not notified.
+/// Handles the failure of a filter.
 #[cold]
 pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
-    if core.state.status.is_active() {
-        core.handle_io_error(services, error);
-        return;
-    }
-    services.tally.channel_errors += 1;
-    let id = core.state.id();
-    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: not established: {error:#}");
-    core.state.note_cause(|| error);
-    core.state.request_close_now();
-    core.state.want_attention(services);
+    core.fail_filters(services, error);
 }
 
 /// Seals pending bytes, as far as the limit allows. Returns the number of bytes for the transport.
 pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
-    if let Err(error) = core.state.seal() {
+    if let Err(error) = core.state.seal(services) {
         fail(core, services, error);
         return 0;
     }

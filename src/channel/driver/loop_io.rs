@@ -14,6 +14,9 @@ use std::{collections::VecDeque, sync::Arc};
 /// Bytes read in a turn after which each source that follows gets one read only.
 const TURN_BYTES: usize = 8 * 1024 * 1024;
 
+/// The default number of handshake steps in a turn. One takes 0.1 to 1 ms of computation.
+pub(crate) const HANDSHAKES_PER_TURN: usize = 8;
+
 pub(crate) struct LoopIo {
     pub(crate) services: LoopServices,
     pub(crate) receive: ReceiveBuffers,
@@ -22,6 +25,10 @@ pub(crate) struct LoopIo {
     pub(crate) carried_over: VecDeque<Key>,
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
+    /// How many reads of channels that are not established this turn may still handle.
+    pub(crate) handshakes_left: usize,
+    /// The number of them in each turn.
+    pub(crate) handshakes_per_turn: usize,
     added: Added,
 }
 
@@ -42,6 +49,8 @@ impl LoopIo {
             metrics,
             carried_over: VecDeque::new(),
             turn_bytes: 0,
+            handshakes_left: HANDSHAKES_PER_TURN,
+            handshakes_per_turn: HANDSHAKES_PER_TURN,
             added: Added::default(),
         }
     }
@@ -51,6 +60,7 @@ impl LoopIo {
     pub(crate) fn begin_turn(&mut self) -> bool {
         let was_cut = self.services.io_time.was_cut();
         self.services.io_time.begin(self.services.now);
+        self.handshakes_left = self.handshakes_per_turn;
         let Added { all, in_full } = std::mem::take(&mut self.added);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
             // Sources that got at most one read precede those that got their full share.

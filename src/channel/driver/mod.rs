@@ -165,6 +165,9 @@ impl<T: Transport> ChannelDriver<T> {
     /// Sends the output of the turn at its end. Returns whether the channel must close.
     pub(crate) fn attend(&mut self, io: &mut LoopIo) -> Next {
         self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
+        if self.core.state.extras.has_filters() {
+            self.start_added_filter(io);
+        }
         let action = self.core.action();
         match action {
             Action::Nothing => {}
@@ -185,7 +188,7 @@ impl<T: Transport> ChannelDriver<T> {
     /// Closes a channel that has sent everything. Otherwise starts its close timeout and discards
     /// its input until then.
     fn proceed_with_close(&mut self, io: &mut LoopIo) -> Next {
-        if self.core.state.pending_bytes() == 0 && self.finish_output(io) {
+        if self.core.has_sent_what_it_can() && self.finish_output(io) {
             return Next::Close;
         }
         let state = &mut self.core.state;

@@ -11,7 +11,8 @@ pub use attributes::Attributes;
 pub use log_level::LogLevel;
 pub use wire_log::WireLog;
 
-use crate::channel::{filter::Filters, shaping::Shaper};
+use crate::channel::{filter::Filters, peer::Peer, shaping::Shaper};
+use std::any::Any;
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -23,8 +24,12 @@ struct Parts {
     wire_log: Option<WireLog>,
     /// Limits the traffic; see `shaping`.
     shaper: Option<Box<Shaper>>,
+    /// What finished filters hold for the channel.
+    held: Option<Box<dyn Any>>,
     /// The filters between the transport and the codec; see `filter`.
     filters: Option<Box<Filters>>,
+    /// What filters that are gone have found out.
+    peer: Option<Box<Peer>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
 }
@@ -116,15 +121,38 @@ impl Extras {
         self.0.as_mut()?.filters.as_deref_mut()
     }
 
-    #[cfg(test)]
     pub(in crate::channel) fn set_filters(&mut self, filters: Filters) {
         self.parts().filters = Some(Box::new(filters));
+    }
+
+    /// Removes the filters if all of them have finished, so that the channel goes on without them.
+    pub(in crate::channel) fn drop_finished_filters(&mut self) {
+        if let Some(parts) = &mut self.0
+            && let Some(mut filters) = parts.filters.take_if(|filters| filters.are_gone())
+        {
+            parts.held = filters.held.take();
+            parts.peer = Some(Box::new(filters.into_peer()));
+        }
+    }
+
+    /// Returns what the channel's filters have stored about the peer.
+    pub(crate) fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        let parts = self.0.as_ref()?;
+        match &parts.filters {
+            Some(filters) => filters.peer().info(),
+            None => parts.peer.as_ref()?.info(),
+        }
+    }
+
+    /// Takes what finished filters have stored, for filters that follow them.
+    pub(in crate::channel) fn take_peer(&mut self) -> Option<Box<Peer>> {
+        self.0.as_mut()?.peer.take()
     }
 
     /// Returns the sealed bytes that wait for the transport.
     #[inline]
     pub(crate) fn sealed_wire(&self) -> &[u8] {
-        self.filters().map_or(&[], Filters::wire)
+        self.filters().map_or(&[], Filters::sealed_wire)
     }
 
     /// Returns how many outbound bytes are sealed, and so can no longer be taken back.

@@ -22,6 +22,7 @@ use std::{borrow::Cow, fmt};
 /// |---|---|---|
 /// | `level` | `Debug` | |
 /// | `target` | "netwheel::wire" | the target by which a logger filters |
+/// | `plaintext` | off | with filters, for example TLS: the decrypted bytes too |
 /// | `max_bytes` | 1024 of each record | 0 shows none; the number of bytes is always logged |
 ///
 /// Logging takes as long as the program's logger, on the event loop. Use it for debugging, not for
@@ -48,11 +49,17 @@ pub struct WireLog {
     level: log::Level,
     target: Cow<'static, str>,
     max_bytes: usize,
+    plaintext: bool,
 }
 
 impl Default for WireLog {
     fn default() -> Self {
-        WireLog { level: log::Level::Debug, target: Cow::Borrowed("netwheel::wire"), max_bytes: 1024 }
+        WireLog {
+            level: log::Level::Debug,
+            target: Cow::Borrowed("netwheel::wire"),
+            max_bytes: 1024,
+            plaintext: false,
+        }
     }
 }
 
@@ -78,6 +85,17 @@ impl WireLog {
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
+    }
+
+    /// Shows the decrypted bytes of a channel with filters as well (`opened`, `sealed and written`). Off by
+    /// default: they are what TLS keeps secret. The bytes of the wire are always shown.
+    pub fn plaintext(mut self, on: bool) -> Self {
+        self.plaintext = on;
+        self
+    }
+
+    pub(in crate::channel) fn shows_plaintext(&self) -> bool {
+        self.plaintext
     }
 
     pub(in crate::channel) fn is_on(&self) -> bool {

@@ -1,61 +1,46 @@
-//! Byte filters: transformations between a channel's transport and its codec.
+//! Byte filters: transformations between a channel's socket and its codec.
 //!
-//! Below a filter are the bytes of the wire, above it is plaintext. A filter does no I/O: the
-//! driver passes received bytes to it, and sends the bytes that it produces. The filters belong to
-//! the channel, so they survive a replaced pipeline.
+//! A [`Filter`] sees the bytes of the wire below it, and the plaintext above it. It does no I/O: it
+//! is given received bytes, and the bytes that it produces are sent. TLS
+//! (`ServerBootstrap::tls`) and the PROXY protocol are filters. Filters belong to the channel, so
+//! they survive a replaced pipeline. [`ServerBootstrap::filter`](crate::ServerBootstrap::filter)
+//! and [`ClientBootstrap::filter`](crate::ClientBootstrap::filter) add one to each connection;
+//! several filters stack, the first one next to the socket.
 //!
-//! Invariants: nothing reaches the pipeline before every filter is established. Plaintext is sealed
-//! when it is flushed, and at most `SEALED_AHEAD` (64 KiB) bytes of the wire wait for the
-//! transport. Nothing is opened after an error. Runs on the channel's loop.
+//! # What the channel does
+//! - Nothing of the program is called before every filter is established: the pipeline is made
+//!   then, and `active` is called. A handshake that fails, or takes longer than
+//!   `handshake_timeout`, closes the channel. A client's `connect` fails with its cause.
+//! - Outbound messages stay plaintext until they are flushed. Limits, water marks, and what a slow
+//!   peer's channel drops, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
+//!   [`write_tracked`](crate::Channel::write_tracked) completes when the kernel has taken the
+//!   sealed bytes.
+//! - Idle times, traffic limits and byte counters measure the wire. `max_inbound` includes the
+//!   bytes that are kept for a filter.
+//! - After an error nothing is opened any more. What the filter has sent (an alert) is written, and
+//!   then the channel fails.
 
+// Runs on the channel's loop. A loop lends buffers to the channels that have something to seal or
+// an incomplete record; an idle channel owns none.
+
+mod buffers;
+mod filter_context;
+mod filter_state;
+mod filter_trait;
+mod filter_waker;
+mod filters;
+mod opened;
 mod sealed;
-mod stack;
 
+pub(crate) use buffers::FilterBuffers;
+pub use filter_context::FilterContext;
+pub use filter_state::FilterState;
+pub use filter_trait::Filter;
+pub use filter_waker::FilterWaker;
+pub(crate) use filters::{Filters, Lent};
+pub(crate) use opened::Opened;
 #[cfg(test)]
 pub(crate) use sealed::SEALED_AHEAD;
-pub(crate) use stack::Filters;
 
-use crate::Result;
-use bytes::BytesMut;
-use std::fmt;
-
-/// Translates between the bytes below it (the wire, or another filter) and the bytes above it.
-pub(crate) trait Filter: fmt::Debug {
-    /// Starts the filter. A filter that sends first appends its opening to `reply`.
-    fn begin(&mut self, reply: &mut BytesMut) -> Result;
-
-    /// Returns whether bytes may pass. Until then the filter sees input only to establish itself.
-    fn is_established(&self) -> bool;
-
-    /// Consumes all of `input`, which comes from below. Appends the opened bytes to `plain`, and
-    /// bytes for the peer to `reply`. The filter keeps incomplete input.
-    ///
-    /// # Errors
-    /// If the input is invalid. The filter is not called again.
-    fn open(&mut self, input: &[u8], plain: &mut BytesMut, reply: &mut BytesMut) -> Result;
-
-    /// Returns the number of input bytes that the filter keeps because they are incomplete.
-    fn kept(&self) -> usize;
-
-    /// Returns whether the peer has ended its stream in the filter's protocol. Later input from
-    /// below is ignored.
-    fn has_ended(&self) -> bool;
-
-    /// Handles the end of the stream below.
-    ///
-    /// # Errors
-    /// If the stream is truncated.
-    fn end_of_input(&mut self) -> Result;
-
-    /// Returns the largest number of bytes that [`seal`](Filter::seal) makes of `plain` bytes.
-    fn sealed_len(&self, plain: usize) -> usize;
-
-    /// Seals all of `plain` and appends the result to `sealed`.
-    ///
-    /// # Errors
-    /// If the filter cannot seal any more.
-    fn seal(&mut self, plain: &[u8], sealed: &mut BytesMut) -> Result;
-
-    /// Ends the output in the filter's protocol: appends the bytes that mark the end of the stream.
-    fn end_output(&mut self, sealed: &mut BytesMut) -> Result;
-}
+/// The default limit for the handshakes of all filters of a channel, in nanoseconds.
+pub(crate) const HANDSHAKE_TIMEOUT: u64 = 10_000_000_000;

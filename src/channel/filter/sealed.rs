@@ -2,7 +2,6 @@
 //!
 //! Invariant: plaintext counts as sent when the transport has taken the last byte of its record.
 
-use bytes::{Buf, BytesMut};
 use std::collections::VecDeque;
 
 /// The largest number of bytes that are sealed ahead of the transport.
@@ -10,8 +9,13 @@ pub(crate) const SEALED_AHEAD: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct SealedOutput {
-    wire: BytesMut,
+    /// The filters append to it.
+    pub(super) wire: Vec<u8>,
+    /// Bytes of `wire` that the transport has taken.
+    sent: usize,
     records: VecDeque<Record>,
+    /// Bytes of all records, including sent ones.
+    recorded: usize,
     /// Plaintext bytes of all records.
     plain: usize,
 }
@@ -26,8 +30,13 @@ struct Record {
 }
 
 impl SealedOutput {
-    pub(super) fn wire(&self) -> &[u8] {
-        &self.wire
+    /// Returns the bytes that wait for the transport.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.wire[self.sent..]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.wire.len()
     }
 
     /// Returns the plaintext bytes that are sealed and not sent.
@@ -37,22 +46,28 @@ impl SealedOutput {
 
     /// Returns how many bytes may be sealed now.
     pub(super) fn room(&self) -> usize {
-        SEALED_AHEAD.saturating_sub(self.wire.len())
+        SEALED_AHEAD.saturating_sub(self.pending().len())
     }
 
-    pub(super) fn push(&mut self, wire: &[u8], plain: usize) {
-        if wire.is_empty() {
-            return;
+    /// Returns the size of the allocated memory.
+    pub(super) fn memory(&self) -> usize {
+        self.wire.capacity()
+    }
+
+    /// Records that what was appended to the wire since the last call holds `plain` bytes.
+    pub(super) fn record(&mut self, plain: usize) {
+        let left = self.wire.len() - self.recorded;
+        if left > 0 {
+            self.recorded += left;
+            self.plain += plain;
+            self.records.push_back(Record { left, plain });
         }
-        self.wire.extend_from_slice(wire);
-        self.plain += plain;
-        self.records.push_back(Record { left: wire.len(), plain });
     }
 
     /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes in
     /// the records that were sent by that.
     pub(super) fn take(&mut self, mut n: usize) -> usize {
-        self.wire.advance(n);
+        self.sent += n;
         let mut plain = 0;
         while let Some(record) = self.records.front_mut().filter(|_| n > 0) {
             let taken = n.min(record.left);
@@ -64,11 +79,20 @@ impl SealedOutput {
             }
         }
         self.plain -= plain;
-        if self.wire.is_empty() {
-            // An idle channel owns no buffer.
-            *self = SealedOutput::default();
+        if self.sent >= SEALED_AHEAD {
+            // A peer that is never fully served must not let the buffer grow.
+            self.wire.drain(..self.sent);
+            self.recorded -= self.sent;
+            self.sent = 0;
         }
         plain
+    }
+
+    /// Empties it, and keeps its memory.
+    pub(super) fn clear(&mut self) {
+        self.wire.clear();
+        self.records.clear();
+        (self.sent, self.recorded, self.plain) = (0, 0, 0);
     }
 }
 
@@ -76,18 +100,36 @@ impl SealedOutput {
 mod tests {
     use super::*;
 
+    fn push(sealed: &mut SealedOutput, wire: &[u8], plain: usize) {
+        sealed.wire.extend_from_slice(wire);
+        sealed.record(plain);
+    }
+
     #[test]
     fn plaintext_counts_as_sent_with_the_last_byte_of_its_record() {
         let mut sealed = SealedOutput::default();
-        sealed.push(b"reply", 0);
-        sealed.push(b"[abc]", 3);
-        sealed.push(b"[de]", 2);
-        sealed.push(b"", 0);
-        assert_eq!((sealed.wire().len(), sealed.plain(), sealed.room()), (14, 5, SEALED_AHEAD - 14));
+        push(&mut sealed, b"reply", 0);
+        push(&mut sealed, b"[abc]", 3);
+        push(&mut sealed, b"[de]", 2);
+        push(&mut sealed, b"", 0);
+        assert_eq!((sealed.pending().len(), sealed.plain(), sealed.room()), (14, 5, SEALED_AHEAD - 14));
         assert_eq!(sealed.take(9), 0);
         assert_eq!(sealed.take(1), 3);
-        assert_eq!((sealed.wire(), sealed.plain()), (&b"[de]"[..], 2));
+        assert_eq!((sealed.pending(), sealed.plain()), (&b"[de]"[..], 2));
         assert_eq!(sealed.take(4), 2);
-        assert_eq!((sealed.wire().len(), sealed.plain(), sealed.wire.capacity()), (0, 0, 0));
+        assert_eq!((sealed.is_empty(), sealed.plain()), (true, 0));
+    }
+
+    #[test]
+    fn a_peer_that_is_never_fully_served_does_not_let_the_buffer_grow() {
+        let mut sealed = SealedOutput::default();
+        let record = [7; 1000];
+        push(&mut sealed, &record, 900);
+        for _ in 0..10_000 {
+            push(&mut sealed, &record, 900);
+            assert_eq!(sealed.take(1000), 900);
+            assert_eq!((sealed.pending().len(), sealed.plain()), (1000, 900));
+        }
+        assert!(sealed.memory() <= 4 * SEALED_AHEAD, "{}", sealed.memory());
     }
 }

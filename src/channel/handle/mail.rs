@@ -27,6 +27,8 @@ pub(crate) enum Mail {
     Answer(TaskKey),
     /// The bytes held by the program have fallen below the low mark.
     Released,
+    /// The filters continue with the input that they have left.
+    WakeFilters,
     /// End the output after a flush.
     EndOutput,
     /// Close after a flush.
@@ -50,8 +52,8 @@ pub(crate) struct WriteTicket {
 
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
-    /// answers, and messages with a permit. Their number per channel is bounded: answers by the
-    /// limit of tasks, messages by the high mark at 96 bytes each.
+    /// answers, wakes of filters, and messages with a permit. Their number per channel is bounded:
+    /// answers by the limit of tasks, wakes by the work of a filter, messages by the high mark at 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,
@@ -61,6 +63,7 @@ impl Mail {
             | Mail::Reset
             | Mail::EndOutput
             | Mail::Released
+            | Mail::WakeFilters
             | Mail::Answer(_) => true,
         }
     }

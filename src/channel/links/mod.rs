@@ -6,10 +6,12 @@
 
 mod decode_pass;
 mod pipeline;
+mod placeholder;
 mod shared_message;
 
 pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
 pub use pipeline::{AnyPipeline, IntoPipeline, Pipeline};
+pub(in crate::channel) use placeholder::Placeholder;
 pub(in crate::channel) use shared_message::{Encoder, again};
 pub(crate) use shared_message::{EncodingMemo, SharedMessage};
 

@@ -1,8 +1,10 @@
 //! A finished pipeline: its links, its handler, and the settings that come with them.
 
 use super::ErasedPipeline;
-#[cfg(test)]
-use crate::channel::filter::{Filter, Filters};
+use crate::channel::{
+    filter::{Filter, Filters},
+    peer::Peer,
+};
 use crate::{Result, channel::pipeline_settings::PipelineSettings};
 use std::{convert::Infallible, fmt, marker::PhantomData};
 
@@ -31,10 +33,10 @@ impl<M> Pipeline<M> {
         AnyPipeline { links: self.links, settings: self.settings }
     }
 
-    /// Gives the channel byte filters; the first one is next to the transport.
-    #[cfg(test)]
-    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
-        self.settings.extras.set_filters(Filters::new(filters));
+    /// Gives the channel byte filters; the first one is next to the transport. The limit for their
+    /// handshakes is in nanoseconds, or 0 for none.
+    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>, handshake_timeout: u64) -> Self {
+        self.settings.extras.set_filters(Filters::new(filters, Peer::default(), handshake_timeout));
         self
     }
 }

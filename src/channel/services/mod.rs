@@ -13,6 +13,7 @@ pub(crate) use io_time::IoTime;
 use crate::{
     Error,
     channel::{
+        filter::{FilterBuffers, Lent},
         handle::MailSender,
         outbound::{OutboundBudget, OutboundLease},
         timers::{Due, DueQueue, TimerToken},
@@ -81,6 +82,8 @@ pub struct LoopServices {
     pub(crate) replaced: u64,
     /// A spare box for bytes that a channel keeps.
     pub(crate) spare_box: SpareBox,
+    /// Memory for the filters of channels.
+    pub(crate) filter_buffers: FilterBuffers,
     /// The idle timeouts of the last channel. The next channel most likely has the same.
     idle_timeouts: Option<Rc<IdleTimeouts>>,
     #[expect(
@@ -122,10 +125,17 @@ impl LoopServices {
             failure: None,
             replaced: 0,
             spare_box: SpareBox::default(),
+            filter_buffers: FilterBuffers::default(),
             idle_timeouts: None,
             spares: Vec::new(),
             spare_memory: 0,
         }
+    }
+
+    /// Lends the filters of a channel what they need during a call.
+    #[inline]
+    pub(crate) fn lend_to_filters(&mut self) -> Lent<'_> {
+        Lent { buffers: &mut self.filter_buffers, now: self.now }
     }
 
     /// Returns whether the next I/O has to wait for the next turn.

@@ -107,6 +107,12 @@ impl ChannelState {
         self.peer_address.unpack()
     }
 
+    /// Replaces the addresses by those that a filter has announced.
+    pub(in crate::channel) fn set_addresses(&mut self, local: Option<SocketAddr>, peer: Option<SocketAddr>) {
+        self.local_address = PackedAddress::pack(local);
+        self.peer_address = PackedAddress::pack(peer);
+    }
+
     pub(crate) fn key(&self) -> Key {
         self.id.key
     }

@@ -8,7 +8,13 @@ use super::ChannelState;
 use crate::{
     Error, Result,
     buffer::{OutboundBuffer, OutboundMark},
-    channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
+    channel::{
+        config::Overflow,
+        filter::{Filters, Lent},
+        outbound::OutboundLease,
+        services::LoopServices,
+        shaping::Direction,
+    },
     error::Resource,
 };
 use bytes::Bytes;
@@ -141,22 +147,44 @@ impl ChannelState {
 
     /// Seals outbound bytes, as far as the limit allows. They stay in the buffer until the
     /// transport has accepted the corresponding sealed bytes.
-    pub(crate) fn seal(&mut self) -> Result {
+    pub(crate) fn seal(&mut self, services: &mut LoopServices) -> Result {
         match (self.extras.filters_mut(), &self.outbound) {
-            (Some(filters), Some(loan)) if !loan.buffer.is_empty() => filters.seal(&loan.buffer),
+            (Some(filters), Some(loan)) if !loan.buffer.is_empty() => {
+                filters.seal(&loan.buffer, &mut services.lend_to_filters())
+            }
             _ => Ok(()),
         }
     }
 
+    /// Seals all outbound bytes, because a filter is added that must not see them.
+    pub(in crate::channel) fn seal_all(&mut self, services: &mut LoopServices) -> Result {
+        match (self.extras.filters_mut(), &self.outbound) {
+            (Some(filters), Some(loan)) => filters.seal_all(&loan.buffer, &mut services.lend_to_filters()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls the filters, if there are any.
+    pub(crate) fn with_filters(
+        &mut self,
+        services: &mut LoopServices,
+        f: impl FnOnce(&mut Filters, &mut Lent<'_>) -> Result,
+    ) -> Result {
+        let Some(filters) = self.extras.filters_mut() else { return Ok(()) };
+        f(filters, &mut services.lend_to_filters())
+    }
+
     /// Records that the transport has accepted `n` sealed bytes. Removes the plaintext of the
     /// records that were sent by that from the buffer.
-    pub(crate) fn consume_sealed(&mut self, n: usize, now: u64) {
+    pub(crate) fn consume_sealed(&mut self, services: &mut LoopServices, n: usize) {
         self.log_sealed(n);
-        self.note_wire_written(n, now);
-        let plain = self.extras.filters_mut().map_or(0, |filters| filters.take(n));
+        self.note_wire_written(n, services.now);
+        let filters = self.extras.filters_mut();
+        let plain = filters.map_or(0, |filters| filters.take(n, &mut services.lend_to_filters()));
         if plain == 0 {
             return;
         }
+        self.log_sent_plaintext(plain);
         if self.pending_writes.is_some() {
             self.enter_written();
         }

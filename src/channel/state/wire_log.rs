@@ -32,6 +32,24 @@ impl ChannelState {
         self.wire(|wire| wire.dump(self.id(), "written", n, &self.extras.sealed_wire()[..n]));
     }
 
+    /// Logs plaintext that the filters have opened, if the log is to show it.
+    pub(in crate::channel) fn log_opened(&self, plain: &[u8]) {
+        self.wire(|wire| {
+            if wire.shows_plaintext() {
+                wire.dump(self.id(), "opened", plain.len(), plain);
+            }
+        });
+    }
+
+    /// Logs the first `n` pending bytes, whose sealed form was sent, if the log is to show them.
+    pub(in crate::channel) fn log_sent_plaintext(&self, n: usize) {
+        self.wire(|wire| {
+            if wire.shows_plaintext() {
+                wire.dump(self.id(), "sealed and written", n, &self.first_outbound(n.min(wire.shown())));
+            }
+        });
+    }
+
     #[cold]
     pub(in crate::channel) fn log_closing(&self, how: &str) {
         self.wire(|wire| wire.say(format_args!("channel {}: {how}", self.id())));

@@ -13,6 +13,8 @@ pub(crate) enum ChannelTimer {
     Shaper,
     /// The time after which a closing channel no longer waits for its peer.
     CloseTimeout,
+    /// The time after which the filters must be established.
+    Handshake,
 }
 
 /// A channel and one of its timers, in eight bytes.
@@ -35,6 +37,7 @@ impl TimerToken {
     const WATCH: u32 = Self::TASKS;
     const SHAPER: u32 = Self::TASKS + 1;
     const CLOSE_TIMEOUT: u32 = Self::TASKS + 2;
+    const HANDSHAKE: u32 = Self::TASKS + 3;
     const TIMER_BITS: u32 = 17;
     const TIMER: u32 = (1 << Self::TIMER_BITS) - 1;
 
@@ -48,6 +51,7 @@ impl TimerToken {
             ChannelTimer::Watch => Self::WATCH,
             ChannelTimer::Shaper => Self::SHAPER,
             ChannelTimer::CloseTimeout => Self::CLOSE_TIMEOUT,
+            ChannelTimer::Handshake => Self::HANDSHAKE,
         };
         TimerToken { index: channel.index, rest: channel.generation << Self::TIMER_BITS | timer }
     }
@@ -58,6 +62,7 @@ impl TimerToken {
             Self::WATCH => ChannelTimer::Watch,
             Self::SHAPER => ChannelTimer::Shaper,
             Self::CLOSE_TIMEOUT => ChannelTimer::CloseTimeout,
+            Self::HANDSHAKE => ChannelTimer::Handshake,
             slot => ChannelTimer::Task(slot),
         }
     }
@@ -90,6 +95,7 @@ mod tests {
             ChannelTimer::Watch,
             ChannelTimer::Shaper,
             ChannelTimer::CloseTimeout,
+            ChannelTimer::Handshake,
         ];
         for timer in timers {
             for channel in [key(0, 0), key(u32::MAX - 1, u32::MAX), key(7, 0x7FFF)] {

@@ -3,8 +3,12 @@
 //! A record is a type, a length of two bytes, and the payload. `HELLO` carries a nonce, `DATA`
 //! carries bytes that are XORed with both nonces, and `CLOSE` ends the stream.
 
-use crate::{Result, channel::filter::Filter, error::PeerError};
-use bytes::{Buf, BufMut, BytesMut};
+use crate::{
+    Result,
+    channel::filter::{Filter, FilterBuffers, FilterContext, FilterState, Filters, Lent, Opened},
+    error::PeerError,
+};
+use bytes::BufMut;
 
 const HELLO: u8 = 0x48;
 const DATA: u8 = 0x44;
@@ -17,120 +21,133 @@ pub(super) struct Xor {
     nonce: u8,
     speaks_first: bool,
     key: Option<u8>,
-    input: BytesMut,
     ended: bool,
 }
 
 impl Xor {
     pub(super) fn server() -> Self {
-        Xor { nonce: 0x5A, speaks_first: false, key: None, input: BytesMut::new(), ended: false }
+        Xor { nonce: 0x5A, speaks_first: false, key: None, ended: false }
     }
 
     pub(super) fn client() -> Self {
         Xor { nonce: 0x21, speaks_first: true, ..Self::server() }
     }
 
-    fn record(kind: u8, payload: impl ExactSizeIterator<Item = u8>, to: &mut BytesMut) {
+    fn record(kind: u8, payload: impl ExactSizeIterator<Item = u8>, to: &mut Vec<u8>) {
         to.put_u8(kind);
         to.put_u16(payload.len() as u16);
         to.extend(payload);
     }
 
-    fn hello(&self, to: &mut BytesMut) {
+    fn hello(&self, to: &mut Vec<u8>) {
         Self::record(HELLO, [self.nonce].into_iter(), to);
     }
 }
 
 impl Filter for Xor {
-    fn begin(&mut self, reply: &mut BytesMut) -> Result {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
         if self.speaks_first {
-            self.hello(reply);
+            self.hello(ctx.output());
         }
         Ok(())
     }
 
-    fn is_established(&self) -> bool {
-        self.key.is_some()
-    }
-
-    fn open(&mut self, input: &[u8], plain: &mut BytesMut, reply: &mut BytesMut) -> Result {
-        self.input.extend_from_slice(input);
-        while !self.ended && self.input.len() >= HEADER {
-            let (kind, len) =
-                (self.input[0], usize::from(u16::from_be_bytes([self.input[1], self.input[2]])));
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        let mut taken = 0;
+        while !self.ended && input.len() - taken >= HEADER {
+            let rest = &mut input[taken..];
+            let (kind, len) = (rest[0], usize::from(u16::from_be_bytes([rest[1], rest[2]])));
             if ![HELLO, DATA, CLOSE].contains(&kind) {
                 return Err(PeerError::Corrupted("no record").into());
             }
-            if self.input.len() < HEADER + len {
+            if rest.len() < HEADER + len {
                 break;
             }
-            self.input.advance(HEADER);
-            let payload = self.input.split_to(len);
+            taken += HEADER + len;
+            let payload = &mut rest[HEADER..HEADER + len];
             match (kind, self.key) {
                 (HELLO, None) if len == 1 => {
                     if !self.speaks_first {
-                        self.hello(reply);
+                        self.hello(ctx.output());
                     }
                     self.key = Some(self.nonce ^ payload[0]);
                 }
-                (DATA, Some(key)) => plain.extend(payload.iter().map(|byte| byte ^ key)),
+                (DATA, Some(key)) => {
+                    payload.iter_mut().for_each(|byte| *byte ^= key);
+                    ctx.deliver(payload);
+                }
                 (CLOSE, Some(_)) => self.ended = true,
                 _ => return Err(PeerError::Corrupted("a record out of order").into()),
             }
         }
+        Ok(taken)
+    }
+
+    fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result {
+        Err(PeerError::Truncated.into())
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        let key = self.key.expect("sealed only once established");
+        for record in plain.chunks(RECORD) {
+            Self::record(DATA, record.iter().map(|byte| byte ^ key), ctx.output());
+        }
         Ok(())
-    }
-
-    fn kept(&self) -> usize {
-        self.input.len()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.ended
-    }
-
-    fn end_of_input(&mut self) -> Result {
-        if self.ended { Ok(()) } else { Err(PeerError::Corrupted("truncated").into()) }
     }
 
     fn sealed_len(&self, plain: usize) -> usize {
         plain + plain.div_ceil(RECORD) * HEADER
     }
 
-    fn seal(&mut self, plain: &[u8], sealed: &mut BytesMut) -> Result {
-        let key = self.key.expect("sealed only once established");
-        for record in plain.chunks(RECORD) {
-            Self::record(DATA, record.iter().map(|byte| byte ^ key), sealed);
+    fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        if self.key.is_some() {
+            Self::record(CLOSE, [].into_iter(), ctx.output());
         }
         Ok(())
     }
 
-    fn end_output(&mut self, sealed: &mut BytesMut) -> Result {
-        if self.is_established() {
-            Self::record(CLOSE, [].into_iter(), sealed);
+    fn state(&self) -> FilterState {
+        match self.key {
+            None => FilterState::Handshaking,
+            Some(_) if self.ended => FilterState::InputEnded,
+            Some(_) => FilterState::Established,
         }
-        Ok(())
     }
 }
 
 /// The other end of a channel with [`Xor`] filters.
-#[derive(Debug)]
 pub(super) struct Peer {
-    filters: crate::channel::filter::Filters,
+    filters: Filters,
+    buffers: FilterBuffers,
 }
 
 impl Peer {
+    /// Creates a peer that speaks first.
     pub(super) fn new(filters: usize) -> Self {
-        let filters = (0..filters).map(|_| Box::new(Xor::client()) as Box<dyn Filter>).collect();
-        let mut filters = crate::channel::filter::Filters::new(filters);
-        filters.begin().unwrap();
-        Peer { filters }
+        Self::with(filters, Xor::client)
+    }
+
+    /// Creates a peer that is spoken to.
+    pub(super) fn accepting(filters: usize) -> Self {
+        Self::with(filters, Xor::server)
+    }
+
+    fn with(filters: usize, make: fn() -> Xor) -> Self {
+        let filters = (0..filters).map(|_| Box::new(make()) as Box<dyn Filter>).collect();
+        let filters = Filters::new(filters, crate::Peer::default(), 0);
+        let mut peer = Peer { filters, buffers: FilterBuffers::default() };
+        peer.call(Filters::begin).unwrap();
+        peer
+    }
+
+    fn call<T>(&mut self, f: impl FnOnce(&mut Filters, &mut Lent<'_>) -> T) -> T {
+        f(&mut self.filters, &mut Lent { buffers: &mut self.buffers, now: 0 })
     }
 
     /// Takes the bytes to send: the handshake and sealed bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        let wire = self.filters.wire().to_vec();
-        self.filters.take(wire.len());
+        let wire = self.filters.sealed_wire().to_vec();
+        self.call(|filters, lent| filters.take(wire.len(), lent));
         wire
     }
 
@@ -139,22 +156,30 @@ impl Peer {
         out.put_slice(plain);
         let mut wire = Vec::new();
         while !out.is_empty() {
-            self.filters.seal(&out).unwrap();
-            let n = self.filters.wire().len();
-            wire.extend_from_slice(self.filters.wire());
-            let sent = self.filters.take(n);
+            self.call(|filters, lent| filters.seal(&out, lent)).unwrap();
+            wire.extend_from_slice(self.filters.sealed_wire());
+            let n = self.filters.sealed_wire().len();
+            let sent = self.call(|filters, lent| filters.take(n, lent));
             out.consume(sent);
         }
         wire
     }
 
     pub(super) fn end(&mut self) -> Vec<u8> {
-        self.filters.end_output().unwrap();
+        self.call(Filters::end_output).unwrap();
         self.take()
     }
 
     pub(super) fn open(&mut self, wire: &[u8]) -> Vec<u8> {
-        self.filters.open(wire).unwrap().to_vec()
+        let mut input = self.filters.kept_below().to_vec();
+        input.extend_from_slice(wire);
+        let mut room = vec![0; 1 << 20];
+        let mut opened = Opened::new(&mut room);
+        self.call(|filters, lent| filters.open(&mut input, &mut opened, lent)).unwrap();
+        let (n, spilled) = opened.finish();
+        assert!(spilled.is_empty());
+        room.truncate(n);
+        room
     }
 
     pub(super) fn is_established(&self) -> bool {

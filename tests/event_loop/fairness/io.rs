@@ -108,7 +108,7 @@ impl Sink {
             .channel_options(options)
             .listener_options(ListenerOptions::new().receive_buffer(4 * MIB))
             .pipeline(move |peer: &Peer| {
-                let (event_loop, client, bytes) = (me.clone(), peer.address.unwrap(), 0);
+                let (event_loop, client, bytes) = (me.clone(), peer.address().unwrap(), 0);
                 let (seen, at_read) = (mine.clone(), at_read.clone());
                 Pipeline::codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
             })

@@ -72,11 +72,13 @@ fact_set! {
     OUTPUT_FULL,
     /// All reading pauses, requested reads as well: a stage has paused it.
     STAGE_PAUSED,
+    /// All reading pauses: a filter waits for work on another thread.
+    FILTER_WAITING,
 }
 
 fact_set! {
     /// The driver's knowledge of the transport.
-    Readiness, 14:
+    Readiness, 15:
     /// The transport may hold bytes that no further event will announce.
     MAYBE_READABLE,
     /// The transport accepted less than it was offered. No event has reported it as writable yet.
@@ -91,7 +93,7 @@ fact_set! {
 
 fact_set! {
     /// Work that the channel has left for later.
-    Pending, 19:
+    Pending, 20:
     /// Flush before anything else.
     FLUSH,
     /// In the loop's attention list.
@@ -112,7 +114,7 @@ fact_set! {
 
 fact_set! {
     /// Results of earlier calls.
-    Memory, 26:
+    Memory, 27:
     /// The pending weight is within the water marks.
     WRITABLE,
     /// The handler has received a message.

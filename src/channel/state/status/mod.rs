@@ -7,7 +7,7 @@
 //! a mask.
 //!
 //! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
-//! off ends both. One bit is left.
+//! off ends both. No bit is left.
 
 mod facts;
 mod life;
@@ -56,10 +56,13 @@ pub(crate) struct Status(u32);
 /// Stops the delivery of messages immediately.
 const STOP: u32 = Life::NOT_OPEN
     | Pending::FLUSH.with(Pending::REPLACED).with(Pending::FAILED).with(Pending::UNDECODED).mask()
-    | ReadDemand::STAGE_PAUSED.mask();
+    | STOP_READING;
 
 /// Pauses automatic reading.
-const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).with(ReadDemand::STAGE_PAUSED).mask();
+const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).mask() | STOP_READING;
+
+/// Pauses all reading, requested reads as well.
+const STOP_READING: u32 = ReadDemand::STAGE_PAUSED.with(ReadDemand::FILTER_WAITING).mask();
 
 impl Status {
     /// The status of a new channel.
@@ -331,7 +334,7 @@ impl Status {
     #[inline]
     pub(crate) fn may_read(self) -> bool {
         const REQUESTED: u32 = ReadDemand::WANTED.mask();
-        const ASKED: u32 = REQUESTED | ReadDemand::STAGE_PAUSED.mask();
+        const ASKED: u32 = REQUESTED | STOP_READING;
         self.reads_automatically() || self.0 & ASKED == REQUESTED
     }
 

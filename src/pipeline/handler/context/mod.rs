@@ -19,6 +19,7 @@ mod output;
 mod replace;
 mod results;
 mod settings;
+mod start_filter;
 mod state;
 mod tasks;
 

@@ -74,6 +74,12 @@ impl<H: Handler> Context<'_, H> {
         self.state.extras.attributes_mut()
     }
 
+    /// Returns what a byte filter of the channel has stored with
+    /// [`FilterContext::set_info`](crate::filter::FilterContext::set_info).
+    pub fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.state.extras.filter_info()
+    }
+
     /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
     /// peer can cause.
     ///

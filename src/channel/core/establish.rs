@@ -1,0 +1,33 @@
+//! What follows when the filters of a new connection are established.
+//!
+//! The layer of the event loop implements it: it makes the pipeline, which the program chooses by
+//! what the filters have found.
+
+use crate::{
+    Error, Result,
+    channel::{handle::ChannelShared, links::AnyPipeline, peer::Peer},
+};
+use std::{any::Any, sync::Arc};
+
+/// Continues the start of a channel after its handshake. Exactly one of `established` and `failed`
+/// is called.
+pub(crate) trait Establish {
+    /// Makes the pipeline. `announced`: a filter has replaced the peer's addresses.
+    ///
+    /// # Errors
+    /// If the connection is rejected or the program's factory fails; `failed` is called next.
+    fn pipeline(&mut self, peer: &Peer, announced: bool) -> Result<Establishment>;
+
+    /// The pipeline is installed, and `active` is called next. `share` makes a handle's state.
+    fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>);
+
+    /// The channel closes without a call of its handler.
+    fn failed(self: Box<Self>, error: Error);
+}
+
+/// The result of a successful handshake.
+pub(crate) struct Establishment {
+    pub(crate) pipeline: AnyPipeline,
+    /// Dropped with the channel: what counts the connection for its announced address.
+    pub(crate) held: Option<Box<dyn Any>>,
+}

@@ -1,0 +1,251 @@
+//! The filters of a channel, from their start until they are established, and their failure.
+//!
+//! A channel with filters starts with a placeholder instead of a pipeline. When all filters are
+//! established, the pipeline is made and `active` is called. A filter that an active channel starts
+//! (STARTTLS) takes over at the end of the turn: until then nothing is read or delivered.
+//!
+//! Invariants: nothing of the program is called before the filters are established. After a failure
+//! nothing is opened or sealed; what the filters have sent (an alert) is still written.
+
+use super::{ChannelCore, Establish, Establishment};
+use crate::{
+    Error, Result,
+    channel::{
+        config::ChannelConfig,
+        filter::{Filter, Filters, HANDSHAKE_TIMEOUT},
+        links::{AnyPipeline, Placeholder},
+        peer::Peer,
+        pipeline_settings::PipelineSettings,
+        services::LoopServices,
+        state::{ChannelState, Pending, ReadDemand, Readiness},
+        timers::{ChannelTimer, Due, TimerToken},
+    },
+    error::PeerError,
+    id::ChannelId,
+    log_throttle::{HANDSHAKES, log_throttled},
+};
+use log::Level;
+use std::{sync::Arc, time::Duration};
+
+impl ChannelCore {
+    /// Creates a channel whose pipeline is made when the filters are established.
+    pub(crate) fn handshaking(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        mut filters: Filters,
+        establish: Box<dyn Establish>,
+        services: &mut LoopServices,
+    ) -> Self {
+        let addresses = (filters.peer().local_address(), filters.peer().address());
+        filters.establish = Some(Box::new(establish));
+        let settings = PipelineSettings::default();
+        let pipeline = AnyPipeline { links: Box::new(Placeholder), settings };
+        let mut core = ChannelCore::new(id, config, pipeline, addresses, services);
+        core.state.extras.set_filters(filters);
+        core
+    }
+
+    /// Starts the filters.
+    pub(crate) fn begin_filters(&mut self, services: &mut LoopServices) {
+        let key = self.state.key();
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.attach(key, &services.outlet);
+        if filters.handshake_timeout > 0 && filters.deadline.is_none() {
+            let deadline = services.now.saturating_add(filters.handshake_timeout);
+            let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
+            filters.deadline = Some(services.queue.insert(deadline, due));
+        }
+        // The handshake is read even if the handler has requested no read.
+        self.state.status.set(ReadDemand::WANTED);
+        let begun = self.state.with_filters(services, |filters, lent| filters.begin(lent));
+        match begun {
+            Ok(()) => self.proceed_with_handshake(services),
+            Err(error) => self.fail_filters(services, error),
+        }
+    }
+
+    /// Continues after the filters were called: makes the pipeline once all are established, or
+    /// pauses while one waits for another thread.
+    pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
+        let state = &mut self.state;
+        if !state.status.is_open() {
+            return;
+        }
+        let Some(filters) = state.extras.filters_mut() else { return };
+        if !filters.is_established() {
+            if filters.wait() {
+                state.status.set(ReadDemand::FILTER_WAITING);
+            }
+            return;
+        }
+        let starts = !state.status.is_active();
+        if let Some(deadline) = filters.deadline.take() {
+            state.status.unset(ReadDemand::WANTED);
+            services.cancel_timer(deadline);
+            services.tally.handshakes += 1;
+        } else if starts {
+            state.status.unset(ReadDemand::WANTED);
+            services.tally.handshakes += 1;
+        }
+        if starts {
+            self.establish(services);
+        }
+    }
+
+    /// Makes the pipeline and calls `active`.
+    fn establish(&mut self, services: &mut LoopServices) {
+        if let Some(mut establish) = self.take_establish() {
+            match self.install(services, &mut *establish) {
+                Ok(()) => establish.established(&mut || self.share(services)),
+                Err(error) => {
+                    if let Some(filters) = self.state.extras.filters_mut() {
+                        filters.establish = Some(Box::new(establish));
+                    }
+                    return self.fail_filters(services, error);
+                }
+            }
+        }
+        self.handle_active(services);
+    }
+
+    /// Replaces the placeholder by the pipeline of the program.
+    fn install(&mut self, services: &mut LoopServices, establish: &mut dyn Establish) -> Result {
+        let Some(filters) = self.state.extras.filters_mut() else { return Err(Error::Closed) };
+        let (peer, announced): (Peer, bool) = (filters.peer().clone(), filters.has_announced());
+        let Establishment { pipeline, held } = establish.pipeline(&peer, announced)?;
+        filters.held = held;
+        if announced {
+            self.state.set_addresses(peer.local_address(), peer.address());
+        }
+        let AnyPipeline { links, mut settings } = pipeline;
+        self.links = links;
+        settings.extras.remove_filters();
+        self.state.apply(services, settings);
+        Ok(())
+    }
+
+    /// Handles the failure of a filter, or of the start of a channel with filters. A handler that
+    /// was never called is not notified. The peer gets what the filters have sent.
+    #[cold]
+    pub(crate) fn fail_filters(&mut self, services: &mut LoopServices, error: Error) {
+        if let Some(filters) = self.state.extras.filters_mut() {
+            filters.fail();
+        }
+        self.state.cancel_handshake(services);
+        self.state.note_cause(|| error.clone());
+        if self.state.status.is_active() {
+            if self.state.status.is_open() {
+                self.fail(services, error);
+            }
+        } else {
+            services.tally.channel_errors += 1;
+            services.tally.handshakes_failed += 1;
+            let id = self.state.id();
+            log_throttled!(services, HANDSHAKES, Level::Debug, "channel {id}: not established: {error:#}");
+            self.report_failed_handshake(error);
+        }
+        self.state.request_close();
+        self.after(services);
+        self.state.want_attention(services);
+    }
+
+    /// Returns whether no outbound message is left that can be sent. Failed filters seal none.
+    pub(crate) fn has_sent_what_it_can(&mut self) -> bool {
+        self.state.pending_bytes() == 0 || self.state.extras.filters_mut().is_some_and(|f| f.has_failed())
+    }
+
+    fn report_failed_handshake(&mut self, error: Error) {
+        if let Some(establish) = self.take_establish() {
+            establish.failed(error);
+        }
+    }
+
+    fn take_establish(&mut self) -> Option<Box<dyn Establish>> {
+        let establish = self.state.extras.filters_mut()?.establish.take()?;
+        establish.downcast::<Box<dyn Establish>>().ok().map(|establish| *establish)
+    }
+
+    /// Ends the handshake of a channel that closes without an error of its filters.
+    pub(super) fn end_handshake(&mut self, services: &mut LoopServices) {
+        self.state.cancel_handshake(services);
+        self.report_failed_handshake(Error::Closed);
+    }
+
+    /// Handles the end of the time for the handshake.
+    pub(super) fn handle_handshake_timeout(&mut self, services: &mut LoopServices) {
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.deadline = None;
+        let after = Duration::from_nanos(filters.handshake_timeout);
+        if !filters.is_established() {
+            self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
+        }
+    }
+
+    /// Lets the filters continue, because their waker was used.
+    pub(super) fn wake_filters(&mut self, services: &mut LoopServices) {
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.wake();
+        self.state.status.unset(ReadDemand::FILTER_WAITING);
+        self.state.status.set(Readiness::MAYBE_READABLE);
+        self.state.want_attention(services);
+    }
+
+    /// Starts the filter that a callback has added, at the end of the turn.
+    pub(crate) fn start_added_filter(&mut self, services: &mut LoopServices) {
+        if !self.state.extras.filters_mut().is_some_and(Filters::take_added) {
+            return;
+        }
+        self.state.status.unset(ReadDemand::FILTER_WAITING);
+        if !self.state.status.is_open() {
+            return;
+        }
+        let more = self.has_more();
+        self.state.status.unset(Pending::UNDECODED);
+        if !self.state.partial.is_empty() || more {
+            self.state.partial.take();
+            self.fail_filters(services, PeerError::Corrupted("plaintext after the upgrade").into());
+            return;
+        }
+        self.begin_filters(services);
+    }
+}
+
+impl ChannelState {
+    /// Adds a filter above the others, which takes over at the end of the turn.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the channel is closing, an error of misuse if other filters are not
+    /// established, and what the filters below report for bytes that are written already.
+    pub(crate) fn start_filter(&mut self, services: &mut LoopServices, filter: Box<dyn Filter>) -> Result {
+        if !self.status.takes_writes() {
+            return Err(Error::Closed);
+        }
+        if !self.extras.has_filters() {
+            let peer = match self.extras.take_peer() {
+                Some(peer) => *peer,
+                None => Peer::new(self.peer_address(), self.local_address()),
+            };
+            let mut filters = Filters::new(Vec::new(), peer, HANDSHAKE_TIMEOUT);
+            filters.attach(self.key(), &services.outlet);
+            self.extras.set_filters(filters);
+        }
+        if self.extras.filters_mut().is_some_and(|filters| !filters.is_established() || filters.has_failed())
+        {
+            return Err(Error::other("another filter of this channel is not established"));
+        }
+        // What is written before the upgrade is not sealed by the new filter.
+        self.seal_all(services)?;
+        if let Some(filters) = self.extras.filters_mut() {
+            filters.add(filter);
+        }
+        self.status.set(ReadDemand::FILTER_WAITING);
+        self.want_attention(services);
+        Ok(())
+    }
+
+    fn cancel_handshake(&mut self, services: &mut LoopServices) {
+        if let Some(deadline) = self.extras.filters_mut().and_then(|filters| filters.deadline.take()) {
+            services.cancel_timer(deadline);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The operations of a filter during a call.
+
+use super::{Filter, FilterWaker, opened::Collect};
+use crate::{
+    channel::{handle::MailSender, peer::Peer},
+    id::Key,
+};
+use std::{net::SocketAddr, sync::Arc};
+
+/// The operations of a [`Filter`] during a call.
+pub struct FilterContext<'a> {
+    /// Receives opened bytes; `None` if the call produces none.
+    pub(super) plain: Option<&'a mut (dyn Collect + 'a)>,
+    pub(super) output: &'a mut Vec<u8>,
+    pub(super) surroundings: &'a mut Surroundings,
+    /// A filter that takes the place above the current one.
+    pub(super) inserted: Option<Box<dyn Filter>>,
+    /// The time of the loop's clock, in nanoseconds.
+    pub(super) now: u64,
+}
+
+/// What the filters of a channel know about it.
+pub(super) struct Surroundings {
+    pub(super) peer: Peer,
+    pub(super) announced: bool,
+    pub(super) channel: Key,
+    /// Set when the channel starts.
+    pub(super) outlet: Option<Arc<dyn MailSender>>,
+}
+
+impl FilterContext<'_> {
+    /// Passes opened bytes to the codec, or to the filter above. They are copied.
+    ///
+    /// Before the filter is established, and outside of [`Filter::read`], they are ignored.
+    #[inline]
+    pub fn deliver(&mut self, plain: &[u8]) {
+        if let Some(to) = &mut self.plain {
+            to.put(plain);
+        }
+    }
+
+    /// Returns the buffer of bytes for the peer. Append only; it may hold earlier output.
+    #[inline]
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        self.output
+    }
+
+    /// Returns the connection's peer, with the information that filters have set.
+    pub fn peer(&self) -> &Peer {
+        &self.surroundings.peer
+    }
+
+    /// Replaces the addresses of the channel, for example by those of a PROXY header.
+    ///
+    /// Admission limits per address are checked again for `peer` when all filters are established.
+    pub fn announce(&mut self, peer: SocketAddr, local: SocketAddr) {
+        self.surroundings.announced = true;
+        self.surroundings.peer.set_addresses(Some(peer), Some(local));
+    }
+
+    /// Stores information for pipeline factories ([`Peer::info`]) and handlers
+    /// ([`Context::filter_info`](crate::Context::filter_info)). Replaces a value of the same type.
+    pub fn set_info<T: Send + Sync + 'static>(&mut self, info: T) {
+        self.surroundings.peer.set_info(info);
+    }
+
+    /// Adds a filter directly above the current one. It starts when the current one is established
+    /// or finished, and a finished one passes its unconsumed input to it. A call has one such
+    /// filter, the last.
+    pub fn insert_above(&mut self, filter: impl Filter) {
+        self.inserted = Some(Box::new(filter));
+    }
+
+    /// Returns a handle that calls [`Filter::read`] again later, from any thread.
+    ///
+    /// # Panics
+    /// If the filter runs outside of a channel, which programs cannot do.
+    pub fn waker(&self) -> FilterWaker {
+        let outlet = self.surroundings.outlet.clone().expect("the channel has started its filters");
+        FilterWaker { outlet, channel: self.surroundings.channel }
+    }
+
+    /// Returns the time of the loop's clock, in nanoseconds since an arbitrary start.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+}

@@ -1,0 +1,79 @@
+//! Plaintext that filters have opened in one read.
+//!
+//! Invariant: bytes are in the loop's read buffer as long as they fit, then in memory of their own,
+//! in order.
+
+/// Collects plaintext in a buffer of the loop.
+pub(crate) struct Opened<'a> {
+    room: &'a mut [u8],
+    len: usize,
+    /// What did not fit.
+    spilled: Vec<u8>,
+}
+
+impl<'a> Opened<'a> {
+    pub(crate) fn new(room: &'a mut [u8]) -> Self {
+        Opened { room, len: 0, spilled: Vec::new() }
+    }
+
+    /// Returns the current end, for [`Opened::truncate`].
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.len, self.spilled.len())
+    }
+
+    /// Drops what was put after the mark.
+    pub(super) fn truncate(&mut self, mark: (usize, usize)) {
+        self.len = mark.0;
+        self.spilled.truncate(mark.1);
+    }
+
+    /// Returns the number of bytes in the buffer, and those that did not fit.
+    pub(crate) fn finish(self) -> (usize, Vec<u8>) {
+        (self.len, self.spilled)
+    }
+
+    /// Returns whether nothing was opened.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mark() == (0, 0)
+    }
+}
+
+/// Receives the plaintext of a filter.
+pub(super) trait Collect {
+    fn put(&mut self, plain: &[u8]);
+}
+
+impl Collect for Vec<u8> {
+    fn put(&mut self, plain: &[u8]) {
+        self.extend_from_slice(plain);
+    }
+}
+
+impl Collect for Opened<'_> {
+    #[inline]
+    fn put(&mut self, plain: &[u8]) {
+        let fits = if self.spilled.is_empty() { plain.len().min(self.room.len() - self.len) } else { 0 };
+        let (first, rest) = plain.split_at(fits);
+        self.room[self.len..self.len + fits].copy_from_slice(first);
+        self.len += fits;
+        if !rest.is_empty() {
+            self.spilled.extend_from_slice(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Collect, Opened};
+
+    #[test]
+    fn bytes_that_do_not_fit_follow_in_order() {
+        let mut room = [0; 4];
+        let mut opened = Opened::new(&mut room);
+        for part in ["ab", "", "cde", "f"] {
+            opened.put(part.as_bytes());
+        }
+        let (len, spilled) = opened.finish();
+        assert_eq!((&room[..len], &spilled[..]), (&b"abcd"[..], &b"ef"[..]));
+    }
+}

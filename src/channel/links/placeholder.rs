@@ -1,0 +1,64 @@
+//! The pipeline of a channel whose filters are not established yet.
+//!
+//! Invariant: nothing of the program is called through it.
+
+use super::{DecodePass, EncodingMemo, ErasedPipeline, SharedMessage};
+use crate::{
+    Error, Result,
+    channel::{event::Event, handle::PipelineTypes, services::LoopServices, state::ChannelState},
+    error::drop_guarded,
+};
+use bytes::Bytes;
+use std::any::{Any, TypeId};
+
+/// Refuses messages and ignores events.
+pub(in crate::channel) struct Placeholder;
+
+impl ErasedPipeline for Placeholder {
+    fn read(
+        &mut self,
+        _: &mut ChannelState,
+        _: &mut LoopServices,
+        _: &mut Bytes,
+        _: &mut DecodePass,
+    ) -> Result {
+        Ok(())
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn write(&mut self, _: &mut ChannelState, _: &mut LoopServices, message: Box<dyn Any + Send>) -> Result {
+        drop_guarded(message);
+        Err(Error::PipelineReplaced)
+    }
+
+    fn write_shared(
+        &mut self,
+        _: &mut ChannelState,
+        _: &mut LoopServices,
+        _: &dyn SharedMessage,
+        _: &mut EncodingMemo,
+    ) -> Result {
+        Err(Error::PipelineReplaced)
+    }
+
+    fn event(&mut self, _: &mut ChannelState, _: &mut LoopServices, _: Event) -> Result {
+        Ok(())
+    }
+
+    fn run(&mut self, _: &mut ChannelState, _: &mut LoopServices, task: Box<dyn Any>) -> Result {
+        drop_guarded(task);
+        Ok(())
+    }
+
+    fn handler_type(&self) -> crate::sync::TypeName {
+        || "handshake"
+    }
+
+    fn types(&self) -> PipelineTypes {
+        let none = TypeId::of::<Placeholder>();
+        PipelineTypes { message: none, handler: none, size_hint: |_| None }
+    }
+}
