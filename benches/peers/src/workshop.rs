@@ -7,6 +7,7 @@ use crate::peer::{Origin, PEERS, Peer};
 use std::{
     collections::BTreeMap,
     env, fs, io,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -103,7 +104,12 @@ impl Workshop {
             Origin::Netty => self.netty(&[]),
             Origin::NettyTls(provider) => {
                 let folder = self.here.join("tls");
-                self.netty(&[format!("-Dtls={provider}"), format!("-Dtls.folder={}", folder.display())])
+                let mut properties =
+                    vec![format!("-Dtls={provider}"), format!("-Dtls.folder={}", folder.display())];
+                if provider == "openssl" {
+                    properties.push(format!("-Djava.library.path={}", self.openssl_bindings()?.display()));
+                }
+                self.netty(&properties)
             }
         }
     }
@@ -136,6 +142,28 @@ impl Workshop {
         let source = self.here.join("servers/libuv/server.c");
         quietly(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).arg("-luv"))?;
         Ok(vec![text(&program)])
+    }
+
+    /// Returns a directory with Netty's bindings of OpenSSL under the name that Netty looks for.
+    /// Debian's package `libnetty-tcnative-jni` has another name.
+    fn openssl_bindings(&self) -> io::Result<PathBuf> {
+        let library = match env::var_os("NETTY_TCNATIVE") {
+            Some(library) => PathBuf::from(library),
+            None => Path::new("/usr/lib")
+                .join(format!("{}-linux-gnu", env::consts::ARCH))
+                .join("jni/libnetty-tcnative.so"),
+        };
+        if !library.exists() {
+            return Err(io::Error::other(format!("there is no {}", library.display())));
+        }
+        let folder = self.shelf.join("jni");
+        fs::create_dir_all(&folder)?;
+        let link = folder.join("libnetty_tcnative.so");
+        match fs::remove_file(&link) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => symlink(library, link)?,
+        }
+        Ok(folder)
     }
 
     fn netty(&self, properties: &[String]) -> io::Result<Vec<String>> {
