@@ -7,7 +7,6 @@ use crate::peer::{Origin, PEERS, Peer};
 use std::{
     collections::BTreeMap,
     env, fs, io,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -144,8 +143,9 @@ impl Workshop {
         Ok(vec![text(&program)])
     }
 
-    /// Returns a directory with Netty's bindings of OpenSSL under the name that Netty looks for.
-    /// Debian's package `libnetty-tcnative-jni` has another name.
+    /// Copies Netty's bindings of OpenSSL to the name that Netty looks for, and returns the
+    /// directory. Debian's package `libnetty-tcnative-jni` has another name. A symbolic link is not
+    /// enough, because the library looks at its own name.
     fn openssl_bindings(&self) -> io::Result<PathBuf> {
         let library = match env::var_os("NETTY_TCNATIVE") {
             Some(library) => PathBuf::from(library),
@@ -158,11 +158,7 @@ impl Workshop {
         }
         let folder = self.shelf.join("jni");
         fs::create_dir_all(&folder)?;
-        let link = folder.join("libnetty_tcnative.so");
-        match fs::remove_file(&link) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => symlink(library, link)?,
-        }
+        fs::copy(library, folder.join("libnetty_tcnative.so"))?;
         Ok(folder)
     }
 
