@@ -46,6 +46,10 @@
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
+//! - `tls`: the module `tls`, TLS 1.2 and 1.3 for servers and clients. It uses rustls 0.23 with the
+//!   cryptography of ring.
+//! - `tls-aws-lc`: like `tls`, with the cryptography of aws-lc-rs. This adds the post-quantum key
+//!   exchange X25519MLKEM768. Building aws-lc-rs needs a C compiler and takes minutes.
 //! - `tokio`: `tokio::runtime::Handle` implements [`Spawn`](executor::Spawn), so that handlers can
 //!   run futures on a tokio runtime.
 
@@ -83,6 +87,8 @@ pub mod relay;
 pub mod stage;
 pub mod testing;
 pub mod timer;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod worker_pool;
 
 /// The crate `bytes`, in the version of this crate's API.

@@ -26,6 +26,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `io_ratio` | 50 | 1 to 99 percent; 100 is the same as `unlimited_tasks` |
 /// | `max_task_time` | 100 ms per turn for tasks, and another 100 ms for timers | more than 0 |
 /// | `max_io_time` | 100 ms per turn | more than 0 |
+/// | `handshakes_per_turn` | 8 per loop | 1 or more |
 /// | `max_pending_tasks` | 1,048,576 per loop | 16 or more |
 /// | `max_scheduled_tasks` | 1,048,576 per loop | 16 or more |
 /// | `max_connections` | 1,048,576 per loop | 1 or more |
@@ -144,6 +145,18 @@ impl EventLoopGroupBuilder {
     /// [`writes_per_turn`](crate::channel::ChannelOptions::writes_per_turn) instead.
     pub fn max_io_time(mut self, time: Duration) -> Self {
         self.settings.max_io_time = time;
+        self
+    }
+
+    /// Sets how many reads of connections whose byte filters (TLS) are not established a loop
+    /// handles in one turn. The default is 8. A TLS handshake takes a few hundred microseconds of
+    /// computation, in one of these reads.
+    ///
+    /// Further connections wait for the next turn. So a storm of new connections leaves the
+    /// established ones their share of the loop. A higher number completes a storm a little sooner
+    /// and delays the others longer.
+    pub fn handshakes_per_turn(mut self, handshakes: usize) -> Self {
+        self.settings.handshakes_per_turn = handshakes;
         self
     }
 

@@ -318,7 +318,7 @@ impl EmbeddedLoop {
     }
 
     /// Calls `act` for one channel, if it still exists.
-    fn on(
+    pub(super) fn on(
         &mut self,
         key: Key,
         act: impl FnOnce(&mut ChannelDriver<MemoryTransport>, &mut LoopIo) -> Next,
@@ -337,7 +337,7 @@ impl EmbeddedLoop {
 
     /// Calls `act` on behalf of the loop's thread. Then runs everything that follows, in passes
     /// like the turns of a loop.
-    fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
+    pub(super) fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
         let services = &mut self.io.services;
         services.now = services.time.now().max(services.now);

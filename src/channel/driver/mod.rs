@@ -54,7 +54,7 @@ mod transport;
 mod writing;
 
 pub(crate) use discard::Drained;
-pub(crate) use loop_io::LoopIo;
+pub(crate) use loop_io::{HANDSHAKES_PER_TURN, LoopIo};
 pub(crate) use ready::Ready;
 pub(crate) use transport::Transport;
 

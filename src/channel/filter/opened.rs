@@ -31,11 +31,6 @@ impl<'a> Opened<'a> {
     pub(crate) fn finish(self) -> (usize, Vec<u8>) {
         (self.len, self.spilled)
     }
-
-    /// Returns whether nothing was opened.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.mark() == (0, 0)
-    }
 }
 
 /// Receives the plaintext of a filter.

@@ -2,6 +2,7 @@
 
 use crate::{
     Result,
+    channel::driver::HANDSHAKES_PER_TURN,
     clock::{Clock, SystemClock, nanos},
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
@@ -20,6 +21,7 @@ pub(crate) struct LoopSettings {
     pub(crate) io_ratio: u32,
     pub(crate) max_task_time: Duration,
     pub(crate) max_io_time: Duration,
+    pub(crate) handshakes_per_turn: usize,
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
@@ -40,6 +42,7 @@ impl Default for LoopSettings {
             io_ratio: 50,
             max_task_time: DEFAULT_MAX_TASK_TIME,
             max_io_time: DEFAULT_MAX_IO_TIME,
+            handshakes_per_turn: HANDSHAKES_PER_TURN,
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
@@ -60,6 +63,7 @@ impl LoopSettings {
     /// Refuses the first setting that is out of its range. The wheel checks its own settings.
     pub(crate) fn check(&self) -> Result {
         check_range("io_ratio", self.io_ratio, 1..=100, "1 to 100 percent")?;
+        check_range("handshakes_per_turn", self.handshakes_per_turn, 1.., "1 or more")?;
         check_range("max_pending_tasks", self.max_pending_tasks, 16.., "16 tasks or more")?;
         check_range("max_scheduled_tasks", self.max_scheduled_tasks, 16.., "16 tasks or more")?;
         check_range("max_connections", self.max_connections, 1.., "1 connection or more")?;
@@ -84,6 +88,7 @@ mod tests {
     fn the_documentation_states_the_defaults() {
         let settings = LoopSettings::default();
         let in_a_turn = [
+            ("handshakes_per_turn", in_words(settings.handshakes_per_turn)),
             ("max_pending_tasks", in_words(settings.max_pending_tasks)),
             ("max_scheduled_tasks", in_words(settings.max_scheduled_tasks)),
             ("max_event_sources", in_words(settings.max_event_sources)),

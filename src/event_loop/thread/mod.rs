@@ -140,12 +140,10 @@ impl TurnParts {
         services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
         services.random = shared.random.clone();
         services.executor = settings.executor.clone();
-        let io = Io {
-            selector,
-            drivers: LoopIo::new(services, shared.metrics.clone()),
-            inactive: Vec::new(),
-            lingering: Lingering::new(settings.max_lingering),
-        };
+        let mut drivers = LoopIo::new(services, shared.metrics.clone());
+        drivers.handshakes_per_turn = settings.handshakes_per_turn;
+        let io =
+            Io { selector, drivers, inactive: Vec::new(), lingering: Lingering::new(settings.max_lingering) };
         let now = io.services.now;
         Turn {
             shared,

@@ -1,0 +1,28 @@
+//! Errors of TLS as errors of the crate.
+
+use crate::{Error, error::PeerError};
+use std::{fmt, sync::Arc};
+
+const PROTOCOL: &str = "TLS";
+
+/// The peer speaks another protocol, for example HTTP without TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotTls;
+
+impl fmt::Display for NotTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not TLS: the first bytes of the peer are no TLS record")
+    }
+}
+
+impl std::error::Error for NotTls {}
+
+/// Creates the error of a handshake or, later, of a record.
+pub(super) fn failure(source: impl std::error::Error + Send + Sync + 'static, handshaking: bool) -> Error {
+    let (protocol, source) = (PROTOCOL, Arc::new(source));
+    Error::Peer(if handshaking {
+        PeerError::Handshake { protocol, source }
+    } else {
+        PeerError::Protocol { protocol, source }
+    })
+}

@@ -1,0 +1,167 @@
+//! `Session`: a connection of TLS with what the filter needs to know about it.
+//!
+//! Invariant: a session is at one place, on the loop or with a worker. It does not know where.
+
+use super::{
+    TlsInfo,
+    client_hello::{ClientHello, Look, may_be_tls},
+    connection::Connection,
+    error::{NotTls, failure},
+};
+use crate::{Error, Result};
+use bytes::BytesMut;
+use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
+use std::sync::Arc;
+
+/// The longest input of a server's last step in TLS 1.3 without a certificate of the client: a
+/// ChangeCipherSpec and a Finished.
+const CHEAP_INPUT: usize = 128;
+
+/// The fatal alert `decode_error`, before anything is encrypted.
+const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
+
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    opening: Opening,
+    /// The host that the client has named.
+    server_name: Option<Box<str>>,
+}
+
+/// What is expected of the first bytes.
+#[derive(Debug)]
+enum Opening {
+    ClientHello(ClientHello),
+    ServerHello,
+    Passed,
+    Refused(Refusal),
+}
+
+/// Why the first bytes are refused.
+#[derive(Debug, Clone, Copy)]
+enum Refusal {
+    NotTls,
+    TooLong,
+}
+
+impl Session {
+    pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self> {
+        Ok(Session {
+            connection: Connection::server(config).map_err(|error| failure(error, true))?,
+            opening: Opening::ClientHello(ClientHello::default()),
+            server_name: None,
+        })
+    }
+
+    pub(super) fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self> {
+        let server_name = match &name {
+            ServerName::DnsName(name) => Some(name.as_ref().to_ascii_lowercase().into()),
+            _ => None,
+        };
+        Ok(Session {
+            connection: Connection::client(config, name).map_err(|error| failure(error, true))?,
+            opening: Opening::ServerHello,
+            server_name,
+        })
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.connection.common().is_handshaking()
+    }
+
+    pub(super) fn is_peer_closed(&self) -> bool {
+        self.connection.is_peer_closed()
+    }
+
+    /// Returns what was negotiated, once the handshake is complete.
+    pub(super) fn info(&mut self) -> Option<TlsInfo> {
+        TlsInfo::of(&self.connection, self.server_name.take())
+    }
+
+    /// Appends what a client sends first.
+    pub(super) fn start(&mut self, output: &mut BytesMut) -> Result {
+        match self.opening {
+            Opening::ServerHello => self.connection.start(output).map_err(|error| failure(error, true)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether `read` would compute signatures or key exchanges for this input.
+    pub(super) fn is_expensive(&mut self, input: &[u8]) -> bool {
+        if !self.is_handshaking() || !matches!(self.look(input), Ok(true)) {
+            return false;
+        }
+        let version = self.connection.common().protocol_version();
+        let finished = version == Some(ProtocolVersion::TLSv1_3) && input.len() <= CHEAP_INPUT;
+        !finished && self.connection.has_complete_record(input)
+    }
+
+    /// Like [`Connection::read`].
+    pub(super) fn read(
+        &mut self,
+        input: &mut [u8],
+        plain: &mut BytesMut,
+        output: &mut BytesMut,
+    ) -> Result<usize> {
+        match self.look(input) {
+            Ok(true) => {}
+            Ok(false) => return Ok(0),
+            Err(refusal) => {
+                output.extend_from_slice(&DECODE_ERROR);
+                return Err(refusal.error());
+            }
+        }
+        let handshaking = self.is_handshaking();
+        self.connection.read(input, plain, output).map_err(|error| failure(error, handshaking))
+    }
+
+    /// Like [`Connection::write`].
+    pub(super) fn write(&mut self, plain: &[u8], output: &mut BytesMut) -> Result {
+        self.connection.write(plain, output).map_err(|error| failure(error, false))
+    }
+
+    /// Like [`Connection::close`].
+    pub(super) fn close(&mut self, output: &mut BytesMut) {
+        self.connection.close(output);
+    }
+
+    /// Like [`Connection::sealed_len`].
+    pub(super) fn sealed_len(&self, plain: usize) -> usize {
+        self.connection.sealed_len(plain)
+    }
+
+    /// Returns whether rustls can process `input`.
+    fn look(&mut self, input: &[u8]) -> Result<bool, Refusal> {
+        let refusal = match &mut self.opening {
+            Opening::Passed => return Ok(true),
+            Opening::ClientHello(hello) => match hello.look(input) {
+                Look::Incomplete => return Ok(false),
+                Look::NotTls => Some(Refusal::NotTls),
+                Look::TooLong => Some(Refusal::TooLong),
+                Look::Ready => None,
+                Look::ServerName(name) => {
+                    self.server_name = Some(name);
+                    None
+                }
+            },
+            Opening::ServerHello if !may_be_tls(input) => Some(Refusal::NotTls),
+            Opening::ServerHello if input.len() < 2 => return Ok(false),
+            Opening::ServerHello => None,
+            Opening::Refused(refusal) => Some(*refusal),
+        };
+        self.opening = refusal.map_or(Opening::Passed, Opening::Refused);
+        refusal.map_or(Ok(true), Err)
+    }
+}
+
+impl Refusal {
+    /// Returns the error that rustls has for such input, or one that says more.
+    fn error(self) -> Error {
+        match self {
+            Refusal::NotTls => failure(NotTls, true),
+            Refusal::TooLong => {
+                failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge), true)
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! TLS between a client and a server in memory.
+
+mod attacks;
+mod closing;
+mod forger;
+mod handshakes;
+mod mutations;
+mod offloading;
+mod pair;

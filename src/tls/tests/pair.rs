@@ -1,0 +1,194 @@
+//! A client and a server filter that are connected by memory, and their certificates.
+
+use crate::{
+    Result,
+    tls::{TlsInfo, TlsVersion, filter::TlsFilter, provider::provider},
+    worker_pool::WorkerPool,
+};
+use bytes::{Buf, BytesMut};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
+    client::Resumption,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName},
+    server::WebPkiClientVerifier,
+    version::{TLS12, TLS13},
+};
+use std::sync::{Arc, LazyLock};
+
+pub(super) const HOST: &str = "chat.example";
+pub(super) const VERSIONS: [TlsVersion; 2] = [TlsVersion::Tls12, TlsVersion::Tls13];
+
+/// A certificate authority, and a certificate that it has issued for [`HOST`].
+struct Certificates {
+    root: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+    key: Vec<u8>,
+}
+
+static CERTIFICATES: LazyLock<Certificates> = LazyLock::new(|| {
+    let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer =
+        CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key")).expect("an authority");
+    let key = KeyPair::generate().expect("a key");
+    let leaf = CertificateParams::new(vec![HOST.to_owned()]).expect("a host name");
+    let leaf = leaf.signed_by(&key, &issuer).expect("a certificate");
+    Certificates { root: issuer.der().clone(), chain: vec![leaf.der().clone()], key: key.serialize_der() }
+});
+
+fn key() -> PrivateKeyDer<'static> {
+    PrivatePkcs8KeyDer::from(CERTIFICATES.key.clone()).into()
+}
+
+fn roots() -> Arc<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CERTIFICATES.root.clone()).expect("a root");
+    Arc::new(roots)
+}
+
+fn versions(version: TlsVersion) -> [&'static SupportedProtocolVersion; 1] {
+    [if version == TlsVersion::Tls12 { &TLS12 } else { &TLS13 }]
+}
+
+/// Returns the configuration of a server, without ALPN, tickets and client authentication.
+pub(super) fn server_config(version: TlsVersion) -> ServerConfig {
+    ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&versions(version))
+        .expect("a version")
+        .with_no_client_auth()
+        .with_single_cert(CERTIFICATES.chain.clone(), key())
+        .expect("a certificate")
+}
+
+/// Returns the configuration of a server that requires a certificate of the client.
+pub(super) fn server_config_with_client_auth(version: TlsVersion) -> ServerConfig {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(), provider()).build().expect("roots");
+    ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&versions(version))
+        .expect("a version")
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(CERTIFICATES.chain.clone(), key())
+        .expect("a certificate")
+}
+
+/// Returns the configuration of a client without ALPN, resumption and a certificate.
+pub(super) fn client_config(version: TlsVersion) -> ClientConfig {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&versions(version))
+        .expect("a version")
+        .with_root_certificates(roots())
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    config
+}
+
+/// Returns the configuration of a client with a certificate.
+pub(super) fn client_config_with_certificate(version: TlsVersion) -> ClientConfig {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&versions(version))
+        .expect("a version")
+        .with_root_certificates(roots())
+        .with_client_auth_cert(CERTIFICATES.chain.clone(), key())
+        .expect("a certificate");
+    config.resumption = Resumption::disabled();
+    config
+}
+
+/// One end of a connection: the filter, and what a channel keeps for it.
+pub(super) struct End {
+    pub(super) filter: TlsFilter,
+    /// Input that the filter has not consumed.
+    pub(super) kept: BytesMut,
+    /// Opened bytes.
+    pub(super) plain: BytesMut,
+    /// Bytes for the other end.
+    pub(super) output: BytesMut,
+    pub(super) info: Option<TlsInfo>,
+    /// The most bytes that were kept.
+    pub(super) most_kept: usize,
+}
+
+impl End {
+    pub(super) fn server(config: impl Into<Arc<ServerConfig>>) -> Self {
+        Self::new(TlsFilter::server(config.into(), None).expect("a server"))
+    }
+
+    pub(super) fn server_with(config: impl Into<Arc<ServerConfig>>, workers: &WorkerPool) -> Self {
+        Self::new(TlsFilter::server(config.into(), Some(workers.clone())).expect("a server"))
+    }
+
+    pub(super) fn client(config: impl Into<Arc<ClientConfig>>) -> Self {
+        Self::client_of(config, HOST)
+    }
+
+    pub(super) fn client_of(config: impl Into<Arc<ClientConfig>>, host: &'static str) -> Self {
+        let name = ServerName::try_from(host).expect("a host name");
+        let mut end = Self::new(TlsFilter::client(config.into(), name, None).expect("a client"));
+        end.filter.begin(&mut end.output).expect("a client starts");
+        end
+    }
+
+    fn new(filter: TlsFilter) -> Self {
+        let (kept, plain, output) = Default::default();
+        End { filter, kept, plain, output, info: None, most_kept: 0 }
+    }
+
+    /// Receives bytes. Does not wait for workers.
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result {
+        self.kept.extend_from_slice(bytes);
+        let wake = || Box::new(|| {}) as Box<dyn FnOnce() + Send>;
+        let consumed = self.filter.process(&mut self.kept, &mut self.plain, &mut self.output, wake)?;
+        self.kept.advance(consumed);
+        self.most_kept = self.most_kept.max(self.kept.len());
+        self.info = self.filter.take_info().or(self.info.take());
+        Ok(())
+    }
+
+    /// Writes plaintext in pieces of `size` bytes.
+    pub(super) fn send(&mut self, plain: &[u8], size: usize) -> Result {
+        for piece in plain.chunks(size) {
+            let (before, bound) = (self.output.len(), self.filter.sealed_len(piece.len()));
+            self.filter.seal(piece, &mut self.output)?;
+            let sealed = self.output.len() - before;
+            assert!(sealed <= bound, "{sealed} bytes of {} bytes; the bound is {bound}", piece.len());
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self) {
+        self.filter.close(&mut self.output);
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.info.is_some()
+    }
+}
+
+/// Moves all bytes from one end to the other, at most `segment` bytes at a time.
+pub(super) fn transfer(from: &mut End, to: &mut End, segment: usize) -> Result {
+    let bytes = from.output.split();
+    bytes.chunks(segment).try_for_each(|segment| to.receive(segment))
+}
+
+/// Completes the handshake. Returns the first error with the end that found it.
+pub(super) fn shake_hands(client: &mut End, server: &mut End, segment: usize) -> Result {
+    while !client.output.is_empty() || !server.output.is_empty() {
+        transfer(client, server, segment)?;
+        transfer(server, client, segment)?;
+    }
+    Ok(())
+}
+
+/// Returns a client and a server that have completed their handshake.
+pub(super) fn established(version: TlsVersion) -> (End, End) {
+    let (mut client, mut server) = (End::client(client_config(version)), End::server(server_config(version)));
+    shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
+    assert!(client.is_established() && server.is_established());
+    (client, server)
+}
+
+/// Returns the text of an error with its causes.
+pub(super) fn text<T>(result: Result<T>) -> String {
+    result.err().map_or("no error".into(), |error| format!("{error:#}"))
+}
