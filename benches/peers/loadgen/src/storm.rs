@@ -1,5 +1,5 @@
 //! Many connections start their TLS handshakes at the same time, while established ones send at a
-//! fixed rate. Measures what the handshakes cost the established connections.
+//! fixed rate. Measures the latency of the established connections.
 //!
 //! The generator has one thread too, so it does one step of one handshake at a time and looks after
 //! the established connections in between. Its own work delays a reply by less than a millisecond.

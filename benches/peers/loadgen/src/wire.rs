@@ -64,7 +64,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes, and keeps those that the socket does not accept.
+    /// Sends bytes, and keeps the bytes that the socket does not accept.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.tls.is_none() && self.unsent.is_empty() {
             let done = write_some(&mut self.stream, bytes)?;
@@ -131,7 +131,7 @@ impl Wire {
     pub(crate) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // A server that has closed already needs no notification.
+            // Fails if the server has closed the connection already, which is not an error here.
             let _ = self.flush();
         }
     }

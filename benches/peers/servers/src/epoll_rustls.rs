@@ -1,6 +1,6 @@
 //! Raw epoll and rustls' unbuffered connections: the lower limit with TLS. One buffer each for
 //! ciphertext, plaintext and sealed output, shared by all connections. One read and one write for
-//! each readiness event. An idle connection has no buffer.
+//! each readiness event. Idle connections do not have buffers.
 //!
 //! A server for measurements, not for use: it is unbounded, ignores accept errors, and waits for a
 //! handshake forever.
