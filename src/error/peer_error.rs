@@ -96,7 +96,7 @@ impl fmt::Display for PeerError {
             PeerError::TooSlow { bytes, required, within } => {
                 write!(f, "{bytes} bytes of a message in {within:?}; at least {required} are required")
             }
-            PeerError::Truncated => f.write_str("the stream ended without the end mark of its protocol"),
+            PeerError::Truncated => f.write_str("the stream is cut off: the mark of its end is missing"),
             PeerError::Handshake { protocol, .. } => write!(f, "the {protocol} handshake failed"),
             PeerError::Protocol { protocol, .. } => write!(f, "invalid {protocol} input"),
         }

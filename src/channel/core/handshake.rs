@@ -50,12 +50,14 @@ impl ChannelCore {
         let key = self.state.key();
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.attach(key, &services.outlet);
+        filters.handshaking = true;
         if filters.handshake_timeout > 0 && filters.deadline.is_none() {
             let deadline = services.now.saturating_add(filters.handshake_timeout);
             let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
             filters.deadline = Some(services.queue.insert(deadline, due));
         }
         // The handshake is read even if the handler has requested no read.
+        filters.reads_for_itself = !self.state.status.has(ReadDemand::WANTED);
         self.state.status.set(ReadDemand::WANTED);
         let begun = self.state.with_filters(services, |filters, lent| filters.begin(lent));
         match begun {
@@ -79,13 +81,14 @@ impl ChannelCore {
             return;
         }
         let starts = !state.status.is_active();
+        if std::mem::take(&mut filters.handshaking) {
+            services.tally.handshakes += 1;
+        }
         if let Some(deadline) = filters.deadline.take() {
-            state.status.unset(ReadDemand::WANTED);
             services.cancel_timer(deadline);
-            services.tally.handshakes += 1;
-        } else if starts {
+        }
+        if std::mem::take(&mut filters.reads_for_itself) {
             state.status.unset(ReadDemand::WANTED);
-            services.tally.handshakes += 1;
         }
         if starts {
             self.establish(services);
@@ -105,7 +108,17 @@ impl ChannelCore {
                 }
             }
         }
+        // Also without a pipeline that is made here, in tests.
+        self.announce();
         self.handle_active(services);
+    }
+
+    /// Gives the channel the addresses that a filter has announced.
+    fn announce(&mut self) {
+        if let Some(filters) = self.state.extras.filters_mut().filter(|filters| filters.has_announced()) {
+            let (local, peer) = (filters.peer().local_address(), filters.peer().address());
+            self.state.set_addresses(local, peer);
+        }
     }
 
     /// Replaces the placeholder by the pipeline of the program.
@@ -114,9 +127,7 @@ impl ChannelCore {
         let (peer, announced): (Peer, bool) = (filters.peer().clone(), filters.has_announced());
         let Establishment { pipeline, held } = establish.pipeline(&peer, announced)?;
         filters.held = held;
-        if announced {
-            self.state.set_addresses(peer.local_address(), peer.address());
-        }
+        self.announce();
         let AnyPipeline { links, mut settings } = pipeline;
         self.links = links;
         settings.extras.remove_filters();
@@ -185,7 +196,9 @@ impl ChannelCore {
     pub(super) fn wake_filters(&mut self, services: &mut LoopServices) {
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.wake();
-        self.state.status.unset(ReadDemand::FILTER_WAITING);
+        if !filters.has_added() {
+            self.state.status.unset(ReadDemand::FILTER_WAITING);
+        }
         self.state.status.set(Readiness::MAYBE_READABLE);
         self.state.want_attention(services);
     }
@@ -201,7 +214,8 @@ impl ChannelCore {
         }
         let more = self.has_more();
         self.state.status.unset(Pending::UNDECODED);
-        if !self.state.partial.is_empty() || more {
+        let kept = self.state.extras.kept_in_filters() > 0;
+        if !self.state.partial.is_empty() || more || kept {
             self.state.partial.take();
             self.fail_filters(services, PeerError::Corrupted("plaintext after the upgrade").into());
             return;

@@ -62,18 +62,41 @@ pub(super) fn read_once<T: Transport>(
         if io.handshakes_left == 0 {
             return Read::HeldUp;
         }
-        io.handshakes_left -= 1;
+    }
+    if let Some(wire) = filters.take_kept_below() {
+        return read_behind(core, transport, io, wire, size);
     }
     let kept = filters.kept_below().len();
     // The plaintext of most filters then fits behind the codec's bytes.
     let size = size.min(RECEIVE_SIZE - core.state.partial.len().min(RECEIVE_SIZE / 2));
     let mut wire = io.services.filter_buffers.take_wire(kept + size);
-    let read = read_once_into(core, transport, io, &mut wire, kept, size);
+    wire[..kept].copy_from_slice(filters.kept_below());
+    let (read, _) = read_once_into(core, transport, io, &mut wire, kept, size);
     io.services.filter_buffers.return_wire(wire);
     read
 }
 
-/// Reads into `wire`, behind the first `kept` bytes.
+/// Reads behind the kept bytes `wire`. If the filter consumes none of them, none are copied: a long
+/// message that arrives in many small pieces costs linear time.
+fn read_behind<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    mut wire: Vec<u8>,
+    size: usize,
+) -> Read {
+    let kept = wire.len();
+    // The room is initialised each time, so it is in proportion to what is kept.
+    let size = size.min(kept / 4);
+    wire.resize(kept + size, 0);
+    let (read, n) = read_once_into(core, transport, io, &mut wire, kept, size);
+    if let Some(filters) = core.state.extras.filters_mut() {
+        filters.give_kept_back(wire, kept, n);
+    }
+    read
+}
+
+/// Reads into `wire`, behind the first `kept` bytes. Returns the number of new bytes too.
 fn read_once_into<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -81,7 +104,7 @@ fn read_once_into<T: Transport>(
     wire: &mut [u8],
     kept: usize,
     size: usize,
-) -> Read {
+) -> (Read, usize) {
     let result = loop {
         let result = transport.read(&mut wire[kept..kept + size]);
         io.metrics.reads.add(1);
@@ -92,11 +115,11 @@ fn read_once_into<T: Transport>(
     };
     let n = match result {
         Ok(n) => n,
-        Err(e) if e.kind() == ErrorKind::WouldBlock => return Read::Nothing,
-        Err(e) => return Read::Failed(e),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => return (Read::Nothing, 0),
+        Err(e) => return (Read::Failed(e), 0),
     };
     if n == 0 {
-        return open(core, transport, io, Input::End, true);
+        return (open(core, transport, io, Input::End, true), 0);
     }
     // A short read has emptied the transport, as it does without filters.
     let last = !(n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
@@ -104,10 +127,10 @@ fn read_once_into<T: Transport>(
     io.turn_bytes += n;
     core.state.note_read(&wire[kept..kept + n], io.services.now);
     core.state.note_moved(Direction::Read, n);
-    if let Some(filters) = core.state.extras.filters_mut() {
-        wire[..kept].copy_from_slice(filters.kept_below());
+    if core.state.extras.filters_mut().is_some_and(|filters| !filters.is_established()) {
+        io.handshakes_left = io.handshakes_left.saturating_sub(1);
     }
-    open(core, transport, io, Input::Wire(&mut wire[..kept + n]), last)
+    (open(core, transport, io, Input::Wire(&mut wire[..kept + n]), last), n)
 }
 
 /// What the filters are called with.
@@ -153,7 +176,7 @@ fn open<T: Transport>(
     if !core.state.extras.sealed_wire().is_empty() {
         writing::flush(core, transport, &mut io.services, &io.metrics);
     }
-    if received.read == 0 || result.is_err() {
+    if received.read == 0 {
         drop(received);
         io.receive.give_back();
         core.state.partial = kept;
@@ -178,6 +201,9 @@ fn open<T: Transport>(
         io.services.spare_box.give_back(kept);
         completed
     };
+    if result.is_err() {
+        return settle(core, io, result, at_end, last);
+    }
     core.handle_filtered_input(&mut io.services);
     core.state.extras.drop_finished_filters();
     Read::Bytes { last, completed }
@@ -198,7 +224,7 @@ fn decode<T: Transport>(
     })
 }
 
-/// Continues after a call of the filters that has opened nothing.
+/// Continues after a call of the filters that has failed or opened nothing.
 fn settle(core: &mut ChannelCore, io: &mut LoopIo, result: Result, at_end: bool, last: bool) -> Read {
     match result {
         Err(error) => {

@@ -5,7 +5,7 @@
 
 use super::{
     Filter, FilterBuffers, FilterContext, FilterState, Opened,
-    filter_context::Surroundings,
+    filter_trait::Surroundings,
     opened::Collect,
     sealed::{SEALED_AHEAD, SealedOutput},
 };
@@ -26,6 +26,10 @@ const PIECE: usize = 16 * 1024;
 /// of 64 KiB fits, with its record headers. Afterwards `max_inbound` is the limit.
 pub(crate) const MAX_KEPT: usize = 80 * 1024;
 
+/// Above this number of kept bytes the next ones are read behind them, and they are not copied into
+/// the loop's buffer.
+const GROWS: usize = 2048;
+
 /// The limit of filters that filters of one channel may insert.
 const MAX_INSERTED: usize = 16;
 
@@ -42,8 +46,16 @@ pub(crate) struct Filters {
     /// A filter was added to an active channel and has not been started.
     added: bool,
     failed: bool,
+    /// The input is in the memory where it was kept.
+    in_place: bool,
+    /// The bytes of such an input of which none was consumed.
+    untouched: usize,
     /// A waker was used: `read` is to be called without new input.
     woken: bool,
+    /// The filters are not established for the first time, or after one was added.
+    pub(in crate::channel) handshaking: bool,
+    /// The channel reads for the filters; its handler has requested no read.
+    pub(in crate::channel) reads_for_itself: bool,
     /// The limit for the handshakes of all filters, in nanoseconds; 0 for none.
     pub(in crate::channel) handshake_timeout: u64,
     /// The timer of that limit.
@@ -86,7 +98,11 @@ impl Filters {
             output_ended: false,
             added: false,
             failed: false,
+            in_place: false,
+            untouched: 0,
             woken: false,
+            handshaking: false,
+            reads_for_itself: false,
             handshake_timeout,
             deadline: None,
             establish: None,
@@ -119,6 +135,11 @@ impl Filters {
         self.added = true;
     }
 
+    /// Returns whether an added filter waits for the end of the turn.
+    pub(crate) fn has_added(&self) -> bool {
+        self.added
+    }
+
     /// Returns whether a filter was added since the last call.
     pub(crate) fn take_added(&mut self) -> bool {
         std::mem::take(&mut self.added)
@@ -136,7 +157,8 @@ impl Filters {
     /// Starts the first filter, and each further one as soon as the filter below it is
     /// established.
     pub(crate) fn begin(&mut self, lent: &mut Lent<'_>) -> Result {
-        while self.begun < self.layers.len()
+        // A filter that a callback has added starts at the end of the turn.
+        while self.begun < self.layers.len() - usize::from(self.added)
             && (self.begun == 0 || self.layers[self.begun - 1].filter.state().is_established())
         {
             self.begun += 1;
@@ -208,12 +230,15 @@ impl Filters {
         };
         let result = f(&mut *self.layers[at].filter, &mut ctx);
         let inserted = ctx.inserted;
-        if at == 0 {
+        let sent = if at == 0 {
             sealed.record(0);
+            Ok(())
         } else {
-            self.send_below(at, &own, 0, lent)?;
-        }
+            self.send_below(at, &own, 0, lent)
+        };
         self.return_sealed_if_empty(lent);
+        // The filter's own error comes first.
+        let result = result.and_then(|value| sent.map(|()| value));
         if let Some(filter) = inserted {
             self.inserted += 1;
             if self.inserted > MAX_INSERTED {
@@ -232,32 +257,37 @@ impl Filters {
         if let Some(bottom) = self.layers.first_mut() {
             bottom.kept.clear();
         }
-        if !self.input_ended {
-            self.pass(0, wire, false, opened, lent)?;
-        }
-        self.check(lent)
+        let passed = if self.input_ended { Ok(()) } else { self.pass(0, wire, false, opened, lent) };
+        let result = passed.and_then(|()| self.check(lent));
+        self.failed |= result.is_err();
+        result
     }
 
     /// Calls the filters that were woken, with the input that was kept for them.
     pub(crate) fn resume(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
+        let result = self.resume_all(opened, lent).and_then(|()| self.check(lent));
+        self.failed |= result.is_err();
+        result
+    }
+
+    fn resume_all(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         // From the top: a filter that goes on passes plaintext upwards.
-        for at in (0..self.begun.min(self.layers.len())).rev() {
-            if self.layers[at].filter.state() == FilterState::Waiting {
-                let mut input = std::mem::take(&mut self.layers[at].kept);
+        for at in (0..self.begun).rev() {
+            if let Some(layer) = self.layers.get_mut(at) {
+                let mut input = std::mem::take(&mut layer.kept);
                 self.pass(at, &mut input, true, opened, lent)?;
                 lent.buffers.return_kept(input);
             }
         }
-        self.check(lent)
+        Ok(())
     }
 
     /// Checks the limits after input was handled.
     fn check(&mut self, lent: &mut Lent<'_>) -> Result {
         self.begin(lent)?;
         let established = self.is_established();
-        let pending = self.sealed_wire().len();
         // Sealed messages are bounded when they are sealed.
-        if pending > SEALED_AHEAD + PIECE {
+        if self.sealed.as_ref().is_some_and(|sealed| sealed.replies() > SEALED_AHEAD) {
             return Err(Error::Full { resource: Resource::FilterOutput, limit: SEALED_AHEAD });
         }
         let kept = self.kept();
@@ -300,11 +330,24 @@ impl Filters {
             let mark = opened.mark();
             let mut above = Vec::new();
             let to: &mut dyn Collect = if top { opened } else { &mut above };
-            let taken = self.call(at, Some(to), lent, |filter, ctx| filter.read(ctx, input))?;
+            let result = self.call(at, Some(to), lent, |filter, ctx| filter.read(ctx, input));
+            let taken = match result {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // What precedes the error is delivered, however the input was split.
+                    if state.is_established() {
+                        self.pass_up(at + 1, above, opened, lent)?;
+                    } else {
+                        opened.truncate(mark);
+                    }
+                    return Err(error);
+                }
+            };
             let taken = taken.min(input.len());
             input = &mut input[taken..];
+            let was_established = state.is_established();
             let state = self.layers[at].filter.state();
-            if !state.is_established() {
+            if !state.is_established() && !was_established {
                 // Nothing passes a filter that does not vouch for it.
                 opened.truncate(mark);
                 above.clear();
@@ -322,7 +365,11 @@ impl Filters {
                     return self.end_above(at + 1, lent);
                 }
                 FilterState::Handshaking | FilterState::Waiting | FilterState::Established => {
-                    lent.buffers.keep(&mut self.layers[at].kept, input);
+                    if at == 0 && taken == 0 && self.in_place {
+                        self.untouched = input.len();
+                    } else {
+                        lent.buffers.keep(&mut self.layers[at].kept, input);
+                    }
                     self.begin(lent)?;
                     return self.pass_up(at + 1, above, opened, lent);
                 }
@@ -356,8 +403,8 @@ impl Filters {
                 self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept))?;
             }
         }
-        // A filter that has not started yet knows nothing of its stream.
-        if self.begun < self.layers.len() { Err(PeerError::Truncated.into()) } else { Ok(()) }
+        // The end of a handshake is not seen by each filter.
+        if self.is_established() { Ok(()) } else { Err(PeerError::Truncated.into()) }
     }
 
     /// Handles the end of the wire.
@@ -365,7 +412,9 @@ impl Filters {
     /// # Errors
     /// If a filter finds its stream truncated.
     pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
-        if self.input_ended { Ok(()) } else { self.end_above(0, lent) }
+        let result = if self.input_ended { Ok(()) } else { self.end_above(0, lent) };
+        self.failed |= result.is_err();
+        result
     }
 
     /// Returns whether the peer has ended its stream in the terms of a filter.
@@ -375,7 +424,28 @@ impl Filters {
 
     /// Returns the number of input bytes that are kept for filters.
     pub(crate) fn kept(&self) -> usize {
-        self.layers.iter().map(|layer| layer.kept.len()).sum()
+        self.layers.iter().map(|layer| layer.kept.len()).sum::<usize>() + self.untouched
+    }
+
+    /// Takes many bytes that precede the next ones that are read, which are read behind them.
+    pub(crate) fn take_kept_below(&mut self) -> Option<Vec<u8>> {
+        let kept = &mut self.layers.first_mut()?.kept;
+        self.in_place = kept.len() > GROWS;
+        self.untouched = 0;
+        self.in_place.then(|| std::mem::take(kept))
+    }
+
+    /// Gives back what [`Filters::take_kept_below`] has returned, with `read` new bytes, after it was
+    /// passed to [`Filters::open`].
+    pub(crate) fn give_kept_back(&mut self, mut wire: Vec<u8>, kept: usize, read: usize) {
+        self.in_place = false;
+        let untouched = std::mem::take(&mut self.untouched) > 0;
+        if (untouched || read == 0)
+            && let Some(bottom) = self.layers.first_mut()
+        {
+            wire.truncate(kept + read);
+            bottom.kept = wire;
+        }
     }
 
     /// Returns the bytes of the wire that precede the next ones that are read.

@@ -24,7 +24,6 @@
 // an incomplete record; an idle channel owns none.
 
 mod buffers;
-mod filter_context;
 mod filter_state;
 mod filter_trait;
 mod filter_waker;
@@ -33,9 +32,8 @@ mod opened;
 mod sealed;
 
 pub(crate) use buffers::FilterBuffers;
-pub use filter_context::FilterContext;
 pub use filter_state::FilterState;
-pub use filter_trait::Filter;
+pub use filter_trait::{Filter, FilterContext};
 pub use filter_waker::FilterWaker;
 pub(crate) use filters::{Filters, Lent};
 pub(crate) use opened::Opened;

@@ -18,6 +18,8 @@ pub(super) struct SealedOutput {
     recorded: usize,
     /// Plaintext bytes of all records.
     plain: usize,
+    /// Waiting bytes of records without plaintext.
+    replies: usize,
 }
 
 /// A piece of the wire that counts as sent as a whole.
@@ -44,6 +46,11 @@ impl SealedOutput {
         self.plain
     }
 
+    /// Returns the waiting bytes that carry no plaintext.
+    pub(super) fn replies(&self) -> usize {
+        self.replies
+    }
+
     /// Returns how many bytes may be sealed now.
     pub(super) fn room(&self) -> usize {
         SEALED_AHEAD.saturating_sub(self.pending().len())
@@ -60,6 +67,9 @@ impl SealedOutput {
         if left > 0 {
             self.recorded += left;
             self.plain += plain;
+            if plain == 0 {
+                self.replies += left;
+            }
             self.records.push_back(Record { left, plain });
         }
     }
@@ -73,6 +83,9 @@ impl SealedOutput {
             let taken = n.min(record.left);
             n -= taken;
             record.left -= taken;
+            if record.plain == 0 {
+                self.replies -= taken;
+            }
             if record.left == 0 {
                 plain += record.plain;
                 self.records.pop_front();
@@ -92,7 +105,7 @@ impl SealedOutput {
     pub(super) fn clear(&mut self) {
         self.wire.clear();
         self.records.clear();
-        (self.sent, self.recorded, self.plain) = (0, 0, 0);
+        (self.sent, self.recorded, self.plain, self.replies) = (0, 0, 0, 0);
     }
 }
 
@@ -113,7 +126,9 @@ mod tests {
         push(&mut sealed, b"[de]", 2);
         push(&mut sealed, b"", 0);
         assert_eq!((sealed.pending().len(), sealed.plain(), sealed.room()), (14, 5, SEALED_AHEAD - 14));
+        assert_eq!(sealed.replies(), 5);
         assert_eq!(sealed.take(9), 0);
+        assert_eq!(sealed.replies(), 0);
         assert_eq!(sealed.take(1), 3);
         assert_eq!((sealed.pending(), sealed.plain()), (&b"[de]"[..], 2));
         assert_eq!(sealed.take(4), 2);

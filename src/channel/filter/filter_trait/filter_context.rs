@@ -1,8 +1,12 @@
 //! The operations of a filter during a call.
 
-use super::{Filter, FilterWaker, opened::Collect};
+use super::Filter;
 use crate::{
-    channel::{handle::MailSender, peer::Peer},
+    channel::{
+        filter::{FilterWaker, opened::Collect},
+        handle::MailSender,
+        peer::Peer,
+    },
     id::Key,
 };
 use std::{net::SocketAddr, sync::Arc};
@@ -10,22 +14,22 @@ use std::{net::SocketAddr, sync::Arc};
 /// The operations of a [`Filter`] during a call.
 pub struct FilterContext<'a> {
     /// Receives opened bytes; `None` if the call produces none.
-    pub(super) plain: Option<&'a mut (dyn Collect + 'a)>,
-    pub(super) output: &'a mut Vec<u8>,
-    pub(super) surroundings: &'a mut Surroundings,
+    pub(in crate::channel::filter) plain: Option<&'a mut (dyn Collect + 'a)>,
+    pub(in crate::channel::filter) output: &'a mut Vec<u8>,
+    pub(in crate::channel::filter) surroundings: &'a mut Surroundings,
     /// A filter that takes the place above the current one.
-    pub(super) inserted: Option<Box<dyn Filter>>,
+    pub(in crate::channel::filter) inserted: Option<Box<dyn Filter>>,
     /// The time of the loop's clock, in nanoseconds.
-    pub(super) now: u64,
+    pub(in crate::channel::filter) now: u64,
 }
 
 /// What the filters of a channel know about it.
-pub(super) struct Surroundings {
-    pub(super) peer: Peer,
-    pub(super) announced: bool,
-    pub(super) channel: Key,
+pub(in crate::channel::filter) struct Surroundings {
+    pub(in crate::channel::filter) peer: Peer,
+    pub(in crate::channel::filter) announced: bool,
+    pub(in crate::channel::filter) channel: Key,
     /// Set when the channel starts.
-    pub(super) outlet: Option<Arc<dyn MailSender>>,
+    pub(in crate::channel::filter) outlet: Option<Arc<dyn MailSender>>,
 }
 
 impl FilterContext<'_> {

@@ -1,6 +1,11 @@
 //! The trait of byte filters.
 
-use super::{FilterContext, FilterState};
+mod filter_context;
+
+pub use filter_context::FilterContext;
+pub(super) use filter_context::Surroundings;
+
+use super::FilterState;
 use crate::Result;
 
 /// Translates between the bytes below it (the wire, or another filter) and the plaintext above it.
