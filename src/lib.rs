@@ -83,6 +83,7 @@ pub mod metrics;
 pub mod pipeline;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
+pub mod proxy;
 pub mod relay;
 pub mod stage;
 pub mod testing;

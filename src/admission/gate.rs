@@ -24,8 +24,22 @@ pub(crate) struct Gate {
 /// A guard that counts one admitted connection. Dropping it releases the permit.
 pub(crate) struct Admitted {
     gate: Arc<Gate>,
-    /// The address or prefix under which the connection is counted.
-    address: Option<IpAddr>,
+    address: CountedAddress,
+}
+
+/// The address or prefix under which a connection is counted.
+enum CountedAddress {
+    None,
+    Fixed(IpAddr),
+    /// A filter may announce another one.
+    Movable(Arc<Mutex<Option<IpAddr>>>),
+}
+
+/// The right to count an admitted connection under another address, which a filter has announced.
+pub(crate) struct AddressChange {
+    gate: Arc<Gate>,
+    /// `None` if the server has no limits.
+    counted: Option<Arc<Mutex<Option<IpAddr>>>>,
 }
 
 impl Gate {
@@ -46,11 +60,7 @@ impl Gate {
     ///
     /// Returns the reason if the connection is rejected.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Option<Admitted>, RejectReason> {
-        if let Some(rule) = address.and_then(|address| self.settings.filter.deciding(address))
-            && !rule.allows()
-        {
-            return Err(RejectReason::Denied(*rule));
-        }
+        self.check_filter(address)?;
         let limits = (self.settings.max_connections, self.settings.max_connections_per_ip);
         if limits == (None, None) {
             return Ok(None);
@@ -59,18 +69,50 @@ impl Gate {
             return Err(RejectReason::ServerFull { limit: self.inside.limit() });
         }
         // From here on, dropping the guard releases the permit.
-        let mut admitted = Admitted { gate: self.clone(), address: None };
-        if let (Some(limit), Some(address)) = (limits.1, address) {
-            let address = counted_as(address, self.settings.ipv6_prefix);
-            let mut addresses = self.addresses();
-            let inside = addresses.entry(address).or_insert(0);
-            if *inside >= limit {
-                return Err(RejectReason::IpFull { limit });
-            }
-            *inside += 1;
-            admitted.address = Some(address);
+        let mut admitted = Admitted { gate: self.clone(), address: CountedAddress::None };
+        if let Some(address) = address.map(|address| self.count_address(address)).transpose()?.flatten() {
+            admitted.address = CountedAddress::Fixed(address);
         }
         Ok(Some(admitted))
+    }
+
+    /// # Errors
+    ///
+    /// Returns the rule that denies the address.
+    fn check_filter(&self, address: Option<IpAddr>) -> Result<(), RejectReason> {
+        match address.and_then(|address| self.settings.filter.deciding(address)) {
+            Some(rule) if !rule.allows() => Err(RejectReason::Denied(*rule)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a connection of this address. Returns the key under which it is counted, or `None`
+    /// without a limit per address.
+    fn count_address(&self, address: IpAddr) -> Result<Option<IpAddr>, RejectReason> {
+        let Some(limit) = self.settings.max_connections_per_ip else { return Ok(None) };
+        let address = counted_as(address, self.settings.ipv6_prefix);
+        let mut addresses = self.addresses();
+        let inside = addresses.entry(address).or_insert(0);
+        if *inside >= limit {
+            return Err(RejectReason::IpFull { limit });
+        }
+        *inside += 1;
+        Ok(Some(address))
+    }
+
+    fn release_address(&self, address: IpAddr) {
+        if let Entry::Occupied(mut inside) = self.addresses().entry(address) {
+            *inside.get_mut() -= 1;
+            if *inside.get() == 0 {
+                inside.remove();
+            }
+        }
+    }
+
+    /// Returns the right to change the address of a connection that was admitted here. `admitted`
+    /// is the connection's guard.
+    pub(crate) fn address_change(self: &Arc<Self>, admitted: Option<&mut Admitted>) -> AddressChange {
+        AddressChange { gate: self.clone(), counted: admitted.map(Admitted::make_movable) }
     }
 
     fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -78,15 +120,51 @@ impl Gate {
     }
 }
 
+impl Admitted {
+    fn make_movable(&mut self) -> Arc<Mutex<Option<IpAddr>>> {
+        let counted = match &self.address {
+            CountedAddress::None => None,
+            CountedAddress::Fixed(address) => Some(*address),
+            CountedAddress::Movable(counted) => return counted.clone(),
+        };
+        let counted = Arc::new(Mutex::new(counted));
+        self.address = CountedAddress::Movable(counted.clone());
+        counted
+    }
+}
+
+impl AddressChange {
+    pub(crate) fn settings(&self) -> &Admission {
+        self.gate.settings()
+    }
+
+    /// Counts the connection under `address`, and no longer under the one before.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the address is not admitted.
+    pub(crate) fn change(&self, address: IpAddr) -> Result<(), RejectReason> {
+        self.gate.check_filter(Some(address))?;
+        let Some(counted) = &self.counted else { return Ok(()) };
+        // The address before is released first: the new one may have the same key.
+        let mut counted = counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = counted.take() {
+            self.gate.release_address(before);
+        }
+        *counted = self.gate.count_address(address)?;
+        Ok(())
+    }
+}
+
 impl Drop for Admitted {
     fn drop(&mut self) {
-        if let Some(address) = self.address
-            && let Entry::Occupied(mut inside) = self.gate.addresses().entry(address)
-        {
-            *inside.get_mut() -= 1;
-            if *inside.get() == 0 {
-                inside.remove();
-            }
+        let address = match &self.address {
+            CountedAddress::None => None,
+            CountedAddress::Fixed(address) => Some(*address),
+            CountedAddress::Movable(counted) => counted.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        };
+        if let Some(address) = address {
+            self.gate.release_address(address);
         }
         self.gate.inside.give_back();
     }
@@ -163,6 +241,28 @@ mod tests {
         assert!(gate.admit(ip("2001:db8::ffff:0:0:1")).is_err(), "a /64 by default");
         let _v4 = gate.admit(ip("192.0.2.1")).unwrap();
         assert!(gate.admit(ip("192.0.2.2")).is_ok(), "IPv4 addresses are counted separately");
+    }
+
+    #[test]
+    fn a_connection_counts_for_its_announced_address_only() {
+        let filter =
+            crate::admission::IpFilter::new([crate::admission::IpRule::deny("203.0.113.0/24").unwrap()]);
+        let gate = gate(Admission::new().max_connections_per_ip(1).ip_filter(filter));
+        let (balancer, client) = (ip("192.0.2.1"), ip("198.51.100.1"));
+        let mut one = gate.admit(balancer).unwrap().unwrap();
+        gate.address_change(Some(&mut one)).change(client.unwrap()).unwrap();
+        // A load balancer whose own address does not count.
+        let mut two = gate.admit(None).unwrap().unwrap();
+        let change = gate.address_change(Some(&mut two));
+        assert_eq!(change.change(client.unwrap()), Err(RejectReason::IpFull { limit: 1 }));
+        assert!(matches!(change.change(ip("203.0.113.9").unwrap()), Err(RejectReason::Denied(_))));
+        drop(gate.admit(balancer).unwrap());
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (2, 1));
+        // The right outlives the connection without counting.
+        drop((one, two));
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
+        drop(change);
+        assert_eq!((gate.inside.taken(), gate.addresses().len()), (0, 0));
     }
 
     /// Two threads admit and release connections as fast as they can, with a limit of one.

@@ -22,7 +22,7 @@
 mod gate;
 mod ip_filter;
 
-pub(crate) use gate::{Admitted, Gate};
+pub(crate) use gate::{AddressChange, Admitted, Gate};
 pub use ip_filter::{IpFilter, IpRule};
 
 use crate::{Error, Result};

@@ -11,12 +11,15 @@
 
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Peer, Result,
-    channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
+    channel::{
+        AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared, HANDSHAKE_TIMEOUT,
+        check_handshake_timeout, filter::Filter,
+    },
     clock::nanos,
     error::{Resource, SendError},
     event_loop::{
-        Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
-        LoopShared,
+        Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection,
+        FilterFactory, FilterSetup, LoopMail, LoopShared,
     },
     pipeline::IntoPipeline,
     sync::{Completer, Unwanted, cancellable},
@@ -29,6 +32,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 /// | setting | default |
 /// |---|---|
 /// | `connect_timeout` | 30 s; zero: only the system's timeout |
+/// | `handshake_timeout` | 10 s, at least 1 ms |
 /// | `local_address` | the system chooses |
 /// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] |
 ///
@@ -57,6 +61,8 @@ pub struct ClientBootstrap<F = ()> {
     options: TcpOptions,
     channel: ChannelOptions,
     connect_timeout: Duration,
+    handshake_timeout: Duration,
+    filters: FilterSetup,
     local_address: Option<SocketAddr>,
     factory: F,
 }
@@ -69,6 +75,8 @@ impl ClientBootstrap {
             options: TcpOptions::new(),
             channel: ChannelOptions::new(),
             connect_timeout: Duration::from_secs(30),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            filters: FilterSetup::default(),
             local_address: None,
             factory: (),
         }
@@ -88,9 +96,39 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
-    /// Sets the timeout of a connection attempt. The default is 30 s.
+    /// Sets the timeout of a connection attempt, until the transport is connected. The default is
+    /// 30 s. Filters have a time of their own, see
+    /// [`handshake_timeout`](ClientBootstrap::handshake_timeout).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order of
+    /// the calls: the first one is next to the socket.
+    ///
+    /// The factory is called on the connection's loop when the transport is connected. A panic in
+    /// it fails the `connect`. The pipeline is created, and the `connect` completes, when all
+    /// filters are established.
+    pub fn filter<G, T>(self, factory: G) -> Self
+    where
+        G: Fn(&Peer) -> T + Send + Sync + 'static,
+        T: Filter,
+    {
+        self.filter_with(Arc::new(move |peer: &Peer| Ok(Box::new(factory(peer)) as Box<dyn Filter>)))
+    }
+
+    /// Like [`filter`](ClientBootstrap::filter), for a factory that may fail.
+    pub(crate) fn filter_with(mut self, factory: Arc<FilterFactory>) -> Self {
+        self.filters.add(factory);
+        self
+    }
+
+    /// Sets the time in which all filters together must be established, after the transport is
+    /// connected. Then the `connect` fails with [`Error::TimedOut`]. The default is 10 s. Without
+    /// filters it has no effect.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
         self
     }
 
@@ -108,9 +146,16 @@ impl<F> ClientBootstrap<F> {
         G: Fn(&Peer) -> P + Send + Sync + 'static,
         P: IntoPipeline,
     {
-        let ClientBootstrap { group, options, channel, connect_timeout, local_address, factory: _ } = self;
-        let factory = Arc::new(factory);
-        ClientBootstrap { group, options, channel, connect_timeout, local_address, factory }
+        ClientBootstrap {
+            factory: Arc::new(factory),
+            group: self.group,
+            options: self.options,
+            channel: self.channel,
+            connect_timeout: self.connect_timeout,
+            handshake_timeout: self.handshake_timeout,
+            filters: self.filters,
+            local_address: self.local_address,
+        }
     }
 }
 
@@ -130,7 +175,8 @@ where
     /// # Errors
     /// The completion fails with
     ///
-    /// - [`Error::TimedOut`] if the peer does not answer in time,
+    /// - [`Error::TimedOut`] if the peer does not answer in time, or its handshake takes too long,
+    /// - the error of a filter that is not established,
     /// - [`Error::Cancelled`] if it was cancelled,
     /// - [`Error::Setting`] if a setting is out of range,
     /// - [`Error::Full`] if each loop has reached its limit of connections,
@@ -188,11 +234,11 @@ where
         assign: impl FnOnce(&ChannelConfig) -> Result<(&'a EventLoop, Assignment)>,
     ) -> Completion<Channel<P::Message>> {
         let prepared = self.check().and_then(|config| {
-            let peer = address.addresses()?.swap_remove(0);
+            let target = Target::resolve(address)?;
             let (event_loop, assignment) = assign(&config)?;
-            Ok((config, peer, event_loop, assignment))
+            Ok((config, target, event_loop, assignment))
         });
-        let (config, peer, event_loop, assignment) = match prepared {
+        let (config, target, event_loop, assignment) = match prepared {
             Ok(prepared) => prepared,
             Err(e) => return Completion::ready(Err(e)),
         };
@@ -206,7 +252,7 @@ where
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
-        let call = Call { peer, config, attempt, done: Box::new(ConnectWaiter(completer)) };
+        let call = Call { target, config, attempt, done: Box::new(ConnectWaiter(completer)) };
         self.call(event_loop, assignment, call, LoopShared::submit_now);
         completion
     }
@@ -226,7 +272,9 @@ where
     /// If a setting is out of range.
     pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
-        Ok(Arc::new(ChannelConfig { linger: self.options.lingers(), ..self.channel.build()? }))
+        let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
+        let linger = self.options.lingers();
+        Ok(Arc::new(ChannelConfig { linger, handshake_timeout, ..self.channel.build()? }))
     }
 
     /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on
@@ -238,7 +286,7 @@ where
         call: Call,
         submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), SendError<LoopMail>>,
     ) {
-        let Call { peer, config, attempt, done } = call;
+        let Call { target: Target { peer, host }, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
             // Stop counting the connection before reporting the failure.
@@ -252,6 +300,8 @@ where
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
             config,
             options: self.options.clone(),
+            filters: self.filters.for_client(),
+            host,
         });
         let timeout = nanos(self.connect_timeout);
         let connection = Connection { stream, assignment, peer, local: None, setup };
@@ -267,10 +317,25 @@ where
 
 /// One connection attempt.
 pub(super) struct Call {
-    pub(super) peer: Address,
+    pub(super) target: Target,
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
     pub(super) done: Box<dyn ConnectCallback>,
+}
+
+/// The address of a peer, and the name that it was resolved from.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) peer: Address,
+    pub(super) host: Option<Arc<str>>,
+}
+
+impl Target {
+    /// Resolves a name, which may block, and uses its first address.
+    pub(super) fn resolve(address: impl ToAddress) -> Result<Self> {
+        let host = address.host();
+        Ok(Target { host, peer: address.addresses()?.swap_remove(0) })
+    }
 }
 
 /// The completer of the caller that requested the connection.

@@ -10,7 +10,7 @@ use crate::{
         NewDatagramChannel, TypedHandler,
     },
     event_loop::LoopMail,
-    transport::{Resolve, UdpOptions, UdpSocket},
+    transport::{UdpOptions, UdpSocket, resolve},
 };
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -145,7 +145,7 @@ where
         self.options.check()?;
         self.config.check()?;
         let mut bound = Err(Error::Closed);
-        for address in address.addresses()?.iter().filter_map(crate::transport::Address::as_tcp) {
+        for address in resolve(address)?.iter().filter_map(crate::transport::Address::as_tcp) {
             bound = UdpSocket::bind(address, &self.options);
             if bound.is_ok() {
                 break;

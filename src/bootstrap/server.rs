@@ -4,15 +4,18 @@ use super::Server;
 use crate::{
     Error, EventLoop, EventLoopGroup, Peer, Result,
     admission::{Admission, Gate},
-    channel::{AnyPipeline, ChannelConfig, ChannelOptions},
+    channel::{
+        AnyPipeline, ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, check_handshake_timeout,
+        filter::Filter,
+    },
     event_loop::{
-        AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
-        ServerShared,
+        AcceptProgress, AnnouncesFor, ChildLoops, ChildSetup, FilterFactory, FilterSetup, ListenerGuard,
+        ListenerShared, ListenerSource, LoopMail, ServerShared,
     },
     pipeline::IntoPipeline,
     transport::{Address, IntoListener, Listener, ListenerOptions, TcpOptions, ToAddress, socket_options},
 };
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// A builder for a server: its listeners, the loops that serve its connections, and their pipeline.
 ///
@@ -21,6 +24,7 @@ use std::{fmt, sync::Arc};
 /// | `acceptor_group` | the group that serves the connections | |
 /// | `listener_per_loop` | off: one listener; the group's chooser assigns connections | |
 /// | `accepts_per_turn` | 64 connections | 1 or more |
+/// | `handshake_timeout` | 10 s | 1 ms or more |
 /// | `admission` | all connections, see [`Admission`] | |
 /// | `accepting` | on | |
 /// | `listener_options` | see [`ListenerOptions`] | |
@@ -65,6 +69,8 @@ struct ServerSettings {
     child: TcpOptions,
     channel: ChannelOptions,
     accepting: bool,
+    filters: FilterSetup,
+    handshake_timeout: Duration,
 }
 
 impl ServerBootstrap {
@@ -81,6 +87,8 @@ impl ServerBootstrap {
             child: TcpOptions::new(),
             channel: ChannelOptions::new(),
             accepting: true,
+            filters: FilterSetup::default(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
         };
         ServerBootstrap { settings, factory: () }
     }
@@ -160,8 +168,87 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order of
+    /// the calls: the first one is next to the socket.
+    ///
+    /// The factory is called on the connection's loop. A panic in it closes that connection only.
+    /// The pipeline is created when all filters are established. A connection whose handshake fails
+    /// never gets a pipeline. It is counted
+    /// ([`LoopMetrics::handshakes_failed`](crate::metrics::LoopMetrics::handshakes_failed)) and
+    /// logged, at most one line every ten seconds.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use netwheel::{
+    ///     codec::RawBytes,
+    ///     filter::{Filter, FilterContext, FilterState},
+    ///     prelude::*,
+    /// };
+    ///
+    /// /// Flips bits in both directions.
+    /// struct Flip;
+    ///
+    /// impl Filter for Flip {
+    ///     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+    ///         input.iter_mut().for_each(|byte| *byte ^= 0x55);
+    ///         ctx.deliver(input);
+    ///         Ok(input.len())
+    ///     }
+    ///     fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+    ///         ctx.output().extend(plain.iter().map(|byte| byte ^ 0x55));
+    ///         Ok(())
+    ///     }
+    ///     fn sealed_len(&self, plain: usize) -> usize {
+    ///         plain
+    ///     }
+    ///     fn state(&self) -> FilterState {
+    ///         FilterState::Established
+    ///     }
+    /// }
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #   type Read = Bytes; type Write = Bytes;
+    /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: Bytes) -> Result { ctx.write(m) }
+    /// # }
+    /// # fn main() -> Result {
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let server = ServerBootstrap::new(&group)
+    ///     .filter(|_peer| Flip)
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
+    ///     .bind("127.0.0.1:0")?;
+    /// # server.close().wait()
+    /// # }
+    /// ```
+    pub fn filter<G, T>(self, factory: G) -> Self
+    where
+        G: Fn(&Peer) -> T + Send + Sync + 'static,
+        T: Filter,
+    {
+        self.filter_with(Arc::new(move |peer: &Peer| Ok(Box::new(factory(peer)) as Box<dyn Filter>)))
+    }
+
+    /// Like [`filter`](ServerBootstrap::filter), for a factory that may fail.
+    pub(crate) fn filter_with(mut self, factory: Arc<FilterFactory>) -> Self {
+        self.settings.filters.add(factory);
+        self
+    }
+
+    /// Sets the peers for which a filter announces another address. Their own address is neither
+    /// filtered nor counted. The total limits apply to them when they are accepted.
+    pub(crate) fn announces_for(mut self, announces_for: Arc<AnnouncesFor>) -> Self {
+        self.settings.filters.set_announces_for(announces_for);
+        self
+    }
+
+    /// Sets the time in which all filters of a connection together must be established. Then the
+    /// connection is closed. The default is 10 s. Without filters it has no effect.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.handshake_timeout = timeout;
+        self
+    }
+
     /// Sets the factory of pipelines. It is called once for each connection, on that connection's
-    /// loop. An error or a panic in it closes that connection only.
+    /// loop, after its filters are established. An error or a panic in it closes that connection only.
     pub fn pipeline<G, P>(self, factory: G) -> ServerBootstrap<G>
     where
         G: Fn(&Peer) -> P + Send + Sync + 'static,
@@ -287,13 +374,20 @@ where
         if *accepts_per_turn == 0 {
             return Err(Error::setting("accepts_per_turn", 0, "1 connection or more"));
         }
+        let handshake_timeout = check_handshake_timeout(self.settings.handshake_timeout)?;
+        let gate = Arc::new(Gate::new(admission.clone()));
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
-            config: Arc::new(ChannelConfig { linger: child.lingers(), ..channel.build()? }),
+            config: Arc::new(ChannelConfig {
+                linger: child.lingers(),
+                handshake_timeout,
+                ..channel.build()?
+            }),
             options: child.clone(),
+            filters: self.settings.filters.clone().for_server(gate.clone()),
+            host: None,
         });
-        let gate = Arc::new(Gate::new(admission.clone()));
         let address = listeners[0].local_address().map_err(|e| Error::io("listening", e))?;
         let other = || Error::other(format!("{address} is of another transport"));
         let name = named(address.clone()).ok_or_else(other)?;

@@ -4,7 +4,7 @@
 //! channels of a bootstrap.
 
 use crate::{
-    Result,
+    Error, Result,
     buffer::{RECEIVE_SIZE, WaterMark},
     clock::nanos,
     settings::settings,
@@ -97,6 +97,7 @@ impl ChannelOptions {
             close_timeout_ns: nanos(self.close_timeout),
             options: ChannelOptions { water_mark, ..self.clone() },
             linger: None,
+            handshake_timeout: nanos(HANDSHAKE_TIMEOUT),
         })
     }
 }
@@ -137,6 +138,22 @@ pub(crate) struct ChannelConfig {
     /// How long closing the socket waits for the peer, if `SO_LINGER` is set. Set by the code that
     /// opens the socket.
     pub(crate) linger: Option<Duration>,
+    /// The time in which the filters must be established, in nanoseconds. Set by bootstraps.
+    pub(crate) handshake_timeout: u64,
+}
+
+/// The default time in which the filters of a channel must be established.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Returns the time for handshakes in nanoseconds.
+///
+/// # Errors
+/// If it is out of range.
+pub(crate) fn check_handshake_timeout(timeout: Duration) -> Result<u64> {
+    if timeout < Duration::from_millis(1) {
+        return Err(Error::setting("handshake_timeout", format!("{timeout:?}"), "1 ms or more"));
+    }
+    Ok(nanos(timeout))
 }
 
 impl Deref for ChannelConfig {

@@ -33,7 +33,7 @@ mod undecoded;
 pub(crate) mod watch;
 
 pub(crate) use self::core::{ChannelCore, Establish, Establishment, Outcome};
-pub(crate) use config::ChannelConfig;
+pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeout};
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use confirmation::Confirmation;
 pub(crate) use event::Event;

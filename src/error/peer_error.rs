@@ -3,9 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 /// How a peer broke the protocol.
-///
-/// Causes are compared by identity: a failed handshake equals only itself and its clones.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerError {
     /// A frame or line is longer than allowed.
@@ -22,6 +20,18 @@ pub enum PeerError {
     Corrupted(&'static str),
     /// A message does not parse. The text says where.
     Malformed(Arc<str>),
+    /// The connection has ended without the mark of its end (TLS: `close_notify`), so the last
+    /// bytes may be missing. An attacker can cut a stream anywhere.
+    Truncated,
+    /// The peer has violated the protocol of a byte filter, or refused ours: a failed TLS
+    /// handshake, an altered record, an invalid PROXY header.
+    #[non_exhaustive]
+    Protocol {
+        /// The protocol: "TLS", "PROXY".
+        protocol: &'static str,
+        /// The violation, for example a `rustls::Error`.
+        cause: ProtocolCause,
+    },
     /// A message that has begun arrives too slowly.
     #[non_exhaustive]
     TooSlow {
@@ -32,24 +42,6 @@ pub enum PeerError {
         /// Length of the interval.
         within: Duration,
     },
-    /// The stream ended without the end mark of its protocol, so bytes may be missing.
-    Truncated,
-    /// The handshake of a filter failed.
-    #[non_exhaustive]
-    Handshake {
-        /// The protocol of the filter, for example "TLS".
-        protocol: &'static str,
-        /// The cause.
-        source: Arc<dyn std::error::Error + Send + Sync>,
-    },
-    /// A filter refused bytes after its handshake.
-    #[non_exhaustive]
-    Protocol {
-        /// The protocol of the filter, for example "TLS".
-        protocol: &'static str,
-        /// The cause.
-        source: Arc<dyn std::error::Error + Send + Sync>,
-    },
 }
 
 impl PeerError {
@@ -57,33 +49,35 @@ impl PeerError {
     pub fn too_long(what: &'static str, length: u64, limit: usize) -> Self {
         PeerError::TooLong { what, length, limit }
     }
-}
 
-impl PartialEq for PeerError {
-    fn eq(&self, other: &Self) -> bool {
-        use PeerError::*;
-        match (self, other) {
-            (
-                TooLong { what, length, limit },
-                TooLong { what: other_what, length: other_length, limit: other_limit },
-            ) => (what, length, limit) == (other_what, other_length, other_limit),
-            (Corrupted(why), Corrupted(other)) => why == other,
-            (Malformed(why), Malformed(other)) => why == other,
-            (
-                TooSlow { bytes, required, within },
-                TooSlow { bytes: other_bytes, required: other_required, within: other_within },
-            ) => (bytes, required, within) == (other_bytes, other_required, other_within),
-            (Truncated, Truncated) => true,
-            (Handshake { protocol, source }, Handshake { protocol: other_protocol, source: other })
-            | (Protocol { protocol, source }, Protocol { protocol: other_protocol, source: other }) => {
-                protocol == other_protocol && Arc::ptr_eq(source, other)
-            }
-            _ => false,
-        }
+    /// Creates a [`Protocol`](PeerError::Protocol).
+    pub fn protocol(
+        protocol: &'static str,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        PeerError::Protocol { protocol, cause: ProtocolCause(Arc::from(cause.into())) }
     }
 }
 
-impl Eq for PeerError {}
+/// The reason of a [`PeerError::Protocol`]; an error of the protocol's implementation. Two reasons
+/// are equal if their texts are.
+#[derive(Debug, Clone)]
+pub struct ProtocolCause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl ProtocolCause {
+    /// Returns the error, which can be downcast.
+    pub fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+impl PartialEq for ProtocolCause {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for ProtocolCause {}
 
 impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,12 +87,11 @@ impl fmt::Display for PeerError {
             }
             PeerError::Corrupted(why) => write!(f, "corrupted frame: {why}"),
             PeerError::Malformed(why) => write!(f, "malformed message: {why}"),
+            PeerError::Truncated => f.write_str("the stream is cut off before its end"),
+            PeerError::Protocol { protocol, .. } => write!(f, "{protocol} failed"),
             PeerError::TooSlow { bytes, required, within } => {
                 write!(f, "{bytes} bytes of a message in {within:?}; at least {required} are required")
             }
-            PeerError::Truncated => f.write_str("the stream is cut off: the mark of its end is missing"),
-            PeerError::Handshake { protocol, .. } => write!(f, "the {protocol} handshake failed"),
-            PeerError::Protocol { protocol, .. } => write!(f, "invalid {protocol} input"),
         }
     }
 }
@@ -106,7 +99,7 @@ impl fmt::Display for PeerError {
 impl std::error::Error for PeerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PeerError::Handshake { source, .. } | PeerError::Protocol { source, .. } => Some(&**source),
+            PeerError::Protocol { cause, .. } => Some(&*cause.0),
             _ => None,
         }
     }

@@ -4,10 +4,10 @@
 //! the [`Assignment`] is dropped after the stream. Created by listeners and by attempts to
 //! connect, used on the loop that serves the channel.
 
-use super::load::Assignment;
+use super::{establish::FilterSetup, load::Assignment};
 use crate::{
     Error, Result,
-    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready, peer::Peer},
+    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready, filter::Filters, peer::Peer},
     error::panic_message,
     transport::{Stream, TcpOptions},
 };
@@ -25,6 +25,10 @@ pub(crate) struct ChildSetup {
     pub(crate) factory: Box<PipelineFactory>,
     pub(crate) config: Arc<ChannelConfig>,
     pub(crate) options: TcpOptions,
+    /// `None` without filters.
+    pub(crate) filters: Option<FilterSetup>,
+    /// The name that a client connects to.
+    pub(crate) host: Option<Arc<str>>,
 }
 
 /// A socket that is connected, or will be, and the settings of its channel.
@@ -40,16 +44,24 @@ pub(crate) struct Connection {
 /// A connection that an attempt to connect has established.
 pub(crate) struct Established {
     pub(crate) connection: Connection,
-    pub(crate) pipeline: AnyPipeline,
+    pub(crate) start: ChannelStart,
     pub(crate) callback: Box<dyn ConnectCallback>,
     /// The event that reported the connection. The channel needs the other conditions in it, which
     /// are not reported again.
     pub(crate) ready: Ready,
 }
 
+/// The first step of a new channel.
+pub(crate) enum ChannelStart {
+    Pipeline(AnyPipeline),
+    /// The pipeline is made when they are established.
+    Filters(Box<Filters>),
+}
+
 /// Receives the result of an attempt to connect.
 pub(crate) trait ConnectCallback: Send {
-    /// Returns whether the connection is still wanted. Called before the pipeline is made.
+    /// Returns whether the connection is still wanted. Called before filters and the pipeline are
+    /// made.
     fn is_wanted(&self) -> bool;
 
     /// Receives the channel, before its handler's `active` is called.
@@ -63,12 +75,47 @@ impl Connection {
     /// Sets the socket options of a connected socket, and creates its pipeline. A panic in the
     /// factory is returned as an error.
     pub(super) fn make_pipeline(&mut self) -> Result<AnyPipeline> {
-        let Connection { stream, setup, peer, local, .. } = self;
-        stream.apply(&setup.options).map_err(|e| Error::io("setting a socket's options", e))?;
-        let peer = Peer::new(*peer, *local);
-        match catch_unwind(AssertUnwindSafe(|| (setup.factory)(&peer))) {
-            Ok(result) => result,
-            Err(panic) => Err(Error::panicked(panic_message(panic))),
+        self.apply_options()?;
+        self.setup.make_pipeline(&self.peer())
+    }
+
+    /// Sets the socket options, and creates the filters or, without any, the pipeline.
+    pub(super) fn make_start(&mut self) -> Result<ChannelStart> {
+        match &self.setup.filters {
+            None => self.make_pipeline().map(ChannelStart::Pipeline),
+            Some(_) => self.make_filters().map(ChannelStart::Filters),
         }
+    }
+
+    /// Sets the socket options, and creates the filters.
+    pub(super) fn make_filters(&mut self) -> Result<Box<Filters>> {
+        self.apply_options()?;
+        let filters = match &self.setup.filters {
+            Some(setup) => caught_result(|| setup.make(&self.peer()))?,
+            None => Vec::new(),
+        };
+        Ok(Box::new(Filters::new(filters, self.peer(), self.setup.config.handshake_timeout)))
+    }
+
+    fn apply_options(&mut self) -> Result {
+        self.stream.apply(&self.setup.options).map_err(|e| Error::io("setting a socket's options", e))
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::new(self.peer, self.local).with_host(self.setup.host.clone())
+    }
+}
+
+impl ChildSetup {
+    /// Calls the program's factory. A panic in it is returned as an error.
+    pub(super) fn make_pipeline(&self, peer: &Peer) -> Result<AnyPipeline> {
+        caught_result(|| (self.factory)(peer))
+    }
+}
+
+fn caught_result<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => result,
+        Err(panic) => Err(Error::panicked(panic_message(panic))),
     }
 }

@@ -47,7 +47,6 @@ pub(crate) struct Assignment {
 
 struct More {
     weight: u32,
-    #[expect(dead_code, reason = "dropping it releases the place")]
     admitted: Option<Admitted>,
 }
 
@@ -123,6 +122,11 @@ impl Assignment {
     pub(crate) fn with(mut self, admitted: Option<Admitted>) -> Self {
         self.more = more(self.weight(), admitted);
         self
+    }
+
+    /// Returns the connection's place in its server.
+    pub(crate) fn admitted_mut(&mut self) -> Option<&mut Admitted> {
+        self.more.as_mut()?.admitted.as_mut()
     }
 
     fn weight(&self) -> u32 {

@@ -33,7 +33,7 @@
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
-//! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
+//! | `closing/`, `connection`, `establish/` | sockets of closed channels, connections before they are channels, channels whose filters are established |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
@@ -43,6 +43,7 @@ mod channel_loop;
 mod closing;
 mod completer;
 mod connection;
+mod establish;
 #[cfg(unix)]
 mod event_source;
 mod io;
@@ -67,6 +68,7 @@ pub(crate) use accept::{
 pub(crate) use budget::UNLIMITED;
 pub(crate) use closing::ClosedChannel;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
+pub(crate) use establish::{AnnouncesFor, FilterFactory, FilterSetup};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;

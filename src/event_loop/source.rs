@@ -56,6 +56,8 @@ pub(crate) enum Transition {
 pub(crate) enum AtShutdown {
     /// Its handler is notified in its part of the shutdown window ([`Source::shut_down`]).
     Drain,
+    /// It is notified at once, because nothing of the program would be interrupted.
+    Notify,
     /// The source ends immediately.
     End(Result),
     /// It stays until the loop ends.

@@ -105,8 +105,12 @@ metrics! {
     connected: counter;
     /// Handshakes of byte filters (TLS, the PROXY protocol) that were completed.
     handshakes: counter, tally(add), help "Handshakes of byte filters that were completed.";
-    /// Handshakes of byte filters that failed or took too long.
+    /// Handshakes of byte filters that failed, including `handshakes_timed_out`.
     handshakes_failed: counter, tally(add), help "Handshakes of byte filters that failed.";
+    /// Handshakes of byte filters that took longer than
+    /// [`handshake_timeout`](crate::ServerBootstrap::handshake_timeout).
+    handshakes_timed_out: counter, tally(add),
+        help "Handshakes of byte filters that took too long.";
     /// Connections that could not be established.
     connect_errors: counter;
     /// Connections closed, by either end.

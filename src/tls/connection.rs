@@ -6,7 +6,6 @@
 //! Invariants: all output of rustls is taken before a call returns. After an error only the alert
 //! comes out, and nothing is decrypted.
 
-use bytes::BytesMut;
 use rustls::{
     ClientConfig, CommonState, ServerConfig,
     client::UnbufferedClientConnection,
@@ -112,8 +111,8 @@ impl Connection {
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
-        plain: &mut BytesMut,
-        output: &mut BytesMut,
+        plain: &mut dyn FnMut(&[u8]),
+        output: &mut Vec<u8>,
     ) -> Result<usize, rustls::Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -150,15 +149,15 @@ impl Connection {
     }
 
     /// Sends the first bytes of a client.
-    pub(super) fn start(&mut self, output: &mut BytesMut) -> Result<(), rustls::Error> {
-        self.read(&mut [], &mut BytesMut::new(), output).map(drop)
+    pub(super) fn start(&mut self, output: &mut Vec<u8>) -> Result<(), rustls::Error> {
+        self.read(&mut [], &mut |_| {}, output).map(drop)
     }
 
     /// Encrypts all of `plain`.
     ///
     /// # Errors
     /// If the connection has failed, is not established, or must not encrypt any more.
-    pub(super) fn write(&mut self, plain: &[u8], output: &mut BytesMut) -> Result<(), rustls::Error> {
+    pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), rustls::Error> {
         if self.closed {
             return Err(output_ended());
         }
@@ -179,7 +178,7 @@ impl Connection {
     }
 
     /// Sends `close_notify`, once, if the handshake has come far enough.
-    pub(super) fn close(&mut self, output: &mut BytesMut) {
+    pub(super) fn close(&mut self, output: &mut Vec<u8>) {
         if self.closed || self.failed.is_some() || self.common().is_handshaking() {
             return;
         }
@@ -203,8 +202,8 @@ impl Connection {
         &mut self,
         input: &mut [u8],
         at: &mut usize,
-        plain: &mut BytesMut,
-        output: &mut BytesMut,
+        plain: &mut dyn FnMut(&[u8]),
+        output: &mut Vec<u8>,
     ) -> Result<Step, rustls::Error> {
         let closed = self.closed;
         on_side!(&mut self.side, connection => {
@@ -217,7 +216,7 @@ impl Connection {
                 ConnectionState::ReadTraffic(mut traffic) => {
                     while let Some(record) = traffic.next_record() {
                         let record = record?;
-                        plain.extend_from_slice(record.payload);
+                        plain(record.payload);
                         *at += record.discard;
                     }
                     Step::Taken
@@ -243,8 +242,8 @@ impl Connection {
     /// Calls `f` with the state in which plaintext can be encrypted.
     fn with_traffic(
         &mut self,
-        output: &mut BytesMut,
-        f: impl FnOnce(&mut dyn Traffic, &mut BytesMut) -> Result<(), rustls::Error>,
+        output: &mut Vec<u8>,
+        f: impl FnOnce(&mut dyn Traffic, &mut Vec<u8>) -> Result<(), rustls::Error>,
     ) -> Result<(), rustls::Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -263,7 +262,7 @@ impl Connection {
     }
 
     /// Takes queued output only: input that rustls may still refer to is not touched.
-    fn drain(&mut self, output: &mut BytesMut) {
+    fn drain(&mut self, output: &mut Vec<u8>) {
         on_side!(&mut self.side, connection => while connection.wants_write() {
             match connection.process_tls_records(&mut []).state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => append(&mut data, output),
@@ -308,7 +307,7 @@ impl fmt::Debug for Connection {
 }
 
 /// Appends a record of the handshake.
-fn append<Data>(data: &mut EncodeTlsData<'_, Data>, output: &mut BytesMut) {
+fn append<Data>(data: &mut EncodeTlsData<'_, Data>, output: &mut Vec<u8>) {
     let start = output.len();
     // Nothing fits into no room, so this only asks for the length.
     if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {

@@ -1,11 +1,9 @@
 //! Errors of TLS as errors of the crate.
 
 use crate::{Error, error::PeerError};
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-const PROTOCOL: &str = "TLS";
-
-/// The peer speaks another protocol, for example HTTP without TLS.
+/// The cause of a [`PeerError::Protocol`]: the peer speaks another protocol, for example HTTP without TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotTls;
 
@@ -17,12 +15,7 @@ impl fmt::Display for NotTls {
 
 impl std::error::Error for NotTls {}
 
-/// Creates the error of a handshake or, later, of a record.
-pub(super) fn failure(source: impl std::error::Error + Send + Sync + 'static, handshaking: bool) -> Error {
-    let (protocol, source) = (PROTOCOL, Arc::new(source));
-    Error::Peer(if handshaking {
-        PeerError::Handshake { protocol, source }
-    } else {
-        PeerError::Protocol { protocol, source }
-    })
+/// Creates the error of a handshake or record.
+pub(super) fn failure(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    PeerError::protocol("TLS", cause).into()
 }

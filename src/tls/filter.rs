@@ -4,8 +4,12 @@
 //! the call returns, so an alert precedes the close.
 
 use super::{TlsInfo, offload::Handshake, session::Session};
-use crate::{Error, Result, error::PeerError, worker_pool::WorkerPool};
-use bytes::BytesMut;
+use crate::{
+    Error, Result,
+    error::PeerError,
+    filter::{Filter, FilterContext, FilterState, FilterWaker},
+    worker_pool::WorkerPool,
+};
 use rustls::{ClientConfig, ServerConfig, pki_types::ServerName};
 use std::{fmt, sync::Arc};
 
@@ -52,7 +56,7 @@ impl TlsFilter {
     }
 
     /// Appends the ClientHello of a client.
-    pub(super) fn begin(&mut self, output: &mut BytesMut) -> Result {
+    pub(super) fn begin(&mut self, output: &mut Vec<u8>) -> Result {
         self.session()?.start(output)
     }
 
@@ -61,8 +65,8 @@ impl TlsFilter {
     pub(super) fn process(
         &mut self,
         input: &mut [u8],
-        plain: &mut BytesMut,
-        output: &mut BytesMut,
+        plain: &mut dyn FnMut(&[u8]),
+        output: &mut Vec<u8>,
         mut wake: impl FnMut() -> Box<dyn FnOnce() + Send>,
     ) -> Result<usize> {
         let mut at = 0;
@@ -78,7 +82,7 @@ impl TlsFilter {
                     let step = step?;
                     self.place = Place::Here(step.session);
                     input[..step.input.len()].copy_from_slice(&step.input);
-                    plain.extend_from_slice(&step.plain);
+                    plain(&step.plain);
                     output.extend_from_slice(&step.output);
                     at += step.consumed?;
                 }
@@ -115,12 +119,12 @@ impl TlsFilter {
     }
 
     /// Encrypts all of `plain`.
-    pub(super) fn seal(&mut self, plain: &[u8], output: &mut BytesMut) -> Result {
+    pub(super) fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result {
         self.session()?.write(plain, output)
     }
 
     /// Appends `close_notify`, unless the handshake is not complete.
-    pub(super) fn close(&mut self, output: &mut BytesMut) {
+    pub(super) fn close(&mut self, output: &mut Vec<u8>) {
         if let Place::Here(session) = &mut self.place {
             session.close(output);
         }
@@ -155,6 +159,55 @@ impl TlsFilter {
         match &mut self.place {
             Place::Here(session) => Ok(session),
             _ => Err(Error::Closed),
+        }
+    }
+}
+
+impl Filter for TlsFilter {
+    fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        self.begin(ctx.output())
+    }
+
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        // Without offloading, or after the handshake, nothing is woken.
+        let waker = self.workers.is_some().then(|| ctx.waker());
+        let wake = move || {
+            let waker = waker.clone();
+            Box::new(move || waker.iter().for_each(FilterWaker::wake)) as Box<dyn FnOnce() + Send>
+        };
+        // Plaintext and output are appended during the same call.
+        let mut output = std::mem::take(ctx.output());
+        let consumed = self.process(input, &mut |plain| ctx.deliver(plain), &mut output, wake);
+        *ctx.output() = output;
+        if let Some(info) = self.take_info() {
+            ctx.set_info(info);
+        }
+        consumed
+    }
+
+    fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result {
+        self.finish()
+    }
+
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        self.seal(plain, ctx.output())
+    }
+
+    fn sealed_len(&self, plain: usize) -> usize {
+        TlsFilter::sealed_len(self, plain)
+    }
+
+    fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
+        self.close(ctx.output());
+        Ok(())
+    }
+
+    fn state(&self) -> FilterState {
+        match &self.place {
+            Place::WithWorker(_) => FilterState::Waiting,
+            Place::Here(session) if session.is_peer_closed() => FilterState::InputEnded,
+            Place::Here(_) if self.established => FilterState::Established,
+            _ => FilterState::Handshaking,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `TlsInfo`: what a handshake has negotiated.
 
 use super::connection::Connection;
+use crate::{Context, Handler, Peer};
 use bytes::Bytes;
 use rustls::{HandshakeKind, ProtocolVersion};
 
@@ -88,5 +89,20 @@ impl TlsInfo {
     /// Returns whether an earlier session was resumed, so that no certificate was sent.
     pub fn is_resumed(&self) -> bool {
         self.resumed
+    }
+}
+
+impl Peer {
+    /// Returns the result of the TLS handshake, or `None` on a connection without TLS. A pipeline
+    /// factory can choose a pipeline by it, for example by the ALPN protocol.
+    pub fn tls(&self) -> Option<&TlsInfo> {
+        self.info()
+    }
+}
+
+impl<H: Handler> Context<'_, H> {
+    /// Returns the result of the TLS handshake, or `None` on a connection without TLS.
+    pub fn tls(&self) -> Option<&TlsInfo> {
+        self.filter_info()
     }
 }

@@ -11,7 +11,6 @@ use crate::{
     error::caught,
     worker_pool::{Work, WorkerPool},
 };
-use bytes::BytesMut;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The slot for the result of a step.
@@ -21,26 +20,23 @@ pub(super) struct Handshake(Arc<Mutex<Option<Result<Step>>>>);
 pub(super) struct Step {
     pub(super) session: Box<Session>,
     /// Input, decrypted in place.
-    pub(super) input: BytesMut,
-    pub(super) plain: BytesMut,
-    pub(super) output: BytesMut,
+    pub(super) input: Vec<u8>,
+    pub(super) plain: Vec<u8>,
+    pub(super) output: Vec<u8>,
     /// The number of consumed bytes.
     pub(super) consumed: Result<usize>,
 }
 
 impl Step {
     fn new(session: Box<Session>, input: &[u8]) -> Self {
-        Step {
-            session,
-            input: input.into(),
-            plain: BytesMut::new(),
-            output: BytesMut::new(),
-            consumed: Ok(0),
-        }
+        Step { session, input: input.into(), plain: Vec::new(), output: Vec::new(), consumed: Ok(0) }
     }
 
     fn run(mut self) -> Self {
-        self.consumed = self.session.read(&mut self.input, &mut self.plain, &mut self.output);
+        self.consumed = {
+            let plain = &mut self.plain;
+            self.session.read(&mut self.input, &mut |bytes| plain.extend_from_slice(bytes), &mut self.output)
+        };
         self
     }
 }

@@ -9,7 +9,6 @@ use super::{
     error::{NotTls, failure},
 };
 use crate::{Error, Result};
-use bytes::BytesMut;
 use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ enum Refusal {
 impl Session {
     pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self> {
         Ok(Session {
-            connection: Connection::server(config).map_err(|error| failure(error, true))?,
+            connection: Connection::server(config).map_err(|error| failure(error))?,
             opening: Opening::ClientHello(ClientHello::default()),
             server_name: None,
         })
@@ -59,7 +58,7 @@ impl Session {
             _ => None,
         };
         Ok(Session {
-            connection: Connection::client(config, name).map_err(|error| failure(error, true))?,
+            connection: Connection::client(config, name).map_err(|error| failure(error))?,
             opening: Opening::ServerHello,
             server_name,
         })
@@ -79,9 +78,9 @@ impl Session {
     }
 
     /// Appends what a client sends first.
-    pub(super) fn start(&mut self, output: &mut BytesMut) -> Result {
+    pub(super) fn start(&mut self, output: &mut Vec<u8>) -> Result {
         match self.opening {
-            Opening::ServerHello => self.connection.start(output).map_err(|error| failure(error, true)),
+            Opening::ServerHello => self.connection.start(output).map_err(|error| failure(error)),
             _ => Ok(()),
         }
     }
@@ -100,8 +99,8 @@ impl Session {
     pub(super) fn read(
         &mut self,
         input: &mut [u8],
-        plain: &mut BytesMut,
-        output: &mut BytesMut,
+        plain: &mut dyn FnMut(&[u8]),
+        output: &mut Vec<u8>,
     ) -> Result<usize> {
         match self.look(input) {
             Ok(true) => {}
@@ -111,17 +110,16 @@ impl Session {
                 return Err(refusal.error());
             }
         }
-        let handshaking = self.is_handshaking();
-        self.connection.read(input, plain, output).map_err(|error| failure(error, handshaking))
+        self.connection.read(input, plain, output).map_err(|error| failure(error))
     }
 
     /// Like [`Connection::write`].
-    pub(super) fn write(&mut self, plain: &[u8], output: &mut BytesMut) -> Result {
-        self.connection.write(plain, output).map_err(|error| failure(error, false))
+    pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result {
+        self.connection.write(plain, output).map_err(|error| failure(error))
     }
 
     /// Like [`Connection::close`].
-    pub(super) fn close(&mut self, output: &mut BytesMut) {
+    pub(super) fn close(&mut self, output: &mut Vec<u8>) {
         self.connection.close(output);
     }
 
@@ -158,9 +156,9 @@ impl Refusal {
     /// Returns the error that rustls has for such input, or one that says more.
     fn error(self) -> Error {
         match self {
-            Refusal::NotTls => failure(NotTls, true),
+            Refusal::NotTls => failure(NotTls),
             Refusal::TooLong => {
-                failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge), true)
+                failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge))
             }
         }
     }

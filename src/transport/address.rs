@@ -8,7 +8,8 @@ use super::UnixAddress;
 use crate::{Error, Result};
 use std::{
     fmt, io,
-    net::{SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs},
+    sync::Arc,
 };
 
 /// An address to listen on or connect to, for programs that choose the transport at run time.
@@ -77,8 +78,8 @@ impl fmt::Display for Address {
 
 /// An address that bootstraps can listen on or connect to.
 ///
-/// Every type that implements [`ToSocketAddrs`] (such as `"host:port"` or a [`SocketAddr`]) is a
-/// TCP endpoint. A [`UnixAddress`] is a Unix socket (on Unix). An [`Address`] is either. This trait
+/// The types of std that implement [`ToSocketAddrs`] (such as `"host:port"` or a [`SocketAddr`]) are
+/// TCP endpoints, and so are references to them. A [`UnixAddress`] is a Unix socket (on Unix). An [`Address`] is either. This trait
 /// is sealed.
 #[expect(private_bounds, reason = "this seals the trait")]
 pub trait ToAddress: Resolve<Self::Address> {
@@ -91,28 +92,92 @@ pub(crate) trait Resolve<A> {
     /// Returns at least one address. May block on a name server.
     fn addresses(self) -> Result<Vec<Address>>;
 
+    /// Returns the host name that this was given as, without the port. `None` for an IP address.
+    fn host(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Converts the address of a socket opened for this endpoint. Returns `None` for another
     /// transport.
     fn named(address: Address) -> Option<A>;
 }
 
-impl<T: ToSocketAddrs> ToAddress for T {
+/// Implements the traits for types of std. A blanket implementation for [`ToSocketAddrs`] could not
+/// return the host name.
+macro_rules! tcp_endpoints {
+    ($($type:ty $(, host of $this:ident: $host:expr)?;)+) => {$(
+        impl ToAddress for $type {
+            type Address = SocketAddr;
+        }
+
+        impl Resolve<SocketAddr> for $type {
+            fn addresses(self) -> Result<Vec<Address>> {
+                resolve(self)
+            }
+
+            $(fn host(&self) -> Option<Arc<str>> {
+                let $this = self;
+                host_name($host)
+            })?
+
+            fn named(address: Address) -> Option<SocketAddr> {
+                address.as_tcp()
+            }
+        }
+    )+};
+}
+
+tcp_endpoints! {
+    SocketAddr;
+    SocketAddrV4;
+    SocketAddrV6;
+    (IpAddr, u16);
+    (Ipv4Addr, u16);
+    (Ipv6Addr, u16);
+    &[SocketAddr];
+    &str, host of text: without_port(text);
+    String, host of text: without_port(text);
+    (&str, u16), host of pair: &pair.0;
+    (String, u16), host of pair: &pair.0;
+}
+
+impl<T: ToAddress<Address = SocketAddr> + Clone> ToAddress for &T {
     type Address = SocketAddr;
 }
 
-impl<T: ToSocketAddrs> Resolve<SocketAddr> for T {
+impl<T: ToAddress<Address = SocketAddr> + Clone> Resolve<SocketAddr> for &T {
     fn addresses(self) -> Result<Vec<Address>> {
-        let failed = |e| Error::io("resolving an address", e);
-        let addresses: Vec<_> = self.to_socket_addrs().map_err(failed)?.map(Address::Tcp).collect();
-        if addresses.is_empty() {
-            return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
-        }
-        Ok(addresses)
+        self.clone().addresses()
+    }
+
+    fn host(&self) -> Option<Arc<str>> {
+        (**self).host()
     }
 
     fn named(address: Address) -> Option<SocketAddr> {
         address.as_tcp()
     }
+}
+
+pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<Address>> {
+    let failed = |e| Error::io("resolving an address", e);
+    let addresses: Vec<_> = address.to_socket_addrs().map_err(failed)?.map(Address::Tcp).collect();
+    if addresses.is_empty() {
+        return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+    }
+    Ok(addresses)
+}
+
+fn without_port(text: &str) -> &str {
+    text.rsplit_once(':').map_or(text, |(host, _)| host)
+}
+
+/// Returns `host` if it is a name.
+fn host_name(host: &str) -> Option<Arc<str>> {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    // A scope, as in "fe80::1%eth0", belongs to an address too.
+    let address = address.split('%').next().unwrap_or(address);
+    (!host.is_empty() && address.parse::<IpAddr>().is_err()).then(|| Arc::from(host))
 }
 
 #[cfg(unix)]
@@ -145,5 +210,29 @@ impl Resolve<Address> for Address {
 
     fn named(address: Address) -> Option<Address> {
         Some(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_kept_if_it_is_a_name() {
+        for (text, host) in [
+            ("example.com:443", Some("example.com")),
+            ("localhost:1", Some("localhost")),
+            ("127.0.0.1:443", None),
+            ("[::1]:443", None),
+            ("[fe80::1%1]:443", None),
+        ] {
+            assert_eq!(text.host().as_deref(), host, "{text}");
+            assert_eq!(text.to_string().host().as_deref(), host, "{text}");
+            assert_eq!((&text.to_string()).host().as_deref(), host, "{text}");
+        }
+        assert_eq!(("example.com", 1).host().as_deref(), Some("example.com"));
+        assert_eq!(("example.com".to_string(), 1).host().as_deref(), Some("example.com"));
+        assert_eq!(("192.0.2.1", 1).host(), None);
+        assert_eq!((Ipv4Addr::LOCALHOST, 1).host(), None);
     }
 }

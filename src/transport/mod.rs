@@ -27,7 +27,7 @@ mod udp;
 #[cfg(unix)]
 pub(crate) mod unix;
 
-pub(crate) use address::Resolve;
+pub(crate) use address::resolve;
 pub use address::{Address, ToAddress};
 pub use adoptable::IntoListener;
 pub(crate) use listener::Listener;

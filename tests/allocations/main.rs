@@ -9,5 +9,6 @@ mod heap;
 mod heap_returns;
 mod idle_events;
 mod one_million;
+mod proxy_headers;
 mod reading;
 mod tasks;

@@ -6,6 +6,7 @@ mod support;
 mod connect;
 mod data;
 mod datagrams;
+mod filters;
 mod listener_per_loop;
 mod read_control;
 mod reload;

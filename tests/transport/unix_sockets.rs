@@ -236,7 +236,7 @@ fn neither_end_has_an_ip_address() {
     let sender = Mutex::new(sender);
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
-            sender.lock().unwrap().send(*peer).unwrap();
+            sender.lock().unwrap().send(peer.clone()).unwrap();
             Pipeline::codec(RawBytes).handler(Echo)
         })
         .bind(Address::from(name(directory.join("socket"))))

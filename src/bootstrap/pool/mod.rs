@@ -17,7 +17,7 @@ mod service;
 
 pub use pooled::PooledChannel;
 
-use super::client::{Call, ClientBootstrap};
+use super::client::{Call, ClientBootstrap, Target};
 use crate::{
     Channel, Completion, Error, Peer, Result, event_loop::LoopShared, pipeline::IntoPipeline,
     transport::ToAddress,
@@ -185,11 +185,11 @@ where
             return Err(Error::setting("size", 0, "1 or more"));
         }
         let config = self.bootstrap.check()?;
-        let peer = address.addresses()?.swap_remove(0);
+        let target = Target::resolve(address)?;
         let group = self.bootstrap.group.clone();
         let bootstrap = self.bootstrap;
         let call = move |attempt, done| {
-            let call = Call { peer: peer.clone(), config: config.clone(), attempt, done };
+            let call = Call { target: target.clone(), config: config.clone(), attempt, done };
             match bootstrap.assign(&config) {
                 Ok((event_loop, assignment)) => {
                     bootstrap.call(event_loop, assignment, call, LoopShared::submit_now);

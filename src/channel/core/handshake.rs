@@ -165,10 +165,24 @@ impl ChannelCore {
         self.state.pending_bytes() == 0 || self.state.extras.filters_mut().is_some_and(|f| f.has_failed())
     }
 
-    fn report_failed_handshake(&mut self, error: Error) {
-        if let Some(establish) = self.take_establish() {
-            establish.failed(error);
+    /// Closes the channel at once if it is handshaking. Returns whether it was.
+    pub(crate) fn abandon_handshake(&mut self, services: &mut LoopServices, error: Error) -> bool {
+        if self.state.status.is_active() || !self.state.extras.has_filters() {
+            return false;
         }
+        if self.report_failed_handshake(error) {
+            services.tally.handshakes_failed += 1;
+        }
+        self.state.request_close_now();
+        self.state.want_attention(services);
+        true
+    }
+
+    /// Returns whether the channel was handshaking.
+    fn report_failed_handshake(&mut self, error: Error) -> bool {
+        let Some(establish) = self.take_establish() else { return false };
+        establish.failed(error);
+        true
     }
 
     fn take_establish(&mut self) -> Option<Box<dyn Establish>> {
@@ -179,7 +193,9 @@ impl ChannelCore {
     /// Ends the handshake of a channel that closes without an error of its filters.
     pub(super) fn end_handshake(&mut self, services: &mut LoopServices) {
         self.state.cancel_handshake(services);
-        self.report_failed_handshake(Error::Closed);
+        if self.report_failed_handshake(Error::Closed) {
+            services.tally.handshakes_failed += 1;
+        }
     }
 
     /// Handles the end of the time for the handshake.
@@ -188,6 +204,7 @@ impl ChannelCore {
         filters.deadline = None;
         let after = Duration::from_nanos(filters.handshake_timeout);
         if !filters.is_established() {
+            services.tally.handshakes_timed_out += 1;
             self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
         }
     }

@@ -95,10 +95,10 @@ impl Connecting {
         self.cancel_deadline(ctx);
         let Some(mut pending) = self.pending.take() else { return Transition::Stay };
         pending.connection.local = pending.connection.stream.local_address();
-        match pending.connection.make_pipeline() {
-            Ok(pipeline) => {
+        match pending.connection.make_start() {
+            Ok(start) => {
                 let Pending { connection, callback } = pending;
-                Transition::Establish(Box::new(Established { connection, pipeline, callback, ready }))
+                Transition::Establish(Box::new(Established { connection, start, callback, ready }))
             }
             Err(e) => {
                 self.pending = Some(pending);

@@ -221,7 +221,11 @@ impl ListenerSource {
         peer: Option<SocketAddr>,
     ) -> Result<(Option<Arc<LoopShared>>, Assignment), RejectReason> {
         let weight = self.setup.config.weight;
-        let admitted = self.gate.admit(peer.map(|peer| peer.ip()))?;
+        let address = peer.map(|peer| peer.ip());
+        // A load balancer's own address is neither filtered nor counted: the address that it
+        // announces is.
+        let announces = |address| self.setup.filters.as_ref().is_some_and(|f| f.announces_for(address));
+        let admitted = self.gate.admit(address.filter(|address| !announces(*address)))?;
         let full = |limit| RejectReason::LoopFull { limit };
         let (child, assignment) = match &self.children {
             Some(children) => {

@@ -14,12 +14,13 @@ use crate::{
         driver::{ChannelDriver, Next, Ready},
     },
     event_loop::{
+        accept::CancelConnect,
         closing::{ClosedChannel, SocketAfterClose},
         io::Io,
         lingering_source::begin_lingering,
         load::Assignment,
         poll::STREAM_INTEREST,
-        source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},
+        source::{AtShutdown, LoopContext, RegisterFn, Source, SourceMail, Transition},
     },
     log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
@@ -166,6 +167,16 @@ impl Source for ChannelSlot {
         Transition::Stay
     }
 
+    /// Cancels a `connect` whose filters are not established.
+    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        if mail.downcast::<CancelConnect>().is_some() {
+            self.call(ctx.io, ctx.metrics, |core, services| {
+                core.abandon_handshake(services, Error::Cancelled);
+            });
+        }
+        Transition::Stay
+    }
+
     fn channel_timer(&mut self, ctx: &mut LoopContext<'_>, timer: ChannelTimer) -> Transition {
         self.handle_timer(ctx.io, ctx.metrics, timer);
         Transition::Stay
@@ -177,7 +188,14 @@ impl Source for ChannelSlot {
 
     fn begin_shutdown(&mut self) -> AtShutdown {
         // Once the socket is closed, only the call of `inactive` remains.
-        if self.driver.transport.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
+        if self.driver.transport.is_none() {
+            AtShutdown::Stay
+        } else if self.driver.core.state.status.is_active() {
+            AtShutdown::Drain
+        } else {
+            // Its filters are not established yet.
+            AtShutdown::Notify
+        }
     }
 
     fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {

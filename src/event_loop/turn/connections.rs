@@ -7,9 +7,10 @@
 use super::Turn;
 use crate::{
     Error, Result,
-    channel::{AnyPipeline, ChannelCore, driver::ChannelDriver},
+    channel::{AnyPipeline, ChannelCore, Establish, driver::ChannelDriver, filter::Filters},
     event_loop::{
-        connection::{Connection, Established},
+        connection::{ChannelStart, Connection, Established},
+        establish::{AcceptedChannel, ConnectedChannel},
         poll::STREAM_INTEREST,
         sources::{ChannelSlot, Slot},
     },
@@ -34,9 +35,14 @@ impl Turn {
             );
             return;
         }
-        match self.register(&mut connection) {
-            Ok((key, pipeline)) => {
-                let core = self.make_core(key, &connection, pipeline);
+        let registered = if connection.setup.filters.is_some() {
+            self.register_with_filters(&mut connection)
+        } else {
+            self.register(&mut connection)
+                .map(|(key, pipeline)| (key, self.make_core(key, &connection, pipeline)))
+        };
+        match registered {
+            Ok((key, core)) => {
                 self.sources.insert(Slot::Channel(channel_slot(core, connection)));
                 self.activate(key);
             }
@@ -58,20 +64,43 @@ impl Turn {
     /// Creates the pipeline of a connection, and registers its socket with the poll.
     fn register(&mut self, connection: &mut Connection) -> Result<(Key, AnyPipeline)> {
         let pipeline = connection.make_pipeline()?;
+        Ok((self.watch(connection)?, pipeline))
+    }
+
+    fn watch(&mut self, connection: &mut Connection) -> Result<Key> {
         let key = self.sources.next_key()?;
         let registered = self.io.selector.register(connection.stream.source(), key.token(), STREAM_INTEREST);
         registered.map_err(|e| Error::io("watching a connection", e))?;
-        Ok((key, pipeline))
+        Ok(key)
+    }
+
+    /// Creates the filters of a connection, and registers its socket with the poll.
+    #[cold]
+    fn register_with_filters(&mut self, connection: &mut Connection) -> Result<(Key, ChannelCore)> {
+        let filters = connection.make_filters()?;
+        let key = self.watch(connection)?;
+        let accepted = Box::new(AcceptedChannel::new(connection, self.shared.clone()));
+        let core = self.make_handshaking(key, connection, *filters, accepted);
+        Ok((key, core))
     }
 
     /// Replaces an attempt to connect by the channel of its connection.
     pub(super) fn establish(&mut self, key: Key, established: Established) {
-        let Established { connection, pipeline, callback, ready } = established;
-        let mut core = self.make_core(key, &connection, pipeline);
-        let shared = core.handle(&self.io.services);
-        drop(self.sources.replace(key, Slot::Channel(channel_slot(core, connection))));
-        self.shared.metrics.connected.add(1);
-        callback.connected(shared);
+        let Established { connection, start, callback, ready } = established;
+        match start {
+            ChannelStart::Pipeline(pipeline) => {
+                let mut core = self.make_core(key, &connection, pipeline);
+                let shared = core.handle(&self.io.services);
+                drop(self.sources.replace(key, Slot::Channel(channel_slot(core, connection))));
+                self.shared.metrics.connected.add(1);
+                callback.connected(shared);
+            }
+            ChannelStart::Filters(filters) => {
+                let connected = ConnectedChannel::new(&connection, callback, self.shared.clone());
+                let core = self.make_handshaking(key, &connection, *filters, Box::new(connected));
+                drop(self.sources.replace(key, Slot::Channel(channel_slot(core, connection))));
+            }
+        }
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
         if let Some(slot) = sources.channel(key)
@@ -86,6 +115,20 @@ impl Turn {
         let id = ChannelId { event_loop: self.shared.id, key };
         let addresses = (connection.local, connection.peer);
         ChannelCore::new(id, connection.setup.config.clone(), pipeline, addresses, &mut self.io.services)
+    }
+
+    /// Creates a channel whose pipeline is made when its filters are established.
+    fn make_handshaking(
+        &mut self,
+        key: Key,
+        connection: &Connection,
+        filters: Filters,
+        establish: Box<dyn Establish>,
+    ) -> ChannelCore {
+        self.shared.metrics.channels.set(self.shared.metrics.channels.read() + 1);
+        let id = ChannelId { event_loop: self.shared.id, key };
+        let config = connection.setup.config.clone();
+        ChannelCore::handshaking(id, config, filters, establish, &mut self.io.services)
     }
 
     fn activate(&mut self, key: Key) {

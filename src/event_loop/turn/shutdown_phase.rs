@@ -24,9 +24,14 @@ impl Turn {
         }
         let Some(request) = self.shared.shutdown_request() else { return };
         let mut channels = self.sources.keys();
+        let mut at_once = Vec::new();
         channels.retain(|key| {
             match self.sources.get(*key).map(|slot| slot.as_source().begin_shutdown()) {
                 Some(AtShutdown::Drain) => true,
+                Some(AtShutdown::Notify) => {
+                    at_once.push(*key);
+                    false
+                }
                 Some(AtShutdown::End(result)) => {
                     // This drops values of the program, which may panic. The shutdown continues
                     // nevertheless.
@@ -46,6 +51,9 @@ impl Turn {
             }
         }
         self.shutdown = Some(shutdown);
+        for key in at_once {
+            self.guarded_once(Some(key), |turn| turn.notify(key));
+        }
         self.notify_channels();
     }
 

@@ -32,7 +32,7 @@ pub(super) fn sent(client: &mut ClientConnection) -> Vec<u8> {
 
 /// Passes the server's output to the client.
 pub(super) fn answer(server: &mut End, client: &mut ClientConnection) {
-    let bytes = server.output.split();
+    let bytes = std::mem::take(&mut server.output);
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         client.read_tls(&mut rest).expect("memory");

@@ -1,6 +1,7 @@
 //! TLS between a client and a server in memory.
 
 mod attacks;
+mod channels;
 mod closing;
 mod forger;
 mod handshakes;

@@ -75,7 +75,7 @@ fn damaged_handshakes_cause_no_panic() {
             for flight in 0..4 {
                 let (from, to) =
                     if flight % 2 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
-                let mut bytes = from.output.split().to_vec();
+                let mut bytes = std::mem::take(&mut from.output).to_vec();
                 if flight == damaged {
                     damage(&mut bytes, random);
                 }

@@ -103,7 +103,7 @@ pub(super) struct End {
     /// Opened bytes.
     pub(super) plain: BytesMut,
     /// Bytes for the other end.
-    pub(super) output: BytesMut,
+    pub(super) output: Vec<u8>,
     pub(super) info: Option<TlsInfo>,
     /// The most bytes that were kept.
     pub(super) most_kept: usize,
@@ -138,7 +138,12 @@ impl End {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result {
         self.kept.extend_from_slice(bytes);
         let wake = || Box::new(|| {}) as Box<dyn FnOnce() + Send>;
-        let consumed = self.filter.process(&mut self.kept, &mut self.plain, &mut self.output, wake)?;
+        let consumed = self.filter.process(
+            &mut self.kept,
+            &mut |plain| self.plain.extend_from_slice(plain),
+            &mut self.output,
+            wake,
+        )?;
         self.kept.advance(consumed);
         self.most_kept = self.most_kept.max(self.kept.len());
         self.info = self.filter.take_info().or(self.info.take());
@@ -167,7 +172,7 @@ impl End {
 
 /// Moves all bytes from one end to the other, at most `segment` bytes at a time.
 pub(super) fn transfer(from: &mut End, to: &mut End, segment: usize) -> Result {
-    let bytes = from.output.split();
+    let bytes = std::mem::take(&mut from.output);
     bytes.chunks(segment).try_for_each(|segment| to.receive(segment))
 }
 

@@ -1,0 +1,68 @@
+//! An accepted connection whose filters are being established.
+//!
+//! Invariant: a connection whose announced address is not admitted gets no pipeline. Runs on the
+//! loop's thread.
+
+use crate::{
+    Error, Peer, Result,
+    admission::{AddressChange, RejectReason, Rejection},
+    channel::{ChannelShared, Establish, Establishment},
+    error::caught,
+    event_loop::{
+        connection::{ChildSetup, Connection},
+        shared::LoopShared,
+    },
+    log_throttle::{TURNING_AWAY, log_throttled, off_loop},
+};
+use log::Level;
+use std::sync::Arc;
+
+pub(in crate::event_loop) struct AcceptedChannel {
+    setup: Arc<ChildSetup>,
+    address: Option<AddressChange>,
+    shared: Arc<LoopShared>,
+}
+
+impl AcceptedChannel {
+    pub(in crate::event_loop) fn new(connection: &mut Connection, shared: Arc<LoopShared>) -> Self {
+        let setup = connection.setup.clone();
+        let gate = setup.filters.as_ref().and_then(|filters| filters.gate.as_ref());
+        let address = gate.map(|gate| gate.address_change(connection.assignment.admitted_mut()));
+        AcceptedChannel { setup, address, shared }
+    }
+
+    /// Asks the gate about the announced address.
+    fn admit(&self, peer: &Peer) -> Result {
+        let (Some(change), Some(address)) = (&self.address, peer.address()) else { return Ok(()) };
+        let Err(reason) = change.change(address.ip()) else { return Ok(()) };
+        let metrics = &self.shared.metrics;
+        match reason {
+            RejectReason::Denied(_) => metrics.rejected_filter.add(1),
+            _ => metrics.rejected_limit.add(1),
+        }
+        let rejection = Rejection::new(Some(address), reason);
+        if let Some(message) = caught(|| change.settings().tell(&rejection)) {
+            let name = &self.shared.name;
+            log_throttled!(
+                off_loop(),
+                TURNING_AWAY,
+                Level::Error,
+                "{name}: the rejection callback panicked: {message}"
+            );
+        }
+        Err(Error::other(rejection.to_string()))
+    }
+}
+
+impl Establish for AcceptedChannel {
+    fn pipeline(&mut self, peer: &Peer, announced: bool) -> Result<Establishment> {
+        if announced {
+            self.admit(peer)?;
+        }
+        Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
+    }
+
+    fn established(self: Box<Self>, _share: &mut dyn FnMut() -> Arc<ChannelShared>) {}
+
+    fn failed(self: Box<Self>, _error: Error) {}
+}

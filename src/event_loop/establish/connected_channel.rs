@@ -1,0 +1,50 @@
+//! A connected channel whose filters are being established.
+//!
+//! Invariant: the callback of the attempt is called exactly once. Runs on the loop's thread.
+
+use crate::{
+    Error, Peer, Result,
+    channel::{ChannelShared, Establish, Establishment},
+    event_loop::{
+        connection::{ChildSetup, ConnectCallback, Connection},
+        shared::LoopShared,
+    },
+};
+use std::sync::Arc;
+
+pub(in crate::event_loop) struct ConnectedChannel {
+    setup: Arc<ChildSetup>,
+    callback: Box<dyn ConnectCallback>,
+    shared: Arc<LoopShared>,
+}
+
+impl ConnectedChannel {
+    pub(in crate::event_loop) fn new(
+        connection: &Connection,
+        callback: Box<dyn ConnectCallback>,
+        shared: Arc<LoopShared>,
+    ) -> Self {
+        ConnectedChannel { setup: connection.setup.clone(), callback, shared }
+    }
+}
+
+impl Establish for ConnectedChannel {
+    fn pipeline(&mut self, peer: &Peer, _announced: bool) -> Result<Establishment> {
+        if !self.callback.is_wanted() {
+            return Err(Error::Cancelled);
+        }
+        Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
+    }
+
+    fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>) {
+        self.shared.metrics.connected.add(1);
+        self.callback.connected(share());
+    }
+
+    fn failed(self: Box<Self>, error: Error) {
+        self.shared.metrics.connect_errors.add(1);
+        // A channel that is closed by the shutdown of its loop has no error of its own.
+        let shut_down = matches!(error, Error::Closed) && self.shared.shutdown_request().is_some();
+        self.callback.failed(if shut_down { Error::ShutDown } else { error });
+    }
+}

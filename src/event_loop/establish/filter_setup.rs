@@ -1,0 +1,68 @@
+//! The filters of the connections of a bootstrap.
+//!
+//! Invariant: filters are created on the loop of their connection, in the order of the bootstrap's
+//! settings. Immutable; any thread may clone it.
+
+use crate::{Peer, Result, admission::Gate, channel::filter::Filter};
+use std::{fmt, net::IpAddr, sync::Arc};
+
+/// Creates a filter for a new connection, on the connection's loop.
+pub(crate) type FilterFactory = dyn Fn(&Peer) -> Result<Box<dyn Filter>> + Send + Sync;
+
+/// Returns whether a filter may announce another address for connections from this one.
+pub(crate) type AnnouncesFor = dyn Fn(IpAddr) -> bool + Send + Sync;
+
+/// The filters of the connections of a bootstrap.
+#[derive(Clone, Default)]
+pub(crate) struct FilterSetup {
+    /// The first one is next to the socket.
+    factories: Vec<Arc<FilterFactory>>,
+    announces_for: Option<Arc<AnnouncesFor>>,
+    /// The gate of a server, which decides about announced addresses.
+    pub(super) gate: Option<Arc<Gate>>,
+}
+
+impl FilterSetup {
+    /// Adds a filter above the others.
+    pub(crate) fn add(&mut self, factory: Arc<FilterFactory>) {
+        self.factories.push(factory);
+    }
+
+    /// Sets the peers for which a filter may announce another address. Their own address is
+    /// neither filtered nor counted when they are accepted.
+    pub(crate) fn set_announces_for(&mut self, announces_for: Arc<AnnouncesFor>) {
+        self.announces_for = Some(announces_for);
+    }
+
+    /// Returns the setup of a server's connections, or `None` without filters.
+    pub(crate) fn for_server(self, gate: Arc<Gate>) -> Option<Self> {
+        Some(FilterSetup { gate: Some(gate), ..self }).filter(FilterSetup::has_filters)
+    }
+
+    /// Returns the setup of a client's connections, or `None` without filters.
+    pub(crate) fn for_client(&self) -> Option<Self> {
+        self.has_filters().then(|| self.clone())
+    }
+
+    fn has_filters(&self) -> bool {
+        !self.factories.is_empty()
+    }
+
+    pub(in crate::event_loop) fn announces_for(&self, address: IpAddr) -> bool {
+        self.announces_for.as_ref().is_some_and(|announces_for| announces_for(address))
+    }
+
+    /// Creates the filters of a connection.
+    ///
+    /// # Errors
+    /// The first error of a factory.
+    pub(in crate::event_loop) fn make(&self, peer: &Peer) -> Result<Vec<Box<dyn Filter>>> {
+        self.factories.iter().map(|factory| factory(peer)).collect()
+    }
+}
+
+impl fmt::Debug for FilterSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilterSetup").field("filters", &self.factories.len()).finish_non_exhaustive()
+    }
+}
