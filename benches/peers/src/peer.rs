@@ -1,4 +1,4 @@
-//! The servers to compare. All ratios refer to the first.
+//! The servers to compare. All ratios refer to the first one that supports the mode.
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mode {
@@ -6,13 +6,15 @@ pub(crate) enum Mode {
     EchoFrames,
     EchoFramesIdle,
     Broadcast,
+    /// Echoes every byte, and encrypts all of them. Only servers with TLS support it.
+    EchoTls,
 }
 
 impl Mode {
     /// Returns the mode's name on a server's command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Mode::EchoRaw => "echo-raw",
+            Mode::EchoRaw | Mode::EchoTls => "echo-raw",
             Mode::EchoFrames => "echo-frames",
             Mode::EchoFramesIdle => "echo-frames-idle",
             Mode::Broadcast => "broadcast",
@@ -31,6 +33,8 @@ pub(crate) enum Origin {
     Netwheel,
     Libuv,
     Netty,
+    /// Netty with TLS by this provider: `jdk` or `openssl`.
+    NettyTls(&'static str),
 }
 
 pub(crate) struct Peer {
@@ -48,6 +52,7 @@ const ALL: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mo
 const NO_IDLE: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::Broadcast];
 const NO_BROADCAST: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle];
 const ECHO: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames];
+const TLS: &[Mode] = &[Mode::EchoTls];
 
 pub(crate) const PEERS: &[Peer] = &[
     peer("epoll", "raw epoll, the limit", Origin::Servers("epoll-server"), ALL),
@@ -66,6 +71,26 @@ pub(crate) const PEERS: &[Peer] = &[
         )
     },
     Peer { threads: 64, warm_up: 12.0, ..peer("netty", "Netty on NIO, in Java", Origin::Netty, ALL) },
+    peer(
+        "epoll-rustls",
+        "raw epoll and rustls, the limit with TLS",
+        Origin::Servers("epoll-rustls-server"),
+        TLS,
+    ),
+    Peer {
+        threads: 64,
+        ..peer("tokio-rustls", "tokio and tokio-rustls", Origin::Servers("tokio-rustls-server"), TLS)
+    },
+    Peer {
+        threads: 64,
+        warm_up: 12.0,
+        ..peer("netty-jdk", "Netty's SslHandler on the JDK's engine", Origin::NettyTls("jdk"), TLS)
+    },
+    Peer {
+        threads: 64,
+        warm_up: 12.0,
+        ..peer("netty-openssl", "Netty's SslHandler on OpenSSL", Origin::NettyTls("openssl"), TLS)
+    },
 ];
 
 const fn peer(name: &'static str, about: &'static str, origin: Origin, modes: &'static [Mode]) -> Peer {
@@ -76,12 +101,12 @@ impl Peer {
     /// Returns whether the server depends on something besides a Rust toolchain (a compiler, a
     /// library, io_uring), so that it is left out if that is missing.
     pub(crate) fn is_optional(&self) -> bool {
-        matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty)
+        matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty | Origin::NettyTls(_))
     }
 
     /// Returns whether the program is compiled to native code ahead of time, so that its
     /// instructions can be counted.
     pub(crate) fn is_native(&self) -> bool {
-        self.origin != Origin::Netty
+        !matches!(self.origin, Origin::Netty | Origin::NettyTls(_))
     }
 }

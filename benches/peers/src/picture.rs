@@ -56,8 +56,7 @@ fn plot<B: DrawingBackend>(
     // Opaque, so that it is legible on a dark page.
     root.fill(&WHITE)?;
     let (heading, rest) = root.split_vertically(HEADING);
-    let about =
-        "Server CPU time per operation: user (dark) and system (light); idle: resident memory per connection";
+    let about = "Server CPU time per operation: user (dark), system (light); idle: memory per connection; storm: p99 of the echo";
     write(&heading, about, (12, 20), 15, HPos::Left)?;
     for (area, scenario) in rest.split_evenly((rows, PANELS_ACROSS)).iter().zip(scenarios) {
         panel(area, scenario, &results.of(scenario.name))?;
@@ -70,6 +69,8 @@ fn panel<B: DrawingBackend>(area: &Area<B>, scenario: &Scenario, servers: &[(&st
     let parts = |rounds: &Rounds<'_>| -> [f64; 2] {
         if scenario.load.is_idle() {
             [rounds.median(MEMORY).unwrap_or(0.0).max(0.0), 0.0]
+        } else if scenario.load.is_storm() {
+            [rounds.median("p99_us").unwrap_or(0.0), 0.0]
         } else {
             [USER, SYSTEM].map(|part| rounds.median(part).unwrap_or(0.0))
         }

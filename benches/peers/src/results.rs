@@ -21,7 +21,7 @@ pub(crate) const SYSTEM: &str = "server_sys_us_per_op";
 pub(crate) const MEMORY: &str = "rss_bytes_per_conn";
 
 /// The columns of the data.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 20] = [
     "per_s",
     CPU,
     USER,
@@ -39,6 +39,7 @@ const COLUMNS: [&str; 19] = [
     "server_base_rss_kib",
     "idle_cpu_pct",
     "opened_per_s",
+    "storm_ms",
     "steal_s",
     "errors",
 ];

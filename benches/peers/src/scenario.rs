@@ -24,6 +24,10 @@ pub(crate) struct Load {
     pipeline: usize,
     senders: usize,
     frames: bool,
+    /// Kind of the TLS handshakes, if the server uses TLS: `full` or `resumed`.
+    tls: Option<&'static str>,
+    /// Number of connections that start their handshakes at the same time; `storm` only.
+    storm: usize,
     /// Number of operations for counting the cost of one; 0 if the scenario is not counted.
     pub(crate) operations: u64,
 }
@@ -33,7 +37,28 @@ const FEW: usize = 100;
 
 impl Load {
     const fn new(kind: &'static str, connections: usize, size: usize) -> Self {
-        Load { kind, connections, idle: 0, size, pipeline: 1, senders: 1, frames: false, operations: 0 }
+        Load {
+            kind,
+            connections,
+            idle: 0,
+            size,
+            pipeline: 1,
+            senders: 1,
+            frames: false,
+            tls: None,
+            storm: 0,
+            operations: 0,
+        }
+    }
+
+    const fn tls(mut self, handshakes: &'static str) -> Self {
+        self.tls = Some(handshakes);
+        self
+    }
+
+    const fn storm(mut self, storm: usize) -> Self {
+        self.storm = storm;
+        self
     }
 
     const fn frames(mut self) -> Self {
@@ -66,6 +91,7 @@ impl Load {
     pub(crate) fn shrink(&mut self) {
         self.connections = self.connections.min(FEW);
         self.idle = self.idle.min(FEW);
+        self.storm = self.storm.min(FEW);
         self.operations = self.operations.min((self.connections * self.pipeline * 2) as u64);
     }
 
@@ -74,9 +100,14 @@ impl Load {
         self.kind == "idle"
     }
 
+    /// Returns whether the scenario measures latencies during a burst of handshakes.
+    pub(crate) fn is_storm(&self) -> bool {
+        self.kind == "storm"
+    }
+
     /// Returns the number of descriptors that a process needs, including the server's own.
     pub(crate) fn descriptors(&self) -> u64 {
-        (self.connections + self.idle + 64) as u64
+        (self.connections + self.idle + self.storm + 64) as u64
     }
 
     pub(crate) fn arguments(&self) -> Vec<String> {
@@ -84,15 +115,21 @@ impl Load {
         let mut add = |name: &str, value: usize| arguments.extend([name.to_string(), value.to_string()]);
         add("--connections", self.connections);
         add("--size", self.size);
-        for (name, value, default) in
-            [("--idle", self.idle, 0), ("--pipeline", self.pipeline, 1), ("--senders", self.senders, 1)]
-        {
+        for (name, value, default) in [
+            ("--idle", self.idle, 0),
+            ("--pipeline", self.pipeline, 1),
+            ("--senders", self.senders, 1),
+            ("--storm", self.storm, 0),
+        ] {
             if value != default {
                 add(name, value);
             }
         }
         if self.frames {
             arguments.push("--frames".to_string());
+        }
+        if let Some(handshakes) = self.tls {
+            arguments.extend(["--tls".to_string(), handshakes.to_string()]);
         }
         arguments
     }
@@ -114,7 +151,7 @@ const fn two(mut one: Scenario) -> Scenario {
     one
 }
 
-use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw};
+use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw, EchoTls};
 
 const C64_P1: Load = Load::new("echo", 64, 32).frames();
 const C16_P64: Load = Load::new("echo", 16, 32).frames().pipeline(64);
@@ -252,6 +289,48 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         EchoFrames,
         C64_P1,
     )),
+    scenario(
+        "tls",
+        "tls-64B-c64",
+        "TLS 1.3, echo of 64 bytes, 64 connections",
+        EchoTls,
+        Load::new("echo", 64, 64).tls("full").operations(64 * 250),
+    ),
+    scenario(
+        "tls",
+        "tls-16KiB-c64",
+        "TLS 1.3, echo of 16 KiB, 64 connections",
+        EchoTls,
+        Load::new("echo", 64, 16 * 1024).tls("full").operations(64 * 100),
+    ),
+    scenario(
+        "tls",
+        "tls-handshake",
+        "connect, full TLS 1.3 handshake (P-256), one echo, close; 16 at a time",
+        EchoTls,
+        Load::new("churn", 16, 64).tls("full").operations(16 * 25),
+    ),
+    scenario(
+        "tls",
+        "tls-resumption",
+        "connect, resumed TLS 1.3 handshake, one echo, close; 16 at a time",
+        EchoTls,
+        Load::new("churn", 16, 64).tls("resumed").operations(16 * 25),
+    ),
+    scenario(
+        "idle-tls",
+        "idle-2k-tls",
+        "memory of 2,000 idle connections, TLS 1.3",
+        EchoTls,
+        Load::new("idle", 2_000, 64).tls("full"),
+    ),
+    scenario(
+        "storm",
+        "tls-storm",
+        "12,800 echoes per second on 64 connections while 1,000 others start handshakes at once",
+        EchoTls,
+        Load::new("storm", 64, 64).tls("full").storm(1_000),
+    ),
 ];
 
 /// Returns the families, which are measured together, in order.

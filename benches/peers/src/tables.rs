@@ -62,10 +62,25 @@ const IDLE: [(&str, Cell); 7] = [
     ("errors", |own, _| Some(format!("{:.0}", own.sum("errors")))),
 ];
 
+const STORM: [(&str, Cell); 8] = [
+    ("p50 us", |own, _| own.median("p50_us").map(|us| format!("{us:.0}"))),
+    ("p99 us", |own, _| own.median("p99_us").map(|us| format!("{us:.0}"))),
+    ("spread", |own, _| own.spread("p99_us").map(percent)),
+    ("max us", |own, _| own.median("max_us").map(|us| format!("{us:.0}"))),
+    ("handshakes ms", |own, _| own.median("storm_ms").map(|ms| format!("{ms:.0}"))),
+    ("spread", |own, _| own.spread("storm_ms").map(percent)),
+    ("load CPU %", |own, _| own.median("client_cpu_pct").map(|pct| format!("{pct:.0}"))),
+    ("errors", |own, _| Some(format!("{:.0}", own.sum("errors")))),
+];
+
 pub(crate) fn of_scenario(scenario: &Scenario, results: &Results) -> String {
     let servers = results.of(scenario.name);
     let Some((_, base)) = servers.first() else { return String::new() };
-    let columns: &[(&str, Cell)] = if scenario.load.is_idle() { &IDLE } else { &COMMON };
+    let columns: &[(&str, Cell)] = match &scenario.load {
+        load if load.is_idle() => &IDLE,
+        load if load.is_storm() => &STORM,
+        _ => &COMMON,
+    };
     let mut table = format!("\n### {}\n\n{}", scenario.name, upper(scenario.about));
     let _ = writeln!(
         table,
@@ -99,8 +114,8 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
         |name: &str| scenarios.iter().any(|s| results.of(s.name).iter().any(|(server, _)| *server == name));
     let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
     let mut table =
-        "\n### Summary\n\nCPU time of the server in us per operation, or bytes of resident memory per idle \
-                     connection; in brackets the ratio to the first, and the spread of that ratio.\n\n| scenario |"
+        "\n### Summary\n\nCPU time of the server in us per operation, bytes of resident memory per idle \
+                     connection, or the p99 of the echo in us during a storm; in brackets the ratio to the first, and the spread of that ratio.\n\n| scenario |"
             .to_string();
     servers.iter().for_each(|name| table.push_str(&format!(" {name} |")));
     let _ = writeln!(table, "\n|---|{}", "---:|".repeat(servers.len()));
@@ -133,6 +148,9 @@ fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option
 pub(crate) fn value(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
     if scenario.load.is_idle() {
         return own.median(MEMORY).map(thousands);
+    }
+    if scenario.load.is_storm() {
+        return own.median("p99_us").map(|us| format!("p99 {us:.0}"));
     }
     let cpu = micros(own.median(CPU)?);
     Some(own.ratio(CPU, base).map_or(cpu.clone(), |ratio| format!("{cpu} ({ratio:.2})")))

@@ -37,6 +37,9 @@ const JARS: [&str; 7] = [
     "netty-handler.jar",
 ];
 
+/// The jar of OpenSSL's bindings, which only one server needs; Debian's `libnetty-tcnative-java`.
+const OPENSSL_JAR: &str = "netty-tcnative.jar";
+
 /// Directory into which Debian's `libnetty-java` installs them.
 const DEBIAN_JARS: &str = "/usr/share/java";
 
@@ -97,7 +100,16 @@ impl Workshop {
                 Ok(vec![text(&find(&built, "bench_server")?)])
             }
             Origin::Libuv => self.libuv(),
-            Origin::Netty => self.netty(),
+            Origin::Netty => self.netty(&[]),
+            Origin::NettyTls(provider) => {
+                let folder = self.here.join("tls");
+                let mut properties =
+                    vec![format!("-Dtls={provider}"), format!("-Dtls.folder={}", folder.display())];
+                if provider == "openssl" {
+                    properties.push(format!("-Djava.library.path={}", self.openssl_bindings()?.display()));
+                }
+                self.netty(&properties)
+            }
         }
     }
 
@@ -131,7 +143,26 @@ impl Workshop {
         Ok(vec![text(&program)])
     }
 
-    fn netty(&self) -> io::Result<Vec<String>> {
+    /// Copies Netty's bindings of OpenSSL to the name that Netty looks for, and returns the
+    /// directory. Debian's package `libnetty-tcnative-jni` has another name. A symbolic link is not
+    /// enough, because the library looks at its own name.
+    fn openssl_bindings(&self) -> io::Result<PathBuf> {
+        let library = match env::var_os("NETTY_TCNATIVE") {
+            Some(library) => PathBuf::from(library),
+            None => Path::new("/usr/lib")
+                .join(format!("{}-linux-gnu", env::consts::ARCH))
+                .join("jni/libnetty-tcnative.so"),
+        };
+        if !library.exists() {
+            return Err(io::Error::other(format!("there is no {}", library.display())));
+        }
+        let folder = self.shelf.join("jni");
+        fs::create_dir_all(&folder)?;
+        fs::copy(library, folder.join("libnetty_tcnative.so"))?;
+        Ok(folder)
+    }
+
+    fn netty(&self, properties: &[String]) -> io::Result<Vec<String>> {
         let jars = match env::var("NETTY_JARS") {
             Ok(folder) => format!("{folder}/*"),
             Err(_) => {
@@ -141,13 +172,14 @@ impl Workshop {
                         "there is no {missing}, and NETTY_JARS is not set"
                     )));
                 }
-                jars.join(":")
+                format!("{}:{DEBIAN_JARS}/{OPENSSL_JAR}", jars.join(":"))
             }
         };
         let source = self.here.join("servers/java/NettyServer.java");
         quietly(Command::new("javac").args(["-cp", &jars, "-d"]).arg(&self.shelf).arg(source))?;
         let mut command = vec!["java".to_string()];
         command.extend(JVM.map(String::from));
+        command.extend_from_slice(properties);
         command.extend([
             "-cp".to_string(),
             format!("{}:{jars}", self.shelf.display()),

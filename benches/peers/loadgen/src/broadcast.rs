@@ -5,9 +5,10 @@
 
 use crate::{
     Options,
-    message::{pattern, write_some},
+    message::pattern,
     report::{Report, Window},
     sys::{Epoll, PER_SOURCE, connect, source},
+    wire::write_some,
 };
 use std::{
     io::{self, ErrorKind, Read},

@@ -2,14 +2,13 @@
 
 use crate::{
     Options,
-    message::{Message, write_some},
+    message::Message,
     report::{Report, Window},
     sys::{Epoll, connect, source},
+    tls::{Handshakes, Tls},
+    wire::{Buffers, Wire},
 };
-use std::{
-    io::{self, Read},
-    net::TcpStream,
-};
+use std::io::{self, Read, Write};
 
 /// Number of source addresses over which connections are spread, because closed ones stay in
 /// TIME-WAIT for a minute.
@@ -19,16 +18,35 @@ const SOURCES: u64 = 5_000;
 const MAX_ERRORS: u64 = 100;
 
 struct Slot {
-    stream: TcpStream,
+    wire: Wire,
     seq: u64,
     began: u64,
     /// Bytes of the reply that have arrived.
     offset: usize,
 }
 
+/// Gets the tickets for the first resumption of a slot.
+fn prime(options: &Options, tls: &Tls, message: &Message) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    message.append(&mut bytes, 0, 0);
+    let mut wire = Wire::new(connect(options.addr, source(0))?, Some(tls.connection()?));
+    wire.write_all(&bytes)?;
+    wire.read_exact(&mut bytes)?;
+    wire.end();
+    Ok(())
+}
+
 pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let message = Message::new(options.size, options.frames)?;
     let mut poll = Epoll::new()?;
+    let mut clients = Vec::new();
+    for _ in 0..options.connections {
+        let tls = options.client()?;
+        if let Some(tls) = tls.as_ref().filter(|tls| tls.handshakes == Handshakes::Resumed) {
+            prime(options, tls, &message)?;
+        }
+        clients.push(tls);
+    }
     let mut window = Window::new(options)?;
     let (mut seq, mut bytes) = (0, Vec::new());
     // Returns `None` when all operations of the run have started.
@@ -37,22 +55,25 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
             return Ok(None);
         }
         let began = window.now();
-        let mut stream = connect(options.addr, source((seq % SOURCES) as usize))?;
+        let stream = connect(options.addr, source((seq % SOURCES) as usize))?;
         bytes.clear();
         message.append(&mut bytes, token as u32, seq);
         stream.set_nonblocking(true)?;
-        if write_some(&mut stream, &bytes)? < bytes.len() {
+        let tls = clients[token].as_ref().map(Tls::connection).transpose()?;
+        let mut wire = Wire::new(stream, tls);
+        wire.send(&bytes)?;
+        if wire.wants_write() {
             return Err(io::Error::other("the first message does not fit into the socket's buffer"));
         }
-        poll.add(&stream, token)?;
+        poll.add(&wire.stream, token)?;
         seq += 1;
-        Ok(Some(Slot { stream, seq: seq - 1, began, offset: 0 }))
+        Ok(Some(Slot { wire, seq: seq - 1, began, offset: 0 }))
     };
     let mut slots = Vec::new();
     for token in 0..options.connections {
         slots.push(open(&poll, &mut window, token)?);
     }
-    let mut buffer = vec![0; 64 * 1024];
+    let mut buffers = Buffers::new();
     let mut report = None;
     loop {
         // After the measured time no connection is opened, but every reply must arrive.
@@ -71,16 +92,25 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         for n in 0..ready {
             let token = poll.ready(n).token;
             let Some(slot) = slots[token].as_mut() else { continue };
-            let n = slot.stream.read(&mut buffer).unwrap_or(0);
-            let fits = n > 0 && n <= message.len() - slot.offset;
-            if !fits || !message.matches(token as u32, slot.seq, slot.offset, &buffer[..n]) {
-                window.errors += 1;
-            } else {
-                slot.offset += n;
-                if slot.offset < message.len() {
-                    continue;
+            let received = slot.wire.receive(&mut buffers);
+            let kind = clients[token].as_ref().is_none_or(|tls| tls.is_kind(slot.wire.handshake()));
+            match received {
+                // The handshake goes on.
+                Ok(0) if clients[token].is_some() => continue,
+                Ok(n) if n > 0 && kind && n <= message.len() - slot.offset => {
+                    let bytes = &buffers.plain[..n];
+                    if message.matches(token as u32, slot.seq, slot.offset, bytes) {
+                        slot.offset += n;
+                        if slot.offset < message.len() {
+                            continue;
+                        }
+                        window.record(window.now() - slot.began);
+                        slot.wire.end();
+                    } else {
+                        window.errors += 1;
+                    }
                 }
-                window.record(window.now() - slot.began);
+                _ => window.errors += 1,
             }
             // Dropping the finished connection closes it.
             slots[token] = if report.is_none() { open(&poll, &mut window, token)? } else { None };

@@ -3,77 +3,85 @@
 use crate::{
     Options,
     idle::Idle,
-    message::{Message, write_some},
+    message::Message,
     report::{Report, Window},
     sys::{Epoll, PER_SOURCE, Ready, connect, source},
+    tls::Tls,
+    wire::{Buffers, Wire},
 };
-use std::{
-    collections::VecDeque,
-    io::{self, ErrorKind, Read},
-    net::TcpStream,
-};
+use std::{collections::VecDeque, io};
 
-struct Connection {
-    stream: TcpStream,
+pub(crate) struct Connection {
+    pub(crate) wire: Wire,
     id: u32,
     next_seq: u64,
     /// The message whose reply is next, and the number of its bytes that have arrived.
     expect: u64,
     offset: usize,
     sent_at: VecDeque<u64>,
-    unsent: Vec<u8>,
 }
 
 /// State that all connections of a run share.
-struct Run {
-    message: Message,
-    window: Window,
+pub(crate) struct Run {
+    pub(crate) message: Message,
+    pub(crate) window: Window,
     scratch: Vec<u8>,
-    buffer: Vec<u8>,
+    pub(crate) buffers: Buffers,
+}
+
+impl Run {
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        Ok(Run {
+            message: Message::new(options.size, options.frames)?,
+            window: Window::new(options)?,
+            scratch: Vec::new(),
+            buffers: Buffers::new(),
+        })
+    }
 }
 
 impl Connection {
-    fn open(options: &Options, n: usize) -> io::Result<Self> {
+    pub(crate) fn open(options: &Options, tls: Option<&Tls>, n: usize) -> io::Result<Self> {
         let stream = connect(options.addr, source((options.idle + n) / PER_SOURCE))?;
         stream.set_nonblocking(true)?;
         Ok(Connection {
-            stream,
+            wire: Wire::new(stream, tls.map(Tls::connection).transpose()?),
             id: n as u32,
             next_seq: 0,
             expect: 0,
             offset: 0,
             sent_at: VecDeque::with_capacity(options.pipeline),
-            unsent: Vec::new(),
         })
     }
 
-    fn wants_write(&self) -> bool {
-        !self.unsent.is_empty()
+    /// Returns the number of messages whose reply is incomplete.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.sent_at.len()
     }
 
-    /// Sends up to `n` more messages, limited by the operations left, and keeps the bytes that the
-    /// socket does not accept.
-    fn send(&mut self, n: usize, now: u64, run: &mut Run) -> io::Result<()> {
+    /// Sends up to `n` more messages, limited by the operations left. `now` is their start.
+    pub(crate) fn send(&mut self, n: usize, now: u64, run: &mut Run) -> io::Result<()> {
         run.scratch.clear();
         for _ in 0..run.window.begin(n) {
             run.message.append(&mut run.scratch, self.id, self.next_seq);
             self.next_seq += 1;
             self.sent_at.push_back(now);
         }
-        let done = if self.wants_write() { 0 } else { write_some(&mut self.stream, &run.scratch)? };
-        self.unsent.extend_from_slice(&run.scratch[done..]);
-        Ok(())
+        self.wire.send(&run.scratch)
+    }
+
+    /// Queues a message, which is sent by the next flush.
+    pub(crate) fn queue(&mut self, now: u64, run: &mut Run) -> io::Result<()> {
+        run.scratch.clear();
+        run.message.append(&mut run.scratch, self.id, self.next_seq);
+        self.next_seq += 1;
+        self.sent_at.push_back(now);
+        self.wire.queue(&run.scratch)
     }
 
     /// Compares received bytes with the sent ones. Returns the number of completed messages, or
     /// `None` if a byte is wrong.
-    fn receive(
-        &mut self,
-        mut bytes: &[u8],
-        now: u64,
-        message: &Message,
-        window: &mut Window,
-    ) -> Option<usize> {
+    fn receive(&mut self, mut bytes: &[u8], message: &Message, mut record: impl FnMut(u64)) -> Option<usize> {
         let mut whole = 0;
         while !bytes.is_empty() {
             let n = bytes.len().min(message.len() - self.offset);
@@ -86,57 +94,55 @@ impl Connection {
                 self.offset = 0;
                 self.expect += 1;
                 whole += 1;
-                window.record(now - self.sent_at.pop_front()?);
+                record(self.sent_at.pop_front()?);
             }
         }
         Some(whole)
     }
 
+    /// Handles readiness without recording latencies. Returns `false` if the connection has failed.
+    pub(crate) fn reply(&mut self, ready: Ready, run: &mut Run) -> bool {
+        if ready.write && self.wire.flush().is_err() {
+            return false;
+        }
+        let Ok(n) = self.wire.receive(&mut run.buffers) else { return false };
+        self.receive(&run.buffers.plain[..n], &run.message, |_| {}).is_some()
+    }
+
     /// Handles readiness. Returns `false` if the connection has failed.
-    fn serve(&mut self, ready: Ready, run: &mut Run, more: bool) -> bool {
-        if ready.write && self.wants_write() {
-            match write_some(&mut self.stream, &self.unsent) {
-                Ok(n) => drop(self.unsent.drain(..n)),
-                Err(_) => return false,
-            }
+    pub(crate) fn serve(&mut self, ready: Ready, run: &mut Run, more: bool) -> bool {
+        if ready.write && self.wire.wants_write() && self.wire.flush().is_err() {
+            return false;
         }
         if !ready.read {
             return true;
         }
-        match self.stream.read(&mut run.buffer) {
-            Ok(0) => false,
-            Ok(n) => {
-                let now = run.window.now();
-                match self.receive(&run.buffer[..n], now, &run.message, &mut run.window) {
-                    Some(whole) if whole == 0 || !more => true,
-                    Some(whole) => self.send(whole, now, run).is_ok(),
-                    None => false,
-                }
-            }
-            Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        let Ok(n) = self.wire.receive(&mut run.buffers) else { return false };
+        let now = run.window.now();
+        let Run { buffers, message, window, .. } = run;
+        match self.receive(&buffers.plain[..n], message, |sent_at| window.record(now - sent_at)) {
+            Some(whole) if whole == 0 || !more => true,
+            Some(whole) => self.send(whole, now, run).is_ok(),
+            None => false,
         }
     }
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<Report> {
+    let tls = options.client()?;
     let idle = Idle::open(options, options.idle)?;
     let mut poll = Epoll::new()?;
     let mut connections = Vec::new();
     for n in 0..options.connections {
-        let connection = Connection::open(options, n)?;
-        poll.add(&connection.stream, n)?;
+        let connection = Connection::open(options, tls.as_ref(), n)?;
+        poll.add(&connection.wire.stream, n)?;
         connections.push(Some(connection));
     }
-    let mut run = Run {
-        message: Message::new(options.size, options.frames)?,
-        window: Window::new(options)?,
-        scratch: Vec::new(),
-        buffer: vec![0; 256 * 1024],
-    };
+    let mut run = Run::new(options)?;
     for (n, connection) in connections.iter_mut().flatten().enumerate() {
         connection.send(options.pipeline, run.window.now(), &mut run)?;
-        if connection.wants_write() {
-            poll.want_write(&connection.stream, n, true)?;
+        if connection.wire.wants_write() {
+            poll.want_write(&connection.wire.stream, n, true)?;
         }
     }
     let mut alive = connections.len();
@@ -147,7 +153,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
             report = Some(run.window.report(options.size));
         }
         let waiting = |connections: &[Option<Connection>]| {
-            connections.iter().flatten().filter(|connection| !connection.sent_at.is_empty()).count()
+            connections.iter().flatten().filter(|connection| connection.in_flight() > 0).count()
         };
         if report.is_some() && waiting(&connections) == 0 {
             break;
@@ -160,13 +166,13 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         for n in 0..ready {
             let ready = poll.ready(n);
             let Some(connection) = connections[ready.token].as_mut() else { continue };
-            let wanted = connection.wants_write();
+            let wanted = connection.wire.wants_write();
             if !connection.serve(ready, &mut run, report.is_none()) {
                 run.window.errors += 1;
                 alive -= 1;
                 connections[ready.token] = None;
-            } else if connection.wants_write() != wanted {
-                poll.want_write(&connection.stream, ready.token, !wanted)?;
+            } else if connection.wire.wants_write() != wanted {
+                poll.want_write(&connection.wire.stream, ready.token, !wanted)?;
             }
         }
     }

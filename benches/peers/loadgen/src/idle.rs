@@ -6,10 +6,11 @@ use crate::{
     message::Message,
     report::Report,
     sys::{PER_SOURCE, connect, source, usage},
+    tls::Tls,
+    wire::Wire,
 };
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::TcpStream,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connections that stay idle.
 pub(crate) struct Idle {
-    streams: Vec<TcpStream>,
+    wires: Vec<Wire>,
     /// Wrong replies.
     pub(crate) errors: u64,
 }
@@ -29,16 +30,18 @@ impl Idle {
     pub(crate) fn open(options: &Options, count: usize) -> io::Result<Self> {
         let message = Message::new(options.size, options.frames)?;
         let (mut bytes, mut back) = (Vec::new(), vec![0; message.len()]);
-        let mut idle = Idle { streams: Vec::with_capacity(count), errors: 0 };
+        let tls = options.client()?;
+        let mut idle = Idle { wires: Vec::with_capacity(count), errors: 0 };
         for n in 0..count {
-            let mut stream = connect(options.addr, source(n / PER_SOURCE))?;
+            let stream = connect(options.addr, source(n / PER_SOURCE))?;
             stream.set_read_timeout(Some(PATIENCE))?;
+            let mut wire = Wire::new(stream, tls.as_ref().map(Tls::connection).transpose()?);
             bytes.clear();
             message.append(&mut bytes, n as u32, 0);
-            stream.write_all(&bytes)?;
-            stream.read_exact(&mut back)?;
+            wire.write_all(&bytes)?;
+            wire.read_exact(&mut back)?;
             idle.errors += u64::from(back != bytes);
-            idle.streams.push(stream);
+            idle.wires.push(wire);
         }
         Ok(idle)
     }
@@ -46,7 +49,7 @@ impl Idle {
     /// Returns the number of connections that are closed or have received unexpected bytes.
     pub(crate) fn disturbed(&self) -> io::Result<u64> {
         let mut disturbed = 0;
-        for stream in &self.streams {
+        for Wire { stream, .. } in &self.wires {
             stream.set_nonblocking(true)?;
             let quiet = matches!(stream.peek(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock);
             disturbed += u64::from(!quiet);

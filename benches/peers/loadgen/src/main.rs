@@ -1,5 +1,5 @@
-//! A closed-loop load generator for echo and broadcast servers: one thread, level-triggered epoll.
-//! It checks every byte that it receives, so a server that replies incorrectly fails instead of
+//! A closed-loop load generator for echo and broadcast servers, also with TLS 1.3: one thread,
+//! level-triggered epoll. It checks every byte that it receives, so a server that replies incorrectly fails instead of
 //! appearing fast.
 //!
 //! ```text
@@ -16,11 +16,15 @@ mod echo;
 mod idle;
 mod message;
 mod report;
+mod storm;
 mod sys;
+mod tls;
+mod wire;
 
 use clap::{Parser, ValueEnum};
 use report::Report;
 use std::{io, net::SocketAddrV4, process::ExitCode};
+use tls::Handshakes;
 
 /// Load generator for echo and broadcast servers.
 #[derive(Parser)]
@@ -37,6 +41,12 @@ pub(crate) struct Options {
     /// Echo: additional connections that echo once and then stay idle.
     #[arg(long, default_value_t = 0)]
     idle: usize,
+    /// Storm: additional connections that start their handshakes at the same time.
+    #[arg(long, default_value_t = 0)]
+    storm: usize,
+    /// Uses TLS 1.3 with handshakes of this kind. Not for `broadcast`. Only `churn` resumes.
+    #[arg(long, value_enum)]
+    tls: Option<Handshakes>,
     /// Payload bytes of a message; broadcast: at least 20.
     #[arg(long, default_value_t = 64)]
     size: usize,
@@ -75,8 +85,18 @@ enum Mode {
     Churn,
     /// Open, one echo each, then hold for the measured time.
     Idle,
+    /// Every connection sends at a fixed rate while other connections do their handshakes. The
+    /// latencies are measured from the time when a message should have been sent.
+    Storm,
     /// The server forwards every frame of the senders to every member, including the sender.
     Broadcast,
+}
+
+impl Options {
+    /// Returns the TLS configuration, if there is one.
+    fn client(&self) -> io::Result<Option<tls::Tls>> {
+        self.tls.map(tls::Tls::new).transpose()
+    }
 }
 
 /// Parses seconds, up to a day.
@@ -106,10 +126,16 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> io::Result<Report> {
-    if options.operations.is_some() && matches!(options.mode, Mode::Idle) {
-        return Err(io::Error::other("--operations does not apply to idle connections"));
+    if options.operations.is_some() && matches!(options.mode, Mode::Idle | Mode::Storm) {
+        return Err(io::Error::other("--operations does not apply to this mode"));
     }
-    let needed = options.connections as u64 + options.idle as u64 + 32;
+    let resumes = options.tls == Some(Handshakes::Resumed);
+    if options.tls.is_some() && matches!(options.mode, Mode::Broadcast)
+        || resumes && !matches!(options.mode, Mode::Churn)
+    {
+        return Err(io::Error::other("--tls with this value does not apply to this mode"));
+    }
+    let needed = (options.connections + options.idle + options.storm) as u64 + 32;
     let limit = sys::raise_descriptor_limit();
     if limit < needed {
         return Err(io::Error::other(format!("{needed} descriptors are needed, the limit is {limit}")));
@@ -118,6 +144,7 @@ fn run(options: &Options) -> io::Result<Report> {
         Mode::Echo => echo::run(options),
         Mode::Churn => churn::run(options),
         Mode::Idle => idle::run(options),
+        Mode::Storm => storm::run(options),
         Mode::Broadcast => broadcast::run(options),
     }
 }

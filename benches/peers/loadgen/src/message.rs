@@ -1,10 +1,7 @@
 //! Format of a message: a length if the server uses frames, then a payload. The payload starts with
 //! a sequence number and the number of the connection, so all messages differ.
 
-use std::{
-    io::{self, ErrorKind, Write},
-    net::TcpStream,
-};
+use std::io;
 
 pub(crate) struct Message {
     /// One complete message, whose header is replaced for each message.
@@ -60,20 +57,6 @@ impl Message {
 /// Returns payload bytes that are not all equal.
 pub(crate) fn pattern(size: usize) -> impl Iterator<Item = u8> {
     (0..size).map(|i| (i * 31 + 7) as u8)
-}
-
-/// Writes until all bytes are written or the socket is full. Returns the number of bytes written.
-pub(crate) fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match stream.write(&bytes[done..]) {
-            Ok(n) => done += n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(done)
 }
 
 #[cfg(test)]

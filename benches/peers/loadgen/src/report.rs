@@ -100,13 +100,18 @@ impl Window {
     pub(crate) fn tick(&mut self) -> bool {
         let now = self.now();
         if self.opened_at.is_none() && now >= self.begin {
-            self.server = usage(self.pid);
-            self.own_cpu = own_cpu();
-            self.latencies.reset();
-            self.count = 0;
-            self.opened_at = Some(self.now());
+            self.open();
         }
         now < self.end && self.operations.is_none_or(|operations| self.count < operations)
+    }
+
+    /// Starts the measurement now, without those of the warm-up.
+    pub(crate) fn open(&mut self) {
+        self.server = usage(self.pid);
+        self.own_cpu = own_cpu();
+        self.latencies.reset();
+        self.count = 0;
+        self.opened_at = Some(self.now());
     }
 
     #[inline]

@@ -12,6 +12,7 @@ use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddrV4, TcpStream},
     os::fd::OwnedFd,
+    time::Duration,
 };
 
 /// More than any scenario needs.
@@ -141,7 +142,14 @@ impl Epoll {
 
     /// Waits for at most 100 ms. Returns the number of ready connections.
     pub(crate) fn wait(&mut self) -> io::Result<usize> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        self.poll(Duration::from_millis(100))
+    }
+
+    /// Waits for at most that time, which is rounded up to milliseconds by old kernels. Returns the
+    /// number of ready connections.
+    pub(crate) fn poll(&mut self, timeout: Duration) -> io::Result<usize> {
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         self.events.clear();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
             Ok(ready) => Ok(ready),

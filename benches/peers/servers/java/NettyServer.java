@@ -14,13 +14,20 @@ import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
 import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
 import io.netty.handler.codec.LengthFieldPrepender;
+import io.netty.handler.ssl.SslContext;
+import io.netty.handler.ssl.SslContextBuilder;
+import io.netty.handler.ssl.SslProvider;
 import io.netty.handler.timeout.IdleStateEvent;
 import io.netty.handler.timeout.IdleStateHandler;
+import java.io.File;
 
 /**
  * Netty on its NIO transport. The same event loops accept and serve; the default is one loop.
  *
  * usage: NettyServer PORT echo-raw|echo-frames|echo-frames-idle|broadcast [--threads N]
+ *
+ * The property tls (jdk or openssl) adds an SslHandler with that provider; the property tls.folder
+ * is the folder with certificate.pem and key.pem.
  */
 public final class NettyServer {
     private static final int MAX_FRAME = 1 << 20;
@@ -81,10 +88,25 @@ public final class NettyServer {
         }
     }
 
+    /** Returns the TLS 1.3 context, or null if the server is plain. */
+    private static SslContext tls() throws Exception {
+        String provider = System.getProperty("tls");
+        if (provider == null) {
+            return null;
+        }
+        File folder = new File(System.getProperty("tls.folder"));
+        return SslContextBuilder
+            .forServer(new File(folder, "certificate.pem"), new File(folder, "key.pem"))
+            .sslProvider(provider.equals("openssl") ? SslProvider.OPENSSL_REFCNT : SslProvider.JDK)
+            .protocols("TLSv1.3")
+            .build();
+    }
+
     public static void main(String[] args) throws Exception {
         int port = Integer.parseInt(args[0]);
         String mode = args[1];
         int threads = args.length == 4 && args[2].equals("--threads") ? Integer.parseInt(args[3]) : 1;
+        SslContext tls = tls();
         EventLoopGroup loop = new NioEventLoopGroup(threads);
         Echo echo = new Echo();
         Broadcast broadcast = new Broadcast(new DefaultChannelGroup(loop.next()));
@@ -98,6 +120,9 @@ public final class NettyServer {
                 @Override
                 protected void initChannel(SocketChannel ch) {
                     ChannelPipeline p = ch.pipeline();
+                    if (tls != null) {
+                        p.addLast(tls.newHandler(ch.alloc()));
+                    }
                     if (mode.equals("echo-frames-idle")) {
                         p.addLast(new IdleStateHandler(60, 0, 0));
                     }
