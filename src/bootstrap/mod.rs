@@ -6,6 +6,8 @@ mod pool;
 mod reconnect;
 mod server;
 mod server_handle;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use client::ClientBootstrap;
 pub use datagram::DatagramBootstrap;

@@ -15,6 +15,18 @@ impl fmt::Display for NotTls {
 
 impl std::error::Error for NotTls {}
 
+/// The client has named a host for which the server has no certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownHost;
+
+impl fmt::Display for UnknownHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client asks for a host without a certificate")
+    }
+}
+
+impl std::error::Error for UnknownHost {}
+
 /// Creates the error of a handshake or record.
 pub(super) fn failure(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
     PeerError::protocol("TLS", cause).into()

@@ -3,7 +3,7 @@
 //! Invariants: plaintext passes only after the handshake. All output of a call is appended before
 //! the call returns, so an alert precedes the close.
 
-use super::{TlsInfo, offload::Handshake, session::Session};
+use super::{TlsCertificates, TlsInfo, offload::Handshake, session::Session};
 use crate::{
     Error, Result,
     error::PeerError,
@@ -30,13 +30,17 @@ enum Place {
 }
 
 impl TlsFilter {
-    /// Creates the filter of a server. With `workers`, the expensive steps of the handshake run
-    /// there.
+    /// Creates the filter of a server. It refuses hosts for which `certificates` has none. With
+    /// `workers`, the expensive steps of the handshake run there.
     ///
     /// # Errors
     /// If rustls refuses the configuration.
-    pub(crate) fn server(config: Arc<ServerConfig>, workers: Option<WorkerPool>) -> Result<Self> {
-        Session::server(config).map(|session| Self::new(session, workers))
+    pub(crate) fn server(
+        config: Arc<ServerConfig>,
+        certificates: Option<TlsCertificates>,
+        workers: Option<WorkerPool>,
+    ) -> Result<Self> {
+        Session::server(config, certificates).map(|session| Self::new(session, workers))
     }
 
     /// Creates the filter of a client that expects a certificate for `name`.

@@ -3,10 +3,10 @@
 //! Invariant: a session is at one place, on the loop or with a worker. It does not know where.
 
 use super::{
-    TlsInfo,
+    TlsCertificates, TlsInfo,
     client_hello::{ClientHello, Look, may_be_tls},
     connection::Connection,
-    error::{NotTls, failure},
+    error::{NotTls, UnknownHost, failure},
 };
 use crate::{Error, Result};
 use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
@@ -19,12 +19,17 @@ const CHEAP_INPUT: usize = 128;
 /// The fatal alert `decode_error`, before anything is encrypted.
 const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
+/// The fatal alert `unrecognized_name`, likewise.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
     opening: Opening,
     /// The host that the client has named.
     server_name: Option<Box<str>>,
+    /// A server refuses hosts for which it has no certificate.
+    certificates: Option<TlsCertificates>,
 }
 
 /// What is expected of the first bytes.
@@ -41,14 +46,16 @@ enum Opening {
 enum Refusal {
     NotTls,
     TooLong,
+    UnknownHost,
 }
 
 impl Session {
-    pub(super) fn server(config: Arc<ServerConfig>) -> Result<Self> {
+    pub(super) fn server(config: Arc<ServerConfig>, certificates: Option<TlsCertificates>) -> Result<Self> {
         Ok(Session {
             connection: Connection::server(config).map_err(|error| failure(error))?,
             opening: Opening::ClientHello(ClientHello::default()),
             server_name: None,
+            certificates,
         })
     }
 
@@ -61,6 +68,7 @@ impl Session {
             connection: Connection::client(config, name).map_err(|error| failure(error))?,
             opening: Opening::ServerHello,
             server_name,
+            certificates: None,
         })
     }
 
@@ -106,7 +114,7 @@ impl Session {
             Ok(true) => {}
             Ok(false) => return Ok(0),
             Err(refusal) => {
-                output.extend_from_slice(&DECODE_ERROR);
+                output.extend_from_slice(&refusal.alert());
                 return Err(refusal.error());
             }
         }
@@ -138,8 +146,10 @@ impl Session {
                 Look::TooLong => Some(Refusal::TooLong),
                 Look::Ready => None,
                 Look::ServerName(name) => {
+                    let certificates = self.certificates.take();
+                    let unknown = certificates.is_some_and(|all| all.find(Some(&name)).is_none());
                     self.server_name = Some(name);
-                    None
+                    unknown.then_some(Refusal::UnknownHost)
                 }
             },
             Opening::ServerHello if !may_be_tls(input) => Some(Refusal::NotTls),
@@ -153,9 +163,17 @@ impl Session {
 }
 
 impl Refusal {
+    fn alert(self) -> [u8; 7] {
+        match self {
+            Refusal::NotTls | Refusal::TooLong => DECODE_ERROR,
+            Refusal::UnknownHost => UNRECOGNIZED_NAME,
+        }
+    }
+
     /// Returns the error that rustls has for such input, or one that says more.
     fn error(self) -> Error {
         match self {
+            Refusal::UnknownHost => failure(UnknownHost),
             Refusal::NotTls => failure(NotTls),
             Refusal::TooLong => {
                 failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge))

@@ -242,6 +242,12 @@ impl ChannelCore {
 }
 
 impl ChannelState {
+    /// Returns the peer, with what filters have stored about it.
+    pub(crate) fn peer(&self) -> Peer {
+        let plain = || Peer::new(self.peer_address(), self.local_address());
+        self.extras.peer().cloned().unwrap_or_else(plain)
+    }
+
     /// Adds a filter above the others, which takes over at the end of the turn.
     ///
     /// # Errors

@@ -137,11 +137,13 @@ impl Extras {
 
     /// Returns what the channel's filters have stored about the peer.
     pub(crate) fn filter_info<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.peer()?.info()
+    }
+
+    /// Returns the peer as the channel's filters know it.
+    pub(in crate::channel) fn peer(&self) -> Option<&Peer> {
         let parts = self.0.as_ref()?;
-        match &parts.filters {
-            Some(filters) => filters.peer().info(),
-            None => parts.peer.as_ref()?.info(),
-        }
+        parts.filters.as_ref().map(|filters| filters.peer()).or(parts.peer.as_deref())
     }
 
     /// Takes what finished filters have stored, for filters that follow them.

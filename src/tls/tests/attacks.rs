@@ -240,7 +240,7 @@ fn early_data_that_the_server_does_not_accept_is_skipped() {
 fn a_configuration_that_accepts_early_data_is_refused() {
     let mut config = server_config(TLS13);
     config.max_early_data_size = 1;
-    let error = text(crate::tls::filter::TlsFilter::server(Arc::new(config), None));
+    let error = text(crate::tls::filter::TlsFilter::server(Arc::new(config), None, None));
     assert!(error.contains("max_early_data_size must be 0"), "{error}");
 }
 

@@ -37,7 +37,7 @@ impl Handler for Echo {
 }
 
 fn channel(version: TlsVersion, log: &Log) -> EmbeddedChannel<Bytes> {
-    let filter = TlsFilter::server(Arc::new(server_config(version)), None).expect("a server");
+    let filter = TlsFilter::server(Arc::new(server_config(version)), None, None).expect("a server");
     EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(Echo(log.clone())))
         .filter(filter)
         .build()

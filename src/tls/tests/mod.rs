@@ -1,6 +1,7 @@
 //! TLS between a client and a server in memory.
 
 mod attacks;
+pub(in crate::tls) mod certificates;
 mod channels;
 mod closing;
 mod forger;
@@ -8,3 +9,4 @@ mod handshakes;
 mod mutations;
 mod offloading;
 mod pair;
+mod sockets;

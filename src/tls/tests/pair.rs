@@ -111,11 +111,11 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn server(config: impl Into<Arc<ServerConfig>>) -> Self {
-        Self::new(TlsFilter::server(config.into(), None).expect("a server"))
+        Self::new(TlsFilter::server(config.into(), None, None).expect("a server"))
     }
 
     pub(super) fn server_with(config: impl Into<Arc<ServerConfig>>, workers: &WorkerPool) -> Self {
-        Self::new(TlsFilter::server(config.into(), Some(workers.clone())).expect("a server"))
+        Self::new(TlsFilter::server(config.into(), None, Some(workers.clone())).expect("a server"))
     }
 
     pub(super) fn client(config: impl Into<Arc<ClientConfig>>) -> Self {

@@ -2,6 +2,7 @@
 
 use super::Context;
 use crate::{
+    Peer,
     channel::{Attributes, Channel, ChannelStats, MailSender},
     id::ChannelId,
     pipeline::handler::Handler,
@@ -72,6 +73,12 @@ impl<H: Handler> Context<'_, H> {
     /// Returns the values that are kept with the channel, to add or change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         self.state.extras.attributes_mut()
+    }
+
+    /// Returns the peer, with what byte filters have stored about it. The host name of a client is
+    /// known only to filters that were set on its bootstrap.
+    pub fn peer(&self) -> Peer {
+        self.state.peer()
     }
 
     /// Returns what a byte filter of the channel has stored with

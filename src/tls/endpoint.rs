@@ -1,0 +1,62 @@
+//! What can make a TLS filter: the settings of a server or of a client.
+
+use crate::{
+    Result,
+    filter::Filter,
+    pipeline::{Context, Handler},
+};
+
+/// The TLS settings of one end of a connection: [`TlsServer`](super::TlsServer) or
+/// [`TlsClient`](super::TlsClient). Sealed.
+pub trait TlsEndpoint: sealed::MakeFilter {}
+
+pub(crate) mod sealed {
+    use super::{Filter, Result};
+    use crate::Peer;
+
+    pub trait MakeFilter {
+        /// Creates the filter of a connection to this peer.
+        #[doc(hidden)]
+        fn make_filter(&self, peer: &Peer) -> Result<Box<dyn Filter>>;
+    }
+}
+
+impl<H: Handler> Context<'_, H> {
+    /// Starts TLS on this connection, after a command like STARTTLS.
+    ///
+    /// A server answers the command first: what is written before this call is sent as plaintext.
+    /// Messages written afterwards are encrypted and wait for the handshake. Both ends take the part
+    /// that their settings say, whichever has connected. See
+    /// [`start_filter`](Context::start_filter) for the order of events; bytes that follow the command
+    /// in plaintext close the channel.
+    ///
+    /// # Errors
+    /// Those of [`start_filter`](Context::start_filter), and [`Error::Setting`](crate::Error::Setting)
+    /// if a client has no server name.
+    ///
+    /// ```no_run
+    /// use netwheel::{bytes::Bytes, prelude::*, tls::TlsServer};
+    ///
+    /// struct Session {
+    ///     tls: TlsServer,
+    /// }
+    ///
+    /// impl Handler for Session {
+    ///     type Read = Bytes;
+    ///     type Write = Bytes;
+    ///
+    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+    ///         if line.eq_ignore_ascii_case(b"STARTTLS") && ctx.tls().is_none() {
+    ///             ctx.write("220 ready".into())?;
+    ///             return ctx.start_tls(&self.tls);
+    ///         }
+    ///         ctx.write(line)
+    ///     }
+    /// }
+    /// ```
+    #[doc(alias = "starttls")]
+    pub fn start_tls(&mut self, settings: &impl TlsEndpoint) -> Result {
+        let filter = settings.make_filter(&self.peer())?;
+        self.start_filter(filter)
+    }
+}
