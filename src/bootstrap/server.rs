@@ -168,8 +168,8 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order of
-    /// the calls: the first one is next to the socket.
+    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order
+    /// of the calls: the first one is next to the socket.
     ///
     /// The factory is called on the connection's loop. A panic in it closes that connection only.
     /// The pipeline is created when all filters are established. A connection whose handshake fails
@@ -248,7 +248,8 @@ impl<F> ServerBootstrap<F> {
     }
 
     /// Sets the factory of pipelines. It is called once for each connection, on that connection's
-    /// loop, after its filters are established. An error or a panic in it closes that connection only.
+    /// loop, after its filters are established. An error or a panic in it closes that connection
+    /// only.
     pub fn pipeline<G, P>(self, factory: G) -> ServerBootstrap<G>
     where
         G: Fn(&Peer) -> P + Send + Sync + 'static,

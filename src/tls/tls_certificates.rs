@@ -1,7 +1,7 @@
 //! `TlsCertificates`: the certificates of a server, which can be replaced while it runs.
 //!
-//! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes that
-//! begin later. The lock is held only to copy a pointer.
+//! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes
+//! that begin later. The lock is held only to copy a pointer.
 
 use super::{TlsCertificate, host_name::HostName};
 use crate::Result;
