@@ -3,8 +3,8 @@
 use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, OnceLock};
 
-/// Returns the provider of this build: aws-lc-rs with the feature `tls-aws-lc`, otherwise ring. It is
-/// passed to rustls explicitly, because a build with both has no default one.
+/// Returns the provider of this build: aws-lc-rs with the feature `tls-aws-lc`, otherwise ring.
+/// Callers pass it to rustls explicitly, because a build with both has no default provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER
