@@ -50,7 +50,8 @@ impl Forger {
             server.receive(&sent(&mut client)).expect("a handshake");
             answer(server, &mut client);
         }
-        // That of ring: the one of aws-lc-rs refuses sequence numbers that it has not counted itself.
+        // That of ring: the one of aws-lc-rs refuses sequence numbers that it has not counted
+        // itself.
         let negotiated = client.negotiated_cipher_suite().expect("a suite").suite();
         let suites = rustls::crypto::ring::ALL_CIPHER_SUITES;
         let suite = suites.iter().find(|suite| suite.suite() == negotiated).expect("the suite in ring");
