@@ -1,0 +1,15 @@
+//! Tests with other implementations of the protocols, as programs.
+//!
+//! A test whose program is not installed is skipped, except in CI. The servers are examples, which
+//! `cargo test` builds. For this test alone, build them first:
+//! `cargo build --examples --all-features`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod files;
+mod gnutls;
+mod openssl;
+mod sslscan;
+mod tls_echo;
+mod tlslite;
