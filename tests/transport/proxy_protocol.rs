@@ -163,7 +163,7 @@ fn the_limit_per_address_counts_announced_addresses_and_not_the_balancer() {
     // The place of a closed connection is free again.
     let [first, ..] = streams;
     let channels = metrics(&group).channels;
-    drop(first);
+    drop((first, third));
     turn_until(&group, |metrics| metrics.channels < channels && metrics.lingering == 0);
     ask(&mut open("192.0.2.1:4"), "", "192.0.2.1:4\n");
 }
