@@ -82,10 +82,7 @@ impl Handler for Lookup {
         };
         let api = self.api.clone();
         let request = async move { tokio::time::timeout(PATIENCE, api.name_of(id)).await };
-        // A client that ends its output still gets its answer: the end is read only afterwards.
-        let paused = ctx.pause_reading();
         let spawned = ctx.spawn(request, move |_, ctx, name| {
-            drop(paused);
             // The outer error is a panic of the future, or the end of the runtime.
             let answer = match name? {
                 Ok(Ok(Some(name))) => String::from_utf8_lossy(&name).into_owned(),
