@@ -124,6 +124,12 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
+    /// Like [`filter_with`](ClientBootstrap::filter_with), below all other filters.
+    pub(crate) fn filter_first(mut self, factory: Arc<FilterFactory>) -> Self {
+        self.filters.add_first(factory);
+        self
+    }
+
     /// Sets the time in which all filters together must be established, after the transport is
     /// connected. Then the `connect` fails with [`Error::TimedOut`]. The default is 10 s. Without
     /// filters it has no effect.

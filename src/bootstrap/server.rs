@@ -233,6 +233,16 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Like [`filter_with`](ServerBootstrap::filter_with), below all other filters. `check` is the
+    /// result of checking its settings.
+    pub(crate) fn filter_first(mut self, factory: Arc<FilterFactory>, check: Result) -> Self {
+        self.settings.filters.add_first(factory);
+        if let Err(error) = check {
+            self.settings.filters.refuse(error);
+        }
+        self
+    }
+
     /// Sets the peers for which a filter announces another address. Their own address is neither
     /// filtered nor counted. The total limits apply to them when they are accepted.
     pub(crate) fn announces_for(mut self, announces_for: Arc<AnnouncesFor>) -> Self {
@@ -372,6 +382,7 @@ where
         let ServerSettings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
         child.check()?;
         admission.check()?;
+        self.settings.filters.check()?;
         if *accepts_per_turn == 0 {
             return Err(Error::setting("accepts_per_turn", 0, "1 connection or more"));
         }

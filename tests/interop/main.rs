@@ -10,6 +10,7 @@ mod support;
 mod files;
 mod gnutls;
 mod openssl;
+mod proxy;
 mod sslscan;
 mod tls_echo;
 mod tlslite;

@@ -34,7 +34,7 @@ fn s_client(server: &TlsEcho, options: &[&str]) -> Process {
     Process::start(&[&own, options, &["-no_ign_eof"]].concat())
 }
 
-/// Sends a line and waits until it comes back.
+/// Sends a line and waits until it comes back. Lines that begin with k, K, Q or R are commands.
 #[track_caller]
 fn echo(client: &mut Process, line: &str) {
     client.say(&format!("{line}\n"));
@@ -150,7 +150,7 @@ fn client_certificates_are_required_or_optional() {
         }
         let server = TlsEcho::start_with(files, &arguments);
         let mut client = s_client(&server, &["-quiet", "-cert", &certificate, "-key", &key]);
-        echo(&mut client, "known");
+        echo(&mut client, "member");
         client.succeed();
         let mut client = s_client(&server, &["-quiet"]);
         if optional {
