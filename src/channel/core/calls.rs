@@ -13,7 +13,7 @@ use crate::{
         state::{ChannelState, Pending},
     },
     error::{Resource, panic_message},
-    log_throttle::{PANICS, STUCK, log_throttled},
+    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
 };
 use log::Level;
 use std::{
@@ -140,7 +140,9 @@ impl ChannelCore {
     #[cold]
     pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
         let (id, name) = (self.state.id(), self.handler_name());
-        let (topic, level) = error.log_topic();
+        // `error` may return what it was called with, which keeps its level.
+        let (topic, level) =
+            if place == "in error" { error.log_topic() } else { (CHANNEL_ERRORS, Level::Warn) };
         log_throttled!(services, topic, level, "channel {id} ({name}): {place}: {error:#}");
     }
 
