@@ -291,5 +291,6 @@ fn debug_output_shows_no_secret() {
     let body: String = key.lines().filter(|line| !line.starts_with('-')).collect();
     assert!(!text.contains(&body[..20]), "{text}");
     let der = made.signing_key.serialize_der();
-    assert!(!text.contains(&format!("{:?}", &der[..8]).trim_matches(['[', ']'])[..]), "{text}");
+    let bytes = format!("{:?}", &der[..8]);
+    assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
 }

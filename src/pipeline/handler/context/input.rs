@@ -91,9 +91,9 @@ impl<H: Handler> Context<'_, H> {
     /// Returns whether the channel reads and the peer may still send: reading is not paused, and
     /// the peer has not ended its stream.
     ///
-    /// A peer that cannot send, or need not, is not idle. The default [`idle`](Handler::idle) method
-    /// checks this before it closes the channel for reader idleness. A method of your own should,
-    /// too.
+    /// A peer that cannot send, or need not, is not idle. The default [`idle`](Handler::idle)
+    /// method checks this before it closes the channel for reader idleness. A method of your own
+    /// should, too.
     pub fn expects_input(&self) -> bool {
         self.state.status.may_read() && !self.has_all_input()
     }
