@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Without `--cert` and `--key` it makes a self-signed certificate for `localhost` at start, which
-//! `--write-cert PATH` stores for clients. A client that ends its stream (`close_notify`) still gets
-//! the rest of its echo. Ctrl-C stops the server after the bytes received so far have been sent
-//! back.
+//! `--write-cert PATH` stores for clients. A client that ends its stream (`close_notify`) still
+//! gets the rest of its echo. Ctrl-C stops the server after the bytes received so far have been
+//! sent back.
 
 #[path = "support/output.rs"]
 mod output;

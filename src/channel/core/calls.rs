@@ -13,7 +13,7 @@ use crate::{
         state::{ChannelState, Pending},
     },
     error::{Resource, panic_message},
-    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    log_throttle::{PANICS, STUCK, log_throttled},
 };
 use log::Level;
 use std::{
@@ -140,7 +140,8 @@ impl ChannelCore {
     #[cold]
     pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
         let (id, name) = (self.state.id(), self.handler_name());
-        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error:#}");
+        let (topic, level) = error.log_topic();
+        log_throttled!(services, topic, level, "channel {id} ({name}): {place}: {error:#}");
     }
 
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.

@@ -88,8 +88,12 @@ impl<H: Handler> Context<'_, H> {
         self.state.held_bytes()
     }
 
-    /// Returns whether the channel reads and the peer may still send.
-    pub(in crate::pipeline) fn expects_input(&self) -> bool {
+    /// Returns whether the channel reads and the peer may still send: reading is not paused, and
+    /// the peer has not ended its stream.
+    ///
+    /// A peer of which nothing is expected is not idle. An [`idle`](Handler::idle) method that
+    /// closes on reader idleness asks this first, as the default method does.
+    pub fn expects_input(&self) -> bool {
         self.state.status.may_read() && !self.has_all_input()
     }
 
