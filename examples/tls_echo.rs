@@ -10,21 +10,24 @@
 //! gets the rest of its echo. Ctrl-C stops the server after the bytes received so far have been
 //! sent back.
 
+#[path = "support/certificate.rs"]
+mod certificate;
 #[path = "support/output.rs"]
 mod output;
 
 use bytes::Bytes;
+use certificate::CertificateOptions;
 use clap::{Parser, ValueEnum};
 use netwheel::{
     channel::ChannelOptions,
     codec::RawBytes,
     prelude::*,
     shutdown::ShutdownOptions,
-    tls::{ClientCertificates, TlsCertificate, TlsRoots, TlsServer, TlsVersion},
+    tls::{ClientCertificates, TlsRoots, TlsServer, TlsVersion},
     worker_pool::WorkerPool,
 };
 use output::{Output, complain, say};
-use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, sync::mpsc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::mpsc, time::Duration};
 
 /// Sends back every byte it receives, over TLS.
 #[derive(Parser)]
@@ -32,15 +35,8 @@ struct Options {
     /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:7443")]
     listen: SocketAddr,
-    /// Certificate chain in PEM format. The default is a self-signed one for localhost.
-    #[arg(long, requires = "key", value_name = "FILE")]
-    cert: Option<PathBuf>,
-    /// Private key of the certificate, in PEM format.
-    #[arg(long, requires = "cert", value_name = "FILE")]
-    key: Option<PathBuf>,
-    /// Write the self-signed certificate to this file, so that clients can trust it.
-    #[arg(long, conflicts_with = "cert", value_name = "FILE")]
-    write_cert: Option<PathBuf>,
+    #[command(flatten)]
+    certificate: CertificateOptions,
     /// Ask clients for certificates of the authorities in this file.
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -77,14 +73,12 @@ enum Version {
 
 impl Options {
     fn tls(&self) -> Result<TlsServer> {
-        let certificate = match (&self.cert, &self.key) {
-            (Some(chain), Some(key)) => TlsCertificate::from_pem_files(chain, key)?,
-            _ => self.self_signed()?,
-        };
-        let mut tls = TlsServer::builder(certificate).alpn(&self.alpn).min_version(match self.min_version {
-            Version::Tls12 => TlsVersion::Tls12,
-            Version::Tls13 => TlsVersion::Tls13,
-        });
+        let mut tls = TlsServer::builder(self.certificate.certificate()?).alpn(&self.alpn).min_version(
+            match self.min_version {
+                Version::Tls12 => TlsVersion::Tls12,
+                Version::Tls13 => TlsVersion::Tls13,
+            },
+        );
         if let Some(path) = &self.client_ca {
             let roots = TlsRoots::from_pem_file(path)?;
             tls = tls.client_certificates(if self.client_cert_optional {
@@ -98,15 +92,6 @@ impl Options {
             tls = tls.offload_handshakes(&WorkerPool::builder().threads(self.offload).build()?);
         }
         Ok(if self.or_plaintext { tls.or_plaintext() } else { tls })
-    }
-
-    fn self_signed(&self) -> Result<TlsCertificate> {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(Error::other)?;
-        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-        if let Some(path) = &self.write_cert {
-            fs::write(path, &chain).map_err(|e| Error::other(format!("{}: {e}", path.display())))?;
-        }
-        TlsCertificate::from_pem(chain.as_bytes(), key.as_bytes())
     }
 }
 
