@@ -148,6 +148,24 @@ fn the_client_chooses_the_pipeline_by_alpn() {
     end(&group);
 }
 
+/// Passes its errors on.
+struct Errors(mpsc::Sender<Error>);
+
+impl Handler for Errors {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _ctx: &mut Context<'_, Self>, _line: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.0.send(error).unwrap_or_default();
+        ctx.close();
+        Ok(())
+    }
+}
+
 #[test]
 fn a_client_without_a_required_certificate_is_refused() {
     let group = group();
@@ -157,9 +175,14 @@ fn a_client_without_a_required_certificate_is_refused() {
         .build()
         .unwrap();
     let server = ServerBootstrap::new(&group).tls(tls).pipeline(|_| echo()).bind("127.0.0.1:0").unwrap();
-    let client = ClientBootstrap::new(&group).tls(client_of(roots)).pipeline(|_| echo());
+    let (sender, errors) = mpsc::channel();
+    let client = ClientBootstrap::new(&group)
+        .tls(client_of(roots))
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Errors(sender.clone())));
     // With TLS 1.3 the client's handshake ends before the server has checked its certificate.
     let channel = client.connect(server.local_address()).wait().unwrap();
+    let error = errors.recv().unwrap();
+    assert!(matches!(tls_error(&error), Some(rustls::Error::AlertReceived(_))), "{error:#}");
     channel.closed().wait().unwrap();
     assert_eq!(group.metrics()[0].handshakes_failed, 1);
     end(&group);
