@@ -34,7 +34,7 @@ fn main() -> Result {
     let common = common.checked(64, &[Mode::EchoRaw])?;
     let group = EventLoopGroup::builder().threads(common.threads()).build()?;
     // The configuration of the other servers, so that only the I/O differs.
-    let mut tls = TlsServer::from_config(tls::config()?);
+    let mut tls = TlsServer::from_config(tls::config()?)?;
     if offload {
         tls = tls.offload_handshakes(&WorkerPool::builder().threads(1).build()?);
     }
