@@ -8,6 +8,7 @@
 mod support;
 
 mod files;
+mod gateway;
 mod gnutls;
 mod openssl;
 mod proxy;
