@@ -8,8 +8,8 @@
 //!
 //! A client is connected to a backend after its TLS handshake. With several backends, clients get
 //! them in turn, and the next one if a backend cannot be reached. Each direction has backpressure:
-//! the gateway reads from one side only as fast as the other side takes the bytes. Each side can end
-//! its stream (`close_notify` of a client, FIN of a backend) and still receive.
+//! the gateway reads from one side only as fast as the other side takes the bytes. Each side can
+//! end its stream (`close_notify` of a client, FIN of a backend) and still receive.
 //!
 //! Behind a load balancer that sends the PROXY protocol, name its network with `--proxy-from`. The
 //! limit per address and the log then use the address of the client. `--announce` passes it on to

@@ -174,16 +174,22 @@ impl Filter for TlsFilter {
     }
 
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
-        // Without offloading, or after the handshake, nothing is woken.
+        if self.established
+            && let Place::Here(session) = &mut self.place
+        {
+            let (mut plain, output) = ctx.split();
+            return session.read(input, &mut plain, output);
+        }
+        // Without offloading nothing is woken.
         let waker = self.workers.is_some().then(|| ctx.waker());
         let wake = move || {
             let waker = waker.clone();
             Box::new(move || waker.iter().for_each(FilterWaker::wake)) as Box<dyn FnOnce() + Send>
         };
-        // Plaintext and output are appended during the same call.
-        let mut output = std::mem::take(ctx.output());
-        let consumed = self.process(input, &mut |plain| ctx.deliver(plain), &mut output, wake);
-        *ctx.output() = output;
+        let consumed = {
+            let (mut plain, output) = ctx.split();
+            self.process(input, &mut plain, output, wake)
+        };
         if let Some(info) = self.take_info() {
             ctx.set_info(info);
         }

@@ -8,7 +8,10 @@ mod support;
 
 mod codec;
 mod echo;
+mod filter;
 mod gateway;
 mod login;
 mod programs;
 mod relogin;
+#[cfg(feature = "tls")]
+mod tls;

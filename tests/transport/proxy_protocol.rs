@@ -52,6 +52,7 @@ fn group() -> EventLoopGroup {
     EventLoopGroup::builder().threads(1).build().unwrap()
 }
 
+/// H-22: the data behind the header reaches the codec.
 #[test]
 fn a_header_and_data_in_one_segment_give_the_announced_address_and_the_data() {
     let group = group();
@@ -78,6 +79,7 @@ fn local_and_unknown_headers_leave_the_real_address() {
     }
 }
 
+/// H-23: bytes that are not a header.
 #[test]
 fn a_connection_without_a_header_is_closed_and_gets_no_pipeline() {
     let group = group();

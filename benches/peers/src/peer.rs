@@ -31,6 +31,8 @@ pub(crate) enum Origin {
     Feature(&'static str, &'static str),
     /// The example of the crate itself.
     Netwheel,
+    /// A binary of `servers/` with netwheel and TLS, and its first arguments.
+    NetwheelTls(&'static [&'static str]),
     Libuv,
     Netty,
     /// Netty with TLS by this provider: `jdk` or `openssl`.
@@ -77,6 +79,16 @@ pub(crate) const PEERS: &[Peer] = &[
         Origin::Servers("epoll-rustls-server"),
         TLS,
     ),
+    Peer { threads: 64, ..peer("netwheel-tls", "netwheel with TLS", Origin::NetwheelTls(&[]), TLS) },
+    Peer {
+        threads: 64,
+        ..peer(
+            "netwheel-offload",
+            "netwheel with TLS, handshakes on a worker",
+            Origin::NetwheelTls(&["--offload"]),
+            TLS,
+        )
+    },
     Peer {
         threads: 64,
         ..peer("tokio-rustls", "tokio and tokio-rustls", Origin::Servers("tokio-rustls-server"), TLS)

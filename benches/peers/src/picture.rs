@@ -81,7 +81,7 @@ fn panel<B: DrawingBackend>(area: &Area<B>, scenario: &Scenario, servers: &[(&st
     for (n, (name, rounds)) in servers.iter().enumerate() {
         let top = 30 + n as i32 * STEP;
         let middle = top + BAR / 2;
-        let colours = if *name == "netwheel" { OWN } else { OTHERS };
+        let colours = if name.starts_with("netwheel") { OWN } else { OTHERS };
         let mut end = LEFT;
         for (part, colour) in parts(rounds).into_iter().zip(colours) {
             let begin = end;

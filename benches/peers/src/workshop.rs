@@ -89,10 +89,11 @@ impl Workshop {
                     self.cargo(&self.here, &["--package", "peer-servers", "--bin", binary], "release")?;
                 Ok(vec![text(&find(&built, binary)?)])
             }
-            Origin::Feature(binary, feature) => {
-                let what = ["--package", "peer-servers", "--features", feature, "--bin", binary];
-                let built = self.cargo(&self.here, &what, "release")?;
-                Ok(vec![text(&find(&built, binary)?)])
+            Origin::Feature(binary, feature) => Ok(vec![self.with_feature(binary, feature)?]),
+            Origin::NetwheelTls(arguments) => {
+                let mut command = vec![self.with_feature("netwheel-tls-server", "netwheel-tls")?];
+                command.extend(arguments.iter().map(ToString::to_string));
+                Ok(command)
             }
             Origin::Netwheel => {
                 let root = self.here.join("../..");
@@ -111,6 +112,12 @@ impl Workshop {
                 self.netty(&properties)
             }
         }
+    }
+
+    /// Builds a binary of `servers/` that requires a feature. Returns its path.
+    fn with_feature(&self, binary: &str, feature: &str) -> io::Result<String> {
+        let what = ["--package", "peer-servers", "--features", feature, "--bin", binary];
+        Ok(text(&find(&self.cargo(&self.here, &what, "release")?, binary)?))
     }
 
     /// Builds a package. Returns the paths of its programs by name. Compiler output goes to stderr.

@@ -36,16 +36,24 @@ pub(crate) enum Mode {
 const BACKLOG: i32 = 4096;
 
 impl Options {
-    /// Parses the command line.
+    /// Parses the command line of a server without options of its own.
     ///
     /// # Errors
     /// If there are more threads than `most`, or the mode is not one of `modes`.
+    #[allow(dead_code, reason = "netwheel's server with TLS has its own option")]
     pub(crate) fn of(most: u16, modes: &[Mode]) -> io::Result<Self> {
-        let options = Options::parse();
-        if options.threads > most || !modes.contains(&options.mode) {
+        Options::parse().checked(most, modes)
+    }
+
+    /// Returns the options if the server supports them.
+    ///
+    /// # Errors
+    /// See `of`.
+    pub(crate) fn checked(self, most: u16, modes: &[Mode]) -> io::Result<Self> {
+        if self.threads > most || !modes.contains(&self.mode) {
             return Err(io::Error::other("this server does not support this mode or number of threads"));
         }
-        Ok(options)
+        Ok(self)
     }
 
     #[allow(dead_code, reason = "most servers have one thread")]
@@ -59,7 +67,7 @@ impl Options {
     }
 
     /// Opens a non-blocking listener, with the same backlog in all servers.
-    #[allow(dead_code, reason = "rs-netty opens its listener itself")]
+    #[allow(dead_code, reason = "rs-netty and netwheel open their listeners themselves")]
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

@@ -49,6 +49,20 @@ impl FilterContext<'_> {
         self.output
     }
 
+    /// Returns the receiver of opened bytes and the buffer of bytes for the peer, for a call that
+    /// appends to both.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS needs both at once"))]
+    #[inline]
+    pub(crate) fn split(&mut self) -> (impl FnMut(&[u8]), &mut Vec<u8>) {
+        let FilterContext { plain, output, .. } = self;
+        let deliver = move |bytes: &[u8]| {
+            if let Some(to) = plain {
+                to.put(bytes);
+            }
+        };
+        (deliver, output)
+    }
+
     /// Returns the connection's peer, with the information that filters have set.
     pub fn peer(&self) -> &Peer {
         &self.surroundings.peer

@@ -79,7 +79,7 @@ impl Filters {
                 opened.put(input);
                 return Ok(());
             }
-            let state = self.layers[at].filter.state();
+            let state = self.layers[at].state;
             if at >= self.begun || state == FilterState::Waiting && !woken {
                 lent.buffers.keep(&mut self.layers[at].kept, input);
                 return Ok(());
@@ -108,7 +108,7 @@ impl Filters {
             let taken = taken.min(input.len());
             input = &mut input[taken..];
             let was_established = state.is_established();
-            let state = self.layers[at].filter.state();
+            let state = self.layers[at].state;
             if !state.is_established() && !was_established {
                 // Nothing passes a filter that does not vouch for it.
                 opened.truncate(mark);
@@ -159,8 +159,8 @@ impl Filters {
     fn end_above(&mut self, from: usize, lent: &mut Lent<'_>) -> Result {
         self.input_ended = true;
         for at in from..self.begun {
-            let Layer { filter, kept } = &self.layers[at];
-            if filter.state() != FilterState::InputEnded {
+            let Layer { state, kept, .. } = &self.layers[at];
+            if *state != FilterState::InputEnded {
                 let kept = kept.len();
                 self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept))?;
             }

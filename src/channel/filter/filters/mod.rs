@@ -70,8 +70,16 @@ pub(crate) struct Filters {
 
 struct Layer {
     filter: Box<dyn Filter>,
+    /// The filter's state after the last call.
+    state: FilterState,
     /// Input that the filter has not consumed.
     kept: Vec<u8>,
+}
+
+impl Layer {
+    fn new(filter: Box<dyn Filter>) -> Self {
+        Layer { state: filter.state(), filter, kept: Vec::new() }
+    }
 }
 
 /// What a call into the filters borrows from the loop.
@@ -85,7 +93,7 @@ impl Filters {
     /// or 0 for no limit.
     pub(crate) fn new(filters: Vec<Box<dyn Filter>>, peer: Peer, handshake_timeout: u64) -> Self {
         Filters {
-            layers: filters.into_iter().map(|filter| Layer { filter, kept: Vec::new() }).collect(),
+            layers: filters.into_iter().map(Layer::new).collect(),
             begun: 0,
             inserted: 0,
             sealed: None,
@@ -132,7 +140,7 @@ impl Filters {
 
     /// Adds a filter above the others. It starts with the next call of [`Filters::begin`].
     pub(crate) fn add(&mut self, filter: Box<dyn Filter>) {
-        self.layers.push(Layer { filter, kept: Vec::new() });
+        self.layers.push(Layer::new(filter));
         self.added = true;
     }
 
@@ -157,15 +165,23 @@ impl Filters {
 
     /// Starts the first filter, and each further one as soon as the filter below it is
     /// established.
+    #[inline]
     pub(crate) fn begin(&mut self, lent: &mut Lent<'_>) -> Result {
         // A filter that a callback has added starts at the end of the turn.
+        if self.begun == self.layers.len() - usize::from(self.added) {
+            return Ok(());
+        }
+        self.begin_next(lent)
+    }
+
+    fn begin_next(&mut self, lent: &mut Lent<'_>) -> Result {
         while self.begun < self.layers.len() - usize::from(self.added)
-            && (self.begun == 0 || self.layers[self.begun - 1].filter.state().is_established())
+            && (self.begun == 0 || self.layers[self.begun - 1].state.is_established())
         {
             self.begun += 1;
             let at = self.begun - 1;
             self.call(at, None, lent, |filter, ctx| filter.start(ctx))?;
-            if self.layers.get(at).is_some_and(|layer| layer.filter.state() == FilterState::Finished) {
+            if self.layers.get(at).is_some_and(|layer| layer.state == FilterState::Finished) {
                 self.remove(at);
             }
         }
@@ -180,8 +196,7 @@ impl Filters {
 
     /// Returns whether plaintext may pass.
     pub(crate) fn is_established(&self) -> bool {
-        self.begun == self.layers.len()
-            && self.layers.iter().all(|layer| layer.filter.state().is_established())
+        self.begun == self.layers.len() && self.layers.iter().all(|layer| layer.state.is_established())
     }
 
     /// Returns whether all filters have finished and nothing is left to send, so that the channel
@@ -192,7 +207,7 @@ impl Filters {
 
     /// Returns whether a filter waits for its waker.
     pub(crate) fn wait(&self) -> bool {
-        self.layers[..self.begun].iter().any(|layer| layer.filter.state() == FilterState::Waiting)
+        self.layers[..self.begun].iter().any(|layer| layer.state == FilterState::Waiting)
     }
 
     /// Records that a waker was used.
@@ -214,9 +229,12 @@ impl Filters {
         lent: &mut Lent<'_>,
         f: impl FnOnce(&mut dyn Filter, &mut FilterContext<'_>) -> Result<T>,
     ) -> Result<T> {
+        // Most calls send nothing, so none borrows a buffer of the loop for its output.
         let mut own = Vec::new();
-        let sealed = self.sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
-        let output = if at == 0 { &mut sealed.wire } else { &mut own };
+        let output = match &mut self.sealed {
+            Some(sealed) if at == 0 => &mut sealed.wire,
+            _ => &mut own,
+        };
         // Shortens the lifetime of the trait object.
         let plain = plain.map(|plain| plain as &mut dyn Collect);
         let mut ctx = FilterContext {
@@ -226,14 +244,16 @@ impl Filters {
             inserted: None,
             now: lent.now,
         };
-        let result = f(&mut *self.layers[at].filter, &mut ctx);
+        let layer = &mut self.layers[at];
+        let result = f(&mut *layer.filter, &mut ctx);
+        layer.state = layer.filter.state();
         let inserted = ctx.inserted;
-        let sent = if at == 0 {
+        if let Some(sealed) = &mut self.sealed
+            && at == 0
+        {
             sealed.record(0);
-            Ok(())
-        } else {
-            self.send_below(at, &own, 0, lent)
-        };
+        }
+        let sent = self.send_below(at, &own, 0, lent);
         self.return_sealed_if_empty(lent);
         // The filter's own error comes first.
         let result = result.and_then(|value| sent.map(|()| value));
@@ -242,7 +262,7 @@ impl Filters {
             if self.inserted > MAX_INSERTED {
                 return Err(Error::Full { resource: Resource::Filters, limit: MAX_INSERTED });
             }
-            self.layers.insert(at + 1, Layer { filter, kept: Vec::new() });
+            self.layers.insert(at + 1, Layer::new(filter));
         }
         result
     }

@@ -80,6 +80,7 @@ impl Filters {
             let output = if at == 0 { &mut sealed.wire } else { &mut own };
             let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now: lent.now };
             layer.filter.write(&mut ctx, &bytes)?;
+            layer.state = layer.filter.state();
             bytes = own.into();
         }
         if from == 0 {
