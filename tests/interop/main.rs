@@ -10,6 +10,7 @@ mod support;
 mod files;
 mod gateway;
 mod gnutls;
+mod host_names;
 mod openssl;
 mod proxy;
 mod sslscan;
