@@ -7,8 +7,7 @@
 //!
 //! Without `--cert` and `--key` it makes a self-signed certificate for `localhost` at start, which
 //! `--write-cert PATH` stores for clients. A client that ends its stream (`close_notify`) still
-//! gets the rest of its echo. Ctrl-C stops the server after the bytes received so far have been
-//! sent back.
+//! gets the rest of its echo. Ctrl-C stops the server after the echo of all received bytes.
 
 #[path = "support/certificate.rs"]
 mod certificate;
@@ -129,7 +128,7 @@ impl Handler for Echo {
     }
 
     fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        // Sends the rest of the echo, then our own close_notify.
+        // Flushes the echo, then sends close_notify.
         ctx.close();
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::{
 
 pub(crate) struct Backends {
     addresses: Vec<SocketAddr>,
-    /// Number of clients so far; selects the backend of the next one.
+    /// Counter that selects the backend of the next client.
     clients: AtomicUsize,
     client: ClientBootstrap,
     /// Whether the client's address is sent to the backend in a PROXY header.

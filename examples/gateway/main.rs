@@ -8,9 +8,8 @@
 //!
 //! A client is connected to a backend after its TLS handshake. With several backends, clients get
 //! them in turn, and the next one if a backend cannot be reached. Each direction has backpressure:
-//! the gateway reads from one side only as fast as the other side takes the bytes. A side that ends
-//! its stream (`close_notify`, or FIN from a backend) still receives the rest of the other
-//! direction.
+//! the gateway reads from one side only as fast as the other side takes the bytes. Each side can
+//! end its stream (`close_notify` of a client, FIN of a backend) and still receive.
 //!
 //! Behind a load balancer that sends the PROXY protocol, name its network with `--proxy-from`. The
 //! limit per address and the log then use the address of the client. `--announce` passes it on to
@@ -18,8 +17,8 @@
 //!
 //! SIGTERM or Ctrl-C starts the drain: new connections are refused, and open ones have the time
 //! `--drain` to end by themselves. Then the rest is closed, and a report is printed. A second
-//! signal ends the wait. With `--reload` the gateway reads its certificate files periodically, so
-//! that a renewed certificate needs no restart.
+//! signal ends the wait. With `--reload` the gateway reads its certificate files periodically, and
+//! replaces the certificate without a restart.
 //!
 //! Reading order: this file (options, both pipelines, the drain), `backends.rs` (round robin),
 //! `connections.rs` (the number of open connections).

@@ -1,4 +1,4 @@
-//! Tests with other implementations of the protocols, as programs.
+//! Tests with other implementations of the protocols, as programs, and of the example `gateway`.
 //!
 //! A test whose program is not installed is skipped, except in CI. The servers are examples, which
 //! `cargo test` builds. For this test alone, build them first:
@@ -8,7 +8,9 @@
 mod support;
 
 mod files;
+mod gateway;
 mod gnutls;
+mod host_names;
 mod openssl;
 mod proxy;
 mod sslscan;

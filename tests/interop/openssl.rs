@@ -104,6 +104,22 @@ fn a_session_is_resumed() {
 }
 
 #[test]
+fn a_session_is_resumed_by_many_connections() {
+    if !are_installed(&["openssl"]) {
+        return;
+    }
+    let server = TlsEcho::start(&[]);
+    // Five more connections with the session of the first one.
+    let mut client = s_client(&server, &["-tls1_2", "-reconnect"]);
+    for _ in 0..5 {
+        client.stdout.wait_for("Reused, ");
+    }
+    echo(&mut client, "hello");
+    client.succeed();
+    server.stop();
+}
+
+#[test]
 fn keys_are_updated_by_the_client_with_and_without_an_answer() {
     if !are_installed(&["openssl"]) {
         return;

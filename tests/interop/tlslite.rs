@@ -22,7 +22,7 @@ client.sendall(b"hello\n")
 assert client.recv(6) == b"hello\n"
 "#;
 
-/// Runs a script for TLS 1.2 and TLS 1.3, or only for the first. It prints what it has seen.
+/// Runs a script for TLS 1.2 and TLS 1.3, or only for the first. The script prints `expected`.
 fn run(server: &TlsEcho, versions: &[&str], script: &str, expected: &str) {
     for version in versions {
         let program = format!("{BEGIN}{script}");
