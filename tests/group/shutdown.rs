@@ -133,6 +133,13 @@ fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
     assert_eq!(done(end).unwrap().took, ms(15_000));
 }
 
+#[test]
+fn a_timeout_below_2_s_shortens_the_quiet_period_that_is_not_set() {
+    let (group, _) = single(EventLoopGroup::builder());
+    let report = done(group.shutdown(ShutdownOptions::new().timeout(ms(20)))).unwrap();
+    assert!(report.took < ms(2000), "{report}");
+}
+
 // A `Duration` is never negative.
 #[test]
 fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
@@ -144,7 +151,7 @@ fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
         assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting() == "timeout"));
     }
     let options = [
-        ("timeout", ShutdownOptions::new().timeout(ms(1999))),
+        ("timeout", ShutdownOptions::new().quiet_period(ms(2000)).timeout(ms(1999))),
         ("drain_window", ShutdownOptions::new().drain_window(ms(15_001))),
     ];
     for (setting, options) in options {

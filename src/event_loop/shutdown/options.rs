@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `quiet_period` | 2 s | at most `timeout` |
+/// | `quiet_period` | 2 s, or `timeout` if that is shorter | at most `timeout` |
 /// | `timeout` | 15 s | at least `quiet_period` and `drain_window` |
 /// | `drain_window` | 0 s | at most `timeout` |
 ///
@@ -34,7 +34,8 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ShutdownOptions {
-    quiet_period: Duration,
+    /// `None` for the default.
+    quiet_period: Option<Duration>,
     timeout: Duration,
     drain_window: Duration,
 }
@@ -49,11 +50,7 @@ pub(crate) struct ShutdownRequest {
 
 impl Default for ShutdownOptions {
     fn default() -> Self {
-        ShutdownOptions {
-            quiet_period: Duration::from_secs(2),
-            timeout: Duration::from_secs(15),
-            drain_window: Duration::ZERO,
-        }
+        ShutdownOptions { quiet_period: None, timeout: Duration::from_secs(15), drain_window: Duration::ZERO }
     }
 }
 
@@ -64,14 +61,15 @@ impl ShutdownOptions {
     }
 
     /// Sets the quiet period: the time without new tasks after which the loop ends. With zero, the
-    /// loop ends as soon as its channels are closed. The default is 2 s.
+    /// loop ends as soon as its channels are closed. The default is 2 s, or the timeout if that is
+    /// shorter.
     ///
     /// Sockets that [linger](crate::group::EventLoopGroupBuilder::max_lingering) are kept open for
     /// the same time, counted from the end of the last channel, unless their peers end the
     /// connections earlier. With zero, no socket lingers.
     #[doc(alias = "quiet")]
     pub fn quiet_period(mut self, quiet_period: Duration) -> Self {
-        self.quiet_period = quiet_period;
+        self.quiet_period = Some(quiet_period);
         self
     }
 
@@ -96,7 +94,8 @@ impl ShutdownOptions {
     }
 
     pub(crate) fn check(&self) -> Result<ShutdownRequest> {
-        let ShutdownOptions { quiet_period: quiet, timeout, drain_window: window } = *self;
+        let ShutdownOptions { quiet_period, timeout, drain_window: window } = *self;
+        let quiet = quiet_period.unwrap_or(Duration::from_secs(2).min(timeout));
         if timeout < quiet {
             return Err(Error::setting("timeout", format!("{timeout:?}"), "at least the quiet period"));
         }
