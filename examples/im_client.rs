@@ -14,13 +14,11 @@
 //! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
 //!   later requests.
 //!
-//! `--connect unix:PATH` connects to a Unix socket. With the feature `tls`, `--tls` or
-//! `--tls-ca FILE` encrypts the connection.
-//!
-//! The end of the input, `/quit` and Ctrl-C disconnect cleanly: pending requests are sent, and
-//! their answers are shown. When the server closes the connection, the client prints the reason and
-//! exits with status 1. With `--reconnect` it connects again instead, with exponential
-//! backoff and jitter.
+//! `--connect unix:PATH` connects to a Unix socket. With the feature `tls`, `--tls` or `--tls-ca
+//! FILE` encrypts the connection. The end of the input, `/quit` and Ctrl-C disconnect cleanly:
+//! pending requests are sent, and their answers are shown. When the server closes the connection,
+//! the client prints the reason and exits with status 1. With `--reconnect` it connects again
+//! instead, with exponential backoff and jitter.
 //!
 //! There are three threads. The event loop prints received messages, the main thread waits for the
 //! end, and a third thread blocks while it reads the terminal, which an event loop must never do.

@@ -9,10 +9,10 @@
 //! {"type":"say","room":"lobby","text":"hello"}
 //! ```
 //!
-//! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket
-//! (`nc -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes
-//! all messages. `im_client` is a terminal client, `im_bots` is a load test. With the feature
-//! `tls`, `--tls-cert FILE --tls-key FILE` encrypts the TCP connections.
+//! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket (`nc
+//! -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes all
+//! messages. `im_client` is a terminal client, `im_bots` is a load test. With the feature `tls`,
+//! `--tls-cert FILE --tls-key FILE` encrypts the TCP connections.
 //!
 //! Ctrl-C shuts the server down: every client receives a `bye`. By default all clients receive it
 //! at once. With `--drain 30s` the closes are spread over that time, so that clients do not all

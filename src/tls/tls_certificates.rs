@@ -63,7 +63,7 @@ impl TlsCertificates {
     /// one more label.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the name is not a DNS name.
+    /// [`Error::Setting`](crate::Error::Setting) if the name is not a DNS name.
     pub fn replace_host(&self, host: &str, certificate: TlsCertificate) -> Result {
         let host = HostName::parse(host)?;
         self.change(|table| drop(table.hosts.insert(host, certificate)));

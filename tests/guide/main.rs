@@ -1,7 +1,7 @@
 //! The code of the guide: its tests, and tests that run its programs.
 //!
 //! The programs are examples, which `cargo test` builds. For this test alone, build them first:
-//! `cargo build --examples --all-features`.
+//! `cargo build --examples --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,6 @@
 //! Servers and clients with TLS, from the guide's chapter about TLS.
 
+use crate::support::wait::{done, receive};
 use bytes::Bytes;
 use netwheel::{
     codec::{LengthField, Line},
@@ -89,9 +90,9 @@ fn a_server_with_files_and_a_client_with_roots() {
     let (factory, lines) = lines();
     let tls = client_of(TlsRoots::from_pem_file(&chain).unwrap());
     let client = ClientBootstrap::new(&group).tls(tls).pipeline(factory);
-    let channel = client.connect(server.local_address()).wait().unwrap();
+    let channel = done(client.connect(server.local_address())).unwrap();
     channel.write("hello".into()).unwrap();
-    assert_eq!(lines.recv().unwrap(), "hello");
+    assert_eq!(receive(&lines), "hello");
     end(&group);
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -104,7 +105,7 @@ fn an_untrusted_certificate_fails_the_connect() {
     let server = ServerBootstrap::new(&group).tls(tls).pipeline(|_| echo()).bind("127.0.0.1:0").unwrap();
     let (_, other_roots) = self_signed();
     let client = ClientBootstrap::new(&group).tls(client_of(other_roots)).pipeline(|_| echo());
-    let error = client.connect(server.local_address()).wait().map(drop).unwrap_err();
+    let error = done(client.connect(server.local_address())).map(drop).unwrap_err();
     assert!(matches!(tls_error(&error), Some(rustls::Error::InvalidCertificate(_))), "{error:#}");
     end(&group);
 }
@@ -129,9 +130,9 @@ fn the_client_chooses_the_pipeline_by_alpn() {
         let tls = TlsClient::builder(roots.clone()).alpn(protocols).server_name("localhost");
         let (factory, lines) = lines();
         let client = ClientBootstrap::new(&group).tls(tls.build().unwrap()).pipeline(factory);
-        let channel = client.connect(server.local_address()).wait().unwrap();
+        let channel = done(client.connect(server.local_address())).unwrap();
         channel.write("hello".into()).unwrap();
-        assert_eq!(lines.recv().unwrap(), "hello");
+        assert_eq!(receive(&lines), "hello");
     }
     let (sender, frames) = mpsc::channel();
     let tls = TlsClient::builder(roots).alpn(["frames"]).server_name("localhost").build().unwrap();
@@ -142,10 +143,28 @@ fn the_client_chooses_the_pipeline_by_alpn() {
             Ok(())
         })
     });
-    let channel = client.connect(server.local_address()).wait().unwrap();
+    let channel = done(client.connect(server.local_address())).unwrap();
     channel.write("hello".into()).unwrap();
-    assert_eq!(frames.recv().unwrap(), "hello");
+    assert_eq!(receive(&frames), "hello");
     end(&group);
+}
+
+/// Passes its errors on.
+struct Errors(mpsc::Sender<Error>);
+
+impl Handler for Errors {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _ctx: &mut Context<'_, Self>, _line: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.0.send(error).unwrap_or_default();
+        ctx.close();
+        Ok(())
+    }
 }
 
 #[test]
@@ -157,10 +176,15 @@ fn a_client_without_a_required_certificate_is_refused() {
         .build()
         .unwrap();
     let server = ServerBootstrap::new(&group).tls(tls).pipeline(|_| echo()).bind("127.0.0.1:0").unwrap();
-    let client = ClientBootstrap::new(&group).tls(client_of(roots)).pipeline(|_| echo());
+    let (sender, errors) = mpsc::channel();
+    let client = ClientBootstrap::new(&group)
+        .tls(client_of(roots))
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Errors(sender.clone())));
     // With TLS 1.3 the client's handshake ends before the server has checked its certificate.
-    let channel = client.connect(server.local_address()).wait().unwrap();
-    channel.closed().wait().unwrap();
+    let channel = done(client.connect(server.local_address())).unwrap();
+    let error = receive(&errors);
+    assert!(matches!(tls_error(&error), Some(rustls::Error::AlertReceived(_))), "{error:#}");
+    done(channel.closed()).unwrap();
     assert_eq!(group.metrics()[0].handshakes_failed, 1);
     end(&group);
 }
@@ -251,8 +275,8 @@ fn both_sides_upgrade_with_starttls() {
     let client = ClientBootstrap::new(&group).pipeline(move |_| {
         Pipeline::codec(Line::new()).handler(Upgrade { tls: tls.clone(), lines: sender.clone() })
     });
-    let _channel = client.connect(server.local_address()).wait().unwrap();
-    assert_eq!(lines.recv().unwrap(), "hello");
+    let _channel = done(client.connect(server.local_address())).unwrap();
+    assert_eq!(receive(&lines), "hello");
     end(&group);
 }
 
@@ -307,7 +331,7 @@ fn a_connection_without_close_notify_is_truncated() {
         .bind("127.0.0.1:0")
         .unwrap();
     let _socket = cut_off(server.local_address(), root);
-    assert_eq!(events.recv().unwrap(), "frame");
-    assert_eq!(events.recv().unwrap(), "truncated");
+    assert_eq!(receive(&events), "frame");
+    assert_eq!(receive(&events), "truncated");
     end(&group);
 }

@@ -2,7 +2,7 @@
 //!
 //! A test whose program is not installed is skipped, except in CI. The servers are examples, which
 //! `cargo test` builds. For this test alone, build them first:
-//! `cargo build --examples --all-features`.
+//! `cargo build --examples --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;

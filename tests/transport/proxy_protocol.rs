@@ -9,6 +9,7 @@ use bytes::Bytes;
 use netwheel::{
     admission::{Admission, IpFilter, IpRule},
     codec::Line,
+    filter::{Filter, FilterContext, FilterState},
     prelude::*,
     proxy::{ProxyHeader, ProxyProtocol},
 };
@@ -186,6 +187,40 @@ fn a_client_announces_addresses_before_everything_else() {
     let channel = client.connect(server.local_address()).wait().unwrap();
     channel.write("who".into()).unwrap();
     assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), CLIENT);
+}
+
+/// Flips bits in both directions.
+struct Flip;
+
+impl Filter for Flip {
+    fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
+        input.iter_mut().for_each(|byte| *byte ^= 0x55);
+        ctx.deliver(input);
+        Ok(input.len())
+    }
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend(plain.iter().map(|byte| byte ^ 0x55));
+        Ok(())
+    }
+    fn sealed_len(&self, plain: usize) -> usize {
+        plain
+    }
+    fn state(&self) -> FilterState {
+        FilterState::Established
+    }
+}
+
+#[test]
+fn a_header_is_in_plaintext_below_a_filter_that_was_added_before() {
+    let flip = |text: &str| text.bytes().map(|byte| byte ^ 0x55).collect::<Vec<u8>>();
+    let group = group();
+    let server = serve(&group, |server| server.filter(|_| Flip).proxy_protocol(local()));
+    let mut stream = connect(server.local_address());
+    stream.write_all(&[header(CLIENT), flip("who\n")].concat()).unwrap();
+    let expected = flip(&format!("{CLIENT}\n"));
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, expected);
 }
 
 #[test]
