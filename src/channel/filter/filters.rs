@@ -195,8 +195,7 @@ impl Filters {
 
     /// Returns whether plaintext may pass.
     pub(crate) fn is_established(&self) -> bool {
-        self.begun == self.layers.len()
-            && self.layers.iter().all(|layer| layer.state.is_established())
+        self.begun == self.layers.len() && self.layers.iter().all(|layer| layer.state.is_established())
     }
 
     /// Returns whether all filters have finished and nothing is left to send, so that the channel
