@@ -80,7 +80,10 @@ impl Session {
             return ctx.write("error: first NAME, then JOIN".into());
         };
         let message = [name, &b": "[..], text].concat();
-        room.broadcast_except(ctx.id(), message.into())?;
+        let broadcast = room.broadcast_except(ctx.id(), message.into())?;
+        // One message of a member at a time: a flood fills its own socket, not the room.
+        let paused = ctx.pause_reading();
+        broadcast.report().on_complete(move |_| drop(paused));
         Ok(())
     }
 }
@@ -113,7 +116,8 @@ impl Handler for Session {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
             IdleState::Writer => ctx.write("PING".into()),
-            _ => ctx.close_with("bye: no sign of life".into()),
+            _ if ctx.expects_input() => ctx.close_with("bye: no sign of life".into()),
+            _ => Ok(()),
         }
     }
 

@@ -14,10 +14,11 @@
 //! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
 //!   later requests.
 //!
-//! `--connect unix:PATH` connects to a Unix socket. The end of the input, `/quit` and Ctrl-C
-//! disconnect cleanly: pending requests are sent, and their answers are shown. When the server
-//! closes the connection, the client prints the reason and exits with status 1. With `--reconnect`
-//! it connects again instead, with exponential backoff and jitter.
+//! `--connect unix:PATH` connects to a Unix socket. With the feature `tls`, `--tls` or `--tls-ca
+//! FILE` encrypts the connection. The end of the input, `/quit` and Ctrl-C disconnect cleanly:
+//! pending requests are sent, and their answers are shown. When the server closes the connection,
+//! the client prints the reason and exits with status 1. With `--reconnect` it connects again
+//! instead, with exponential backoff and jitter.
 //!
 //! There are three threads. The event loop prints received messages, the main thread waits for the
 //! end, and a third thread blocks while it reads the terminal, which an event loop must never do.
@@ -28,6 +29,9 @@ mod message_id;
 mod output;
 #[path = "im/protocol.rs"]
 mod protocol;
+#[cfg(feature = "tls")]
+#[path = "im/tls.rs"]
+mod tls;
 #[cfg(unix)]
 #[path = "im/unix.rs"]
 mod unix;
@@ -76,6 +80,9 @@ struct Options {
     /// Retry if the server is not reachable, and reconnect when the connection is lost.
     #[arg(long)]
     reconnect: bool,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    tls: tls::TlsOptions,
 }
 
 /// An event for the main thread.
@@ -384,8 +391,13 @@ fn connect(
         };
         Pipeline::codec(Line::new().max_len(MAX_LINE)).stage(Json::<Reply, Request>::new()).handler(client)
     };
-    let client = ClientBootstrap::new(group)
-        .connect_timeout(Duration::from_secs(10))
+    let client = ClientBootstrap::new(group).connect_timeout(Duration::from_secs(10));
+    #[cfg(feature = "tls")]
+    let client = match options.tls.client(&options.connect)? {
+        Some(tls) => client.tls(tls),
+        None => client,
+    };
+    let client = client
         .pipeline(pipeline)
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
         .on_event(move |event| match event {

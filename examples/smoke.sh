@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every example briefly and checks its behaviour.
 #
-#   cargo build --features json --examples
+#   cargo build --features json,tls --examples
 #   examples/smoke.sh target/debug/examples
 #
 # Takes about a minute and uses free ports. The exit status is 0 if all checks pass.
@@ -17,9 +17,12 @@ work=$(mktemp -d)
 patience=60
 failures=0
 server=
+# The server behind another one.
+backend=
 
 cleanup() {
     [ -n "$server" ] && kill -KILL "$server" 2>/dev/null
+    [ -n "$backend" ] && kill -KILL "$backend" 2>/dev/null
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -118,9 +121,23 @@ ask_unix() {
     kill "$answers" 2>/dev/null
 }
 
+# open_tls FILE: connects openssl to the server, as descriptor 7 and process $client, and writes the
+# answers to the file. The server must have the certificate $work/cert.pem.
+open_tls() {
+    : >"$1"
+    exec 7> >(exec openssl s_client -connect "127.0.0.1:$port" -CAfile "$work/cert.pem" -verify_hostname localhost \
+        -verify_return_error -quiet >"$1" 2>&1)
+    client=$!
+}
+
+close_tls() {
+    exec 7>&-
+    kill "$client" 2>/dev/null
+}
+
 check_help() {
     local name
-    for name in echo_server udp_echo im_server im_client im_bots bench_server timer_demo attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server timer_demo attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -169,6 +186,73 @@ check_echo() {
     expect "echo_server --unix replaces the socket of a killed server" "$work/echo" '^again$'
     stop echo_server
     if [ -e "$work/socket" ]; then fail "echo_server left its socket"; else pass "echo_server removes its socket"; fi
+}
+
+check_tls_echo() {
+    start tls_echo --listen 127.0.0.1:0 --threads 1 --write-cert "$work/cert.pem"
+    expect "tls_echo prints a command to try" "$work/tls_echo.out" "^try: openssl s_client -connect 127.0.0.1:$port"
+    open_tls "$work/echo"
+    echo hello >&7
+    await "$work/echo" '^hello$'
+    close_tls
+    expect "tls_echo sends back" "$work/echo" '^hello$'
+    stop tls_echo
+}
+
+check_gateway() {
+    start echo_server --listen 127.0.0.1:0 --threads 1
+    backend=$server
+    # No server listens on port 1.
+    start gateway --listen 127.0.0.1:0 --threads 1 --write-cert "$work/cert.pem" --drain 60s \
+        --backend 127.0.0.1:1 --backend "127.0.0.1:$port"
+    open_tls "$work/echo"
+    echo hello >&7
+    await "$work/echo" '^hello$'
+    expect "gateway relays to a backend that can be reached" "$work/echo" '^hello$'
+    kill -TERM "$server"
+    await "$work/gateway.out" '^draining 1 connections$'
+    echo again >&7
+    await "$work/echo" '^again$'
+    expect "gateway relays while it drains" "$work/echo" '^again$'
+    close_tls
+    if ended "$server"; then pass "gateway stops after the last connection"; else fail "gateway stops" "$work/gateway.err"; fi
+    expect "gateway reports the drain" "$work/gateway.out" '^1 of 1 connections ended within .*; 1 clients in total$'
+    server=$backend
+    backend=
+    stop echo_server
+}
+
+check_im_tls() {
+    local out=$work/client
+    cat >"$work/cert.cnf" <<'LINES'
+[req]
+prompt = no
+distinguished_name = name
+x509_extensions = extensions
+[name]
+CN = localhost
+[extensions]
+subjectAltName = DNS:localhost
+basicConstraints = CA:FALSE
+LINES
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -config "$work/cert.cnf" \
+        -keyout "$work/key.pem" -out "$work/cert.pem" 2>"$work/progress"
+    start im_server --listen 127.0.0.1:0 --threads 1 --tls-cert "$work/cert.pem" --tls-key "$work/key.pem"
+    echo hello | timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --user ann \
+        --tls-ca "$work/cert.pem" --tls-name localhost >"$out" 2>&1
+    expect "im_client --tls-ca" "$out" '^[0-9:]{8} \[lobby\] ann: hello$'
+    if timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --tls-ca "$work/cert.pem" </dev/null >"$out" 2>&1; then
+        fail "im_client accepts a certificate of another name" "$out"
+    else
+        pass "im_client refuses a certificate of another name"
+    fi
+    if timeout 600 "$bin/im_bots" --connect "127.0.0.1:$port" --clients 50 --rooms 2 --seconds 1 --silent 0% --no-ack 0% \
+        --tls-ca "$work/cert.pem" --tls-name localhost >"$work/table" 2>"$work/progress"; then
+        pass "im_bots --tls-ca"
+    else
+        fail "im_bots --tls-ca: exit status $?" "$work/table" "$work/progress"
+    fi
+    stop im_server
 }
 
 check_udp_echo() {
@@ -451,6 +535,13 @@ check_timer_demo() {
 
 check_help
 check_echo
+if command -v openssl >/dev/null; then
+    check_tls_echo
+    check_gateway
+    check_im_tls
+else
+    echo "skip  TLS: openssl is not installed"
+fi
 check_udp_echo
 check_im_server
 check_im_client

@@ -177,6 +177,7 @@ pub mod traffic {
 }
 
 #[cfg(any(doc, doctest))]
+#[allow(rustdoc::invalid_rust_codeblocks, reason = "excerpts of programs end in the middle of an item")]
 pub mod guide;
 
 /// The README's code, compiled with the tests.

@@ -20,6 +20,8 @@
 //! The run waits for all of these outcomes. It takes about a minute with the server's defaults, and
 //! less with `im_server --heartbeat 5s --idle-timeout 20s`.
 //!
+//! With the feature `tls`, `--tls` or `--tls-ca FILE` encrypts the connections.
+//!
 //! Progress is printed to standard error, and a table to standard output. The exit status is 0 if
 //! all of the following hold: every message reached every member of its room once and in order,
 //! every direct message ended once with the right outcome, the slow bots were handled, and the
@@ -45,6 +47,9 @@ mod report;
 mod slow;
 mod talker;
 mod tally;
+#[cfg(feature = "tls")]
+#[path = "../im/tls.rs"]
+mod tls;
 #[cfg(unix)]
 #[path = "../im/unix.rs"]
 mod unix;
@@ -137,6 +142,9 @@ struct Options {
     /// ports for very many connections. 0 lets the system choose.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=254))]
     source_addresses: u8,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    tls: tls::TlsOptions,
 }
 
 /// State of the main thread during a run.
@@ -210,6 +218,11 @@ fn connector(
             .handler(Bot::new(plan.clone(), bots_report.clone()))
     };
     let any = ClientBootstrap::new(group).pipeline(pipeline);
+    #[cfg(feature = "tls")]
+    let any = match options.tls.client(&options.connect)? {
+        Some(tls) => any.tls(tls),
+        None => any,
+    };
     let source = |n| any.clone().local_address(SocketAddr::from((Ipv4Addr::new(127, 0, 0, n), 0)));
     let mut bootstraps: Vec<_> = (1..=options.source_addresses).map(source).collect();
     if bootstraps.is_empty() {

@@ -9,9 +9,10 @@
 //! {"type":"say","room":"lobby","text":"hello"}
 //! ```
 //!
-//! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket
-//! (`nc -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes
-//! all messages. `im_client` is a terminal client, `im_bots` is a load test.
+//! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket (`nc
+//! -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes all
+//! messages. `im_client` is a terminal client, `im_bots` is a load test. With the feature `tls`,
+//! `--tls-cert FILE --tls-key FILE` encrypts the TCP connections.
 //!
 //! Ctrl-C shuts the server down: every client receives a `bye`. By default all clients receive it
 //! at once. With `--drain 30s` the closes are spread over that time, so that clients do not all
@@ -55,6 +56,8 @@ use clap::Parser;
 use hub::Hub;
 #[cfg(unix)]
 use netwheel::net::{ListenerOptions, UnixAddress};
+#[cfg(feature = "tls")]
+use netwheel::tls::{TlsCertificate, TlsServer};
 use netwheel::{
     Completion, admission::Admission, channel::TimeLimits, diagnostics::Watchdog, prelude::*,
     shutdown::ShutdownOptions, stage::Json, time::Periodic, traffic::TrafficLimits, worker_pool::WorkerPool,
@@ -86,6 +89,14 @@ struct Options {
     #[cfg(unix)]
     #[arg(long, value_name = "PATH")]
     unix: Option<std::path::PathBuf>,
+    /// Encrypt the TCP connections with TLS: certificate chain in PEM format.
+    #[cfg(feature = "tls")]
+    #[arg(long, requires = "tls_key", value_name = "FILE")]
+    tls_cert: Option<std::path::PathBuf>,
+    /// Private key of the certificate, in PEM format.
+    #[cfg(feature = "tls")]
+    #[arg(long, requires = "tls_cert", value_name = "FILE")]
+    tls_key: Option<std::path::PathBuf>,
     /// Number of event loops, each on its own thread; 0 selects two per processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -328,6 +339,15 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     let unix = match &options.unix {
         Some(path) => Some(bootstrap.clone().bind(UnixAddress::path(path)?)?),
         None => None,
+    };
+    // The Unix socket stays without TLS: its bytes do not leave the machine.
+    #[cfg(feature = "tls")]
+    let bootstrap = match (&options.tls_cert, &options.tls_key) {
+        (Some(chain), Some(key)) => {
+            let certificate = TlsCertificate::from_pem_files(chain, key)?;
+            bootstrap.tls(TlsServer::builder(certificate).build()?)
+        }
+        _ => bootstrap,
     };
     let tcp = bootstrap.bind(&*options.listen)?;
     say!("listening on {}", tcp.local_address());

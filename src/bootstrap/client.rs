@@ -104,8 +104,8 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
-    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order of
-    /// the calls: the first one is next to the socket.
+    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order
+    /// of the calls: the first one is next to the socket.
     ///
     /// The factory is called on the connection's loop when the transport is connected. A panic in
     /// it fails the `connect`. The pipeline is created, and the `connect` completes, when all
@@ -121,6 +121,12 @@ impl<F> ClientBootstrap<F> {
     /// Like [`filter`](ClientBootstrap::filter), for a factory that may fail.
     pub(crate) fn filter_with(mut self, factory: Arc<FilterFactory>) -> Self {
         self.filters.add(factory);
+        self
+    }
+
+    /// Like [`filter_with`](ClientBootstrap::filter_with), below all other filters.
+    pub(crate) fn filter_first(mut self, factory: Arc<FilterFactory>) -> Self {
+        self.filters.add_first(factory);
         self
     }
 

@@ -3,6 +3,7 @@
 mod client;
 mod datagram;
 mod pool;
+mod proxy;
 mod reconnect;
 mod server;
 mod server_handle;

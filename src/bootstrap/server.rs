@@ -168,8 +168,8 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order of
-    /// the calls: the first one is next to the socket.
+    /// Adds a byte [filter](crate::filter) to each connection. Several filters stack in the order
+    /// of the calls: the first one is next to the socket.
     ///
     /// The factory is called on the connection's loop. A panic in it closes that connection only.
     /// The pipeline is created when all filters are established. A connection whose handshake fails
@@ -233,6 +233,16 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Like [`filter_with`](ServerBootstrap::filter_with), below all other filters. `check` is the
+    /// result of checking its settings.
+    pub(crate) fn filter_first(mut self, factory: Arc<FilterFactory>, check: Result) -> Self {
+        self.settings.filters.add_first(factory);
+        if let Err(error) = check {
+            self.settings.filters.refuse(error);
+        }
+        self
+    }
+
     /// Sets the peers for which a filter announces another address. Their own address is neither
     /// filtered nor counted. The total limits apply to them when they are accepted.
     pub(crate) fn announces_for(mut self, announces_for: Arc<AnnouncesFor>) -> Self {
@@ -248,7 +258,8 @@ impl<F> ServerBootstrap<F> {
     }
 
     /// Sets the factory of pipelines. It is called once for each connection, on that connection's
-    /// loop, after its filters are established. An error or a panic in it closes that connection only.
+    /// loop, after its filters are established. An error or a panic in it closes that connection
+    /// only.
     pub fn pipeline<G, P>(self, factory: G) -> ServerBootstrap<G>
     where
         G: Fn(&Peer) -> P + Send + Sync + 'static,
@@ -371,6 +382,7 @@ where
         let ServerSettings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
         child.check()?;
         admission.check()?;
+        self.settings.filters.check()?;
         if *accepts_per_turn == 0 {
             return Err(Error::setting("accepts_per_turn", 0, "1 connection or more"));
         }

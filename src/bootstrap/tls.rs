@@ -8,7 +8,7 @@ impl<F> ServerBootstrap<F> {
     /// Encrypts the connections with TLS. The pipeline factory is called after the handshake and
     /// reads its result from [`Peer::tls`](crate::Peer::tls).
     ///
-    /// Filters that were added before are below TLS, so add the PROXY protocol first.
+    /// Filters that were added before are below TLS. The PROXY protocol always is.
     #[doc(alias = "SslHandler")]
     #[doc(alias = "SslContext")]
     pub fn tls(self, tls: TlsServer) -> Self {

@@ -8,6 +8,7 @@
 mod encode_error;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 pub(crate) mod error;
+mod log_topic;
 mod panics;
 mod peer_error;
 mod resource;

@@ -4,7 +4,7 @@
 //! the [`Assignment`] is dropped after the stream. Created by listeners and by attempts to
 //! connect, used on the loop that serves the channel.
 
-use super::{establish::FilterSetup, load::Assignment};
+use super::{filter_setup::FilterSetup, load::Assignment};
 use crate::{
     Error, Result,
     channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready, filter::Filters, peer::Peer},

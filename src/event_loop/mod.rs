@@ -46,6 +46,7 @@ mod connection;
 mod establish;
 #[cfg(unix)]
 mod event_source;
+mod filter_setup;
 mod io;
 mod lingering_source;
 mod load;
@@ -68,9 +69,9 @@ pub(crate) use accept::{
 pub(crate) use budget::UNLIMITED;
 pub(crate) use closing::ClosedChannel;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
-pub(crate) use establish::{AnnouncesFor, FilterFactory, FilterSetup};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub(crate) use filter_setup::{AnnouncesFor, FilterFactory, FilterSetup};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;

@@ -19,6 +19,8 @@ chapters! {
     getting_started: "getting-started.md",
     chat: "chat.md",
     codecs_and_stages: "codecs-and-stages.md",
+    filters: "filters.md",
+    tls: "tls.md",
     timers: "timers.md",
     backpressure: "backpressure.md",
     threads: "threads.md",

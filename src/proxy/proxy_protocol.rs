@@ -43,6 +43,15 @@ pub struct ProxyProtocol {
 }
 
 impl ProxyProtocol {
+    /// # Errors
+    /// [`Error::Setting`](crate::Error::Setting) if nobody is trusted.
+    pub(crate) fn check(&self) -> Result {
+        if self.trusted.is_empty() && !self.trusts_unix {
+            return Err(Error::setting("trust", "empty", "one network or more"));
+        }
+        Ok(())
+    }
+
     /// Closes connections from outside of the trusted networks. None is trusted yet.
     pub fn required() -> Self {
         ProxyProtocol {

@@ -159,8 +159,8 @@ impl<M: 'static> EmbeddedChannelBuilder<M> {
         self
     }
 
-    /// Creates a connected channel. The handler's `active` has been called when this returns, unless
-    /// a filter is not established yet.
+    /// Creates a connected channel. The handler's `active` has been called when this returns,
+    /// unless a filter is not established yet.
     ///
     /// # Errors
     /// [`Error::Setting`](crate::Error::Setting) if a setting is out of range. The pipeline is then

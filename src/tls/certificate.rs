@@ -34,8 +34,8 @@ impl TlsCertificate {
     /// Reads a chain and a key from files in PEM format, which may be the same file. Blocks.
     ///
     /// # Errors
-    /// [`Error::Setting`] with the path if a file cannot be read, holds no certificate or no key, or
-    /// if the key does not belong to the first certificate.
+    /// [`Error::Setting`] with the path if a file cannot be read, holds no certificate or no key,
+    /// or if the key does not belong to the first certificate.
     pub fn from_pem_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self> {
         let (chain, key) = (chain.as_ref(), key.as_ref());
         let certificate = Self::new(

@@ -69,8 +69,8 @@ pub struct TlsClientBuilder {
 }
 
 impl TlsClient {
-    /// Returns default settings, with the authorities that the operating system trusts. Blocks while
-    /// it reads them.
+    /// Returns default settings, with the authorities that the operating system trusts. Blocks
+    /// while it reads them.
     ///
     /// # Errors
     /// [`Error::Setting`] if the system has none.

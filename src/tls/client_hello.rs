@@ -1,7 +1,7 @@
 //! `ClientHello`: a look at the first message of a client, before rustls processes it.
 //!
 //! The message is complete when rustls gets it, however it is split into records and segments.
-//! rustls' unbuffered connections do not tell the server name, so it is read here.
+//! rustls' unbuffered connections do not expose the server name, so this module parses it.
 
 use super::connection::{HEADER, MAX_PLAIN};
 use rustls::pki_types::DnsName;

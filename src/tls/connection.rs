@@ -327,8 +327,8 @@ fn output_ended() -> rustls::Error {
     rustls::Error::General("close_notify was sent before".into())
 }
 
-/// Calls rustls, which asserts in debug builds that it sends one alert only. A peer can make it send
-/// another one after our `close_notify`.
+/// Calls rustls, which asserts in debug builds that it sends one alert only. A peer can make it
+/// send another one after our `close_notify`.
 fn guarded<T>(closed: bool, call: impl FnOnce() -> T) -> Result<T, rustls::Error> {
     if !cfg!(debug_assertions) || !closed {
         return Ok(call());

@@ -25,14 +25,14 @@ impl<H: Handler> Context<'_, H> {
     /// Starts TLS on this connection, after a command like STARTTLS.
     ///
     /// A server answers the command first: what is written before this call is sent as plaintext.
-    /// Messages written afterwards are encrypted and wait for the handshake. Both ends take the part
-    /// that their settings say, whichever has connected. See
-    /// [`start_filter`](Context::start_filter) for the order of events; bytes that follow the command
-    /// in plaintext close the channel.
+    /// Messages written afterwards are encrypted and wait for the handshake. Both ends take the
+    /// part that their settings say, whichever has connected. See
+    /// [`start_filter`](Context::start_filter) for the order of events; bytes that follow the
+    /// command in plaintext close the channel.
     ///
     /// # Errors
-    /// Those of [`start_filter`](Context::start_filter), and [`Error::Setting`](crate::Error::Setting)
-    /// if a client has no server name.
+    /// Those of [`start_filter`](Context::start_filter), and
+    /// [`Error::Setting`](crate::Error::Setting) if a client has no server name.
     ///
     /// ```no_run
     /// use netwheel::{bytes::Bytes, prelude::*, tls::TlsServer};

@@ -3,7 +3,8 @@
 use crate::{Error, error::PeerError};
 use std::fmt;
 
-/// The cause of a [`PeerError::Protocol`]: the peer speaks another protocol, for example HTTP without TLS.
+/// The cause of a [`PeerError::Protocol`]: the peer speaks another protocol, for example HTTP
+/// without TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotTls;
 

@@ -149,6 +149,7 @@ impl TlsFilter {
     }
 
     /// Returns whether a worker has the session.
+    #[cfg(test)]
     pub(super) fn is_with_worker(&self) -> bool {
         matches!(self.place, Place::WithWorker(_))
     }

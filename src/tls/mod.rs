@@ -2,8 +2,8 @@
 //!
 //! TLS is a byte filter below the codec, so pipelines see plaintext only.
 //! [`ServerBootstrap::tls`](crate::ServerBootstrap::tls) and
-//! [`ClientBootstrap::tls`](crate::ClientBootstrap::tls) turn it on. Handshakes run on the channel's
-//! loop, or on a worker pool.
+//! [`ClientBootstrap::tls`](crate::ClientBootstrap::tls) turn it on. Handshakes run on the
+//! channel's loop, or on a worker pool.
 //!
 //! The cryptography is that of `ring`, or of `aws-lc-rs` with the feature `tls-aws-lc`, which adds
 //! post-quantum key exchange.

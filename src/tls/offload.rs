@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The slot for the result of a step.
 pub(super) struct Handshake(Arc<Mutex<Option<Result<Step>>>>);
 
-/// A step of a handshake: what is to be read, then what came of it.
+/// A step of a handshake: its input and, after `run`, its result.
 pub(super) struct Step {
     pub(super) session: Box<Session>,
     /// Input, decrypted in place.

@@ -4,8 +4,8 @@ use super::TlsVersion;
 use rustls::{SupportedProtocolVersion, crypto::CryptoProvider, server::ProducesTickets, version};
 use std::sync::{Arc, OnceLock};
 
-/// Returns the provider of this build: aws-lc-rs with the feature `tls-aws-lc`, otherwise ring. It is
-/// passed to rustls explicitly, because a build with both has no default one.
+/// Returns the provider of this build: aws-lc-rs with the feature `tls-aws-lc`, otherwise ring. It
+/// is passed to rustls explicitly, because a build with both has no default one.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER

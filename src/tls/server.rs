@@ -181,8 +181,8 @@ impl TlsServerBuilder {
         self
     }
 
-    /// Sets the application protocols (ALPN), by preference. A client that offers only other ones is
-    /// refused with the alert `no_application_protocol`; one that offers none is accepted.
+    /// Sets the application protocols (ALPN), by preference. A client that offers only other ones
+    /// is refused with the alert `no_application_protocol`; one that offers none is accepted.
     ///
     /// A pipeline factory reads the result from [`TlsInfo::alpn_protocol`](super::TlsInfo).
     pub fn alpn<S: Into<String>>(mut self, protocols: impl IntoIterator<Item = S>) -> Self {

@@ -52,7 +52,7 @@ enum Refusal {
 impl Session {
     pub(super) fn server(config: Arc<ServerConfig>, certificates: Option<TlsCertificates>) -> Result<Self> {
         Ok(Session {
-            connection: Connection::server(config).map_err(|error| failure(error))?,
+            connection: Connection::server(config).map_err(failure)?,
             opening: Opening::ClientHello(ClientHello::default()),
             server_name: None,
             certificates,
@@ -65,7 +65,7 @@ impl Session {
             _ => None,
         };
         Ok(Session {
-            connection: Connection::client(config, name).map_err(|error| failure(error))?,
+            connection: Connection::client(config, name).map_err(failure)?,
             opening: Opening::ServerHello,
             server_name,
             certificates: None,
@@ -88,7 +88,7 @@ impl Session {
     /// Appends what a client sends first.
     pub(super) fn start(&mut self, output: &mut Vec<u8>) -> Result {
         match self.opening {
-            Opening::ServerHello => self.connection.start(output).map_err(|error| failure(error)),
+            Opening::ServerHello => self.connection.start(output).map_err(failure),
             _ => Ok(()),
         }
     }
@@ -118,12 +118,12 @@ impl Session {
                 return Err(refusal.error());
             }
         }
-        self.connection.read(input, plain, output).map_err(|error| failure(error))
+        self.connection.read(input, plain, output).map_err(failure)
     }
 
     /// Like [`Connection::write`].
     pub(super) fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result {
-        self.connection.write(plain, output).map_err(|error| failure(error))
+        self.connection.write(plain, output).map_err(failure)
     }
 
     /// Like [`Connection::close`].

@@ -1,7 +1,7 @@
 //! `TlsCertificates`: the certificates of a server, which can be replaced while it runs.
 //!
-//! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes that
-//! begin later. The lock is held only to copy a pointer.
+//! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes
+//! that begin later. The lock is held only to copy a pointer.
 
 use super::{TlsCertificate, host_name::HostName};
 use crate::Result;
@@ -63,7 +63,7 @@ impl TlsCertificates {
     /// one more label.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the name is not a DNS name.
+    /// [`Error::Setting`](crate::Error::Setting) if the name is not a DNS name.
     pub fn replace_host(&self, host: &str, certificate: TlsCertificate) -> Result {
         let host = HostName::parse(host)?;
         self.change(|table| drop(table.hosts.insert(host, certificate)));

@@ -78,9 +78,9 @@ impl fmt::Display for Address {
 
 /// An address that bootstraps can listen on or connect to.
 ///
-/// The types of std that implement [`ToSocketAddrs`] (such as `"host:port"` or a [`SocketAddr`]) are
-/// TCP endpoints, and so are references to them. A [`UnixAddress`] is a Unix socket (on Unix). An [`Address`] is either. This trait
-/// is sealed.
+/// The types of std that implement [`ToSocketAddrs`] (such as `"host:port"` or a [`SocketAddr`])
+/// are TCP endpoints, and so are references to them. A [`UnixAddress`] is a Unix socket (on Unix).
+/// An [`Address`] is either. This trait is sealed.
 #[expect(private_bounds, reason = "this seals the trait")]
 pub trait ToAddress: Resolve<Self::Address> {
     /// The type of a server's own address
@@ -228,7 +228,8 @@ mod tests {
         ] {
             assert_eq!(text.host().as_deref(), host, "{text}");
             assert_eq!(text.to_string().host().as_deref(), host, "{text}");
-            assert_eq!((&text.to_string()).host().as_deref(), host, "{text}");
+            let owned = text.to_string();
+            assert_eq!(owned.host().as_deref(), host, "{text}");
         }
         assert_eq!(("example.com", 1).host().as_deref(), Some("example.com"));
         assert_eq!(("example.com".to_string(), 1).host().as_deref(), Some("example.com"));

@@ -78,7 +78,7 @@ assert_impl_all!(IdleTimeouts: Send, Sync, Copy);
 assert_impl_all!(IdleEvent: Send, Sync, Copy);
 assert_impl_all!(LoopMetrics: Send, Sync, Clone);
 assert_impl_all!(Histogram: Send, Sync, Clone);
-assert_impl_all!(Peer: Send, Sync, Copy);
+assert_impl_all!(Peer: Send, Sync, Clone);
 assert_impl_all!(ServerBootstrap: Send, Sync, Clone);
 assert_impl_all!(ClientBootstrap: Send, Sync, Clone);
 assert_impl_all!(OutboundBuffer: Send, Sync);

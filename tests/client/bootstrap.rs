@@ -282,7 +282,7 @@ fn c_68_the_factory_receives_the_addresses_of_the_peer() {
     let told = seen.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer: &Peer| {
-            told.lock().unwrap().push(*peer);
+            told.lock().unwrap().push(peer.clone());
             lines(peer)
         })
         .bind("127.0.0.1:0")
@@ -290,8 +290,8 @@ fn c_68_the_factory_receives_the_addresses_of_the_peer() {
     let mut peer = connect(server.local_address());
     ask(&mut peer, "x\n", "x\n");
     let seen = seen.lock().unwrap();
-    assert_eq!(seen[0].address, Some(peer.local_addr().unwrap()));
-    assert_eq!(seen[0].local_address, Some(server.local_address()));
+    assert_eq!(seen[0].address(), Some(peer.local_addr().unwrap()));
+    assert_eq!(seen[0].local_address(), Some(server.local_address()));
     drop(seen);
     end(&group);
 }

@@ -1,14 +1,17 @@
 //! The code of the guide: its tests, and tests that run its programs.
 //!
 //! The programs are examples, which `cargo test` builds. For this test alone, build them first:
-//! `cargo build --examples --all-features`.
+//! `cargo build --examples --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod codec;
 mod echo;
+mod filter;
 mod gateway;
 mod login;
 mod programs;
 mod relogin;
+#[cfg(feature = "tls")]
+mod tls;

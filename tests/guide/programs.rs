@@ -1,14 +1,13 @@
 //! Runs the programs of the guide, which are examples, on free ports.
 
 use crate::support::{
-    process::Process,
+    process::{Process, example},
     tcp::{ANY_PORT, ask, connect, read_all, read_n},
     wait::PATIENCE,
 };
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
     thread,
 };
 
@@ -18,18 +17,9 @@ struct Program {
     address: SocketAddr,
 }
 
-/// Returns the path of an example, which `cargo test` has built.
-fn binary(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).expect("a test is in target/PROFILE/deps");
-    let binary = profile.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
-    assert!(binary.exists(), "build {} with `cargo build --examples`", binary.display());
-    binary
-}
-
 impl Program {
     fn start(name: &str, arguments: &[&str]) -> Self {
-        let binary = binary(name);
+        let binary = example(name);
         let command = [&[binary.to_str().unwrap()], arguments].concat();
         let mut process = Process::start(&command);
         let address = process.stdout.wait_for("listening on ").parse().unwrap();

@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     panic::Location,
+    path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
@@ -37,6 +38,27 @@ pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
     // `eprintln` would be captured by the test harness.
     let _ = writeln!(io::stderr(), "{SKIPPED}{why}");
+}
+
+/// Returns whether all programs are installed. If not, the test is skipped, except in CI.
+pub(crate) fn are_installed(programs: &[&str]) -> bool {
+    for program in programs {
+        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        if !found.is_ok_and(|found| found.status.success()) {
+            skip(&format!("{program} is not installed"));
+            return false;
+        }
+    }
+    true
+}
+
+/// Returns the path of an example, which `cargo test` has built.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).expect("a test is in target/PROFILE/deps");
+    let binary = profile.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION);
+    assert!(binary.exists(), "build {} with `cargo build --examples`", binary.display());
+    binary
 }
 
 /// Returns whether [`play`] started this process to play `role`.

@@ -8,6 +8,7 @@ mod data;
 mod datagrams;
 mod filters;
 mod listener_per_loop;
+mod proxy_protocol;
 mod read_control;
 mod reload;
 mod socket_options;

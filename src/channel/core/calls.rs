@@ -140,7 +140,10 @@ impl ChannelCore {
     #[cold]
     pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
         let (id, name) = (self.state.id(), self.handler_name());
-        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error:#}");
+        // `error` may return what it was called with, which keeps its level.
+        let (topic, level) =
+            if place == "in error" { error.log_topic() } else { (CHANNEL_ERRORS, Level::Warn) };
+        log_throttled!(services, topic, level, "channel {id} ({name}): {place}: {error:#}");
     }
 
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.

@@ -1,7 +1,8 @@
 //! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
-//! The wire is read into a buffer of the loop, behind the bytes that are kept for the lowest filter.
-//! The filters open it into the loop's read buffer, behind the bytes that are kept for the codec.
+//! The wire is read into a buffer of the loop, behind the bytes that are kept for the lowest
+//! filter. The filters open it into the loop's read buffer, behind the bytes that are kept for the
+//! codec.
 //!
 //! Invariants: nothing of the program is called before every filter is established. Traffic, idle
 //! times and counters measure the wire. The filters' own output is sent right after the read that
@@ -58,10 +59,8 @@ pub(super) fn read_once<T: Transport>(
     if filters.input_has_ended() {
         return Read::End;
     }
-    if !filters.is_established() {
-        if io.handshakes_left == 0 {
-            return Read::HeldUp;
-        }
+    if io.handshakes_left == 0 && !filters.is_established() {
+        return Read::HeldUp;
     }
     if let Some(wire) = filters.take_kept_below() {
         return read_behind(core, transport, io, wire, size);

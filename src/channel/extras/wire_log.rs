@@ -87,8 +87,9 @@ impl WireLog {
         self
     }
 
-    /// Shows the decrypted bytes of a channel with filters as well (`opened`, `sealed and written`). Off by
-    /// default: they are what TLS keeps secret. The bytes of the wire are always shown.
+    /// Shows the decrypted bytes of a channel with filters as well (`opened`, `sealed and
+    /// written`). Off by default: they are what TLS keeps secret. The bytes of the wire are always
+    /// shown.
     pub fn plaintext(mut self, on: bool) -> Self {
         self.plaintext = on;
         self

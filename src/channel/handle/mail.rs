@@ -53,7 +53,8 @@ pub(crate) struct WriteTicket {
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
     /// answers, wakes of filters, and messages with a permit. Their number per channel is bounded:
-    /// answers by the limit of tasks, wakes by the work of a filter, messages by the high mark at 96 bytes each.
+    /// answers by the limit of tasks, wakes by the work of a filter, messages by the high mark at
+    /// 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,

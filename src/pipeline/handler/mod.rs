@@ -8,9 +8,8 @@ pub(super) use context::{RemoteTask, run_as, run_as_any};
 use crate::{
     Error, Result,
     channel::{IdleEvent, IdleState},
-    log_throttle::{BROKEN, CHANNEL_ERRORS, PEER_ERRORS, log_throttled},
+    log_throttle::log_throttled,
 };
-use log::Level;
 
 /// The program's logic for one channel; the last link of every [`Pipeline`](crate::Pipeline).
 ///
@@ -175,15 +174,12 @@ pub trait Handler: Sized + 'static {
     /// connection is broken or a callback panicked.
     ///
     /// # Errors
-    /// Are logged, and the channel is closed.
+    /// Are logged with the same levels, and the channel is closed. So an implementation that has
+    /// nothing to add may return the error that it was called with.
     #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
-        let (topic, level) = match &error {
-            Error::Io { .. } | Error::Closed => (BROKEN, Level::Debug),
-            Error::Peer(_) => (PEER_ERRORS, Level::Info),
-            _ => (CHANNEL_ERRORS, Level::Warn),
-        };
+        let (topic, level) = error.log_topic();
         log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error:#}");
         ctx.close();
         Ok(())

@@ -72,8 +72,8 @@ fn channel(recorder: &Recorder, filter: impl Filter) -> EmbeddedChannel<Bytes> {
 /// What a [`Prefix`] has found.
 struct Found(u8);
 
-/// Reads `#n`, a digit, and leaves. It announces port n, waits for its waker if n is 5, and inserts an
-/// XOR filter if it is 9.
+/// Reads `#n`, a digit, and leaves. It announces port n, waits for its waker if n is 5, and inserts
+/// an XOR filter if it is 9.
 #[derive(Default)]
 struct Prefix {
     waker: Arc<Mutex<Option<FilterWaker>>>,

@@ -50,14 +50,18 @@ impl Forger {
             server.receive(&sent(&mut client)).expect("a handshake");
             answer(server, &mut client);
         }
-        let suite = client.negotiated_cipher_suite().expect("a suite");
+        // That of ring: the one of aws-lc-rs refuses sequence numbers that it has not counted
+        // itself.
+        let negotiated = client.negotiated_cipher_suite().expect("a suite").suite();
+        let suites = rustls::crypto::ring::ALL_CIPHER_SUITES;
+        let suite = suites.iter().find(|suite| suite.suite() == negotiated).expect("the suite in ring");
         let (sequence, secrets) = client.dangerous_extract_secrets().expect("secrets").tx;
         let (ConnectionTrafficSecrets::Aes128Gcm { key, iv }
         | ConnectionTrafficSecrets::Aes256Gcm { key, iv }) = secrets
         else {
             panic!("AES is preferred")
         };
-        let encrypter = match suite {
+        let encrypter = match *suite {
             SupportedCipherSuite::Tls13(suite) => suite.aead_alg.encrypter(key, iv),
             SupportedCipherSuite::Tls12(suite) => {
                 suite.aead_alg.encrypter(key, &iv.as_ref()[..4], &iv.as_ref()[4..])

@@ -9,4 +9,6 @@ mod handshakes;
 mod mutations;
 mod offloading;
 mod pair;
+mod settings;
 mod sockets;
+mod upgrades;

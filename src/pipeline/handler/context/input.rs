@@ -88,8 +88,13 @@ impl<H: Handler> Context<'_, H> {
         self.state.held_bytes()
     }
 
-    /// Returns whether the channel reads and the peer may still send.
-    pub(in crate::pipeline) fn expects_input(&self) -> bool {
+    /// Returns whether the channel reads and the peer may still send: reading is not paused, and
+    /// the peer has not ended its stream.
+    ///
+    /// A peer that cannot send, or need not, is not idle. The default [`idle`](Handler::idle)
+    /// method checks this before it closes the channel for reader idleness. A method of your own
+    /// should, too.
+    pub fn expects_input(&self) -> bool {
         self.state.status.may_read() && !self.has_all_input()
     }
 

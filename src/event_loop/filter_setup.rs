@@ -3,7 +3,7 @@
 //! Invariant: filters are created on the loop of their connection, in the order of the bootstrap's
 //! settings. Immutable; any thread may clone it.
 
-use crate::{Peer, Result, admission::Gate, channel::filter::Filter};
+use crate::{Error, Peer, Result, admission::Gate, channel::filter::Filter};
 use std::{fmt, net::IpAddr, sync::Arc};
 
 /// Creates a filter for a new connection, on the connection's loop.
@@ -18,6 +18,7 @@ pub(crate) struct FilterSetup {
     /// The first one is next to the socket.
     factories: Vec<Arc<FilterFactory>>,
     announces_for: Option<Arc<AnnouncesFor>>,
+    refused: Option<Error>,
     /// The gate of a server, which decides about announced addresses.
     pub(super) gate: Option<Arc<Gate>>,
 }
@@ -26,6 +27,22 @@ impl FilterSetup {
     /// Adds a filter above the others.
     pub(crate) fn add(&mut self, factory: Arc<FilterFactory>) {
         self.factories.push(factory);
+    }
+
+    /// Adds a filter below the others.
+    pub(crate) fn add_first(&mut self, factory: Arc<FilterFactory>) {
+        self.factories.insert(0, factory);
+    }
+
+    /// Keeps the error of a setting until [`FilterSetup::check`].
+    pub(crate) fn refuse(&mut self, error: Error) {
+        self.refused.get_or_insert(error);
+    }
+
+    /// # Errors
+    /// The first setting that is out of range.
+    pub(crate) fn check(&self) -> Result {
+        self.refused.clone().map_or(Ok(()), Err)
     }
 
     /// Sets the peers for which a filter may announce another address. Their own address is

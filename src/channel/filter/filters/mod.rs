@@ -1,0 +1,278 @@
+//! The filters of a channel, in order.
+//!
+//! Invariants: a filter starts when the one below it is established. Input that a filter has not
+//! consumed is kept here, for each filter. Runs on the channel's loop.
+
+mod input;
+mod output;
+
+use super::{
+    Filter, FilterBuffers, FilterContext, FilterState, filter_trait::Surroundings, opened::Collect,
+    sealed::SealedOutput,
+};
+use crate::{
+    Error, Result,
+    channel::{handle::MailSender, peer::Peer},
+    error::Resource,
+    id::Key,
+    timer::QueueKey,
+};
+use std::{any::Any, fmt, sync::Arc};
+
+/// The largest number of plaintext bytes that are sealed in one piece.
+const PIECE: usize = 16 * 1024;
+
+/// The limit of unconsumed bytes that are kept for a filter until it is established. A TLS message
+/// of 64 KiB fits, with its record headers. Afterwards `max_inbound` is the limit.
+pub(crate) const MAX_KEPT: usize = 80 * 1024;
+
+/// Above this number of kept bytes the next ones are read behind them, and they are not copied into
+/// the loop's buffer.
+const GROWS: usize = 2048;
+
+/// The limit of filters that filters of one channel may insert.
+const MAX_INSERTED: usize = 16;
+
+pub(crate) struct Filters {
+    /// The first one is next to the transport.
+    layers: Vec<Layer>,
+    /// The number of filters that have started.
+    begun: usize,
+    inserted: usize,
+    sealed: Option<Box<SealedOutput>>,
+    surroundings: Surroundings,
+    input_ended: bool,
+    output_ended: bool,
+    /// A filter was added to an active channel and has not been started.
+    added: bool,
+    failed: bool,
+    /// The input is in the memory where it was kept.
+    in_place: bool,
+    /// The bytes of such an input of which none was consumed.
+    untouched: usize,
+    /// A waker was used: `read` is to be called without new input.
+    woken: bool,
+    /// The filters are not established for the first time, or after one was added.
+    pub(in crate::channel) handshaking: bool,
+    /// The channel reads for the filters; its handler has requested no read.
+    pub(in crate::channel) reads_for_itself: bool,
+    /// The limit for the handshakes of all filters, in nanoseconds; 0 for none.
+    pub(in crate::channel) handshake_timeout: u64,
+    /// The timer of that limit.
+    pub(in crate::channel) deadline: Option<QueueKey>,
+    /// Continues the start of the channel. Its type is erased, because it makes pipelines, and
+    /// those are called with the services of the loop, which know the filters; see
+    /// `core::establish`.
+    pub(in crate::channel) establish: Option<Box<dyn Any>>,
+    /// Dropped with the channel.
+    pub(in crate::channel) held: Option<Box<dyn Any>>,
+}
+
+struct Layer {
+    filter: Box<dyn Filter>,
+    /// The filter's state after the last call.
+    state: FilterState,
+    /// Input that the filter has not consumed.
+    kept: Vec<u8>,
+}
+
+impl Layer {
+    fn new(filter: Box<dyn Filter>) -> Self {
+        Layer { state: filter.state(), filter, kept: Vec::new() }
+    }
+}
+
+/// What a call into the filters borrows from the loop.
+pub(crate) struct Lent<'a> {
+    pub(crate) buffers: &'a mut FilterBuffers,
+    pub(crate) now: u64,
+}
+
+impl Filters {
+    /// Creates the filters of a connection with this peer. `handshake_timeout` is in nanoseconds,
+    /// or 0 for no limit.
+    pub(crate) fn new(filters: Vec<Box<dyn Filter>>, peer: Peer, handshake_timeout: u64) -> Self {
+        Filters {
+            layers: filters.into_iter().map(Layer::new).collect(),
+            begun: 0,
+            inserted: 0,
+            sealed: None,
+            surroundings: Surroundings {
+                peer,
+                announced: false,
+                channel: Key { index: 0, generation: 0 },
+                outlet: None,
+            },
+            input_ended: false,
+            output_ended: false,
+            added: false,
+            failed: false,
+            in_place: false,
+            untouched: 0,
+            woken: false,
+            handshaking: false,
+            reads_for_itself: false,
+            handshake_timeout,
+            deadline: None,
+            establish: None,
+            held: None,
+        }
+    }
+
+    /// Connects the filters to their channel, for wakers.
+    pub(crate) fn attach(&mut self, channel: Key, outlet: &Arc<dyn MailSender>) {
+        self.surroundings.channel = channel;
+        self.surroundings.outlet = Some(outlet.clone());
+    }
+
+    pub(crate) fn into_peer(self) -> Peer {
+        self.surroundings.peer
+    }
+
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.surroundings.peer
+    }
+
+    /// Returns whether a filter has replaced the addresses of the peer.
+    pub(crate) fn has_announced(&self) -> bool {
+        self.surroundings.announced
+    }
+
+    /// Adds a filter above the others. It starts with the next call of [`Filters::begin`].
+    pub(crate) fn add(&mut self, filter: Box<dyn Filter>) {
+        self.layers.push(Layer::new(filter));
+        self.added = true;
+    }
+
+    /// Returns whether an added filter waits for the end of the turn.
+    pub(crate) fn has_added(&self) -> bool {
+        self.added
+    }
+
+    /// Returns whether a filter was added since the last call.
+    pub(crate) fn take_added(&mut self) -> bool {
+        std::mem::take(&mut self.added)
+    }
+
+    /// Records a failure: nothing is opened or sealed any more.
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Starts the first filter, and each further one as soon as the filter below it is
+    /// established.
+    #[inline]
+    pub(crate) fn begin(&mut self, lent: &mut Lent<'_>) -> Result {
+        // A filter that a callback has added starts at the end of the turn.
+        if self.begun == self.layers.len() - usize::from(self.added) {
+            return Ok(());
+        }
+        self.begin_next(lent)
+    }
+
+    fn begin_next(&mut self, lent: &mut Lent<'_>) -> Result {
+        while self.begun < self.layers.len() - usize::from(self.added)
+            && (self.begun == 0 || self.layers[self.begun - 1].state.is_established())
+        {
+            self.begun += 1;
+            let at = self.begun - 1;
+            self.call(at, None, lent, |filter, ctx| filter.start(ctx))?;
+            if self.layers.get(at).is_some_and(|layer| layer.state == FilterState::Finished) {
+                self.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a filter that has finished. Returns the input that was kept for it.
+    fn remove(&mut self, at: usize) -> Vec<u8> {
+        self.begun -= 1;
+        self.layers.remove(at).kept
+    }
+
+    /// Returns whether plaintext may pass.
+    pub(crate) fn is_established(&self) -> bool {
+        self.begun == self.layers.len() && self.layers.iter().all(|layer| layer.state.is_established())
+    }
+
+    /// Returns whether all filters have finished and nothing is left to send, so that the channel
+    /// can go on without them.
+    pub(crate) fn are_gone(&self) -> bool {
+        self.layers.is_empty() && self.sealed.is_none()
+    }
+
+    /// Returns whether a filter waits for its waker.
+    pub(crate) fn wait(&self) -> bool {
+        self.layers[..self.begun].iter().any(|layer| layer.state == FilterState::Waiting)
+    }
+
+    /// Records that a waker was used.
+    pub(crate) fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    /// Returns whether a waker was used since the last call.
+    pub(crate) fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Calls a method of a filter, passes its output down, and adds a filter that it has inserted.
+    /// Plaintext goes to `above`, or nowhere.
+    fn call<T>(
+        &mut self,
+        at: usize,
+        plain: Option<&mut dyn Collect>,
+        lent: &mut Lent<'_>,
+        f: impl FnOnce(&mut dyn Filter, &mut FilterContext<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Most calls send nothing, so none borrows a buffer of the loop for its output.
+        let mut own = Vec::new();
+        let output = match &mut self.sealed {
+            Some(sealed) if at == 0 => &mut sealed.wire,
+            _ => &mut own,
+        };
+        // Shortens the lifetime of the trait object.
+        let plain = plain.map(|plain| plain as &mut dyn Collect);
+        let mut ctx = FilterContext {
+            plain,
+            output,
+            surroundings: &mut self.surroundings,
+            inserted: None,
+            now: lent.now,
+        };
+        let layer = &mut self.layers[at];
+        let result = f(&mut *layer.filter, &mut ctx);
+        layer.state = layer.filter.state();
+        let inserted = ctx.inserted;
+        if let Some(sealed) = &mut self.sealed
+            && at == 0
+        {
+            sealed.record(0);
+        }
+        let sent = self.send_below(at, &own, 0, lent);
+        self.return_sealed_if_empty(lent);
+        // The filter's own error comes first.
+        let result = result.and_then(|value| sent.map(|()| value));
+        if let Some(filter) = inserted {
+            self.inserted += 1;
+            if self.inserted > MAX_INSERTED {
+                return Err(Error::Full { resource: Resource::Filters, limit: MAX_INSERTED });
+            }
+            self.layers.insert(at + 1, Layer::new(filter));
+        }
+        result
+    }
+}
+
+impl fmt::Debug for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filters")
+            .field("filters", &self.layers.len())
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}

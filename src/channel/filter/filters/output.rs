@@ -1,0 +1,128 @@
+//! Output: plaintext through the filters, down to the wire.
+//!
+//! Invariant: a filter sees what the one above it has sealed, in order.
+
+use super::{Filters, Lent, PIECE};
+use crate::{
+    Result,
+    buffer::OutboundBuffer,
+    channel::filter::{FilterContext, sealed::SEALED_AHEAD},
+};
+
+impl Filters {
+    /// Seals pending plaintext, as far as the limit allows.
+    pub(crate) fn seal(&mut self, out: &OutboundBuffer, lent: &mut Lent<'_>) -> Result {
+        if !self.is_established() || self.failed {
+            return Ok(());
+        }
+        loop {
+            let from = self.sealed_plain();
+            let plain = self.plain_that_fits().min(out.len() - from);
+            if plain == 0 {
+                return Ok(());
+            }
+            self.seal_piece(out, from, plain, lent)?;
+        }
+    }
+
+    /// Seals all pending plaintext, before another filter is added. The limits of outbound bytes
+    /// bound it.
+    pub(crate) fn seal_all(&mut self, out: &OutboundBuffer, lent: &mut Lent<'_>) -> Result {
+        while self.sealed_plain() < out.len() {
+            let from = self.sealed_plain();
+            let plain = PIECE.min(out.len() - from);
+            self.seal_piece(out, from, plain, lent)?;
+        }
+        Ok(())
+    }
+
+    /// Seals `plain` bytes after the first `from` ones.
+    fn seal_piece(&mut self, out: &OutboundBuffer, from: usize, plain: usize, lent: &mut Lent<'_>) -> Result {
+        let below = self.layers.len();
+        if let Some(piece) = out.contiguous(from, plain) {
+            return self.send_below(below, piece, plain, lent);
+        }
+        let mut piece = std::mem::take(&mut lent.buffers.piece);
+        piece.clear();
+        out.copy_to(from, plain, &mut piece);
+        let result = self.send_below(below, &piece, plain, lent);
+        lent.buffers.piece = piece;
+        result
+    }
+
+    /// Returns how much plaintext may be sealed at once now.
+    fn plain_that_fits(&self) -> usize {
+        let room = self.sealed.as_ref().map_or(SEALED_AHEAD, |sealed| sealed.room());
+        let sealed_len = |plain| self.layers.iter().rev().fold(plain, |n, layer| layer.filter.sealed_len(n));
+        let mut plain = PIECE.min(room);
+        while plain > 0 && sealed_len(plain) > room {
+            plain /= 2;
+        }
+        plain
+    }
+
+    /// Passes bytes from the filter at `from` down to the wire.
+    pub(super) fn send_below(
+        &mut self,
+        from: usize,
+        bytes: &[u8],
+        plain: usize,
+        lent: &mut Lent<'_>,
+    ) -> Result {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Filters { layers, sealed, surroundings, .. } = self;
+        let sealed = sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
+        let mut bytes = std::borrow::Cow::Borrowed(bytes);
+        for (at, layer) in layers[..from].iter_mut().enumerate().rev() {
+            let mut own = Vec::new();
+            let output = if at == 0 { &mut sealed.wire } else { &mut own };
+            let mut ctx = FilterContext { plain: None, output, surroundings, inserted: None, now: lent.now };
+            layer.filter.write(&mut ctx, &bytes)?;
+            layer.state = layer.filter.state();
+            bytes = own.into();
+        }
+        if from == 0 {
+            sealed.wire.extend_from_slice(&bytes);
+        }
+        sealed.record(plain);
+        Ok(())
+    }
+
+    /// Ends the output of all filters, from the top, once.
+    pub(crate) fn end_output(&mut self, lent: &mut Lent<'_>) -> Result {
+        if self.output_ended || self.failed {
+            return Ok(());
+        }
+        self.output_ended = true;
+        for at in (0..self.begun).rev() {
+            self.call(at, None, lent, |filter, ctx| filter.end_output(ctx))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes that wait for the transport.
+    pub(crate) fn sealed_wire(&self) -> &[u8] {
+        self.sealed.as_ref().map_or(&[], |sealed| sealed.pending())
+    }
+
+    /// Returns the plaintext bytes in them.
+    pub(crate) fn sealed_plain(&self) -> usize {
+        self.sealed.as_ref().map_or(0, |sealed| sealed.plain())
+    }
+
+    /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes
+    /// that were sent by that.
+    pub(crate) fn take(&mut self, n: usize, lent: &mut Lent<'_>) -> usize {
+        let plain = self.sealed.as_mut().map_or(0, |sealed| sealed.take(n));
+        self.return_sealed_if_empty(lent);
+        plain
+    }
+
+    pub(super) fn return_sealed_if_empty(&mut self, lent: &mut Lent<'_>) {
+        if let Some(sealed) = self.sealed.take_if(|sealed| sealed.is_empty()) {
+            lent.buffers.return_sealed(sealed);
+        }
+    }
+}

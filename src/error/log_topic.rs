@@ -1,0 +1,17 @@
+//! How loud an error of a channel is in the log.
+
+use super::Error;
+use crate::log_throttle::{BROKEN, CHANNEL_ERRORS, PEER_ERRORS, Topic};
+use log::Level;
+
+impl Error {
+    /// Returns the topic and the level at which it is logged: peers break connections all the time,
+    /// and what a program can mend is a warning.
+    pub(crate) fn log_topic(&self) -> (Topic, Level) {
+        match self {
+            Error::Io { .. } | Error::Closed => (BROKEN, Level::Debug),
+            Error::Peer(_) => (PEER_ERRORS, Level::Info),
+            _ => (CHANNEL_ERRORS, Level::Warn),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Settings over sockets: hosts, protocols, client certificates, resumption, replaced certificates,
+//! plaintext on the same port, workers.
+
+use super::certificates::{certificate_for, self_signed};
+use crate::{
+    codec::Line,
+    prelude::*,
+    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion},
+    worker_pool::WorkerPool,
+};
+use bytes::Bytes;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpStream},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers each line with it and what the server knows of the connection.
+fn serve(group: &EventLoopGroup, tls: TlsServer) -> Server<SocketAddr> {
+    ServerBootstrap::new(group)
+        .tls(tls)
+        .pipeline(|peer| {
+            let name = peer.tls().and_then(|tls| tls.server_name()).unwrap_or("-").to_owned();
+            let certificates = peer.tls().map_or(0, |tls| tls.peer_certificates().len());
+            Pipeline::codec(Line::new()).on_read(move |ctx, line: Bytes| {
+                let line = String::from_utf8_lossy(&line);
+                ctx.write(format!("{line} {name} {certificates}").into())
+            })
+        })
+        .bind("127.0.0.1:0".parse::<SocketAddr>().unwrap())
+        .unwrap()
+}
+
+struct Connected {
+    channel: Channel<Bytes>,
+    lines: Receiver<String>,
+    info: TlsInfo,
+}
+
+impl Connected {
+    fn ask(&self, line: &'static str) -> String {
+        self.channel.write(line.into()).unwrap();
+        self.lines.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+fn connect(group: &EventLoopGroup, to: SocketAddr, tls: &TlsClient) -> crate::Result<Connected> {
+    let (sender, lines) = channel();
+    let (told, info) = channel();
+    let client = ClientBootstrap::new(group).tls(tls.clone()).pipeline(move |peer| {
+        told.send(peer.tls().cloned().unwrap()).unwrap();
+        let sender = sender.clone();
+        Pipeline::codec(Line::new()).on_read(move |_, line: Bytes| {
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+            Ok(())
+        })
+    });
+    let channel = client.connect(to).wait()?;
+    Ok(Connected { channel, lines, info: info.recv_timeout(PATIENCE).unwrap() })
+}
+
+fn group() -> EventLoopGroup {
+    EventLoopGroup::builder().threads(1).build().unwrap()
+}
+
+fn client_for(name: &str, roots: &TlsRoots) -> TlsClient {
+    TlsClient::builder(roots.clone()).server_name(name).build().unwrap()
+}
+
+#[test]
+fn each_host_has_its_certificate_and_unknown_ones_get_the_default_or_an_alert() {
+    let group = group();
+    let ((default, default_roots), (chat, chat_roots)) =
+        (self_signed("default.example"), self_signed("chat.example"));
+    let roots = default_roots.and(&chat_roots);
+    for known_hosts_only in [false, true] {
+        let tls = TlsServer::builder(default.clone()).host("Chat.Example.", chat.clone());
+        let server = serve(&group, tls.known_hosts_only(known_hosts_only).build().unwrap());
+        let to = server.local_address();
+        let connected = connect(&group, to, &client_for("chat.example", &roots)).unwrap();
+        assert_eq!(connected.ask("hi"), "hi chat.example 0");
+        let unknown = connect(&group, to, &client_for("default.example", &roots)).map(drop);
+        if known_hosts_only {
+            let error = format!("{:#}", unknown.unwrap_err());
+            assert!(error.contains("UnrecognisedName") || error.contains("unrecognised_name"), "{error}");
+        } else {
+            unknown.unwrap();
+        }
+    }
+}
+
+#[test]
+fn protocols_are_agreed_on_by_the_preference_of_the_server_or_refused() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let server = serve(&group, TlsServer::builder(certificate).alpn(["b", "a"]).build().unwrap());
+    let client = |protocols: &[&str]| {
+        let tls = TlsClient::builder(roots.clone()).server_name("localhost");
+        let tls = tls.alpn(protocols.iter().copied()).build().unwrap();
+        connect(&group, server.local_address(), &tls)
+            .map(|connected| connected.info.alpn_protocol().map(str::to_owned))
+    };
+    assert_eq!(client(&["a", "b"]).unwrap().as_deref(), Some("b"));
+    assert_eq!(client(&["a", "x"]).unwrap().as_deref(), Some("a"));
+    assert_eq!(client(&[]).unwrap(), None);
+    let error = format!("{:#}", client(&["x"]).unwrap_err());
+    assert!(error.contains("NoApplicationProtocol"), "{error}");
+}
+
+#[test]
+fn client_certificates_are_verified_and_shown_to_the_factory() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let (own, own_roots) = self_signed("client.example");
+    for (clients, required) in [
+        (ClientCertificates::Optional(own_roots.clone()), false),
+        (ClientCertificates::Required(own_roots.clone()), true),
+    ] {
+        for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
+            let tls = TlsServer::builder(certificate.clone()).client_certificates(clients.clone());
+            let server = serve(&group, tls.min_version(version).build().unwrap());
+            let to = server.local_address();
+            let with = TlsClient::builder(roots.clone()).server_name("localhost").certificate(own.clone());
+            let connected = connect(&group, to, &with.build().unwrap()).unwrap();
+            assert_eq!(connected.ask("hi"), "hi localhost 1");
+            let without = connect(&group, to, &client_for("localhost", &roots));
+            match without {
+                Ok(connected) if required => {
+                    // A client of TLS 1.3 is established before the server has seen its
+                    // certificate. It is told afterwards.
+                    connected.channel.closed().wait().unwrap();
+                }
+                Ok(connected) => assert_eq!(connected.ask("hi"), "hi localhost 0"),
+                Err(error) => assert!(required, "{error:#}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_is_resumed_until_its_ticket_is_invalidated() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let tls = TlsServer::builder(certificate).build().unwrap();
+    let server = serve(&group, tls.clone());
+    let client = client_for("localhost", &roots);
+    let resumed = || {
+        let connected = connect(&group, server.local_address(), &client).unwrap();
+        // The tickets of TLS 1.3 arrive with the first answer.
+        connected.ask("hi");
+        connected.info.is_resumed()
+    };
+    assert!(!resumed());
+    assert!(resumed() && resumed());
+    tls.invalidate_tickets().unwrap();
+    assert!(!resumed());
+    assert!(resumed());
+}
+
+#[test]
+fn without_resumption_each_handshake_is_full() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let server = serve(&group, TlsServer::builder(certificate).resumption(false).build().unwrap());
+    let client = client_for("localhost", &roots);
+    for _ in 0..3 {
+        let connected = connect(&group, server.local_address(), &client).unwrap();
+        connected.ask("hi");
+        assert!(!connected.info.is_resumed());
+    }
+}
+
+#[test]
+fn certificates_are_replaced_and_reloaded_while_open_connections_go_on() {
+    let group = group();
+    let directory = std::env::temp_dir().join(format!("netwheel-tls-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let (chain, key) = (directory.join("chain.pem"), directory.join("key.pem"));
+    let store = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        fs::write(&chain, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        TlsRoots::from_pem(made.cert.pem().as_bytes()).unwrap()
+    };
+    let first_roots = store();
+    let tls = TlsServer::builder(TlsCertificate::from_pem_files(&chain, &key).unwrap()).build().unwrap();
+    let certificates = tls.certificates().unwrap();
+    let server = serve(&group, tls);
+    let to = server.local_address();
+    let open = connect(&group, to, &client_for("localhost", &first_roots)).unwrap();
+    let second_roots = store();
+    certificates.reload().unwrap();
+    assert!(connect(&group, to, &client_for("localhost", &first_roots)).is_err());
+    connect(&group, to, &client_for("localhost", &second_roots)).unwrap();
+    assert_eq!(open.ask("still here"), "still here localhost 0");
+    // A file that cannot be read changes nothing.
+    fs::write(&key, "no key").unwrap();
+    let error = certificates.reload().unwrap_err().to_string();
+    assert!(error.contains("key.pem"), "{error}");
+    connect(&group, to, &client_for("localhost", &second_roots)).unwrap();
+    let (third, third_roots) = self_signed("localhost");
+    certificates.replace(third);
+    connect(&group, to, &client_for("localhost", &third_roots)).unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn tls_and_plaintext_share_a_port() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let server = serve(&group, TlsServer::builder(certificate).build().unwrap().or_plaintext());
+    let to = server.local_address();
+    let connected = connect(&group, to, &client_for("localhost", &roots)).unwrap();
+    assert_eq!(connected.ask("secret"), "secret localhost 0");
+    // The second line begins like TLS, and goes on otherwise.
+    for line in ["hello", "\u{16}x"] {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        for byte in format!("{line}\n").bytes() {
+            stream.write_all(&[byte]).unwrap();
+        }
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert_eq!(answer, format!("{line} - 0\n"));
+    }
+}
+
+#[test]
+fn handshakes_on_workers_give_the_same_result() {
+    let group = group();
+    let pool = WorkerPool::builder().threads(1).build().unwrap();
+    let (certificate, roots) = self_signed("localhost");
+    let tls = TlsServer::builder(certificate).build().unwrap().offload_handshakes(&pool);
+    let server = serve(&group, tls);
+    let client = client_for("localhost", &roots).offload_handshakes(&pool);
+    let connected: Vec<_> =
+        (0..16).map(|_| connect(&group, server.local_address(), &client).unwrap()).collect();
+    for connected in connected {
+        assert_eq!(connected.ask("hi"), "hi localhost 0");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused_with_their_names() {
+    let refused = |result: crate::Result<()>, setting: &str, value: &str| {
+        let Err(Error::Setting(error)) = result else { panic!("{setting} was accepted") };
+        assert_eq!(error.setting(), setting);
+        assert!(error.value().contains(value), "{error}");
+    };
+    let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+    let (chain, key) = (made.cert.pem(), other.signing_key.serialize_pem());
+    let from_pem =
+        |chain: &str, key: &str| TlsCertificate::from_pem(chain.as_bytes(), key.as_bytes()).map(drop);
+    refused(from_pem(&chain, &key), "certificate", "PEM text");
+    refused(from_pem("", &key), "certificates", "PEM text");
+    refused(from_pem(&chain, &chain), "private key", "PEM text");
+    refused(
+        TlsCertificate::from_pem_files("/no/chain", "/no/key").map(drop),
+        "certificate chain",
+        "/no/chain",
+    );
+    refused(TlsCertificate::from_der([], vec![1]).map(drop), "private key", "DER");
+    refused(TlsRoots::from_pem_file("/no/roots").map(drop), "trusted certificates", "/no/roots");
+    refused(TlsRoots::from_pem(key.as_bytes()).map(drop), "certificates", "PEM text");
+    let certificate = certificate_for("a.example");
+    let server = || TlsServer::builder(certificate.clone());
+    refused(server().alpn([""]).build().map(drop), "alpn", "\"\"");
+    refused(server().alpn(["x".repeat(256)]).build().map(drop), "alpn", "xxx");
+    refused(server().host("no name", certificate.clone()).build().map(drop), "host", "no name");
+    let twice = server().host("b.example", certificate.clone()).host("B.example.", certificate.clone());
+    refused(twice.build().map(drop), "host", "B.example");
+    let (_, roots) = self_signed("a.example");
+    let client = TlsClient::builder(roots).server_name("no name");
+    refused(client.build().map(drop), "server_name", "no name");
+}
+
+#[test]
+fn debug_output_shows_no_secret() {
+    let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+    let key = made.signing_key.serialize_pem();
+    let certificate = TlsCertificate::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).unwrap();
+    let tls = TlsServer::builder(certificate.clone()).host("b.example", certificate.clone());
+    let builder = format!("{tls:?}");
+    let text = format!("{certificate:?} {builder} {:?}", tls.build().unwrap());
+    let body: String = key.lines().filter(|line| !line.starts_with('-')).collect();
+    assert!(!text.contains(&body[..20]), "{text}");
+    let der = made.signing_key.serialize_der();
+    let bytes = format!("{:?}", &der[..8]);
+    assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
+}

@@ -1,0 +1,18 @@
+//! Tests with other implementations of the protocols, as programs, and of the example `gateway`.
+//!
+//! A test whose program is not installed is skipped, except in CI. The servers are examples, which
+//! `cargo test` builds. For this test alone, build them first:
+//! `cargo build --examples --features full`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod files;
+mod gateway;
+mod gnutls;
+mod host_names;
+mod openssl;
+mod proxy;
+mod sslscan;
+mod tls_echo;
+mod tlslite;
