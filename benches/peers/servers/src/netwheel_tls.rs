@@ -10,7 +10,7 @@ use options::Mode;
 
 /// netwheel with TLS, measured by the load generator.
 #[derive(Parser)]
-struct Options {
+struct TlsOptions {
     #[command(flatten)]
     common: options::Options,
     /// Does the expensive steps of handshakes on one worker thread.
@@ -30,7 +30,7 @@ impl Handler for Echo {
 }
 
 fn main() -> Result {
-    let Options { common, offload } = Options::parse();
+    let TlsOptions { common, offload } = TlsOptions::parse();
     let common = common.checked(64, &[Mode::EchoRaw])?;
     let group = EventLoopGroup::builder().threads(common.threads()).build()?;
     // The configuration of the other servers, so that only the I/O differs.
