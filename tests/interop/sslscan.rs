@@ -23,10 +23,7 @@ fn a_scan_finds_no_weak_protocol_cipher_or_key_exchange() {
         assert!(report.contains(&line), "no line {line:?} in {report}");
     }
     assert!(report.contains("Session renegotiation not supported"), "{report}");
-    assert!(
-        !report.contains("] vulnerable to heartbleed") && !report.contains("compression enabled"),
-        "{report}"
-    );
+    assert!(report.contains("TLSv1.2 not vulnerable to heartbleed"), "{report}");
     let ciphers: Vec<_> =
         report.lines().filter(|line| line.starts_with("Accepted") || line.starts_with("Preferred")).collect();
     assert!(ciphers.len() >= 4, "{report}");

@@ -12,11 +12,18 @@ use std::{any::Any, sync::Arc};
 /// Continues the start of a channel after its handshake. Exactly one of `established` and `failed`
 /// is called.
 pub(crate) trait Establish {
-    /// Makes the pipeline. `announced`: a filter has replaced the peer's addresses.
+    /// A filter has replaced the peer's addresses. Called once, before the filters above it have
+    /// computed anything expensive.
     ///
     /// # Errors
-    /// If the connection is rejected or the program's factory fails; `failed` is called next.
-    fn pipeline(&mut self, peer: &Peer, announced: bool) -> Result<Establishment>;
+    /// If the connection is rejected; `failed` is called next.
+    fn announced(&mut self, peer: &Peer) -> Result;
+
+    /// Makes the pipeline.
+    ///
+    /// # Errors
+    /// If the program's factory fails; `failed` is called next.
+    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment>;
 
     /// The pipeline is installed, and `active` is called next. `share` makes a handle's state.
     fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>);

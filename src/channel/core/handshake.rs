@@ -69,10 +69,13 @@ impl ChannelCore {
     /// Continues after the filters were called: makes the pipeline once all are established, or
     /// pauses while one waits for another thread.
     pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
-        let state = &mut self.state;
-        if !state.status.is_open() {
+        if !self.state.status.is_open() {
             return;
         }
+        if let Err(error) = self.admit_announced() {
+            return self.fail_filters(services, error);
+        }
+        let state = &mut self.state;
         let Some(filters) = state.extras.filters_mut() else { return };
         if !filters.is_established() {
             if filters.wait() {
@@ -93,6 +96,21 @@ impl ChannelCore {
         if starts {
             self.establish(services);
         }
+    }
+
+    /// Asks once whether an announced address may connect, without waiting for the filters above.
+    fn admit_announced(&mut self) -> Result {
+        let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
+        if !filters.take_announcement() {
+            return Ok(());
+        }
+        let peer = filters.peer().clone();
+        let Some(mut establish) = self.take_establish() else { return Ok(()) };
+        let admitted = establish.announced(&peer);
+        if let Some(filters) = self.state.extras.filters_mut() {
+            filters.establish = Some(Box::new(establish));
+        }
+        admitted
     }
 
     /// Makes the pipeline and calls `active`.
@@ -124,8 +142,8 @@ impl ChannelCore {
     /// Replaces the placeholder by the pipeline of the program.
     fn install(&mut self, services: &mut LoopServices, establish: &mut dyn Establish) -> Result {
         let Some(filters) = self.state.extras.filters_mut() else { return Err(Error::Closed) };
-        let (peer, announced): (Peer, bool) = (filters.peer().clone(), filters.has_announced());
-        let Establishment { pipeline, held } = establish.pipeline(&peer, announced)?;
+        let peer: Peer = filters.peer().clone();
+        let Establishment { pipeline, held } = establish.pipeline(&peer)?;
         filters.held = held;
         self.announce();
         let AnyPipeline { links, mut settings } = pipeline;

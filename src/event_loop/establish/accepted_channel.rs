@@ -55,10 +55,11 @@ impl AcceptedChannel {
 }
 
 impl Establish for AcceptedChannel {
-    fn pipeline(&mut self, peer: &Peer, announced: bool) -> Result<Establishment> {
-        if announced {
-            self.admit(peer)?;
-        }
+    fn announced(&mut self, peer: &Peer) -> Result {
+        self.admit(peer)
+    }
+
+    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment> {
         Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
     }
 

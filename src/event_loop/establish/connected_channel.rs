@@ -29,7 +29,11 @@ impl ConnectedChannel {
 }
 
 impl Establish for ConnectedChannel {
-    fn pipeline(&mut self, peer: &Peer, _announced: bool) -> Result<Establishment> {
+    fn announced(&mut self, _peer: &Peer) -> Result {
+        Ok(())
+    }
+
+    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment> {
         if !self.callback.is_wanted() {
             return Err(Error::Cancelled);
         }

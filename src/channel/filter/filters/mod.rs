@@ -43,6 +43,7 @@ pub(crate) struct Filters {
     surroundings: Surroundings,
     input_ended: bool,
     output_ended: bool,
+    announcement_taken: bool,
     /// A filter was added to an active channel and has not been started.
     added: bool,
     failed: bool,
@@ -105,6 +106,7 @@ impl Filters {
             },
             input_ended: false,
             output_ended: false,
+            announcement_taken: false,
             added: false,
             failed: false,
             in_place: false,
@@ -131,6 +133,13 @@ impl Filters {
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.surroundings.peer
+    }
+
+    /// Returns whether a filter has replaced the addresses of the peer, once.
+    pub(crate) fn take_announcement(&mut self) -> bool {
+        let first = self.surroundings.announced && !self.announcement_taken;
+        self.announcement_taken |= first;
+        first
     }
 
     /// Returns whether a filter has replaced the addresses of the peer.
