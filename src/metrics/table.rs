@@ -103,13 +103,13 @@ metrics! {
     accept_errors: counter;
     /// Connections established by connecting.
     connected: counter;
-    /// Handshakes of byte filters (TLS, the PROXY protocol) that were completed.
-    handshakes: counter, tally(add), help "Handshakes of byte filters that were completed.";
+    /// Handshakes of byte filters (TLS, the PROXY protocol) of new connections that were completed.
+    handshakes: counter, help "Handshakes of byte filters that were completed.";
     /// Handshakes of byte filters that failed, including `handshakes_timed_out`.
-    handshakes_failed: counter, tally(add), help "Handshakes of byte filters that failed.";
+    handshakes_failed: counter, help "Handshakes of byte filters that failed.";
     /// Handshakes of byte filters that took longer than
     /// [`handshake_timeout`](crate::ServerBootstrap::handshake_timeout).
-    handshakes_timed_out: counter, tally(add),
+    handshakes_timed_out: counter,
         help "Handshakes of byte filters that took too long.";
     /// Connections that could not be established.
     connect_errors: counter;

@@ -50,7 +50,6 @@ impl ChannelCore {
         let key = self.state.key();
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.attach(key, &services.outlet);
-        filters.handshaking = true;
         if filters.handshake_timeout > 0 && filters.deadline.is_none() {
             let deadline = services.now.saturating_add(filters.handshake_timeout);
             let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
@@ -84,9 +83,6 @@ impl ChannelCore {
             return;
         }
         let starts = !state.status.is_active();
-        if std::mem::take(&mut filters.handshaking) {
-            services.tally.handshakes += 1;
-        }
         if let Some(deadline) = filters.deadline.take() {
             services.cancel_timer(deadline);
         }
@@ -168,7 +164,6 @@ impl ChannelCore {
             }
         } else {
             services.tally.channel_errors += 1;
-            services.tally.handshakes_failed += 1;
             let id = self.state.id();
             log_throttled!(services, HANDSHAKES, Level::Debug, "channel {id}: not established: {error:#}");
             self.report_failed_handshake(error);
@@ -188,19 +183,17 @@ impl ChannelCore {
         if self.state.status.is_active() || !self.state.extras.has_filters() {
             return false;
         }
-        if self.report_failed_handshake(error) {
-            services.tally.handshakes_failed += 1;
-        }
+        self.report_failed_handshake(error);
         self.state.request_close_now();
         self.state.want_attention(services);
         true
     }
 
-    /// Returns whether the channel was handshaking.
-    fn report_failed_handshake(&mut self, error: Error) -> bool {
-        let Some(establish) = self.take_establish() else { return false };
-        establish.failed(error);
-        true
+    /// Reports the failure of a new channel. Does nothing for one that was established.
+    fn report_failed_handshake(&mut self, error: Error) {
+        if let Some(establish) = self.take_establish() {
+            establish.failed(error);
+        }
     }
 
     fn take_establish(&mut self) -> Option<Box<dyn Establish>> {
@@ -211,9 +204,7 @@ impl ChannelCore {
     /// Ends the handshake of a channel that closes without an error of its filters.
     pub(super) fn end_handshake(&mut self, services: &mut LoopServices) {
         self.state.cancel_handshake(services);
-        if self.report_failed_handshake(Error::Closed) {
-            services.tally.handshakes_failed += 1;
-        }
+        self.report_failed_handshake(Error::Closed);
     }
 
     /// Handles the end of the time for the handshake.
@@ -222,7 +213,6 @@ impl ChannelCore {
         filters.deadline = None;
         let after = Duration::from_nanos(filters.handshake_timeout);
         if !filters.is_established() {
-            services.tally.handshakes_timed_out += 1;
             self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
         }
     }

@@ -3,6 +3,7 @@
 //! Invariant: a connection whose announced address is not admitted gets no pipeline. Runs on the
 //! loop's thread.
 
+use super::counts::{count_established, count_failed};
 use crate::{
     Error, Peer, Result,
     admission::{AddressChange, RejectReason, Rejection},
@@ -63,7 +64,11 @@ impl Establish for AcceptedChannel {
         Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
     }
 
-    fn established(self: Box<Self>, _share: &mut dyn FnMut() -> Arc<ChannelShared>) {}
+    fn established(self: Box<Self>, _share: &mut dyn FnMut() -> Arc<ChannelShared>) {
+        count_established(&self.shared.metrics);
+    }
 
-    fn failed(self: Box<Self>, _error: Error) {}
+    fn failed(self: Box<Self>, error: Error) {
+        count_failed(&self.shared.metrics, &error);
+    }
 }

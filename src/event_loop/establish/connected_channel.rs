@@ -2,6 +2,7 @@
 //!
 //! Invariant: the callback of the attempt is called exactly once. Runs on the loop's thread.
 
+use super::counts::{count_established, count_failed};
 use crate::{
     Error, Peer, Result,
     channel::{ChannelShared, Establish, Establishment},
@@ -41,11 +42,13 @@ impl Establish for ConnectedChannel {
     }
 
     fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>) {
+        count_established(&self.shared.metrics);
         self.shared.metrics.connected.add(1);
         self.callback.connected(share());
     }
 
     fn failed(self: Box<Self>, error: Error) {
+        count_failed(&self.shared.metrics, &error);
         self.shared.metrics.connect_errors.add(1);
         // A channel that is closed by the shutdown of its loop has no error of its own.
         let shut_down = matches!(error, Error::Closed) && self.shared.shutdown_request().is_some();

@@ -9,6 +9,7 @@
 
 mod accepted_channel;
 mod connected_channel;
+mod counts;
 
 pub(super) use accepted_channel::AcceptedChannel;
 pub(super) use connected_channel::ConnectedChannel;

@@ -53,8 +53,6 @@ pub(crate) struct Filters {
     untouched: usize,
     /// A waker was used: `read` is to be called without new input.
     woken: bool,
-    /// The filters are not established for the first time, or after one was added.
-    pub(in crate::channel) handshaking: bool,
     /// The channel reads for the filters; its handler has requested no read.
     pub(in crate::channel) reads_for_itself: bool,
     /// The limit for the handshakes of all filters, in nanoseconds; 0 for none.
@@ -112,7 +110,6 @@ impl Filters {
             in_place: false,
             untouched: 0,
             woken: false,
-            handshaking: false,
             reads_for_itself: false,
             handshake_timeout,
             deadline: None,
