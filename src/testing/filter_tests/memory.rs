@@ -447,3 +447,23 @@ fn a_short_read_of_the_wire_is_the_last_one() {
     fixture.receive("hello\n");
     assert_eq!(reads(&mut fixture), before + 1);
 }
+
+/// No plaintext is stuck although no event announces it.
+#[test]
+fn ten_messages_of_one_record_are_delivered_one_per_read() {
+    let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
+    let mut fixture = Fixture::established(1, &options);
+    let lines: String = (0..10).map(|n| format!("{n}\n")).collect();
+    fixture.receive(&lines);
+    for n in 0..10 {
+        assert!(fixture.log().is_empty());
+        fixture.event_loop.act(fixture.id, |driver, io| {
+            driver.call(io, |core, services| {
+                core.state.status.want_read();
+                core.state.want_attention(services);
+            })
+        });
+        let log: Vec<_> = fixture.log().into_iter().filter(|call| call != "complete").collect();
+        assert_eq!(log, [n.to_string()]);
+    }
+}

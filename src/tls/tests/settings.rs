@@ -4,8 +4,9 @@
 use super::certificates::{certificate_for, self_signed};
 use crate::{
     codec::Line,
+    error::PeerError,
     prelude::*,
-    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion},
+    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer},
     worker_pool::WorkerPool,
 };
 use bytes::Bytes;
@@ -61,6 +62,12 @@ fn connect(group: &EventLoopGroup, to: SocketAddr, tls: &TlsClient) -> crate::Re
     });
     let channel = client.connect(to).wait()?;
     Ok(Connected { channel, lines, info: info.recv_timeout(PATIENCE).unwrap() })
+}
+
+/// Returns the error of rustls.
+fn cause(error: &Error) -> &rustls::Error {
+    let Error::Peer(PeerError::Protocol { protocol: "TLS", cause, .. }) = error else { panic!("{error:#}") };
+    cause.as_error().downcast_ref().expect("an error of rustls")
 }
 
 fn group() -> EventLoopGroup {
@@ -120,25 +127,23 @@ fn client_certificates_are_verified_and_shown_to_the_factory() {
         (ClientCertificates::Optional(own_roots.clone()), false),
         (ClientCertificates::Required(own_roots.clone()), true),
     ] {
-        for version in [TlsVersion::Tls12, TlsVersion::Tls13] {
-            let tls = TlsServer::builder(certificate.clone()).client_certificates(clients.clone());
-            let server = serve(&group, tls.min_version(version).build().unwrap());
-            let to = server.local_address();
-            let with = TlsClient::builder(roots.clone()).server_name("localhost").certificate(own.clone());
-            let connected = connect(&group, to, &with.build().unwrap()).unwrap();
-            assert_eq!(connected.ask("hi"), "hi localhost 1");
-            let without = connect(&group, to, &client_for("localhost", &roots));
-            match without {
-                Ok(connected) if required => {
-                    // A client of TLS 1.3 is established before the server has seen its
-                    // certificate. It is told afterwards.
-                    connected.channel.closed().wait().unwrap();
-                }
-                Ok(connected) => assert_eq!(connected.ask("hi"), "hi localhost 0"),
-                Err(error) => assert!(required, "{error:#}"),
-            }
+        let tls = TlsServer::builder(certificate.clone()).client_certificates(clients);
+        let server = serve(&group, tls.build().unwrap());
+        let to = server.local_address();
+        let with = TlsClient::builder(roots.clone()).server_name("localhost").certificate(own.clone());
+        let connected = connect(&group, to, &with.build().unwrap()).unwrap();
+        assert_eq!(connected.ask("hi"), "hi localhost 1");
+        let without = connect(&group, to, &client_for("localhost", &roots)).unwrap();
+        if required {
+            // A client of TLS 1.3 is established before the server has seen its certificate, and
+            // is told afterwards.
+            without.channel.closed().wait().unwrap();
+        } else {
+            assert_eq!(without.ask("hi"), "hi localhost 0");
         }
     }
+    let failed = group.event_loops()[0].metrics().handshakes_failed;
+    assert_eq!(failed, 1, "no pipeline was made for it");
 }
 
 #[test]
@@ -266,8 +271,10 @@ fn settings_out_of_range_are_refused_with_their_names() {
         "/no/chain",
     );
     refused(TlsCertificate::from_der([], vec![1]).map(drop), "private key", "DER");
+    let key = other.signing_key.serialize_der();
+    refused(TlsCertificate::from_der([], key).map(drop), "certificate chain", "DER");
     refused(TlsRoots::from_pem_file("/no/roots").map(drop), "trusted certificates", "/no/roots");
-    refused(TlsRoots::from_pem(key.as_bytes()).map(drop), "certificates", "PEM text");
+    refused(TlsRoots::from_pem(b"no certificate").map(drop), "certificates", "PEM text");
     let certificate = certificate_for("a.example");
     let server = || TlsServer::builder(certificate.clone());
     refused(server().alpn([""]).build().map(drop), "alpn", "\"\"");
@@ -293,4 +300,35 @@ fn debug_output_shows_no_secret() {
     let der = made.signing_key.serialize_der();
     let bytes = format!("{:?}", &der[..8]);
     assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
+}
+
+#[test]
+fn wrong_expired_and_unknown_certificates_fail_the_connect_with_that_cause() {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidForNameContext, UnknownIssuer};
+    let group = group();
+    let (other, other_roots) = self_signed("other.example");
+    let (known, _) = self_signed("localhost");
+    let mut old = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    old.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    old.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let old = old.self_signed(&key).unwrap();
+    let expired = TlsCertificate::from_pem(old.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+    let expired_roots = TlsRoots::from_pem(old.pem().as_bytes()).unwrap();
+    for (n, (certificate, roots)) in
+        [(other, &other_roots), (expired, &expired_roots), (known, &other_roots)].into_iter().enumerate()
+    {
+        let server = serve(&group, TlsServer::builder(certificate).build().unwrap());
+        let error = connect(&group, server.local_address(), &client_for("localhost", roots)).map(drop);
+        let error = error.unwrap_err();
+        let rustls::Error::InvalidCertificate(why) = cause(&error) else { panic!("{error:#}") };
+        match n {
+            0 => assert!(matches!(why, NotValidForNameContext { .. }), "{why:?}"),
+            1 => assert!(matches!(why, Expired | ExpiredContext { .. }), "{why:?}"),
+            _ => assert!(
+                matches!(why, UnknownIssuer) || format!("{why:?}").contains("BadSignature"),
+                "{why:?}"
+            ),
+        }
+    }
 }

@@ -92,6 +92,17 @@ fn commands_injected_behind_starttls_are_never_taken_as_decrypted() {
 }
 
 #[test]
+fn an_answer_injected_behind_the_servers_ready_is_never_taken_as_decrypted() {
+    let (_, roots) = self_signed("localhost");
+    let (sender, lines) = channel();
+    let tls = TlsClient::builder(roots).server_name("localhost").build().unwrap();
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Asking(tls, sender)));
+    channel.write_inbound(b"ready\ninjected\n").unwrap();
+    assert!(channel.is_closed());
+    assert_eq!(lines.try_iter().collect::<Vec<_>>(), ["ready"]);
+}
+
+#[test]
 fn a_client_without_a_server_name_cannot_upgrade() {
     let (_, roots) = self_signed("localhost");
     let (sender, _lines) = channel();
