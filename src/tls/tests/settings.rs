@@ -6,7 +6,8 @@ use crate::{
     codec::Line,
     error::PeerError,
     prelude::*,
-    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer},
+    proxy::{ProxyHeader, ProxyProtocol},
+    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion},
     worker_pool::WorkerPool,
 };
 use bytes::Bytes;
@@ -331,4 +332,74 @@ fn wrong_expired_and_unknown_certificates_fail_the_connect_with_that_cause() {
             ),
         }
     }
+}
+
+#[test]
+fn a_proxy_header_precedes_tls_whatever_the_order_of_the_settings() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let tls = TlsServer::builder(certificate).build().unwrap();
+    let trusted = ProxyProtocol::required().trust("127.0.0.0/8").unwrap();
+    let client = client_for("localhost", &roots);
+    let announced: SocketAddr = "192.0.2.7:4321".parse().unwrap();
+    for proxy_first in [true, false] {
+        let server = ServerBootstrap::new(&group);
+        let server = if proxy_first {
+            server.proxy_protocol(trusted.clone()).tls(tls.clone())
+        } else {
+            server.tls(tls.clone()).proxy_protocol(trusted.clone())
+        };
+        let server = server
+            .pipeline(|peer| {
+                let seen = format!("{} {}", peer.address().unwrap(), peer.tls().is_some());
+                Pipeline::codec(Line::new()).on_read(move |ctx, _: Bytes| ctx.write(seen.clone().into()))
+            })
+            .bind("127.0.0.1:0".parse::<SocketAddr>().unwrap())
+            .unwrap();
+        let header = move |peer: &Peer| ProxyHeader::v2(announced, peer.address().unwrap());
+        let bootstrap = ClientBootstrap::new(&group);
+        let bootstrap = if proxy_first {
+            bootstrap.tls(client.clone()).proxy_protocol(header)
+        } else {
+            bootstrap.proxy_protocol(header).tls(client.clone())
+        };
+        let (sender, lines) = channel();
+        let bootstrap = bootstrap.pipeline(move |_| {
+            let sender = sender.clone();
+            Pipeline::codec(Line::new()).on_read(move |_, line: Bytes| {
+                let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+                Ok(())
+            })
+        });
+        let channel = bootstrap.connect(server.local_address()).wait().unwrap();
+        channel.write("who".into()).unwrap();
+        assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), "192.0.2.7:4321 true");
+    }
+}
+
+#[test]
+fn a_channel_that_closes_during_a_step_on_a_worker_drops_its_result() {
+    let group = group();
+    let pool = WorkerPool::builder().threads(1).build().unwrap();
+    let (certificate, _) = self_signed("localhost");
+    let tls = TlsServer::builder(certificate).build().unwrap().offload_handshakes(&pool);
+    let server = serve(&group, tls);
+    let mut hello = Vec::new();
+    let mut config = super::pair::client_config(TlsVersion::Tls13);
+    config.enable_sni = true;
+    let mut client = super::forger::buffered_client(config);
+    client.write_tls(&mut hello).unwrap();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(server.local_address()).unwrap();
+        stream.write_all(&hello).unwrap();
+        // Some of them leave before their step, some during it, some afterwards.
+        drop(stream);
+    }
+    let metrics = || group.event_loops()[0].metrics();
+    let end = std::time::Instant::now() + PATIENCE;
+    while metrics().handshakes_failed < 100 || metrics().channels > 0 {
+        assert!(std::time::Instant::now() < end, "{:#?}", metrics());
+        std::thread::yield_now();
+    }
+    assert_eq!(metrics().handshakes, 0);
 }
