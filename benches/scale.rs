@@ -19,13 +19,7 @@
 
 use bytes::Bytes;
 use clap::Parser;
-use netwheel::{
-    ChannelId, Error,
-    channel::ChannelOptions,
-    codec::LengthField,
-    prelude::*,
-    testing::{EmbeddedLoop, ManualClock},
-};
+use netwheel::{ChannelId, Error, codec::LengthField, prelude::*, testing::EmbeddedLoop};
 use std::{
     fs,
     time::{Duration, Instant},

@@ -12,3 +12,5 @@ mod one_million;
 mod proxy_headers;
 mod reading;
 mod tasks;
+#[cfg(feature = "tls")]
+mod tls;

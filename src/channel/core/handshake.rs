@@ -214,6 +214,8 @@ impl ChannelCore {
         let after = Duration::from_nanos(filters.handshake_timeout);
         if !filters.is_established() {
             self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
+            // A peer that has had its time gets none to linger.
+            self.state.request_close_now();
         }
     }
 
