@@ -32,7 +32,7 @@ pub(crate) mod timers;
 mod undecoded;
 pub(crate) mod watch;
 
-pub(crate) use self::core::{ChannelCore, Establish, Establishment, Outcome};
+pub(crate) use self::core::{ChannelCore, Establish, Outcome};
 pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeout};
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use confirmation::Confirmation;

@@ -7,7 +7,7 @@ use crate::{
     Error, Result,
     channel::{handle::ChannelShared, links::AnyPipeline, peer::Peer},
 };
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 /// Continues the start of a channel after its handshake. Exactly one of `established` and `failed`
 /// is called.
@@ -23,18 +23,11 @@ pub(crate) trait Establish {
     ///
     /// # Errors
     /// If the program's factory fails; `failed` is called next.
-    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment>;
+    fn pipeline(&mut self, peer: &Peer) -> Result<AnyPipeline>;
 
     /// The pipeline is installed, and `active` is called next. `share` makes a handle's state.
     fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>);
 
     /// The channel closes without a call of its handler.
     fn failed(self: Box<Self>, error: Error);
-}
-
-/// The result of a successful handshake.
-pub(crate) struct Establishment {
-    pub(crate) pipeline: AnyPipeline,
-    /// Dropped with the channel: what counts the connection for its announced address.
-    pub(crate) held: Option<Box<dyn Any>>,
 }

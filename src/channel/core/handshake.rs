@@ -7,7 +7,7 @@
 //! Invariants: nothing of the program is called before the filters are established. After a failure
 //! nothing is opened or sealed; what the filters have sent (an alert) is still written.
 
-use super::{ChannelCore, Establish, Establishment};
+use super::{ChannelCore, Establish};
 use crate::{
     Error, Result,
     channel::{
@@ -139,8 +139,7 @@ impl ChannelCore {
     fn install(&mut self, services: &mut LoopServices, establish: &mut dyn Establish) -> Result {
         let Some(filters) = self.state.extras.filters_mut() else { return Err(Error::Closed) };
         let peer: Peer = filters.peer().clone();
-        let Establishment { pipeline, held } = establish.pipeline(&peer)?;
-        filters.held = held;
+        let pipeline = establish.pipeline(&peer)?;
         self.announce();
         let AnyPipeline { links, mut settings } = pipeline;
         self.links = links;
@@ -232,8 +231,8 @@ impl ChannelCore {
 
     /// Starts the filter that a callback has added, at the end of the turn.
     pub(crate) fn start_added_filter(&mut self, services: &mut LoopServices) {
-        if !self.state.extras.filters_mut().is_some_and(Filters::take_added) {
-            return;
+        if let Some(filters) = self.state.extras.filters_mut() {
+            filters.take_added();
         }
         self.state.status.unset(ReadDemand::FILTER_WAITING);
         if !self.state.status.is_open() {

@@ -19,7 +19,7 @@ mod timing;
 mod writability;
 
 pub(crate) use commands::Outcome;
-pub(crate) use establish::{Establish, Establishment};
+pub(crate) use establish::Establish;
 
 use super::{
     config::ChannelConfig,

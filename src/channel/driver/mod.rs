@@ -167,7 +167,7 @@ impl<T: Transport> ChannelDriver<T> {
     /// Sends the output of the turn at its end. Returns whether the channel must close.
     pub(crate) fn attend(&mut self, io: &mut LoopIo) -> Next {
         self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
-        if self.core.state.extras.has_filters() {
+        if self.core.state.extras.has_added_filter() {
             self.start_added_filter(io);
         }
         let action = self.core.action();

@@ -12,7 +12,6 @@ pub use log_level::LogLevel;
 pub use wire_log::WireLog;
 
 use crate::channel::{filter::Filters, peer::Peer, shaping::Shaper};
-use std::any::Any;
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -24,8 +23,6 @@ struct Parts {
     wire_log: Option<WireLog>,
     /// Limits the traffic; see `shaping`.
     shaper: Option<Box<Shaper>>,
-    /// What finished filters hold for the channel.
-    held: Option<Box<dyn Any>>,
     /// The filters between the transport and the codec; see `filter`.
     filters: Option<Box<Filters>>,
     /// What filters that are gone have found out.
@@ -128,9 +125,8 @@ impl Extras {
     /// Removes the filters if all of them have finished, so that the channel goes on without them.
     pub(in crate::channel) fn drop_finished_filters(&mut self) {
         if let Some(parts) = &mut self.0
-            && let Some(mut filters) = parts.filters.take_if(|filters| filters.are_gone())
+            && let Some(filters) = parts.filters.take_if(|filters| filters.are_gone())
         {
-            parts.held = filters.held.take();
             parts.peer = Some(Box::new(filters.into_peer()));
         }
     }
@@ -149,6 +145,12 @@ impl Extras {
     /// Takes what finished filters have stored, for filters that follow them.
     pub(in crate::channel) fn take_peer(&mut self) -> Option<Box<Peer>> {
         self.0.as_mut()?.peer.take()
+    }
+
+    /// Returns whether a callback has added a filter that has not started.
+    #[inline]
+    pub(in crate::channel) fn has_added_filter(&self) -> bool {
+        self.filters().is_some_and(Filters::has_added)
     }
 
     /// Returns the sealed bytes that wait for the transport.

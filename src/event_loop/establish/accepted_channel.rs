@@ -7,7 +7,7 @@ use super::counts::{count_established, count_failed};
 use crate::{
     Error, Peer, Result,
     admission::{AddressChange, RejectReason, Rejection},
-    channel::{ChannelShared, Establish, Establishment},
+    channel::{AnyPipeline, ChannelShared, Establish},
     error::caught,
     event_loop::{
         connection::{ChildSetup, Connection},
@@ -60,8 +60,8 @@ impl Establish for AcceptedChannel {
         self.admit(peer)
     }
 
-    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment> {
-        Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
+    fn pipeline(&mut self, peer: &Peer) -> Result<AnyPipeline> {
+        self.setup.make_pipeline(peer)
     }
 
     fn established(self: Box<Self>, _share: &mut dyn FnMut() -> Arc<ChannelShared>) {

@@ -5,7 +5,7 @@
 use super::counts::{count_established, count_failed};
 use crate::{
     Error, Peer, Result,
-    channel::{ChannelShared, Establish, Establishment},
+    channel::{AnyPipeline, ChannelShared, Establish},
     event_loop::{
         connection::{ChildSetup, ConnectCallback, Connection},
         shared::LoopShared,
@@ -34,11 +34,11 @@ impl Establish for ConnectedChannel {
         Ok(())
     }
 
-    fn pipeline(&mut self, peer: &Peer) -> Result<Establishment> {
+    fn pipeline(&mut self, peer: &Peer) -> Result<AnyPipeline> {
         if !self.callback.is_wanted() {
             return Err(Error::Cancelled);
         }
-        Ok(Establishment { pipeline: self.setup.make_pipeline(peer)?, held: None })
+        self.setup.make_pipeline(peer)
     }
 
     fn established(self: Box<Self>, share: &mut dyn FnMut() -> Arc<ChannelShared>) {

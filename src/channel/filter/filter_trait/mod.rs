@@ -55,7 +55,8 @@ pub trait Filter: 'static {
 
     /// Handles bytes from below. Returns how many of them are consumed.
     ///
-    /// `input` begins with the bytes that earlier calls did not consume. The rest is passed again
+    /// `input` begins with the bytes that earlier calls did not consume. The filter handles all of
+    /// it that it can, also if it becomes established in the middle: the rest is passed again only
     /// when more has arrived. The filter may change `input`, for example decrypt in place; bytes
     /// that it does not consume must make sense when they are passed again. It passes plaintext to
     /// [`ctx.deliver`](FilterContext::deliver) and appends bytes for the peer to

@@ -63,8 +63,6 @@ pub(crate) struct Filters {
     /// those are called with the services of the loop, which know the filters; see
     /// `core::establish`.
     pub(in crate::channel) establish: Option<Box<dyn Any>>,
-    /// Dropped with the channel.
-    pub(in crate::channel) held: Option<Box<dyn Any>>,
 }
 
 struct Layer {
@@ -114,7 +112,6 @@ impl Filters {
             handshake_timeout,
             deadline: None,
             establish: None,
-            held: None,
         }
     }
 
@@ -155,9 +152,9 @@ impl Filters {
         self.added
     }
 
-    /// Returns whether a filter was added since the last call.
-    pub(crate) fn take_added(&mut self) -> bool {
-        std::mem::take(&mut self.added)
+    /// Lets the added filter start.
+    pub(crate) fn take_added(&mut self) {
+        self.added = false;
     }
 
     /// Records a failure: nothing is opened or sealed any more.
