@@ -94,7 +94,7 @@ impl Connection {
             Some(setup) => caught_result(|| setup.make(&self.peer()))?,
             None => Vec::new(),
         };
-        Ok(Box::new(Filters::new(filters, self.peer(), self.setup.config.handshake_timeout)))
+        Ok(Box::new(Filters::new(filters, self.peer())))
     }
 
     fn apply_options(&mut self) -> Result {

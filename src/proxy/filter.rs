@@ -101,15 +101,6 @@ impl Filter for ProxyFilter {
         Ok(length)
     }
 
-    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
-        ctx.output().extend_from_slice(plain);
-        Ok(())
-    }
-
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
-    }
-
     fn state(&self) -> FilterState {
         if self.finished { FilterState::Finished } else { FilterState::Handshaking }
     }

@@ -6,11 +6,7 @@
 use super::{EmbeddedChannel, EmbeddedLoop, ManualClock};
 use crate::{
     Result,
-    channel::{
-        ChannelOptions,
-        filter::{Filter, HANDSHAKE_TIMEOUT},
-    },
-    clock::nanos,
+    channel::{ChannelConfig, ChannelOptions, HANDSHAKE_TIMEOUT, check_handshake_timeout, filter::Filter},
     pipeline::Pipeline,
 };
 use std::{fmt, time::Duration};
@@ -20,6 +16,7 @@ use std::{fmt, time::Duration};
 /// | setting | default |
 /// |---|---|
 /// | `channel_options` | [`ChannelOptions::new`] |
+/// | `handshake_timeout` | 10 s, at least 1 ms |
 /// | `clock` | a new [`ManualClock`] |
 /// | `wheel_tick` | 1 ms |
 ///
@@ -37,6 +34,7 @@ use std::{fmt, time::Duration};
 #[must_use]
 pub struct EmbeddedLoopBuilder {
     options: ChannelOptions,
+    handshake_timeout: Duration,
     clock: ManualClock,
     wheel_tick: Duration,
 }
@@ -61,7 +59,6 @@ pub struct EmbeddedLoopBuilder {
 pub struct EmbeddedChannelBuilder<M> {
     pipeline: Pipeline<M>,
     filters: Vec<Box<dyn Filter>>,
-    handshake_timeout: Duration,
     event_loop: EmbeddedLoopBuilder,
 }
 
@@ -83,6 +80,7 @@ impl EmbeddedLoopBuilder {
     fn new() -> Self {
         EmbeddedLoopBuilder {
             options: ChannelOptions::new(),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             clock: ManualClock::new(),
             wheel_tick: Duration::from_millis(1),
         }
@@ -91,6 +89,13 @@ impl EmbeddedLoopBuilder {
     /// Sets the channel options: water marks, limits, budgets.
     pub fn channel_options(mut self, options: ChannelOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Sets the limit for the handshakes of a channel's byte filters, also of those that a handler
+    /// starts. The default is 10 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
         self
     }
 
@@ -113,18 +118,15 @@ impl EmbeddedLoopBuilder {
     /// # Errors
     /// [`Error::Setting`](crate::Error::Setting) if a setting is out of range.
     pub fn build(self) -> Result<EmbeddedLoop> {
-        EmbeddedLoop::create(&self.options, self.clock, self.wheel_tick)
+        let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
+        let config = ChannelConfig { handshake_timeout, ..self.options.build()? };
+        EmbeddedLoop::create(config, self.clock, self.wheel_tick)
     }
 }
 
 impl<M: 'static> EmbeddedChannelBuilder<M> {
     fn new(pipeline: Pipeline<M>) -> Self {
-        EmbeddedChannelBuilder {
-            pipeline,
-            filters: Vec::new(),
-            handshake_timeout: Duration::from_nanos(HANDSHAKE_TIMEOUT),
-            event_loop: EmbeddedLoopBuilder::new(),
-        }
+        EmbeddedChannelBuilder { pipeline, filters: Vec::new(), event_loop: EmbeddedLoopBuilder::new() }
     }
 
     /// Adds a byte filter. Several filters stack, the first one next to the peer. The handler's
@@ -134,9 +136,10 @@ impl<M: 'static> EmbeddedChannelBuilder<M> {
         self
     }
 
-    /// Sets the limit for the handshakes of all filters together. The default is 10 s.
+    /// Sets the limit for the handshakes of all filters together. See
+    /// [`EmbeddedLoopBuilder::handshake_timeout`].
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.handshake_timeout = timeout;
+        self.event_loop = self.event_loop.handshake_timeout(timeout);
         self
     }
 
@@ -166,9 +169,9 @@ impl<M: 'static> EmbeddedChannelBuilder<M> {
     /// [`Error::Setting`](crate::Error::Setting) if a setting is out of range. The pipeline is then
     /// dropped, and its handler is not called.
     pub fn build(self) -> Result<EmbeddedChannel<M>> {
-        let EmbeddedChannelBuilder { mut pipeline, filters, handshake_timeout, event_loop } = self;
+        let EmbeddedChannelBuilder { mut pipeline, filters, event_loop } = self;
         if !filters.is_empty() {
-            pipeline = pipeline.filters(filters, nanos(handshake_timeout));
+            pipeline = pipeline.filters(filters);
         }
         Ok(EmbeddedChannel::of(event_loop.build()?, pipeline))
     }

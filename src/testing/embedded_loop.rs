@@ -14,8 +14,8 @@ use super::{
 use crate::{
     Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelOptions, ChannelShared, Due, LoopServices, Mail, OutboundBudget,
-        Outcome, TimerToken,
+        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
+        TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
@@ -101,8 +101,8 @@ impl EmbeddedLoop {
         Self::builder().build().expect("the default settings are within their ranges")
     }
 
-    pub(super) fn create(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
-        let config = Arc::new(options.build()?);
+    pub(super) fn create(config: ChannelConfig, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
+        let config = Arc::new(config);
         let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));

@@ -4,7 +4,7 @@
 
 use super::filter::TlsFilter;
 use crate::{
-    Error, Result,
+    Result,
     filter::{Filter, FilterContext, FilterState},
 };
 
@@ -34,15 +34,6 @@ impl Filter for Detect {
             self.tls = None;
         }
         Ok(0)
-    }
-
-    fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-        // Nothing is written before it has decided.
-        Err(Error::Closed)
-    }
-
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
     }
 
     fn state(&self) -> FilterState {

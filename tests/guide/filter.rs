@@ -46,10 +46,6 @@ impl Filter for Xor {
         Ok(())
     }
 
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
-    }
-
     fn state(&self) -> FilterState {
         if self.peer.is_some() { FilterState::Established } else { FilterState::Handshaking }
     }
@@ -99,14 +95,6 @@ impl Filter for ReadTenant {
         ctx.set_info(Tenant(u16::from_be_bytes(*number)));
         self.finished = true;
         Ok(number.len())
-    }
-
-    fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-        Err(Error::Closed) // not called before the filter is finished
-    }
-
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
     }
 
     fn state(&self) -> FilterState {

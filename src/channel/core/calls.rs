@@ -13,7 +13,7 @@ use crate::{
         state::{ChannelState, Pending},
     },
     error::{Resource, panic_message},
-    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    log_throttle::{PANICS, STUCK, Topic, log_throttled},
 };
 use log::Level;
 use std::{
@@ -132,17 +132,21 @@ impl ChannelCore {
         }
         if let Err(error) = told {
             services.tally.channel_errors += 1;
-            self.log_failure(services, "in error", &error);
+            // `error` may return what it was called with, which keeps its level.
+            self.log_failure(services, error.log_topic(), "in error", &error);
             self.state.request_close_now();
         }
     }
 
     #[cold]
-    pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
+    pub(super) fn log_failure(
+        &self,
+        services: &LoopServices,
+        (topic, level): (Topic, Level),
+        place: &str,
+        error: &Error,
+    ) {
         let (id, name) = (self.state.id(), self.handler_name());
-        // `error` may return what it was called with, which keeps its level.
-        let (topic, level) =
-            if place == "in error" { error.log_topic() } else { (CHANNEL_ERRORS, Level::Warn) };
         log_throttled!(services, topic, level, "channel {id} ({name}): {place}: {error:#}");
     }
 

@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     channel::{
         config::ChannelConfig,
-        filter::{Filter, Filters, HANDSHAKE_TIMEOUT},
+        filter::{Filter, Filters},
         links::{AnyPipeline, Placeholder},
         peer::Peer,
         pipeline_settings::PipelineSettings,
@@ -50,8 +50,8 @@ impl ChannelCore {
         let key = self.state.key();
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.attach(key, &services.outlet);
-        if filters.handshake_timeout > 0 && filters.deadline.is_none() {
-            let deadline = services.now.saturating_add(filters.handshake_timeout);
+        if filters.deadline.is_none() {
+            let deadline = services.now.saturating_add(self.state.config.handshake_timeout);
             let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
             filters.deadline = Some(services.queue.insert(deadline, due));
         }
@@ -77,7 +77,7 @@ impl ChannelCore {
         let state = &mut self.state;
         let Some(filters) = state.extras.filters_mut() else { return };
         if !filters.is_established() {
-            if filters.wait() {
+            if filters.is_waiting() {
                 state.status.set(ReadDemand::FILTER_WAITING);
             }
             return;
@@ -94,13 +94,15 @@ impl ChannelCore {
         }
     }
 
-    /// Asks once whether an announced address may connect, without waiting for the filters above.
+    /// Gives the channel the addresses that a filter has announced, and asks whether they may
+    /// connect, without waiting for the filters above.
     fn admit_announced(&mut self) -> Result {
         let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
         if !filters.take_announcement() {
             return Ok(());
         }
         let peer = filters.peer().clone();
+        self.state.set_addresses(peer.local_address(), peer.address());
         let Some(mut establish) = self.take_establish() else { return Ok(()) };
         let admitted = establish.announced(&peer);
         if let Some(filters) = self.state.extras.filters_mut() {
@@ -122,26 +124,13 @@ impl ChannelCore {
                 }
             }
         }
-        // Also without a pipeline that is made here, in tests.
-        self.announce();
         self.handle_active(services);
-    }
-
-    /// Gives the channel the addresses that a filter has announced.
-    fn announce(&mut self) {
-        if let Some(filters) = self.state.extras.filters_mut().filter(|filters| filters.has_announced()) {
-            let (local, peer) = (filters.peer().local_address(), filters.peer().address());
-            self.state.set_addresses(local, peer);
-        }
     }
 
     /// Replaces the placeholder by the pipeline of the program.
     fn install(&mut self, services: &mut LoopServices, establish: &mut dyn Establish) -> Result {
-        let Some(filters) = self.state.extras.filters_mut() else { return Err(Error::Closed) };
-        let peer: Peer = filters.peer().clone();
-        let pipeline = establish.pipeline(&peer)?;
-        self.announce();
-        let AnyPipeline { links, mut settings } = pipeline;
+        let peer = self.state.peer();
+        let AnyPipeline { links, mut settings } = establish.pipeline(&peer)?;
         self.links = links;
         settings.extras.remove_filters();
         self.state.apply(services, settings);
@@ -177,15 +166,13 @@ impl ChannelCore {
         self.state.pending_bytes() == 0 || self.state.extras.filters_mut().is_some_and(|f| f.has_failed())
     }
 
-    /// Closes the channel at once if it is handshaking. Returns whether it was.
-    pub(crate) fn abandon_handshake(&mut self, services: &mut LoopServices, error: Error) -> bool {
-        if self.state.status.is_active() || !self.state.extras.has_filters() {
-            return false;
+    /// Closes the channel at once if it is handshaking.
+    pub(crate) fn abandon_handshake(&mut self, services: &mut LoopServices, error: Error) {
+        if !self.state.status.is_active() {
+            self.report_failed_handshake(error);
+            self.state.request_close_now();
+            self.state.want_attention(services);
         }
-        self.report_failed_handshake(error);
-        self.state.request_close_now();
-        self.state.want_attention(services);
-        true
     }
 
     /// Reports the failure of a new channel. Does nothing for one that was established.
@@ -210,8 +197,8 @@ impl ChannelCore {
     pub(super) fn handle_handshake_timeout(&mut self, services: &mut LoopServices) {
         let Some(filters) = self.state.extras.filters_mut() else { return };
         filters.deadline = None;
-        let after = Duration::from_nanos(filters.handshake_timeout);
         if !filters.is_established() {
+            let after = Duration::from_nanos(self.state.config.handshake_timeout);
             self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
             // A peer that has had its time gets none to linger.
             self.state.request_close_now();
@@ -271,7 +258,7 @@ impl ChannelState {
                 Some(peer) => *peer,
                 None => Peer::new(self.peer_address(), self.local_address()),
             };
-            let mut filters = Filters::new(Vec::new(), peer, HANDSHAKE_TIMEOUT);
+            let mut filters = Filters::new(Vec::new(), peer);
             filters.attach(self.key(), &services.outlet);
             self.extras.set_filters(filters);
         }

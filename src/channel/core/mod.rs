@@ -28,7 +28,8 @@ use super::{
     services::LoopServices,
     state::ChannelState,
 };
-use crate::{Error, id::ChannelId};
+use crate::{Error, id::ChannelId, log_throttle::CHANNEL_ERRORS};
+use log::Level;
 use std::{net::SocketAddr, sync::Arc};
 
 pub(crate) struct ChannelCore {
@@ -142,7 +143,7 @@ impl ChannelCore {
         }
         if let Err(error) = self.tell(services, Event::Inactive) {
             services.tally.channel_errors += 1;
-            self.log_failure(services, "in inactive", &error);
+            self.log_failure(services, (CHANNEL_ERRORS, Level::Warn), "in inactive", &error);
         }
         // Drops tasks and timers that were scheduled in `inactive`.
         self.state.end(services);

@@ -39,6 +39,3 @@ pub(crate) use filters::{Filters, Lent};
 pub(crate) use opened::Opened;
 #[cfg(test)]
 pub(crate) use sealed::SEALED_AHEAD;
-
-/// The default limit for the handshakes of all filters of a channel, in nanoseconds.
-pub(crate) const HANDSHAKE_TIMEOUT: u64 = 10_000_000_000;

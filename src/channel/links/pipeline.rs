@@ -33,10 +33,9 @@ impl<M> Pipeline<M> {
         AnyPipeline { links: self.links, settings: self.settings }
     }
 
-    /// Gives the channel byte filters; the first one is next to the transport. The limit for their
-    /// handshakes is in nanoseconds, or 0 for none.
-    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>, handshake_timeout: u64) -> Self {
-        self.settings.extras.set_filters(Filters::new(filters, Peer::default(), handshake_timeout));
+    /// Gives the channel byte filters; the first one is next to the transport.
+    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
+        self.settings.extras.set_filters(Filters::new(filters, Peer::default()));
         self
     }
 }

@@ -95,7 +95,7 @@ impl Fixture {
         let mut event_loop = EmbeddedLoop::builder().channel_options(options.clone()).build().unwrap();
         let mut pipeline = Pipeline::codec(Line::new()).handler(Echo(log.clone()));
         set(&mut pipeline.settings);
-        let id = event_loop.open(pipeline.filters(stack(filters, Xor::server), 0));
+        let id = event_loop.open(pipeline.filters(stack(filters, Xor::server)));
         Fixture { event_loop, id, log, peer: Peer::new(filters) }
     }
 
@@ -466,4 +466,23 @@ fn ten_messages_of_one_record_are_delivered_one_per_read() {
         let log: Vec<_> = fixture.log().into_iter().filter(|call| call != "complete").collect();
         assert_eq!(log, [n.to_string()]);
     }
+}
+
+/// The alert must be the last thing that a peer gets.
+#[test]
+fn nothing_is_sealed_after_an_error_although_messages_wait() {
+    let mut fixture = Fixture::established(1, &ChannelOptions::new());
+    fixture.set_room(Some(0));
+    fixture.receive("waits\n");
+    // A valid record, then one of an unknown kind, in one read: the first line is delivered, and the
+    // answers to both lines are never sealed.
+    let mut wire = fixture.peer.seal(b"valid\n");
+    wire.extend([0xEE, 0, 0]);
+    let sealed_before = fixture.waiting();
+    fixture.wire(&wire);
+    assert!(fixture.log().contains(&"valid".to_owned()));
+    assert_eq!(fixture.waiting().1, sealed_before.1, "nothing was added to the wire");
+    fixture.set_room(None);
+    assert_eq!(fixture.answer(), "waits\n");
+    assert!(!fixture.is_open());
 }

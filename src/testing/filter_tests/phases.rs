@@ -114,14 +114,6 @@ impl Filter for Prefix {
         }
     }
 
-    fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-        unreachable!("it leaves before anything is written")
-    }
-
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
-    }
-
     fn state(&self) -> FilterState {
         match (self.finished, self.waits) {
             (true, _) => FilterState::Finished,
@@ -214,14 +206,6 @@ impl Filter for Endless {
         Ok(0)
     }
 
-    fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-        Ok(())
-    }
-
-    fn sealed_len(&self, plain: usize) -> usize {
-        plain
-    }
-
     fn state(&self) -> FilterState {
         FilterState::Finished
     }
@@ -237,14 +221,6 @@ fn filters_that_insert_each_other_without_end_close_the_channel() {
             ctx.insert_above(Begin(false));
             self.0 = true;
             Ok(0)
-        }
-
-        fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-            Ok(())
-        }
-
-        fn sealed_len(&self, plain: usize) -> usize {
-            plain
         }
 
         fn state(&self) -> FilterState {
@@ -307,6 +283,18 @@ fn an_upgrade_that_is_not_completed_in_time_closes_the_channel_with_an_error() {
 }
 
 #[test]
+fn an_upgrade_has_the_handshake_timeout_of_its_channel() {
+    let recorder = Recorder::default();
+    let builder = EmbeddedChannel::builder(pipeline(&recorder)).handshake_timeout(Duration::from_secs(2));
+    let mut channel = builder.build().unwrap();
+    channel.write_inbound(b"upgrade\n").unwrap();
+    channel.advance(Duration::from_secs(1));
+    assert!(channel.is_open());
+    channel.advance(Duration::from_secs(1));
+    assert!(channel.is_closed());
+}
+
+#[test]
 fn a_handshake_that_takes_too_long_closes_the_channel_without_a_callback() {
     let recorder = Recorder::default();
     let builder = EmbeddedChannel::builder(pipeline(&recorder)).filter(Xor::server());
@@ -336,14 +324,6 @@ fn a_turn_handles_a_bounded_number_of_handshakes() {
             Ok(input.len())
         }
 
-        fn write(&mut self, _: &mut FilterContext<'_>, _: &[u8]) -> Result {
-            Ok(())
-        }
-
-        fn sealed_len(&self, plain: usize) -> usize {
-            plain
-        }
-
         fn state(&self) -> FilterState {
             FilterState::Handshaking
         }
@@ -352,7 +332,7 @@ fn a_turn_handles_a_bounded_number_of_handshakes() {
     let recorder = Recorder::default();
     let mut event_loop = EmbeddedLoop::new();
     let ids: Vec<_> =
-        (0..20).map(|_| event_loop.open(pipeline(&recorder).filters(vec![Box::new(Slow)], 0))).collect();
+        (0..20).map(|_| event_loop.open(pipeline(&recorder).filters(vec![Box::new(Slow)]))).collect();
     event_loop.within(|event_loop| {
         for id in &ids {
             event_loop.on(id.key, |driver, io| {

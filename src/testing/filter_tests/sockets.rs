@@ -44,7 +44,7 @@ fn serve(filters: usize) -> (EventLoopGroup, SocketAddr, Receiver<String>) {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let pipeline = Pipeline::codec(Line::new()).handler(Lines(sender.clone()));
-            pipeline.filters(stack(filters, Xor::server), 0)
+            pipeline.filters(stack(filters, Xor::server))
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -134,7 +134,7 @@ impl Peer {
 
     fn with(filters: usize, make: fn() -> Xor) -> Self {
         let filters = (0..filters).map(|_| Box::new(make()) as Box<dyn Filter>).collect();
-        let filters = Filters::new(filters, crate::Peer::default(), 0);
+        let filters = Filters::new(filters, crate::Peer::default());
         let mut peer = Peer { filters, buffers: FilterBuffers::default() };
         peer.call(Filters::begin).unwrap();
         peer

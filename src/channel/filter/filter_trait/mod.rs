@@ -33,9 +33,6 @@ use crate::Result;
 ///         ctx.output().extend(plain.iter().map(|byte| byte ^ 0x55));
 ///         Ok(())
 ///     }
-///     fn sealed_len(&self, plain: usize) -> usize {
-///         plain
-///     }
 ///     fn state(&self) -> FilterState {
 ///         FilterState::Established
 ///     }
@@ -80,12 +77,20 @@ pub trait Filter: 'static {
     /// [`ctx.output()`](FilterContext::output). Called only in the states
     /// [`Established`](FilterState::Established) and [`InputEnded`](FilterState::InputEnded).
     ///
+    /// By default passes the bytes on unchanged, for filters that look at input only.
+    ///
     /// # Errors
     /// Close the channel.
-    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result;
+    fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
+        ctx.output().extend_from_slice(plain);
+        Ok(())
+    }
 
-    /// Returns the largest number of bytes that [`write`](Filter::write) makes of `plain` bytes.
-    fn sealed_len(&self, plain: usize) -> usize;
+    /// Returns the largest number of bytes that [`write`](Filter::write) makes of `plain` bytes. By
+    /// default their number; a filter that makes more says so, because it bounds what is sealed.
+    fn sealed_len(&self, plain: usize) -> usize {
+        plain
+    }
 
     /// Ends the output in the filter's protocol: appends the mark of the end to
     /// [`ctx.output()`](FilterContext::output). Called once, after the last bytes, in any state.

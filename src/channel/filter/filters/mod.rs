@@ -43,7 +43,6 @@ pub(crate) struct Filters {
     surroundings: Surroundings,
     input_ended: bool,
     output_ended: bool,
-    announcement_taken: bool,
     /// A filter was added to an active channel and has not been started.
     added: bool,
     failed: bool,
@@ -55,9 +54,7 @@ pub(crate) struct Filters {
     woken: bool,
     /// The channel reads for the filters; its handler has requested no read.
     pub(in crate::channel) reads_for_itself: bool,
-    /// The limit for the handshakes of all filters, in nanoseconds; 0 for none.
-    pub(in crate::channel) handshake_timeout: u64,
-    /// The timer of that limit.
+    /// The timer of `handshake_timeout`, until all filters are established.
     pub(in crate::channel) deadline: Option<QueueKey>,
     /// Continues the start of the channel. Its type is erased, because it makes pipelines, and
     /// those are called with the services of the loop, which know the filters; see
@@ -86,9 +83,8 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Filters {
-    /// Creates the filters of a connection with this peer. `handshake_timeout` is in nanoseconds,
-    /// or 0 for no limit.
-    pub(crate) fn new(filters: Vec<Box<dyn Filter>>, peer: Peer, handshake_timeout: u64) -> Self {
+    /// Creates the filters of a connection with this peer.
+    pub(crate) fn new(filters: Vec<Box<dyn Filter>>, peer: Peer) -> Self {
         Filters {
             layers: filters.into_iter().map(Layer::new).collect(),
             begun: 0,
@@ -102,14 +98,12 @@ impl Filters {
             },
             input_ended: false,
             output_ended: false,
-            announcement_taken: false,
             added: false,
             failed: false,
             in_place: false,
             untouched: 0,
             woken: false,
             reads_for_itself: false,
-            handshake_timeout,
             deadline: None,
             establish: None,
         }
@@ -129,16 +123,9 @@ impl Filters {
         &self.surroundings.peer
     }
 
-    /// Returns whether a filter has replaced the addresses of the peer, once.
+    /// Returns whether a filter has replaced the addresses of the peer since the last call.
     pub(crate) fn take_announcement(&mut self) -> bool {
-        let first = self.surroundings.announced && !self.announcement_taken;
-        self.announcement_taken |= first;
-        first
-    }
-
-    /// Returns whether a filter has replaced the addresses of the peer.
-    pub(crate) fn has_announced(&self) -> bool {
-        self.surroundings.announced
+        std::mem::take(&mut self.surroundings.announced)
     }
 
     /// Adds a filter above the others. It starts with the next call of [`Filters::begin`].
@@ -209,7 +196,7 @@ impl Filters {
     }
 
     /// Returns whether a filter waits for its waker.
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.layers[..self.begun].iter().any(|layer| layer.state == FilterState::Waiting)
     }
 
