@@ -171,15 +171,27 @@ impl Peer {
     }
 
     pub(super) fn open(&mut self, wire: &[u8]) -> Vec<u8> {
+        self.try_open(wire).unwrap()
+    }
+
+    /// Seals as much as the limit allows, without sending. Returns the bytes that wait.
+    pub(super) fn seal_ahead(&mut self, plain: &[u8]) -> Vec<u8> {
+        let mut out = crate::buffer::OutboundBuffer::new();
+        out.put_slice(plain);
+        self.call(|filters, lent| filters.seal(&out, lent)).unwrap();
+        self.filters.sealed_wire().to_vec()
+    }
+
+    pub(super) fn try_open(&mut self, wire: &[u8]) -> Result<Vec<u8>> {
         let mut input = self.filters.kept_below().to_vec();
         input.extend_from_slice(wire);
         let mut room = vec![0; 1 << 20];
         let mut opened = Opened::new(&mut room);
-        self.call(|filters, lent| filters.open(&mut input, &mut opened, lent)).unwrap();
+        self.call(|filters, lent| filters.open(&mut input, &mut opened, lent))?;
         let (n, spilled) = opened.finish();
         assert!(spilled.is_empty());
         room.truncate(n);
-        room
+        Ok(room)
     }
 
     pub(super) fn is_established(&self) -> bool {
