@@ -14,6 +14,11 @@ use netwheel::{
 };
 use std::sync::mpsc;
 
+/// Starts a server, unless openssl is missing.
+fn server(arguments: &[&str]) -> Option<TlsEcho> {
+    are_installed(&["openssl"]).then(|| TlsEcho::start(arguments))
+}
+
 /// Starts a client that verifies the server's certificate.
 fn s_client(server: &TlsEcho, options: &[&str]) -> Process {
     let address = server.address();
@@ -43,10 +48,7 @@ fn echo(client: &mut Process, line: &str) {
 
 #[test]
 fn both_versions_echo_and_end_cleanly() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     for version in ["-tls1_2", "-tls1_3"] {
         let mut client = s_client(&server, &[version, "-quiet"]);
         echo(&mut client, "hello");
@@ -57,10 +59,7 @@ fn both_versions_echo_and_end_cleanly() {
 
 #[test]
 fn tls_1_2_is_refused_where_tls_1_3_is_the_oldest_version() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&["--min-version", "1.3"]);
+    let Some(server) = server(&["--min-version", "1.3"]) else { return };
     let mut client = s_client(&server, &["-tls1_2"]);
     client.stderr.wait_for("alert protocol version");
     echo(&mut s_client(&server, &["-tls1_3", "-quiet"]), "hello");
@@ -69,10 +68,7 @@ fn tls_1_2_is_refused_where_tls_1_3_is_the_oldest_version() {
 
 #[test]
 fn an_application_protocol_is_agreed_on_or_refused() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&["--alpn", "chat,echo"]);
+    let Some(server) = server(&["--alpn", "chat,echo"]) else { return };
     let mut client = s_client(&server, &["-alpn", "other,echo"]);
     client.stdout.wait_for("ALPN protocol: echo");
     let mut client = s_client(&server, &["-alpn", "other"]);
@@ -84,10 +80,7 @@ fn an_application_protocol_is_agreed_on_or_refused() {
 
 #[test]
 fn a_session_is_resumed() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     for version in ["-tls1_2", "-tls1_3"] {
         let session = server.files.path("session");
         let mut client = s_client(&server, &[version, "-sess_out", &session]);
@@ -105,10 +98,7 @@ fn a_session_is_resumed() {
 
 #[test]
 fn a_session_is_resumed_by_many_connections() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     // Five more connections with the session of the first one.
     let mut client = s_client(&server, &["-tls1_2", "-reconnect"]);
     for _ in 0..5 {
@@ -121,10 +111,7 @@ fn a_session_is_resumed_by_many_connections() {
 
 #[test]
 fn keys_are_updated_by_the_client_with_and_without_an_answer() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     let mut client = s_client(&server, &["-tls1_3"]);
     echo(&mut client, "before");
     // A line `k` updates the client's keys, and `K` asks for new keys of the server too.
@@ -139,10 +126,7 @@ fn keys_are_updated_by_the_client_with_and_without_an_answer() {
 
 #[test]
 fn small_fragments_and_long_lines_come_back_whole() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     let mut client = s_client(&server, &["-quiet", "-max_send_frag", "512", "-split_send_frag", "512"]);
     let long = "x".repeat(100_000);
     client.say(&format!("{long}\n"));
@@ -182,10 +166,7 @@ fn client_certificates_are_required_or_optional() {
 
 #[test]
 fn early_data_is_never_accepted() {
-    if !are_installed(&["openssl"]) {
-        return;
-    }
-    let server = TlsEcho::start(&[]);
+    let Some(server) = server(&[]) else { return };
     let (session, early) = (server.files.path("session"), server.files.write("early", "early\n"));
     let mut client = s_client(&server, &["-tls1_3", "-sess_out", &session]);
     echo(&mut client, "first");
