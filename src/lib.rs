@@ -43,6 +43,7 @@
 //!
 //! All features are off by default, and only add items.
 //!
+//! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
@@ -79,6 +80,8 @@ pub mod datagram;
 pub mod error;
 pub mod executor;
 pub mod group;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod metrics;
 pub mod pipeline;
 #[cfg(feature = "prometheus")]

@@ -1,0 +1,47 @@
+//! HTTP/1.1 servers and clients.
+//!
+//! [`HttpServer`] makes the pipelines of a server. Its handler reads the [`Part`]s of requests and
+//! writes those of responses, or reads whole requests behind [`Aggregate`].
+//!
+//! Heads are parsed by httparse, and checked beyond that with the strictness of a front-end
+//! server: whatever another recipient may understand differently is refused. Examples are two
+//! lengths, a bare LF, a folded line, or white space before a colon. [`HttpSettings`] lists all
+//! limits.
+//!
+//! The specifications are [RFC 9110](https://www.rfc-editor.org/rfc/rfc9110) (semantics) and
+//! [RFC 9112](https://www.rfc-editor.org/rfc/rfc9112) (HTTP/1.1). Not included: HTTP/2, a router,
+//! compression of responses, decoding of URLs and forms.
+
+// Invariants: no I/O, and everything runs on the channel's loop. No bytes of a peer cause a panic.
+// Messages and the first error do not depend on how the input is split, except for the cuts between
+// the parts of a body. Every byte is looked at a constant number of times.
+
+mod body;
+mod encode;
+mod error;
+mod event;
+mod head;
+mod headers;
+mod message_body;
+mod part;
+mod request;
+mod response;
+mod server;
+mod settings;
+mod status_code;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub use error::HttpError;
+pub use event::Event;
+pub use headers::Headers;
+pub use message_body::Body;
+pub use part::Part;
+pub use request::Request;
+pub use response::Response;
+pub use server::{Aggregate, HttpServer, Message};
+pub use settings::HttpSettings;
+pub use status_code::StatusCode;
+pub use version::Version;
