@@ -1,7 +1,8 @@
 //! HTTP/1.1 servers and clients.
 //!
 //! [`HttpServer`] makes the pipelines of a server. Its handler reads the [`Part`]s of requests and
-//! writes those of responses, or reads whole requests behind [`Aggregate`].
+//! writes those of responses, or reads whole requests behind [`Aggregate`]. [`HttpClient`] is its
+//! counterpart; [`Call`] pairs a request with a completion for its response.
 //!
 //! Heads are parsed by httparse, and checked beyond that with the strictness of a front-end
 //! server: whatever another recipient may understand differently is refused. Examples are two
@@ -16,7 +17,9 @@
 // Messages and the first error do not depend on how the input is split, except for the cuts between
 // the parts of a body. Every byte is looked at a constant number of times.
 
+mod aggregate;
 mod body;
+mod client;
 mod encode;
 mod error;
 mod event;
@@ -34,6 +37,8 @@ mod syntax;
 mod tests;
 mod version;
 
+pub use aggregate::{Aggregate, Message};
+pub use client::{Call, HttpClient};
 pub use error::HttpError;
 pub use event::Event;
 pub use headers::Headers;
@@ -41,7 +46,7 @@ pub use message_body::Body;
 pub use part::Part;
 pub use request::Request;
 pub use response::Response;
-pub use server::{Aggregate, HttpServer, Message};
+pub use server::HttpServer;
 pub use settings::HttpSettings;
 pub use status_code::StatusCode;
 pub use version::Version;

@@ -49,6 +49,12 @@ settings! {
         /// Sets the time that a connection may be idle between two requests, and before the first.
         keep_alive(limit: Duration) = Duration::from_secs(75), "75 s",
             reached "the connection closes silently";
+        /// Sets the number of requests that a client may write before their responses have arrived.
+        pipelined(requests: usize) = 16, "16", range 1.. => "1 or more",
+            reached "`Error::Full`";
+        /// Sets the time that a client waits for progress of a response.
+        response_time(limit: Duration) = Duration::from_secs(30), "30 s",
+            reached "`Error::TimedOut`, and the connection closes";
         /// Sets the time without output after which a stream of server-sent events sends a
         /// comment, so that proxies do not close it.
         event_comment(period: Duration) = Duration::from_secs(15), "15 s",

@@ -41,13 +41,13 @@ pub(in crate::http) fn request_framing(request: &Request) -> Result<Framing, Htt
     if is_chunked(headers)? { Ok(Framing::Chunked) } else { Err(HttpError::Coding) }
 }
 
-/// Returns the framing of the body of a response to a request with `method`.
+/// Returns the framing of the body of a response to a request of this kind.
 ///
 /// # Errors
 /// Anything that another recipient may understand differently.
 pub(in crate::http) fn response_framing(
     response: &Response,
-    method: &RequestKind,
+    kind: RequestKind,
 ) -> Result<Framing, HttpError> {
     let headers = response.headers();
     let length = content_length(headers)?;
@@ -58,7 +58,7 @@ pub(in crate::http) fn response_framing(
     if has_coding && response.version() == Version::Http10 {
         return Err(HttpError::Header("Transfer-Encoding in HTTP/1.0"));
     }
-    if !method.allows_body(response.status()) {
+    if !kind.allows_body(response.status()) {
         return Ok(Framing::None);
     }
     if has_coding {

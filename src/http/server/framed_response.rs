@@ -28,8 +28,6 @@ pub(super) enum FramedResponse {
     Data(Bytes),
     Chunk(Bytes),
     LastChunk(Headers),
-    /// The end of a body that is not chunked.
-    End,
 }
 
 /// The header that tells the client how the body ends.
@@ -88,7 +86,6 @@ impl FramedResponse {
             FramedResponse::Data(bytes) => output.put(bytes),
             FramedResponse::Chunk(bytes) => put_chunk(bytes, output),
             FramedResponse::LastChunk(trailers) => return put_last_chunk(&trailers, output),
-            FramedResponse::End => {}
         }
         Ok(())
     }
@@ -101,7 +98,7 @@ impl FramedResponse {
                 Some(headers + body.len() + 128)
             }
             FramedResponse::Data(bytes) | FramedResponse::Chunk(bytes) => Some(bytes.len() + 12),
-            FramedResponse::Continue | FramedResponse::LastChunk(_) | FramedResponse::End => Some(32),
+            FramedResponse::Continue | FramedResponse::LastChunk(_) => Some(32),
         }
     }
 }

@@ -1,13 +1,10 @@
 //! HTTP/1.1 servers: the settings, the codec and the stage.
 
-mod aggregate;
 mod codec;
 mod date;
 mod exchange;
 mod framed_response;
 mod stage;
-
-pub use aggregate::{Aggregate, Message};
 
 use super::{HttpSettings, Part, Request, Response};
 use crate::{

@@ -23,8 +23,8 @@ pub(super) struct ServerStage {
     exchange: Exchange,
     /// Whether the handler has yet to receive the end of a request without a body.
     end_is_due: bool,
-    /// Whether a timer is set.
-    is_armed: bool,
+    /// The time for which the timer is set; `u64::MAX` if it is not.
+    armed: u64,
     /// Whether the connection ends: later input is dropped.
     is_ended: bool,
     /// The start of the current state: idle, or the first byte of a head, or the current period of
@@ -45,7 +45,7 @@ impl ServerStage {
             settings,
             exchange: Exchange::IDLE,
             end_is_due: false,
-            is_armed: false,
+            armed: u64::MAX,
             is_ended: false,
             since: 0,
             has_partial_head: false,
@@ -67,9 +67,7 @@ impl ServerStage {
         if ctx.is_paused() {
             ctx.resume_reads();
         }
-        if !self.is_armed {
-            self.arm(ctx);
-        }
+        self.arm(ctx);
     }
 
     /// Ends the connection after the pending bytes.
@@ -110,14 +108,13 @@ impl ServerStage {
 
     // ---- times ----
 
-    /// Sets the timer for the next limit of the current state.
+    /// Sets the timer for the next limit of the current state, unless it expires before that
+    /// anyway.
     fn arm(&mut self, ctx: &mut Ctx<'_>) {
-        let deadline = self.deadline(ctx);
-        self.is_armed = deadline.is_some();
-        if let Some(deadline) = deadline {
-            let delay = deadline.saturating_sub(nanos(ctx.now())).max(1);
-            ctx.wake_after(Duration::from_nanos(delay));
-        }
+        let Some(deadline) = self.deadline(ctx).filter(|deadline| *deadline < self.armed) else { return };
+        self.armed = deadline;
+        let delay = deadline.saturating_sub(nanos(ctx.now())).max(1);
+        ctx.wake_after(Duration::from_nanos(delay));
     }
 
     /// Returns the time of the next limit.
@@ -341,7 +338,7 @@ impl Stage for ServerStage {
     }
 
     fn timer(&mut self, ctx: &mut Ctx<'_>) -> Result {
-        self.is_armed = false;
+        self.armed = u64::MAX;
         let now = nanos(ctx.now());
         let result = if self.is_ended {
             Ok(())
