@@ -44,6 +44,7 @@
 //! All features are off by default, and only add items.
 //!
 //! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
+//! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.

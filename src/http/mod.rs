@@ -17,36 +17,22 @@
 // Messages and the first error do not depend on how the input is split, except for the cuts between
 // the parts of a body. Every byte is looked at a constant number of times.
 
-mod aggregate;
 mod body;
 mod client;
+mod content;
 mod encode;
 mod error;
-mod event;
 mod head;
-mod headers;
-mod message_body;
-mod part;
-mod request;
-mod response;
+mod message;
 mod server;
 mod settings;
-mod status_code;
 mod syntax;
 #[cfg(test)]
 mod tests;
-mod version;
 
-pub use aggregate::{Aggregate, Message};
 pub use client::{Call, HttpClient};
+pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
-pub use event::Event;
-pub use headers::Headers;
-pub use message_body::Body;
-pub use part::Part;
-pub use request::Request;
-pub use response::Response;
+pub use message::{Body, Headers, Message, Part, Request, Response, StatusCode, Version};
 pub use server::HttpServer;
 pub use settings::HttpSettings;
-pub use status_code::StatusCode;
-pub use version::Version;

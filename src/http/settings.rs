@@ -5,7 +5,8 @@ use std::time::Duration;
 
 settings! {
     /// The limits and times of an HTTP/1.1 connection. A value out of range is reported by
-    /// [`HttpServer::with`](super::HttpServer::with) and [`HttpClient::with`](super::HttpClient::with).
+    /// [`HttpServer::with`](super::HttpServer::with) and
+    /// [`HttpClient::with`](super::HttpClient::with).
     ///
     /// A time of zero turns a limit off. Times are late by at most one tick of the loop's wheel
     /// (100 ms by default) plus the loop's lag.

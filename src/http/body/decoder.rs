@@ -4,7 +4,7 @@ use super::chunks::chunk_line;
 use crate::http::{
     HttpError, HttpSettings,
     head::{Framing, HeadLimits, HeadScanner, Scan, parse_trailers},
-    headers::Headers,
+    message::Headers,
 };
 use bytes::{Buf, Bytes};
 

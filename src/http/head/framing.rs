@@ -2,7 +2,7 @@
 
 use crate::http::{
     HttpError, Request, Response, StatusCode, Version,
-    headers::Headers,
+    message::Headers,
     syntax::{is_token, list},
 };
 

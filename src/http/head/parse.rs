@@ -2,7 +2,7 @@
 
 use crate::http::{
     HttpError, Request, Response, StatusCode, Version,
-    headers::{Headers, Span},
+    message::{Headers, Span},
     syntax::{is_host, is_target, trim},
 };
 use bytes::Bytes;

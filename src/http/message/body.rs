@@ -11,18 +11,18 @@ pub enum Body {
     /// The whole body. It is written together with the head, and no [`Part::End`] follows.
     /// A head that was read never has this.
     ///
-    /// [`Part::End`]: super::Part::End
+    /// [`Part::End`]: crate::http::Part::End
     Full(Bytes),
-    /// A body of this length in bytes. It follows in [`Part::Body`](super::Part::Body).
+    /// A body of this length in bytes. It follows in [`Part::Body`](crate::http::Part::Body).
     Sized(u64),
-    /// A body of unknown length. It follows in [`Part::Body`](super::Part::Body), in the chunked
+    /// A body of unknown length. It follows in [`Part::Body`](crate::http::Part::Body), in the chunked
     /// encoding. To a client of HTTP/1.0 it is written until the connection closes.
     Streamed,
 }
 
 impl Body {
-    /// Returns whether parts follow the head: [`Part::Body`](super::Part::Body) and one
-    /// [`Part::End`](super::Part::End).
+    /// Returns whether parts follow the head: [`Part::Body`](crate::http::Part::Body) and one
+    /// [`Part::End`](crate::http::Part::End).
     pub fn is_streamed(&self) -> bool {
         match self {
             Body::Empty | Body::Full(_) => false,

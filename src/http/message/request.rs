@@ -1,9 +1,7 @@
 //! The head of a request.
 
-use super::{
-    Body, Headers, Part, Version,
-    syntax::{is_target, is_token},
-};
+use super::{Body, Headers, Version};
+use crate::http::syntax::{is_target, is_token};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
@@ -61,12 +59,12 @@ impl Request {
         Request::new("POST", target).body(body)
     }
 
-    pub(super) fn parsed(line: Bytes, method_len: u16, version: Version, headers: Headers) -> Self {
+    pub(in crate::http) fn parsed(line: Bytes, method_len: u16, version: Version, headers: Headers) -> Self {
         Request { line, method_len, version, headers, body: Body::Empty, keep_alive: false }
     }
 
     /// Sets what the headers say of the body and of the connection.
-    pub(super) fn announce(&mut self, body: Body, keep_alive: bool) {
+    pub(in crate::http) fn announce(&mut self, body: Body, keep_alive: bool) {
         self.body = body;
         self.keep_alive = keep_alive;
     }
@@ -163,7 +161,7 @@ impl Request {
     }
 
     /// Returns what makes the request invalid, if anything does.
-    pub(super) fn invalid(&self) -> Option<String> {
+    pub(in crate::http) fn invalid(&self) -> Option<String> {
         let (method, target) = (self.method(), self.target());
         if !is_token(method.as_bytes()) {
             Some(format!("the method {:?}", shortened(method)))
@@ -175,18 +173,13 @@ impl Request {
     }
 
     /// Splits the head into its line and what encoding needs.
-    pub(super) fn line(&self) -> &[u8] {
+    pub(in crate::http) fn line(&self) -> &[u8] {
         &self.line
     }
 
     /// Takes the body, and leaves none.
-    pub(super) fn take_body(&mut self) -> Body {
+    pub(in crate::http) fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
-    }
-
-    /// Returns the request as the head of a message whose parts follow.
-    pub fn into_part(self) -> Part<Request> {
-        Part::Head(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The parts of a message.
+//! The parts of a message, and a whole one.
 
 use super::{Headers, Request, Response};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 /// `Body` parts are as long as the bytes that have arrived, and share the memory of the read
 /// buffer.
 ///
-/// A message is written as a `Head`. If its body [is streamed](super::Body::is_streamed), `Body`
+/// A message is written as a `Head`. If its body [is streamed](crate::http::Body::is_streamed), `Body`
 /// parts and an `End` follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part<H> {
@@ -38,4 +38,15 @@ impl From<Request> for Part<Request> {
     fn from(head: Request) -> Self {
         Part::Head(head)
     }
+}
+
+/// A whole message, from [`Aggregate`](crate::http::Aggregate).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<H> {
+    /// The head.
+    pub head: H,
+    /// The whole body; empty if there is none.
+    pub body: Bytes,
+    /// The trailers of a chunked body.
+    pub trailers: Headers,
 }

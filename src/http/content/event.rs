@@ -1,7 +1,9 @@
 //! Server-sent events.
 
-use super::{Part, Response, encode::unencodable};
-use crate::Result;
+use crate::{
+    Result,
+    http::{Part, Response, encode::unencodable},
+};
 use bytes::Bytes;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Header fields: parsed from a message, or built for one.
 
-use super::syntax::{is_field_value, is_token, list};
+use crate::http::syntax::{is_field_value, is_token, list};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::{borrow::Cow, fmt};
@@ -57,11 +57,11 @@ impl Storage {
 
 /// The place of a field in the bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
-    pub(super) name: u32,
-    pub(super) name_len: u16,
-    pub(super) value_len: u16,
-    pub(super) value: u32,
+pub(in crate::http) struct Span {
+    pub(in crate::http) name: u32,
+    pub(in crate::http) name_len: u16,
+    pub(in crate::http) value_len: u16,
+    pub(in crate::http) value: u32,
 }
 
 impl Span {
@@ -84,7 +84,7 @@ impl Headers {
     }
 
     /// Returns the fields at `fields` of a parsed head.
-    pub(super) fn parsed(bytes: Bytes, fields: impl Iterator<Item = Span>) -> Self {
+    pub(in crate::http) fn parsed(bytes: Bytes, fields: impl Iterator<Item = Span>) -> Self {
         Headers { bytes: Storage::Parsed(bytes), fields: fields.collect(), invalid: None }
     }
 
@@ -145,7 +145,7 @@ impl Headers {
     }
 
     /// Returns the name of the first invalid field that was added.
-    pub(super) fn invalid(&self) -> Option<&str> {
+    pub(in crate::http) fn invalid(&self) -> Option<&str> {
         self.invalid.as_deref()
     }
 

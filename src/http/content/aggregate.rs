@@ -1,23 +1,12 @@
 //! Collects the parts of a message.
 
-use super::{Headers, HttpError, Part, Request, Response, StatusCode};
 use crate::{
     Result,
+    http::{Headers, HttpError, Message, Part, Request, Response, StatusCode},
     pipeline::{Stage, StageContext},
 };
 use bytes::{Bytes, BytesMut};
 use std::fmt;
-
-/// A whole message, from [`Aggregate`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message<H> {
-    /// The head.
-    pub head: H,
-    /// The whole body; empty if there is none.
-    pub body: Bytes,
-    /// The trailers of a chunked body.
-    pub trailers: Headers,
-}
 
 /// A [`Stage`] that delivers whole messages, whose bodies have at most a given number of bytes.
 ///

@@ -1,6 +1,6 @@
 //! The head of a response.
 
-use super::{Body, Headers, Part, StatusCode, Version};
+use super::{Body, Headers, StatusCode, Version};
 use bytes::Bytes;
 
 /// The head of a response: status, headers, and a body or the announcement of one.
@@ -45,11 +45,11 @@ impl Response {
     }
 
     /// Returns a stream of server-sent events. Each [`Part::Body`] is one event or several, from
-    /// [`Event`](super::Event).
+    /// [`Event`](crate::http::Event).
     ///
     /// The response must not be cached or buffered, which its headers say. The server sends a
     /// comment if there was no event for a while
-    /// ([`HttpSettings::event_comment`](super::HttpSettings::event_comment)).
+    /// ([`HttpSettings::event_comment`](crate::http::HttpSettings::event_comment)).
     pub fn event_stream() -> Self {
         let mut response = Response::ok(Body::Streamed)
             .header("Content-Type", "text/event-stream")
@@ -59,12 +59,12 @@ impl Response {
         response
     }
 
-    pub(super) fn parsed(status: StatusCode, version: Version, headers: Headers) -> Self {
+    pub(in crate::http) fn parsed(status: StatusCode, version: Version, headers: Headers) -> Self {
         Response { version, headers, ..Response::new(status) }
     }
 
     /// Sets what the headers say of the body and of the connection.
-    pub(super) fn announce(&mut self, body: Body, close: bool) {
+    pub(in crate::http) fn announce(&mut self, body: Body, close: bool) {
         self.body = body;
         self.close = close;
     }
@@ -124,18 +124,13 @@ impl Response {
         self.close
     }
 
-    pub(super) fn is_event_stream(&self) -> bool {
+    pub(in crate::http) fn is_event_stream(&self) -> bool {
         self.is_event_stream
     }
 
     /// Takes the body, and leaves none.
-    pub(super) fn take_body(&mut self) -> Body {
+    pub(in crate::http) fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
-    }
-
-    /// Returns the response as the head of a message whose parts follow.
-    pub fn into_part(self) -> Part<Response> {
-        Part::Head(self)
     }
 }
 
