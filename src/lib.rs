@@ -44,6 +44,8 @@
 //! All features are off by default, and only add items.
 //!
 //! - `deflate`: the extension permessage-deflate of `websocket`, with zlib-rs.
+//! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
+//! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
@@ -81,6 +83,8 @@ pub mod datagram;
 pub mod error;
 pub mod executor;
 pub mod group;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod metrics;
 pub mod pipeline;
 #[cfg(feature = "prometheus")]

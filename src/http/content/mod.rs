@@ -1,0 +1,9 @@
+//! Bodies: whole ones, those that never change, and streams of events.
+
+mod aggregate;
+mod event;
+mod static_body;
+
+pub use aggregate::Aggregate;
+pub use event::Event;
+pub use static_body::StaticBody;

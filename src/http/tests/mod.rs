@@ -1,0 +1,3 @@
+//! Tests of the protocol, in memory.
+
+mod client;
