@@ -1,5 +1,6 @@
 //! Tests of the codec and the stage.
 
+mod broadcasts;
 mod control;
 #[cfg(feature = "deflate")]
 mod deflate;
