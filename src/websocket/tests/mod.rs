@@ -4,6 +4,7 @@ mod broadcasts;
 mod control;
 #[cfg(feature = "deflate")]
 mod deflate;
+mod differential;
 mod frames;
 mod handshake;
 mod limits;
