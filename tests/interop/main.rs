@@ -16,3 +16,7 @@ mod proxy;
 mod sslscan;
 mod tls_echo;
 mod tlslite;
+#[cfg(feature = "deflate")]
+mod websocket;
+#[cfg(feature = "deflate")]
+mod websocket_peers;
