@@ -1,3 +1,5 @@
 //! Tests of the protocol, in memory.
 
 mod client;
+#[cfg(feature = "deflate")]
+mod decompress;
