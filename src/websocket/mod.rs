@@ -1,27 +1,37 @@
 //! WebSocket (RFC 6455) for servers and clients.
 //!
-//! [`WebSocket`] has the settings. The [`WebSocketCodec`] turns frames into [`Message`]s, and the
-//! [`WebSocketStage`] answers control frames, closes connections in order and detects dead peers.
+//! A [`WebSocketServer`] accepts the requests of an [`HttpServer`](crate::http::HttpServer), and a
+//! [`WebSocketClient`] makes them. Afterwards the [`WebSocketCodec`] turns frames into
+//! [`Message`]s. The [`WebSocketStage`] answers control frames, closes connections in order and
+//! detects dead peers. [`WebSocketSettings`] lists the limits.
+//!
+//! With the feature `deflate`, messages can be compressed (permessage-deflate, RFC 7692).
 
-mod assembly;
-mod close_code;
-mod codec;
-mod header;
-mod mask;
+mod accepted;
+#[cfg(not(feature = "deflate"))]
+#[path = "uncompressed.rs"]
+mod compression;
+mod connection;
+#[cfg(feature = "deflate")]
+mod deflate;
+mod error;
+mod frame;
+mod handshake;
 mod message;
-mod role;
 mod settings;
 mod stage;
 #[cfg(test)]
 mod tests;
-mod utf8_bytes;
-mod utf8_validator;
-mod websocket_error;
 
-pub use close_code::CloseCode;
-pub use codec::WebSocketCodec;
-pub use message::{CloseFrame, Message};
-pub use settings::{WebSocket, WebSocketBuilder, WebSocketPipeline};
+pub use accepted::Accepted;
+pub use connection::WebSocketPipeline;
+#[cfg(feature = "deflate")]
+pub use deflate::Deflate;
+#[cfg(feature = "deflate")]
+use deflate::compression;
+pub use error::WebSocketError;
+pub use frame::WebSocketCodec;
+pub use handshake::{ClientHandshake, HandshakeError, WebSocketClient, WebSocketServer};
+pub use message::{CloseCode, CloseFrame, Message, Utf8Bytes};
+pub use settings::WebSocketSettings;
 pub use stage::WebSocketStage;
-pub use utf8_bytes::Utf8Bytes;
-pub use websocket_error::WebSocketError;

@@ -4,7 +4,7 @@
 //! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
 //! close handshake has begun closes at the latest after `close_timeout`.
 
-use super::{CloseCode, CloseFrame, Message, WebSocketError, role::Role, settings::Settings};
+use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, connection::Role};
 use crate::{
     Error, Result,
     clock::nanos,
@@ -16,9 +16,8 @@ use std::{sync::Arc, time::Duration};
 
 /// A [`Stage`] that answers the control frames of a WebSocket connection.
 ///
-/// Follows a [`WebSocketCodec`](super::WebSocketCodec);
-/// [`WebSocket::server`](super::WebSocket::server) and [`client`](super::WebSocket::client) add
-/// both.
+/// Follows a [`WebSocketCodec`](super::WebSocketCodec) in the pipeline of an
+/// [`Accepted`](super::Accepted) connection.
 ///
 /// | the peer sends | the stage | the handler reads |
 /// |---|---|---|
@@ -35,15 +34,15 @@ use std::{sync::Arc, time::Duration};
 /// A handler ends the connection with [`Message::Close`]. Afterwards the stage refuses messages
 /// with [`Error::Closed`], ignores another Close, and drops inbound messages until the peer has
 /// answered. A peer that does not answer within
-/// [`close_timeout`](super::WebSocketBuilder::close_timeout) is disconnected. The server ends the
+/// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected. The server ends the
 /// TCP connection; a client waits for that, for the same time at most.
 ///
 /// Closing the channel directly ([`Context::close`](crate::Context::close)) sends no Close frame.
 /// The peer then reports code 1006. When the loop shuts down, the stage sends code 1001; see
-/// [`close_at_shutdown`](super::WebSocketBuilder::close_at_shutdown).
+/// [`close_at_shutdown`](super::WebSocketSettings::close_at_shutdown).
 #[derive(Debug)]
 pub struct WebSocketStage {
-    settings: Arc<Settings>,
+    settings: Arc<WebSocketSettings>,
     /// A Pong that waits until the channel is writable.
     pong: Option<Box<Bytes>>,
     /// The end of the close handshake.
@@ -64,7 +63,7 @@ enum Phase {
 }
 
 impl WebSocketStage {
-    pub(super) fn new(settings: Arc<Settings>, role: Role) -> Self {
+    pub(super) fn new(settings: Arc<WebSocketSettings>, role: Role) -> Self {
         let pulse = Pulse::default();
         WebSocketStage { settings, pong: None, deadline: 0, pulse, role, phase: Phase::Open }
     }
@@ -129,7 +128,7 @@ impl WebSocketStage {
     }
 
     fn beat(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let Some(settings) = &self.settings.pulse else { return Ok(()) };
+        let Some(settings) = &self.settings.pulse() else { return Ok(()) };
         let (beat, next) = self.pulse.beat(settings, Traffic::of(ctx, true));
         let delay = next.saturating_add(ctx.jitter(settings.jitter)).saturating_sub(nanos(ctx.now()));
         ctx.wake_after(Duration::from_nanos(delay.max(1)));
@@ -151,7 +150,7 @@ impl Stage for WebSocketStage {
     type WriteOut = Message;
 
     fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        if let Some(settings) = &self.settings.pulse {
+        if let Some(settings) = &self.settings.pulse() {
             let now = nanos(ctx.now());
             let delay = self.pulse.start(settings, now) - now;
             ctx.wake_after(Duration::from_nanos(delay.saturating_add(ctx.jitter(settings.jitter))));

@@ -38,7 +38,7 @@ fn every_length_form_arrives_as_it_was_written() {
         let message = Message::binary(vec![len as u8; len]);
         let bytes = encode(server_codec(), message.clone());
         assert_eq!(bytes, server(BINARY, vec![len as u8; len]), "{len} bytes");
-        assert_eq!(decode(client_codec(), &bytes).messages, [message.clone()], "{len} bytes");
+        assert_eq!(decode(client_codec(), &bytes).messages, std::slice::from_ref(&message), "{len} bytes");
         let bytes = encode(client_codec(), message.clone());
         assert_eq!(decode(server_codec(), &bytes).messages, [message], "{len} bytes");
     }

@@ -1,16 +1,17 @@
 //! Limits on what a peer may occupy.
 
 use super::support::{
-    BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, client, decode, error_of, frame, settings,
+    BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, client, decode, error_of, frame, limited_codec, settings,
 };
 use crate::{
     Codec,
-    websocket::{CloseCode, Message, WebSocket, WebSocketCodec, WebSocketError},
+    websocket::{CloseCode, Message, WebSocketCodec, WebSocketError, WebSocketServer, WebSocketSettings},
 };
 use bytes::Bytes;
+use std::time::Duration;
 
 fn limited(max_message: usize) -> WebSocketCodec {
-    WebSocketCodec::server(&settings().max_message(max_message).build().unwrap())
+    limited_codec(settings().max_message(max_message))
 }
 
 #[test]
@@ -33,8 +34,8 @@ fn an_announced_length_takes_no_memory() {
     let mut codec = limited(1 << 30);
     let mut input = Bytes::from([&b"\x82\xff"[..], &(1_u64 << 30).to_be_bytes(), b"mask", b"some"].concat());
     assert!(codec.decode(&mut input).unwrap().is_none());
-    let assembly = codec.assembly().expect("a message has begun");
-    assert!(assembly.capacity() <= 8, "{} bytes for 4", assembly.capacity());
+    let capacity = codec.assembled_capacity().expect("a message has begun");
+    assert!(capacity <= 8, "{capacity} bytes for 4");
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn a_long_message_in_small_reads_is_copied_a_few_times_only() {
     let (mut grown, mut before) = (0, 0);
     for part in whole.chunks(1000) {
         let message = codec.decode(&mut Bytes::copy_from_slice(part)).unwrap();
-        let capacity = codec.assembly().map_or(0, |assembly| assembly.capacity());
+        let capacity = codec.assembled_capacity().unwrap_or(0);
         assert!(capacity <= len);
         grown += usize::from(capacity != before);
         before = capacity;
@@ -53,7 +54,7 @@ fn a_long_message_in_small_reads_is_copied_a_few_times_only() {
             assert_eq!(message, Message::binary(vec![1; len]));
         }
     }
-    assert!(codec.assembly().is_none());
+    assert!(codec.assembled_capacity().is_none());
     assert!(grown < 20, "the memory grew {grown} times");
 }
 
@@ -103,18 +104,23 @@ fn decoding_is_linear_in_the_bytes() {
 
 #[test]
 fn settings_out_of_range_are_refused() {
-    for (builder, text) in [
-        (WebSocket::builder().max_message(0), "max_message is 0; it must be at least 1"),
-        (WebSocket::builder().max_fragments(0), "max_fragments is 0; it must be at least 1"),
+    let settings = WebSocketSettings::new;
+    for (settings, text) in [
+        (settings().max_message(0), "max_message is 0; it must be 1 byte or more"),
+        (settings().max_fragments(0), "max_fragments is 0; it must be 1 or more"),
+        (settings().close_timeout(Duration::ZERO), "close_timeout is 0 s; it must be above 0 s"),
         (
-            WebSocket::builder().close_timeout(std::time::Duration::ZERO),
-            "close_timeout is 0; it must be above zero",
-        ),
-        (
-            WebSocket::builder().ping_interval(std::time::Duration::from_micros(999)),
-            "ping_interval is 999µs; it must be at least 1 ms",
+            settings().ping_interval(Duration::from_micros(999)),
+            "ping_interval is 999µs; it must be 0 s, or 1 ms and more",
         ),
     ] {
-        assert_eq!(builder.build().unwrap_err().to_string(), text);
+        assert_eq!(WebSocketServer::with(settings).unwrap_err().to_string(), text);
+    }
+}
+
+#[test]
+fn the_documentation_states_the_defaults() {
+    for row in WebSocketSettings::rows() {
+        row.check_words();
     }
 }

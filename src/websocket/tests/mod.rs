@@ -1,7 +1,10 @@
 //! Tests of the codec and the stage.
 
 mod control;
+#[cfg(feature = "deflate")]
+mod deflate;
 mod frames;
+mod handshake;
 mod limits;
 mod pings;
 mod splits;

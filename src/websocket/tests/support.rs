@@ -3,10 +3,13 @@
 use crate::{
     Codec, Context, Error, Handler, Result,
     testing::EmbeddedChannel,
-    websocket::{CloseCode, Message, WebSocket, WebSocketBuilder, WebSocketCodec, WebSocketError},
+    websocket::{
+        CloseCode, Message, WebSocketClient, WebSocketCodec, WebSocketError, WebSocketServer,
+        WebSocketSettings, compression::Compression, connection::Role,
+    },
 };
 use bytes::Bytes;
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 pub(super) const CONTINUATION: u8 = 0;
 pub(super) const TEXT: u8 = 1;
@@ -57,16 +60,20 @@ pub(super) fn close_payload(code: u16, reason: &str) -> Vec<u8> {
     [&code.to_be_bytes()[..], reason.as_bytes()].concat()
 }
 
-pub(super) fn settings() -> WebSocketBuilder {
-    WebSocket::builder().ping_interval(None)
+pub(super) fn settings() -> WebSocketSettings {
+    WebSocketSettings::new().ping_interval(Duration::ZERO)
 }
 
 pub(super) fn server_codec() -> WebSocketCodec {
-    WebSocketCodec::server(&settings().build().unwrap())
+    limited_codec(settings())
+}
+
+pub(super) fn limited_codec(settings: WebSocketSettings) -> WebSocketCodec {
+    WebSocketCodec::new(settings.into(), Role::Server, Compression::OFF)
 }
 
 pub(super) fn client_codec() -> WebSocketCodec {
-    WebSocketCodec::client(&settings().build().unwrap())
+    WebSocketCodec::new(settings().into(), Role::Client, Compression::OFF)
 }
 
 /// What a codec has decoded: its messages, the error, and how many bytes it had been given then.
@@ -144,15 +151,16 @@ impl Handler for Echo {
 
 pub(super) type Channel = (EmbeddedChannel<Message>, Rc<RefCell<Seen>>);
 
-pub(super) fn server_channel(settings: WebSocketBuilder) -> Channel {
+pub(super) fn server_channel(settings: WebSocketSettings) -> Channel {
     let seen = Rc::default();
-    let pipeline = settings.build().unwrap().server().handler(Echo(Rc::clone(&seen)));
+    let pipeline = WebSocketServer::with(settings).unwrap().pipeline().handler(Echo(Rc::clone(&seen)));
     (EmbeddedChannel::new(pipeline), seen)
 }
 
-pub(super) fn client_channel(settings: WebSocketBuilder) -> Channel {
+pub(super) fn client_channel(settings: WebSocketSettings) -> Channel {
     let seen = Rc::default();
-    let pipeline = settings.build().unwrap().client().handler(Echo(Rc::clone(&seen)));
+    let pipeline =
+        WebSocketClient::new("localhost").with(settings).unwrap().connected().handler(Echo(Rc::clone(&seen)));
     (EmbeddedChannel::new(pipeline), seen)
 }
 

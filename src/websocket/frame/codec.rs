@@ -5,22 +5,28 @@
 //! waits in the input until it is complete. Nothing is decoded behind a Close frame or an error.
 
 use super::{
-    CloseCode, CloseFrame, Message, Utf8Bytes, WebSocketError,
     assembly::{Assembly, into_message},
     header::{Header, Kind, MAX_CONTROL, Opcode, put_header},
     mask::{put_masked, random_key, unmask},
-    role::Role,
-    settings::{Settings, WebSocket},
 };
-use crate::{Result, buffer::OutboundBuffer, error::EncodeError, pipeline::Codec};
+use crate::{
+    Result,
+    buffer::OutboundBuffer,
+    error::EncodeError,
+    pipeline::Codec,
+    websocket::{
+        CloseCode, CloseFrame, Message, Utf8Bytes, WebSocketError, WebSocketSettings,
+        compression::Compression, connection::Role,
+    },
+};
 use bytes::{Buf, Bytes};
 use std::sync::Arc;
 
 /// A codec for the frames of a WebSocket connection (RFC 6455) after its handshake.
 ///
-/// Decodes whole messages and control frames. [`WebSocket::server`](super::WebSocket::server) and
-/// [`client`](super::WebSocket::client) add the [`WebSocketStage`](super::WebSocketStage), which
-/// answers control frames.
+/// Decodes whole messages and control frames. The pipeline of an
+/// [`Accepted`](crate::websocket::Accepted) connection adds the
+/// [`WebSocketStage`](crate::websocket::WebSocketStage), which answers control frames.
 ///
 /// # Errors
 /// Decoding fails with a [`WebSocketError`] inside a
@@ -30,36 +36,37 @@ use std::sync::Arc;
 /// # Thread and memory
 /// Runs on the channel's loop. An idle connection owns no buffer. A message that arrives in parts
 /// takes memory for the bytes that have arrived, up to
-/// [`max_message`](super::WebSocketBuilder::max_message). The payload of an unmasked frame shares
+/// [`max_message`](WebSocketSettings::max_message). The payload of an unmasked frame shares
 /// the memory of the read buffer. A short masked payload is copied to a chunk that the messages of
 /// a thread share. A handler that keeps short messages for a long time should copy them.
 #[derive(Debug)]
 pub struct WebSocketCodec {
-    settings: Arc<Settings>,
+    settings: Arc<WebSocketSettings>,
     assembly: Option<Box<Assembly>>,
+    compression: Compression,
     role: Role,
     /// Whether a Close frame or an error has ended the input.
     over: bool,
 }
 
 impl WebSocketCodec {
-    /// Returns the codec of a server's connection: it reads masked frames and writes unmasked ones.
-    pub fn server(settings: &WebSocket) -> Self {
-        Self::new(settings.0.clone(), Role::Server)
+    pub(in crate::websocket) fn new(
+        settings: Arc<WebSocketSettings>,
+        role: Role,
+        compression: Compression,
+    ) -> Self {
+        WebSocketCodec { settings, assembly: None, compression, role, over: false }
     }
 
-    /// Returns the codec of a client's connection: it reads unmasked frames and writes masked ones.
-    pub fn client(settings: &WebSocket) -> Self {
-        Self::new(settings.0.clone(), Role::Client)
+    #[cfg(all(test, feature = "deflate"))]
+    pub(in crate::websocket) fn compression(&self) -> &Compression {
+        &self.compression
     }
 
-    pub(super) fn new(settings: Arc<Settings>, role: Role) -> Self {
-        WebSocketCodec { settings, assembly: None, role, over: false }
-    }
-
+    /// Returns the memory of a message of which a part has arrived.
     #[cfg(test)]
-    pub(super) fn assembly(&self) -> Option<&Assembly> {
-        self.assembly.as_deref()
+    pub(in crate::websocket) fn assembled_capacity(&self) -> Option<usize> {
+        self.assembly.as_ref().map(|assembly| assembly.capacity())
     }
 
     /// Decodes the next message. Takes nothing of a header or control frame that is incomplete.
@@ -77,7 +84,7 @@ impl WebSocketCodec {
                 }
             }
             let Some(&first) = input.first() else { return Ok(None) };
-            let kind = Kind::decode(first, false)?;
+            let kind = Kind::decode(first, self.compression.is_on())?;
             let assembled = self.check_order(kind)?;
             let limit = self.settings.max_message;
             let header = Header::decode(input, kind, self.role == Role::Server, |len| {
@@ -92,7 +99,10 @@ impl WebSocketCodec {
             }
             let is_here = (input.len() - header.size) as u64 >= header.len;
             if is_here && kind.fin && self.assembly.is_none() {
-                let payload = take_payload(input, header);
+                let mut payload = take_payload(input, header);
+                if kind.compressed {
+                    payload = self.compression.inflate(&payload, limit)?;
+                }
                 return into_message(payload, kind.opcode == Opcode::Text).map(Some);
             }
             let assembly = self.assembly.get_or_insert_with(|| Box::new(Assembly::new(kind)));
@@ -124,7 +134,8 @@ impl WebSocketCodec {
     }
 
     fn finish(&mut self) -> Result<Option<Message>, WebSocketError> {
-        self.assembly.take().map(|assembly| assembly.finish()).transpose()
+        let limit = self.settings.max_message;
+        self.assembly.take().map(|assembly| assembly.finish(&mut self.compression, limit)).transpose()
     }
 
     /// Decodes a control frame, whose header is at the front of `input`.
@@ -163,6 +174,13 @@ fn take_payload(input: &mut Bytes, header: Header) -> Bytes {
         }
         None => input.split_to(len),
     }
+}
+
+/// Appends a frame of a client.
+fn put_masked_frame(output: &mut OutboundBuffer, opcode: Opcode, compressed: bool, payload: &[u8]) {
+    let key = random_key();
+    put_header(output, opcode, compressed, payload.len(), Some(key));
+    put_masked(output, payload, key);
 }
 
 /// Decodes the payload of a Close frame.
@@ -226,16 +244,24 @@ impl Codec for WebSocketCodec {
             let (length, limit) = (payload.len() as u64, MAX_CONTROL as u64);
             return Err(EncodeError::TooLong { what: "control frame", length, limit }.into());
         }
-        match self.role {
+        let role = self.role;
+        if !opcode.is_control()
+            && self.compression.deflate(&payload, |compressed| match role {
+                Role::Server => {
+                    put_header(output, opcode, true, compressed.len(), None);
+                    output.put_slice(compressed);
+                }
+                Role::Client => put_masked_frame(output, opcode, true, compressed),
+            })
+        {
+            return Ok(());
+        }
+        match role {
             Role::Server => {
                 put_header(output, opcode, false, payload.len(), None);
                 output.put(payload);
             }
-            Role::Client => {
-                let key = random_key();
-                put_header(output, opcode, false, payload.len(), Some(key));
-                put_masked(output, &payload, key);
-            }
+            Role::Client => put_masked_frame(output, opcode, false, &payload),
         }
         Ok(())
     }
@@ -250,7 +276,10 @@ impl Codec for WebSocketCodec {
     }
 
     fn encoding_key(&self) -> Option<u64> {
-        // A client masks each frame with another key.
-        (self.role == Role::Server).then_some(0)
+        match self.role {
+            Role::Server => self.compression.encoding_key(),
+            // Each frame has another mask.
+            Role::Client => None,
+        }
     }
 }

@@ -5,11 +5,11 @@
 //! it is compressed.
 
 use super::{
-    Message, Utf8Bytes, WebSocketError,
     header::{Header, Kind, Opcode},
     mask::{MaskKey, rotate, unmask_into},
     utf8_validator::Utf8Validator,
 };
+use crate::websocket::{Message, Utf8Bytes, WebSocketError, compression::Compression};
 use bytes::{Buf, Bytes};
 
 /// A message of which a part has arrived.
@@ -17,7 +17,7 @@ use bytes::{Buf, Bytes};
 pub(super) struct Assembly {
     data: Vec<u8>,
     text: bool,
-    pub(super) compressed: bool,
+    compressed: bool,
     utf8: Utf8Validator,
     /// The number of fragments so far.
     pub(super) fragments: u32,
@@ -50,7 +50,7 @@ impl Assembly {
     }
 
     #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
+    pub(in crate::websocket) fn capacity(&self) -> usize {
         self.data.capacity()
     }
 
@@ -108,8 +108,15 @@ impl Assembly {
         }
     }
 
-    /// Returns the message.
-    pub(super) fn finish(self) -> Result<Message, WebSocketError> {
+    /// Returns the message, with at most `limit` bytes.
+    pub(super) fn finish(
+        self,
+        compression: &mut Compression,
+        limit: usize,
+    ) -> Result<Message, WebSocketError> {
+        if self.compressed {
+            return into_message(compression.inflate(&self.data, limit)?, self.text);
+        }
         if self.text {
             self.utf8.finish()?;
         }

@@ -10,8 +10,8 @@
 //! Invariants: a header is checked in the order of its bytes, as far as it has arrived, so that the
 //! first error of a frame does not depend on how the network splits it.
 
-use super::{WebSocketError, mask::MaskKey};
-use crate::buffer::OutboundBuffer;
+use super::mask::MaskKey;
+use crate::{buffer::OutboundBuffer, websocket::WebSocketError};
 
 /// The opcode of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -75,15 +75,30 @@ pub(super) fn unmask(payload: &[u8], key: MaskKey) -> Bytes {
         unmask_into(&mut own, payload, key);
         return own.into();
     }
+    in_shared_chunk(payload, |copy| apply(copy, key))
+}
+
+/// Copies a short payload to the chunk of this thread, and changes the copy.
+#[inline]
+fn in_shared_chunk(payload: &[u8], change: impl FnOnce(&mut [u8])) -> Bytes {
     SHARED.with_borrow_mut(|chunk| {
         if chunk.capacity() < payload.len() {
             // Takes the whole chunk back if its messages were dropped.
             chunk.reserve(CHUNK);
         }
         chunk.extend_from_slice(payload);
-        apply(chunk, key);
+        change(chunk);
         chunk.split().freeze()
     })
+}
+
+/// Copies a short payload to the chunk of this thread. A long one takes the buffer.
+#[cfg(feature = "deflate")]
+pub(in crate::websocket) fn short_or_own(payload: &mut Vec<u8>) -> Bytes {
+    if payload.len() >= OWN_FROM {
+        return std::mem::take(payload).into();
+    }
+    in_shared_chunk(payload, |_| {})
 }
 
 /// Appends `payload` to `output` with `key` applied.
@@ -115,7 +130,7 @@ pub(super) fn random_key() -> MaskKey {
 /// # Panics
 /// If the system has no random numbers, which does not happen on the supported systems once they
 /// have started.
-pub(super) fn random(bytes: &mut [u8]) {
+pub(in crate::websocket) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system provides random numbers");
 }
 
