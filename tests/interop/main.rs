@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "websocket", feature = "json", feature = "prometheus"))]
+mod browser;
 mod files;
 mod gateway;
 mod gnutls;
