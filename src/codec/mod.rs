@@ -7,6 +7,7 @@
 //! | [`LengthField`] | a frame | its length, then the frame; offset, width, adjustment, byte order to choose |
 //! | [`Line`] | a line | the line, then LF or CRLF |
 //! | [`RawBytes`] | the bytes of one read | the bytes |
+//! | [`Varint`] | a frame | its length as a protobuf varint, then the frame |
 //!
 //! Invariants, for any input: no codec here panics. The messages and errors of a framing codec
 //! depend only on the bytes, not on how the network splits them. The exception is the length that a
@@ -30,9 +31,11 @@ mod header_shape;
 mod length_field;
 mod line;
 mod raw;
+mod varint;
 
 pub use delimiter::Delimiter;
 pub use fixed_length::FixedLength;
 pub use length_field::{LengthField, LengthFieldBuilder};
 pub use line::Line;
 pub use raw::RawBytes;
+pub use varint::Varint;

@@ -8,3 +8,4 @@ mod heartbeat;
 mod length_field;
 mod line;
 mod model;
+mod varint;
