@@ -8,4 +8,5 @@ mod heartbeat;
 mod length_field;
 mod line;
 mod model;
+mod resp;
 mod varint;
