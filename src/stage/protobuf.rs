@@ -38,16 +38,11 @@ const MAX_EXPLANATION: usize = 160;
 ///
 /// ```
 /// use netwheel::{Pipeline, codec::Varint, stage::Protobuf};
-/// # // As prost-build generates it for `message Ping { uint64 id = 1; }`.
-/// # #[derive(Clone, PartialEq, prost::Message)]
-/// # struct Ping {
-/// #     #[prost(uint64, tag = "1")]
-/// #     id: u64,
-/// # }
 ///
-/// // The types `Ping` and others are generated from .proto files.
+/// // prost implements the trait for `String` and `u64`: `google.protobuf.StringValue` and
+/// // `UInt64Value`. A program uses types that prost-build generates.
 /// let pipeline = Pipeline::codec(Varint::new().max_len(64 * 1024)) // bytes  <-> frames
-///     .stage(Protobuf::<Ping, Ping>::new());                        // frames <-> messages
+///     .stage(Protobuf::<String, u64>::new());                       // frames <-> messages
 /// # let _ = pipeline;
 /// ```
 #[doc(alias = "ProtobufDecoder")]
@@ -133,16 +128,57 @@ fn explain(error: &DecodeError) -> String {
 mod tests {
     use super::*;
     use crate::Error;
-    use bytes::BytesMut;
+    use bytes::{Buf, BufMut, BytesMut};
+    use prost::encoding::{self, DecodeContext, WireType};
 
-    #[derive(Clone, PartialEq, Message)]
+    /// A message as prost-derive would implement it.
+    #[derive(Debug, Clone, Default, PartialEq)]
     struct Tree {
-        #[prost(string, tag = "1")]
         name: String,
-        #[prost(bytes = "bytes", tag = "2")]
         content: Bytes,
-        #[prost(message, optional, boxed, tag = "3")]
         child: Option<Box<Tree>>,
+    }
+
+    impl Message for Tree {
+        fn encode_raw(&self, buffer: &mut impl BufMut) {
+            encoding::string::encode(1, &self.name, buffer);
+            encoding::bytes::encode(2, &self.content, buffer);
+            if let Some(child) = &self.child {
+                encoding::message::encode(3, &**child, buffer);
+            }
+        }
+
+        fn merge_field(
+            &mut self,
+            tag: u32,
+            wire_type: WireType,
+            buffer: &mut impl Buf,
+            context: DecodeContext,
+        ) -> std::result::Result<(), DecodeError> {
+            let (field, merged) = match tag {
+                1 => ("name", encoding::string::merge(wire_type, &mut self.name, buffer, context)),
+                2 => ("content", encoding::bytes::merge(wire_type, &mut self.content, buffer, context)),
+                3 => {
+                    let child = &mut **self.child.get_or_insert_default();
+                    ("child", encoding::message::merge(wire_type, child, buffer, context))
+                }
+                _ => return encoding::skip_field(wire_type, tag, buffer, context),
+            };
+            merged.map_err(|mut error| {
+                error.push("Tree", field);
+                error
+            })
+        }
+
+        fn encoded_len(&self) -> usize {
+            encoding::string::encoded_len(1, &self.name)
+                + encoding::bytes::encoded_len(2, &self.content)
+                + self.child.as_ref().map_or(0, |child| encoding::message::encoded_len(3, &**child))
+        }
+
+        fn clear(&mut self) {
+            *self = Tree::default();
+        }
     }
 
     fn named(name: &str) -> Tree {
@@ -205,7 +241,7 @@ mod tests {
         let mut reversed = Vec::new();
         for _ in 0..levels {
             let mut header = vec![0x1A];
-            prost::encoding::encode_varint(reversed.len() as u64, &mut header);
+            encoding::encode_varint(reversed.len() as u64, &mut header);
             header.reverse();
             reversed.extend(header);
         }

@@ -43,8 +43,8 @@ settings! {
             range 1..=i32::MAX as usize => "1 to 2147483647", reached "[`TooManyElements`](super::RespError::TooManyElements)";
         /// Sets the largest number of nested aggregates.
         ///
-        /// Requests always have one level. The deepest replies of Redis 7 describe it: `COMMAND` has
-        /// 8 levels and `COMMAND DOCS` has 12.
+        /// Requests always have one level. The deepest replies of Redis 7 are those to `COMMAND`,
+        /// with 8 levels, and to `COMMAND DOCS`, with 12.
         max_depth(levels: usize) = 8, "8",
             range 1..=128 => "1 to 128", reached "[`TooDeep`](super::RespError::TooDeep)";
     }
