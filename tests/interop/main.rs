@@ -13,6 +13,8 @@ mod gnutls;
 mod host_names;
 mod openssl;
 mod proxy;
+#[cfg(unix)]
+mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;

@@ -46,11 +46,17 @@ fn pairs(items: Vec<RespValue>) -> Vec<(RespValue, RespValue)> {
     pairs
 }
 
-/// Builds the value of `message`, which is whole.
+/// Builds the value of the message that is the first `length` bytes of `input`.
 ///
 /// # Errors
 /// The reason why an inline command is invalid. The scanner has found all other faults.
-pub(super) fn assemble(message: &Bytes, role: Role, limits: &RespLimits) -> Result<RespValue, RespError> {
+pub(super) fn assemble(
+    input: &Bytes,
+    length: usize,
+    role: Role,
+    limits: &RespLimits,
+) -> Result<RespValue, RespError> {
+    let message = input.get(..length).unwrap_or(input);
     let mut at = 0;
     let mut outer: Vec<Unfinished> = Vec::new();
     let mut current: Option<Unfinished> = None;
@@ -75,19 +81,19 @@ pub(super) fn assemble(message: &Bytes, role: Role, limits: &RespLimits) -> Resu
                 }
                 opened.finish()
             }
-            Token::Inline(line) => RespValue::Array(inline::arguments(&message.slice(line))?),
-            Token::Simple(text) => RespValue::Simple(message.slice(text)),
-            Token::Error(text) => RespValue::Error(message.slice(text)),
+            Token::Inline(line) => RespValue::Array(inline::arguments(&input.slice(line))?),
+            Token::Simple(text) => RespValue::Simple(input.slice(text)),
+            Token::Error(text) => RespValue::Error(input.slice(text)),
             Token::Integer(number) => RespValue::Integer(number),
-            Token::Bulk(bytes) => RespValue::Bulk(message.slice(bytes)),
+            Token::Bulk(bytes) => RespValue::Bulk(input.slice(bytes)),
             Token::NullBulk => RespValue::NullBulk,
             Token::NullArray => RespValue::NullArray,
             Token::Null => RespValue::Null,
             Token::Boolean(value) => RespValue::Boolean(value),
             Token::Double(number) => RespValue::Double(number),
-            Token::BigNumber(digits) => RespValue::BigNumber(message.slice(digits)),
-            Token::BulkError(bytes) => RespValue::BulkError(message.slice(bytes)),
-            Token::Verbatim(format, text) => RespValue::Verbatim { format, text: message.slice(text) },
+            Token::BigNumber(digits) => RespValue::BigNumber(input.slice(digits)),
+            Token::BulkError(bytes) => RespValue::BulkError(input.slice(bytes)),
+            Token::Verbatim(format, text) => RespValue::Verbatim { format, text: input.slice(text) },
         };
         loop {
             let Some(mut unfinished) = current.take() else { return Ok(value) };

@@ -168,9 +168,8 @@ impl Codec for Resp {
         while !self.broken && !input.is_empty() {
             match self.scan(input) {
                 Scanned::Whole(length) => {
-                    let message = input.slice(..length);
+                    let value = assembly::assemble(input, length, self.role, &self.limits);
                     input.advance(length);
-                    let value = assembly::assemble(&message, self.role, &self.limits);
                     match value.map_err(|error| PeerError::protocol(PROTOCOL, error))? {
                         RespValue::NullArray if self.role != Role::Client => {}
                         RespValue::Array(items) if items.is_empty() && self.role != Role::Client => {}

@@ -288,6 +288,15 @@ impl Reader<'_> {
     /// Reads a length, and the position behind its line. The length is `None` for -1.
     #[inline]
     fn length(&mut self) -> Result<Option<(Option<u64>, usize)>> {
+        if let Some((length, end)) = short_length(self.input, self.at) {
+            return Ok(Some((Some(length), end)));
+        }
+        self.any_length()
+    }
+
+    /// Reads a length that is incomplete, long, -1 or invalid.
+    #[inline(never)]
+    fn any_length(&mut self) -> Result<Option<(Option<u64>, usize)>> {
         let Some(line) = self.short_line(RespError::InvalidLength)? else { return Ok(None) };
         let error = match &self.input[line.content] {
             b"-1" => return Ok(Some((None, line.end))),
@@ -347,6 +356,24 @@ impl Reader<'_> {
             _ => Err(Fault::Broken { error: RespError::InvalidValue("verbatim string"), end }),
         }
     }
+}
+
+/// Reads a valid length of up to 8 digits, and the position behind its line. These are nearly all
+/// lengths, and searching for CR takes longer than parsing them.
+#[inline]
+fn short_length(input: &[u8], at: usize) -> Option<(u64, usize)> {
+    let text = input.get(at..)?;
+    let mut length = 0;
+    for (digits, byte) in text.iter().take(9).enumerate() {
+        if byte.is_ascii_digit() {
+            length = length * 10 + u64::from(byte - b'0');
+            continue;
+        }
+        let shortest = digits == 1 || digits > 1 && text[0] != b'0';
+        let ends = text[digits..].starts_with(b"\r\n");
+        return (shortest && ends).then_some((length, at + digits + 2));
+    }
+    None
 }
 
 /// Parses a length: decimal digits without superfluous zeros, at most `i64::MAX`.
