@@ -41,6 +41,7 @@ fn superfluous_zero_bits_are_accepted() {
     expect(&Varint::new(), stream, &vec![message("hi"), message("hi"), message("")], b"");
 }
 
+/// D-39
 #[test]
 fn a_length_of_six_bytes_is_refused_at_its_fifth() {
     for sixth in [0x00, 0x01, 0x7F, 0x80] {
@@ -51,6 +52,7 @@ fn a_length_of_six_bytes_is_refused_at_its_fifth() {
     expect(&Varint::new(), b"\x82\x80\x80\x80\x80\x02hi", &vec![six_bytes(), message("hi")], b"");
 }
 
+/// D-39
 #[test]
 fn a_negative_length_is_refused() {
     // -1 with 32 bits, the lowest negative number, and 2^32 and 2^35 - 1, which need more bits.
@@ -65,6 +67,7 @@ fn a_negative_length_is_refused() {
     assert_eq!(events[0], six_bytes());
 }
 
+/// D-39
 #[test]
 fn a_length_over_the_limit_is_refused_when_it_is_known() {
     let codec = Varint::new().max_len(300);
@@ -75,6 +78,7 @@ fn a_length_over_the_limit_is_refused_when_it_is_known() {
     assert_eq!(events, [(too_long(i32::MAX as u64, 1 << 20), 5)]);
 }
 
+/// D-39
 #[test]
 fn a_frame_over_the_limit_is_dropped_as_it_arrives_and_the_next_is_decoded() {
     let stream = [&b"\x03abc\x05"[..], b"12345", b"\x04\x02hi!", b"\x03xyz"].concat();

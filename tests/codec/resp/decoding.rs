@@ -8,6 +8,7 @@ use netwheel::{
     codec::{Resp, RespLimits, RespValue},
 };
 
+/// D-36
 #[test]
 fn a_server_decodes_pipelined_requests() {
     let stream = b"*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n*2\r\n$3\r\nGE";
@@ -19,6 +20,7 @@ fn a_server_decodes_pipelined_requests() {
     expect(&Resp::server(), stream, &expected);
 }
 
+/// D-36
 #[test]
 fn a_client_decodes_every_type() {
     let attributes = vec![(simple("ttl"), RespValue::Integer(60))];
@@ -99,6 +101,7 @@ fn a_server_ignores_empty_requests() {
     expect(&Resp::server().inline_commands(), stream, &[(ping, 17)]);
 }
 
+/// D-36
 #[test]
 fn inline_commands_are_requests_if_enabled() {
     let stream = b"PING\r\nset key \"a b\"\n*1\r\n$4\r\nPING\r\n+x\r\n";

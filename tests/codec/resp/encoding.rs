@@ -60,7 +60,7 @@ fn every_type_is_written_in_its_own_form() {
     }
 }
 
-/// A line break would let the text of an error begin another reply.
+/// A line break would let the text of an error begin another reply (D-40).
 #[test]
 fn simple_strings_and_errors_with_cr_or_lf_are_refused() {
     for text in ["a\r\n+b", "a\n", "\r", "\n"] {

@@ -142,6 +142,7 @@ fn stream(random: &mut Random) -> Bytes {
     stream.into()
 }
 
+/// D-36
 #[test]
 fn random_input_gives_the_same_events_at_the_same_offsets_at_every_split() {
     let mut random = Random::new(17);

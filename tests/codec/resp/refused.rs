@@ -29,7 +29,7 @@ fn error_of(codec: &Resp, stream: &[u8]) -> RespError {
     *cause.as_error().downcast_ref().expect("a RespError")
 }
 
-/// 100,000 nested arrays would overflow the stack of a recursive decoder.
+/// 100,000 nested arrays would overflow the stack of a recursive decoder (D-36).
 #[test]
 fn nesting_is_limited_by_a_count_and_not_by_the_stack() {
     let attack = "*1\r\n".repeat(100_000);
@@ -169,6 +169,7 @@ fn a_bulk_string_ends_in_crlf() {
     expect_broken(&Resp::server(), "*1\r\n$2\r\nab\n\r", RespError::MissingTerminator, 11);
 }
 
+/// D-36
 #[test]
 fn a_bulk_string_over_the_limit_is_refused_at_its_header_and_dropped() {
     let codec = client(RespLimits::new().max_bulk_len(4));
@@ -180,6 +181,7 @@ fn a_bulk_string_over_the_limit_is_refused_at_its_header_and_dropped() {
     expect(&server(RespLimits::new().max_bulk_len(4)), stream, &expected);
 }
 
+/// D-36
 #[test]
 fn half_a_gibibyte_is_the_most_whatever_the_limit() {
     let largest = RespLimits::new().max_bulk_len(512 << 20);
@@ -238,6 +240,7 @@ fn unbalanced_quotes_are_an_error_and_the_next_command_is_decoded() {
     assert!(RespError::UnbalancedQuotes.is_recoverable());
 }
 
+/// D-36
 #[test]
 fn elements_are_counted_in_all_levels_together() {
     let codec = client(RespLimits::new().max_elements(4));
@@ -250,6 +253,7 @@ fn elements_are_counted_in_all_levels_together() {
     assert!(error_of(&codec, b"*5\r\n").is_recoverable());
 }
 
+/// D-36
 #[test]
 fn an_announced_count_is_refused_at_its_header() {
     for count in [65_537, 2_147_483_647, i64::MAX as u64] {
