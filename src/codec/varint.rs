@@ -111,7 +111,7 @@ impl Varint {
         input.advance(header.width);
         match header.length {
             Ok(length) => {
-                // The next call drops what is here.
+                // The next call drops the bytes of the frame.
                 self.left = length;
                 let length = u64::from(length);
                 Err(PeerError::TooLong { what: "frame", length, limit: self.max_len }.into())

@@ -53,7 +53,7 @@ fn announced_lengths_and_counts_reserve_no_memory() {
     }
 }
 
-/// An aggregate that needs no more elements after the present one takes no entry on the stack.
+/// Each of these levels needs another element, so each has an entry on the stack.
 #[test]
 fn the_stack_of_the_decoder_is_as_small_as_the_nesting() {
     own_process!();

@@ -1,14 +1,15 @@
 //! Builds a value from the bytes of a whole message.
 //!
-//! Invariants: the nesting is on a stack of its own. Memory is reserved only for elements whose
-//! bytes have arrived.
+//! Invariants: nested aggregates are kept on an explicit stack. Memory is reserved only for elements
+//! whose bytes have arrived.
 
 use super::{
     error::RespError,
     inline,
     limits::RespLimits,
+    reader,
     role::Role,
-    token::{self, Aggregate, Fault, Place, Step, Token},
+    token::{Aggregate, Fault, Place, Step, Token},
     value::RespValue,
 };
 use bytes::Bytes;
@@ -62,7 +63,7 @@ pub(super) fn assemble(
     let mut current: Option<Unfinished> = None;
     loop {
         let depth = outer.len() + usize::from(current.is_some());
-        let (token, end) = match token::read(message, at, Place::new(role, depth), &mut 0, limits) {
+        let (token, end) = match reader::read(message, at, Place::new(role, depth), &mut 0, limits) {
             Ok(Step::Whole(token, end)) => (token, end),
             Err(Fault::Broken { error, .. }) => return Err(error),
             // The scanner has seen the end of the message.

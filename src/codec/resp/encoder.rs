@@ -1,13 +1,13 @@
-//! Writes values.
+//! Encodes values.
 //!
-//! Invariants: what is written here is read as the same value, by a peer with the same limits. The
-//! nesting is on a stack of its own.
+//! Invariants: a peer with the same limits decodes the encoded bytes to an equal value. Nested
+//! aggregates are kept on an explicit stack.
 
 use super::{
     limits::RespLimits,
+    number::{double_text, is_big_number},
     role::Role,
-    token,
-    value::{RespValue, double_text},
+    value::RespValue,
 };
 use crate::{Result, buffer::OutboundBuffer, error::EncodeError};
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl<'a> Encoder<'a> {
             RespValue::Boolean(true) => self.output.put_slice(b"#t\r\n"),
             RespValue::Boolean(false) => self.output.put_slice(b"#f\r\n"),
             RespValue::Double(number) => self.line(b',', double_text(number).into())?,
-            RespValue::BigNumber(digits) if token::digits(&digits) => self.line(b'(', digits)?,
+            RespValue::BigNumber(digits) if is_big_number(&digits) => self.line(b'(', digits)?,
             RespValue::BigNumber(_) => {
                 return unencodable("a big number has decimal digits and an optional sign".to_owned())
                     .map(|()| None);

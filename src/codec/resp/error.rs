@@ -37,13 +37,12 @@ pub enum RespError {
     /// A message with more elements than allowed, in all its levels together.
     #[non_exhaustive]
     TooManyElements {
-        /// The number of elements announced so far.
+        /// Elements announced by all headers so far.
         elements: u64,
         /// The number of elements allowed.
         limit: usize,
     },
-    /// An inline command with a quoted argument that does not end, or that is not followed by white
-    /// space.
+    /// An inline command in which a quoted argument has no closing quote, or text behind it.
     UnbalancedQuotes,
 }
 

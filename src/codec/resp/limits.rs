@@ -1,4 +1,4 @@
-//! `RespLimits`: what a message may contain.
+//! `RespLimits`: the largest strings, counts and depth of a message.
 
 use crate::{Result, settings::settings};
 
@@ -24,14 +24,14 @@ settings! {
     pub struct RespLimits {
         /// Sets the length of the longest bulk string, bulk error and verbatim string in bytes.
         ///
-        /// The default is that of frames. The 512 MiB of Redis are memory that a peer could make
-        /// each connection hold.
+        /// The default is equal to the limit of `LengthField`. With the 512 MiB of Redis, a peer
+        /// could fill the memory with a few incomplete messages.
         max_bulk_len(bytes: usize) = 1024 * 1024, "1 MiB",
             range 1..=512 * 1024 * 1024 => "1 to 536870912", reached "[`TooLong`](crate::error::PeerError::TooLong)";
         /// Sets the length of the longest simple string, error, double, big number and inline
         /// command in bytes, without type and CRLF.
         ///
-        /// The default is the one that Redis has for inline commands.
+        /// The default is equal to the limit of Redis for inline commands.
         max_line_len(bytes: usize) = 64 * 1024, "64 KiB",
             range 1..=1024 * 1024 => "1 to 1048576", reached "[`TooLong`](crate::error::PeerError::TooLong)";
         /// Sets the largest number of elements of a message, in all its levels together.

@@ -11,6 +11,8 @@ mod encoder;
 mod error;
 mod inline;
 mod limits;
+mod number;
+mod reader;
 mod role;
 mod scanner;
 mod token;
@@ -60,7 +62,7 @@ const PROTOCOL: &str = "RESP";
 ///
 /// | the peer sent | error | next message |
 /// |---|---|---|
-/// | a bulk string or line over its limit | [`PeerError::TooLong`], when this is known | is decoded; the rest of this message is dropped as it arrives |
+/// | a bulk string or line over its limit | [`PeerError::TooLong`], as early as possible | is decoded; the rest of the invalid message is dropped as it arrives |
 /// | too many elements, unbalanced quotes | [`PeerError::Protocol`] with a [`RespError`] | is decoded, likewise |
 /// | any other violation | [`PeerError::Protocol`] with a [`RespError`] | none: all further input is dropped |
 ///
@@ -71,8 +73,8 @@ const PROTOCOL: &str = "RESP";
 ///
 /// Runs on the channel's loop. The channel keeps the bytes of an incomplete message. The codec
 /// keeps its position in that message, and one entry for each level that needs more elements.
-/// [`RespLimits`] has the limits. Strings of a message share the memory of the read buffer, so
-/// copy those that are kept for long.
+/// [`RespLimits`] has the limits. Strings of a message share the memory of the read buffer. A
+/// handler that keeps strings for a long time should copy them.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -222,7 +224,7 @@ mod tests {
     /// Feeds `stream` in chunks of one size. Returns the number of messages and errors, and the
     /// work: the tokens that were begun, and the bytes of lines that were searched.
     fn work(mut codec: Resp, stream: &[u8], size: usize) -> (usize, usize) {
-        token::work::take();
+        reader::work::take();
         let stream = Bytes::copy_from_slice(stream);
         let (mut events, mut consumed, mut received) = (0, 0, 0);
         while received < stream.len() {
@@ -234,7 +236,7 @@ mod tests {
             }
             consumed = received - input.len();
         }
-        (events, token::work::take())
+        (events, reader::work::take())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `Role`: who sends requests, and who replies.
+//! `Role`: the side of a connection.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {

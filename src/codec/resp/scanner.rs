@@ -1,15 +1,16 @@
 //! `Scanner`: finds the end of a message.
 //!
-//! Invariants: no token is read twice, except for the header of a string or the start of a line
-//! that is incomplete. Nested aggregates are counted on a stack of its own, with at most one entry
-//! for each level; an aggregate whose parent needs no more elements takes no entry. An announced
-//! length or count allocates nothing.
+//! Invariants: each token is read once. The exceptions are the header of an incomplete string and
+//! the start of an incomplete line, whose bytes are not searched again. Nested aggregates are
+//! counted on an explicit stack with at most one entry per level. The last element of an aggregate
+//! replaces its entry. Announced lengths and counts do not allocate memory.
 
 use super::{
     error::RespError,
     limits::RespLimits,
+    reader,
     role::Role,
-    token::{self, Fault, Place, Rest, Step, Token},
+    token::{Fault, Place, Rest, Step, Token},
 };
 use crate::error::PeerError;
 use bytes::{Buf, Bytes};
@@ -28,7 +29,7 @@ pub(super) struct Scanner {
     level: Level,
     /// The incomplete aggregates around it that need more elements.
     outer: Vec<Level>,
-    /// The number of elements announced so far.
+    /// Elements announced by all headers of the message.
     elements: u64,
     /// Whether the message is dropped, because a part of it is too long.
     dropping: bool,
@@ -47,7 +48,7 @@ struct Level {
 /// How the input of a message ends.
 #[derive(Debug)]
 pub(super) enum Scanned {
-    /// The message has so many bytes.
+    /// The message is complete, with this length in bytes.
     Whole(usize),
     /// The message is incomplete.
     Incomplete,
@@ -80,8 +81,8 @@ impl Scanner {
         }
     }
 
-    /// Reads tokens until the message ends. Consumes input only if it drops the message, or if the
-    /// message has a fault; then the bytes up to the one that proves it.
+    /// Reads tokens until the message ends. Consumes input only while the message is dropped, and at
+    /// a fault: the bytes up to and including the byte that proves it.
     #[inline]
     pub(super) fn scan(&mut self, input: &mut Bytes, role: Role, limits: &RespLimits) -> Scanned {
         loop {
@@ -99,7 +100,7 @@ impl Scanner {
                 return Scanned::Incomplete;
             }
             let place = Place::new(role, self.level.depth);
-            match token::read(input, self.at, place, &mut self.searched, limits) {
+            match reader::read(input, self.at, place, &mut self.searched, limits) {
                 Ok(Step::Whole(token, end)) => {
                     (self.at, self.searched) = (end, 0);
                     let whole = match token {
@@ -148,7 +149,7 @@ impl Scanner {
         self.searched = 0;
     }
 
-    /// Enters an aggregate of so many values. Returns whether the message is complete.
+    /// Enters an aggregate with this number of values. Returns whether the message is complete.
     #[inline]
     fn open(&mut self, values: u64, limits: &RespLimits) -> Result<bool, RespError> {
         let depth = self.level.depth + 1;
@@ -194,7 +195,7 @@ impl Scanner {
         Scanned::TooLong(PeerError::protocol(super::PROTOCOL, error))
     }
 
-    /// Drops what has arrived of a part that is too long. Returns `None` until its end has come.
+    /// Drops the available bytes of an overlong part. Returns `None` until the part has ended.
     #[cold]
     fn skip(&mut self, input: &mut Bytes) -> Option<Result<(), RespError>> {
         match self.rest? {

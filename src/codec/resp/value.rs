@@ -1,5 +1,6 @@
 //! `RespValue`: a message or a part of one.
 
+use super::number::double_text;
 use bytes::Bytes;
 
 /// A value of RESP2 or RESP3; see [`Resp`](super::Resp).
@@ -153,16 +154,6 @@ impl From<i64> for RespValue {
     }
 }
 
-/// Returns the shortest text that reads as `number`.
-pub(super) fn double_text(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    // With an exponent where digits would be many. An infinity is "inf" or "-inf".
-    let text = format!("{number:?}");
-    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
-}
-
 fn on_one_line(text: Bytes) -> Bytes {
     if memchr::memchr2(b'\r', b'\n', &text).is_none() {
         return text;
@@ -173,23 +164,6 @@ fn on_one_line(text: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn doubles_have_a_short_text_that_reads_as_the_same_number() {
-        for (number, text) in [
-            (1.0, "1"),
-            (-0.5, "-0.5"),
-            (1e300, "1e300"),
-            (f64::INFINITY, "inf"),
-            (f64::NEG_INFINITY, "-inf"),
-            (f64::NAN, "nan"),
-        ] {
-            assert_eq!(double_text(number), text);
-        }
-        for number in [f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, -1e-7] {
-            assert_eq!(double_text(number).parse(), Ok(number));
-        }
-    }
 
     #[test]
     fn resp2_has_no_types_of_resp3() {

@@ -1,4 +1,4 @@
-//! What is decoded, at every split.
+//! Valid input, at every split.
 
 use super::{bulk, client, expect, expect_one, request, server, simple};
 use crate::support::codecs::drive;

@@ -1,4 +1,4 @@
-//! What is written, and what is refused.
+//! Encoding: the bytes of each type, and the values that are refused.
 
 use super::{bulk, client, encoded, request, server, simple};
 use bytes::Bytes;

@@ -68,8 +68,7 @@ fn expect_one(codec: &Resp, stream: impl AsRef<[u8]>, expected: RespValue) {
     expect(codec, stream, &[(Ok(expected), length)]);
 }
 
-/// Asserts that the stream is refused after so many bytes, and that the codec drops all further
-/// input.
+/// Asserts that the stream is refused at `offset`, and that the codec drops all further input.
 #[track_caller]
 fn expect_broken(codec: &Resp, stream: impl AsRef<[u8]>, error: RespError, offset: usize) {
     let stream = [stream.as_ref(), b"\r\n+OK\r\n*1\r\n$4\r\nPING\r\n"].concat();

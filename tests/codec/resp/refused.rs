@@ -1,4 +1,4 @@
-//! What is refused, at every split: the same error at the same offset.
+//! Invalid input: the same error at the same offset, at every split.
 
 use super::{bulk, client, expect, expect_broken, request, server, simple, violation};
 use crate::support::codecs::{drive, drive_with_offsets};
