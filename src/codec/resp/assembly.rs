@@ -1,7 +1,7 @@
 //! Builds a value from the bytes of a whole message.
 //!
-//! Invariants: nested aggregates are kept on an explicit stack. Memory is reserved only for elements
-//! whose bytes have arrived.
+//! Invariants: nested aggregates are kept on an explicit stack. Memory is reserved only for
+//! elements whose bytes have arrived.
 
 use super::{
     error::RespError,

@@ -81,8 +81,8 @@ impl Scanner {
         }
     }
 
-    /// Reads tokens until the message ends. Consumes input only while the message is dropped, and at
-    /// a fault: the bytes up to and including the byte that proves it.
+    /// Reads tokens until the message ends. Consumes input only while the message is dropped, and
+    /// at a fault: the bytes up to and including the byte that proves it.
     #[inline]
     pub(super) fn scan(&mut self, input: &mut Bytes, role: Role, limits: &RespLimits) -> Scanned {
         loop {
