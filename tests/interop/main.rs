@@ -15,6 +15,8 @@ mod gnutls;
 mod host_names;
 mod openssl;
 mod proxy;
+#[cfg(unix)]
+mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;
