@@ -3,7 +3,7 @@
 use crate::http::{
     HttpError, Request, Response, StatusCode, Version,
     message::Headers,
-    syntax::{is_token, list},
+    syntax::{is_token, trim},
 };
 
 /// How the end of a body is found.
@@ -26,7 +26,12 @@ pub(in crate::http) enum Framing {
 pub(in crate::http) fn request_framing(request: &Request) -> Result<Framing, HttpError> {
     let headers = request.headers();
     let length = content_length(headers)?;
-    if !headers.contains("transfer-encoding") {
+    let has_coding = headers.contains("transfer-encoding");
+    if request.method() == "CONNECT" && (has_coding || length.is_some_and(|length| length > 0)) {
+        // Others take these bytes for the tunnel's (RFC 9110, section 9.3.6).
+        return Err(HttpError::Header("CONNECT with a body"));
+    }
+    if !has_coding {
         return Ok(match length {
             Some(0) | None => Framing::None,
             Some(length) => Framing::Length(length),
@@ -124,17 +129,14 @@ fn content_length(headers: &Headers) -> Result<Option<u64>, HttpError> {
 /// Returns whether the body is chunked and nothing else.
 ///
 /// # Errors
-/// If `chunked` is not the last coding, or is applied twice, or a name is not a token: then the
-/// end of the body is unknown.
+/// If `chunked` is not the last coding, or is applied twice, or a name is not a token, or missing
+/// beside a comma: then the end of the body is unknown, or recipients disagree on it.
 fn is_chunked(headers: &Headers) -> Result<bool, HttpError> {
     const INVALID: HttpError = HttpError::Header("Transfer-Encoding");
     let mut last_is_chunked = false;
     let mut count = 0;
     for value in headers.all("transfer-encoding") {
-        if value.is_empty() {
-            return Err(INVALID);
-        }
-        for coding in list(value) {
+        for coding in value.split(|byte| *byte == b',').map(trim) {
             if last_is_chunked || !is_token(coding) {
                 return Err(INVALID);
             }
