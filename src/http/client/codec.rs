@@ -93,10 +93,8 @@ impl ClientCodec {
         let framing = response_framing(response, kind)?;
         let headers = response.headers();
         let keep_alive = framing != Framing::UntilClose
-            && match response.version() {
-                Version::Http10 => headers.has_token("connection", "keep-alive"),
-                Version::Http11 => !headers.has_token("connection", "close"),
-            };
+            && !headers.has_token("connection", "close")
+            && (response.version() == Version::Http11 || headers.has_token("connection", "keep-alive"));
         let body = match framing {
             Framing::None => Body::Empty,
             Framing::Length(length) => Body::Sized(length),

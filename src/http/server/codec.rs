@@ -87,10 +87,8 @@ impl ServerCodec {
                 return Err(HttpError::Expectation);
             }
         }
-        let keep_alive = match request.version() {
-            Version::Http10 => headers.has_token("connection", "keep-alive"),
-            Version::Http11 => !headers.has_token("connection", "close"),
-        };
+        let keep_alive = !headers.has_token("connection", "close")
+            && (request.version() == Version::Http11 || headers.has_token("connection", "keep-alive"));
         let body = match framing {
             Framing::None | Framing::UntilClose => Body::Empty,
             Framing::Length(length) => Body::Sized(length),

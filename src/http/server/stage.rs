@@ -246,6 +246,8 @@ impl Stage for ServerStage {
                 }
             }
             Part::End(_) => {
+                // The client may not have waited, and the body may be empty.
+                self.exchange.expects_continue = false;
                 self.exchange.input = Input::Complete;
                 if self.exchange.has_response() {
                     self.become_idle(ctx);

@@ -1,3 +1,4 @@
 //! Tests of the protocol, in memory.
 
 mod client;
+mod strictness;
