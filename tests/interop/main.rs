@@ -11,6 +11,7 @@ mod files;
 mod gateway;
 mod gnutls;
 mod host_names;
+mod http;
 mod openssl;
 mod proxy;
 mod sslscan;
