@@ -81,3 +81,33 @@ fn an_empty_body_meets_the_expectation_of_100_continue() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(answers(&format!("{head}0\r\n\r\n")), (vec![200], true));
 }
+
+/// Sends each body back as it arrives.
+struct Echo;
+
+impl Handler for Echo {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        ctx.write(match part {
+            Part::Head(request) => Response::ok(request.announced_body().clone()).into(),
+            Part::Body(bytes) => Part::Body(bytes),
+            Part::End(trailers) => Part::End(trailers),
+        })
+    }
+}
+
+#[test]
+fn the_client_of_an_echo_gets_100_continue_ahead_of_the_response() {
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Echo));
+    channel
+        .write_inbound(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+        .unwrap();
+    let head = channel.read_outbound();
+    assert!(head.starts_with(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), "{head:?}");
+    assert!(!head.windows(10).any(|part| part == b"Connection"), "{head:?}");
+    channel.write_inbound(b"hello").unwrap();
+    assert_eq!(channel.read_outbound(), "hello");
+    assert!(channel.is_open());
+}
