@@ -52,7 +52,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let headers = Headers::new().with("Content-Type", "text/plain; charset=utf-8");
+        let headers = Headers::new().with("Content-Type", "text/plain; charset=utf-8").shared();
         Site { headers, echoes: false, ticks: 0 }
     }
 

@@ -43,6 +43,7 @@
 //!
 //! All features are off by default, and only add items.
 //!
+//! - `deflate`: the extension permessage-deflate of `websocket`, with zlib-rs.
 //! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
 //! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
@@ -54,6 +55,7 @@
 //!   exchange X25519MLKEM768. Building aws-lc-rs needs a C compiler and takes minutes.
 //! - `tokio`: `tokio::runtime::Handle` implements [`Spawn`](executor::Spawn), so that handlers can
 //!   run futures on a tokio runtime.
+//! - `websocket`: the module `websocket`, WebSocket servers and clients.
 
 // Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -94,6 +96,8 @@ pub mod testing;
 pub mod timer;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 pub mod worker_pool;
 
 /// The crate `bytes`, in the version of this crate's API.

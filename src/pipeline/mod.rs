@@ -47,7 +47,8 @@
 //! | available input decoded | | `read_complete` | `read_complete` |
 //! | writability | | `writability_changed` | `writability_changed` |
 //! | end of the peer's stream | `decode_last` | `read_closed` | `read_closed` |
-//! | idle, shutdown | | | `idle`, `shutdown` |
+//! | shutdown | | `shutdown` | `shutdown` |
+//! | idle | | | `idle` |
 //! | error | | `error`, until a stage handles it | `error` |
 //! | message written | `encode`, last | `write`, in the order towards the socket | |
 //! | closed | | `inactive` | `inactive` |

@@ -11,8 +11,11 @@
 mod heartbeat;
 #[cfg(feature = "json")]
 mod json;
+mod pulse;
 
 pub use heartbeat::{Heartbeat, OnDead};
+#[cfg(feature = "websocket")]
+pub(crate) use pulse::{Beat, Pulse, PulseSettings, Traffic};
 
 #[cfg(feature = "json")]
 pub use json::Json;

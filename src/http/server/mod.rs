@@ -43,6 +43,10 @@ use std::sync::Arc;
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.
 ///
+/// When the loop shuts down, idle connections close, and others after the response in progress. A
+/// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
+/// default closes the channel at once.
+///
 /// Turn on [`half_close`](crate::channel::ChannelOptions::half_close) to answer clients that end
 /// their stream behind a request. Without it, a response that is not written by then is lost.
 ///

@@ -357,6 +357,15 @@ impl Stage for ServerStage {
         Ok(())
     }
 
+    /// Ends the connection after the response in progress.
+    fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        self.exchange.keep_alive = false;
+        if self.is_idle() {
+            self.end(ctx);
+        }
+        Ok(())
+    }
+
     fn timer(&mut self, ctx: &mut Ctx<'_>) -> Result {
         self.armed = u64::MAX;
         let now = nanos(ctx.now());
