@@ -19,14 +19,14 @@ const CASES: usize = 10_000;
 const BATCH: usize = 10_000;
 
 /// A stream of requests, with the names of the changes to it.
-struct Case {
-    stream: Vec<u8>,
+pub(crate) struct Case {
+    pub(crate) stream: Vec<u8>,
     mutations: Vec<&'static str>,
     seed: u64,
 }
 
 impl Case {
-    fn generate(seed: u64) -> Self {
+    pub(crate) fn generate(seed: u64) -> Self {
         // The generator begins with similar numbers for similar seeds.
         let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut mutations = Vec::new();

@@ -2,8 +2,13 @@
 
 mod attacks;
 mod compare;
+mod curl;
 mod differential;
+mod example;
+mod load;
 mod mutations;
 mod ours;
 mod parsers;
+mod proxies;
 mod requests;
+mod slow;
