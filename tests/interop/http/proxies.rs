@@ -27,6 +27,9 @@ use std::{
     time::Instant,
 };
 
+/// Generated streams for each proxy.
+const STREAMS: u64 = 200;
+
 /// The number of requests by the last segment of their paths.
 type Counts = BTreeMap<String, usize>;
 
@@ -53,7 +56,7 @@ fn count(counts: &mut Counts, target: &str) {
     *counts.entry(segment.to_owned()).or_default() += 1;
 }
 
-/// A proxy that listens on the socket `front` in its directory.
+/// A proxy that listens on the socket `front` in its directory, and writes the file `log`.
 struct Proxy {
     _process: Process,
     files: Files,
@@ -80,6 +83,19 @@ impl Proxy {
         let _ = client.read_to_end(&mut answers);
         answers
     }
+
+    /// Counts the requests in its log: each line has the server, or a mark, and the target.
+    fn forwarded(&self) -> Counts {
+        let log = fs::read(self.files.path("log")).unwrap();
+        let mut counts = Counts::new();
+        for line in String::from_utf8_lossy(&log).lines() {
+            let (server, target) = line.split_once(' ').unwrap_or_default();
+            if server != "-" && server != "<NOSRV>" {
+                count(&mut counts, target);
+            }
+        }
+        counts
+    }
 }
 
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -91,7 +107,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Sends valid requests, changed ones and attacks through a proxy.
-fn send_streams_through(start: impl FnOnce(SocketAddr) -> Proxy, forwarded: impl Fn(&Proxy) -> Counts) {
+fn send_streams_through(start: impl FnOnce(SocketAddr) -> Proxy) {
     let seen = Counter::default();
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let http = HttpServer::new();
@@ -101,7 +117,7 @@ fn send_streams_through(start: impl FnOnce(SocketAddr) -> Proxy, forwarded: impl
         .bind(ANY_PORT.parse::<SocketAddr>().unwrap())
         .unwrap();
     let proxy = start(server.local_address());
-    for seed in 0..300 {
+    for seed in 0..STREAMS {
         proxy.send(&Case::generate(seed).stream);
     }
     for attack in ATTACKS.iter().map(Attack::stream) {
@@ -112,10 +128,10 @@ fn send_streams_through(start: impl FnOnce(SocketAddr) -> Proxy, forwarded: impl
     let seen = seen.0.lock().unwrap().clone();
     assert_eq!(seen["end"], 1);
     assert!(seen.values().sum::<usize>() > 200, "{seen:?}");
+    println!("seen {seen:?}\nforwarded {:?}", proxy.forwarded());
     // A proxy logs a request after it has closed the connection.
     wait_until("each request that was seen has been forwarded", || {
-        let forwarded = forwarded(&proxy);
-        println!("seen {seen:?}\nforwarded {forwarded:?}");
+        let forwarded = proxy.forwarded();
         seen.iter().all(|(segment, count)| forwarded.get(segment).is_some_and(|n| n >= count))
     });
 }
@@ -135,7 +151,7 @@ fn nginx_forwards_each_request_that_we_see() {
                     client_body_temp_path {directory}body; proxy_temp_path {directory}proxy;
                     fastcgi_temp_path {directory}fastcgi; uwsgi_temp_path {directory}uwsgi;
                     scgi_temp_path {directory}scgi;
-                    log_format forwarded '$upstream_addr $request_uri';
+                    log_format forwarded escape=none '$upstream_addr $request_uri';
                     access_log {directory}log forwarded;
                     upstream back {{ server {server}; keepalive 4; }}
                     server {{
@@ -153,13 +169,36 @@ fn nginx_forwards_each_request_that_we_see() {
             )
         })
     };
-    send_streams_through(start, |proxy| {
-        let log = fs::read_to_string(proxy.files.path("log")).unwrap();
-        let mut counts = Counts::new();
-        // Requests that were not forwarded have no address.
-        for line in log.lines().filter(|line| !line.starts_with('-')) {
-            count(&mut counts, line.split_once(' ').unwrap().1);
-        }
-        counts
-    });
+    send_streams_through(start);
+}
+
+#[test]
+fn haproxy_forwards_each_request_that_we_see() {
+    if !are_installed(&["haproxy"]) {
+        return;
+    }
+    let start = |server: SocketAddr| {
+        // haproxy does not log to files.
+        Proxy::start(&["sh", "-c", "exec haproxy -db -f \"$0\" > \"${0%/*}/log\""], |files| {
+            let front = files.path("front");
+            format!(
+                "global
+                    log stdout format raw local0 info
+                defaults
+                    mode http
+                    timeout connect 30s
+                    timeout client 60s
+                    timeout server 60s
+                    retries 0
+                    http-reuse always
+                    log global
+                    # The server is <NOSRV> if a request was not forwarded.
+                    log-format \"%s %HU\"
+                listen front
+                    bind unix@{front}
+                    server back {server}\n"
+            )
+        })
+    };
+    send_streams_through(start);
 }
