@@ -13,6 +13,7 @@ mod files;
 mod gateway;
 mod gnutls;
 mod host_names;
+mod http;
 mod openssl;
 mod proxy;
 #[cfg(unix)]

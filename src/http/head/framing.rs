@@ -1,7 +1,7 @@
 //! What the facts of a head say of the body's length (RFC 9112, section 6).
 
 use super::facts::{Coding, HeadFacts};
-use crate::http::{HttpError, StatusCode, Version};
+use crate::http::{HttpError, Request, StatusCode, Version};
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,11 @@ pub(in crate::http) enum Framing {
 ///
 /// # Errors
 /// Anything that another recipient may understand differently.
-pub(in crate::http) fn request_framing(version: Version, facts: &HeadFacts) -> Result<Framing, HttpError> {
-    match declared(version, facts)? {
+pub(in crate::http) fn request_framing(request: &Request, facts: &HeadFacts) -> Result<Framing, HttpError> {
+    match declared(request.version(), facts)? {
         Framing::Length(0) | Framing::UntilClose => Ok(Framing::None),
+        // Others take these bytes for the tunnel's (RFC 9110, section 9.3.6).
+        _ if request.method() == "CONNECT" => Err(HttpError::Header("CONNECT with a body")),
         framing => Ok(framing),
     }
 }

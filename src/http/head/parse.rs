@@ -4,7 +4,7 @@ use super::facts::HeadFacts;
 use crate::http::{
     HttpError, Request, Response, StatusCode, Version,
     message::Headers,
-    syntax::{is_target, trim},
+    syntax::{is_host, is_target, trim},
 };
 use bytes::Bytes;
 use httparse::{Error as Cause, Header, ParserConfig, Status};
@@ -42,13 +42,18 @@ pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts
     Ok((Request::parsed(head.slice(..line_len), method_len, version, headers), facts))
 }
 
-/// Returns whether the target has one of the four forms of RFC 9112, section 3.2.
+/// Returns whether the target has one of the four forms of RFC 9112, section 3.2. User information
+/// is not accepted (RFC 9110, section 4.2.4).
 fn has_valid_form(method: &str, target: &str) -> bool {
     match target.as_bytes() {
         [b'/', ..] => method != "CONNECT",
         b"*" => method == "OPTIONS",
-        _ if method == "CONNECT" => target.contains(':') && !target.contains(['/', '?', '#', '@']),
-        _ => target.contains("://"),
+        _ if method == "CONNECT" => target.contains(':') && is_host(target.as_bytes()),
+        _ => target.split_once("://").is_some_and(|(scheme, rest)| {
+            let authority = rest.split(['/', '?']).next().unwrap_or_default();
+            let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_scheme && !authority.is_empty() && is_host(authority.as_bytes())
+        }),
     }
 }
 
@@ -147,7 +152,8 @@ fn has_other_version(head: &[u8]) -> bool {
     let Some(start) = line.len().checked_sub(9) else { return false };
     match &line[start..] {
         [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
-            major.is_ascii_digit() && minor.is_ascii_digit()
+            let is_supported = *major == b'1' && matches!(minor, b'0' | b'1');
+            major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
         }
         _ => false,
     }

@@ -71,7 +71,7 @@ impl ServerCodec {
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 let (mut request, facts) = parse_request(&input.split_to(len))?;
-                let framing = request_framing(request.version(), &facts)?;
+                let framing = request_framing(&request, &facts)?;
                 let body = match framing {
                     Framing::None | Framing::UntilClose => Body::Empty,
                     Framing::Length(length) => Body::Sized(length),

@@ -31,7 +31,8 @@ use std::sync::Arc;
 ///   ([`Context::set_auto_read`](crate::Context::set_auto_read),
 ///   [`Context::hold_input`](crate::Context::hold_input)).
 /// - **`Expect: 100-continue`** is answered when the handler has seen the head, has not responded,
-///   and reads. Other expectations are refused with 417.
+///   and reads, or ahead of a response whose body is streamed. Other expectations are refused with
+///   417.
 /// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
 ///   encoding. Responses to HEAD and with 204 or 304 have no body, whatever the handler writes.
 ///   `Date` and `Connection` are added.

@@ -3,3 +3,4 @@
 mod client;
 #[cfg(feature = "deflate")]
 mod decompress;
+mod strictness;
