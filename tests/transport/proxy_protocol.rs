@@ -189,6 +189,38 @@ fn a_client_announces_addresses_before_everything_else() {
     assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), CLIENT);
 }
 
+/// The header and the first message of TLS in one segment: the address is checked before TLS
+/// answers.
+#[cfg(feature = "tls")]
+#[test]
+fn a_client_hello_behind_the_header_of_a_denied_address_is_not_answered() {
+    use crate::tls_peer;
+    let group = group();
+    let filter = IpFilter::new([IpRule::deny("192.0.2.0/24").unwrap()]);
+    let (certificate, config) = tls_peer::settings();
+    let server = serve(&group, |server| {
+        let tls = netwheel::tls::TlsServer::builder(certificate).build().unwrap();
+        server.proxy_protocol(local()).tls(tls).admission(Admission::new().ip_filter(filter))
+    });
+    let hello = |client: &mut rustls::ClientConnection, address: &str| {
+        let mut segment = header(address);
+        client.write_tls(&mut segment).unwrap();
+        let mut stream = connect(server.local_address());
+        stream.write_all(&segment).unwrap();
+        stream
+    };
+    let mut denied = hello(&mut tls_peer::client(&config), CLIENT);
+    let mut answer = Vec::new();
+    // The unread message may cause a reset.
+    let _ = denied.read_to_end(&mut answer);
+    assert_eq!(answer, b"");
+    turn_until(&group, |metrics| (metrics.rejected_filter, metrics.handshakes_failed) == (1, 1));
+
+    let mut client = tls_peer::client(&config);
+    let mut stream = hello(&mut client, "198.51.100.9:1");
+    ask(&mut rustls::Stream::new(&mut client, &mut stream), "who\n", "198.51.100.9:1\n");
+}
+
 /// Flips bits in both directions.
 struct Flip;
 
