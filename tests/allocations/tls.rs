@@ -40,6 +40,7 @@ fn client(config: &Arc<ClientConfig>) -> ClientConnection {
 }
 
 /// A client sends its first message, gets the whole answer of the server, and never finishes.
+/// S-02.
 #[test]
 fn a_thousand_half_finished_handshakes_are_closed_in_time_and_leave_no_memory_behind() {
     own_process!();

@@ -66,6 +66,7 @@ fn a_header_and_data_in_one_segment_give_the_announced_address_and_the_data() {
     ask(&mut stream, "", &format!("{CLIENT}\n"));
 }
 
+/// S-27.
 #[test]
 fn local_and_unknown_headers_leave_the_real_address() {
     let group = group();
@@ -105,6 +106,7 @@ fn a_header_that_never_comes_ends_the_connection() {
     turn_until(&group, |metrics| metrics.handshakes_timed_out == 1);
 }
 
+/// S-25.
 #[test]
 fn an_untrusted_peer_is_refused_or_taken_as_it_is_and_its_bytes_are_never_a_header() {
     let group = group();
@@ -125,6 +127,7 @@ fn an_untrusted_peer_is_refused_or_taken_as_it_is_and_its_bytes_are_never_a_head
     ask(&mut stream, "PROXY TCP4 192.0.2.7 198.51.100.1 4321 443\n", &format!("{own}\n"));
 }
 
+/// S-27.
 #[test]
 fn the_filter_of_addresses_decides_about_the_announced_one() {
     let group = group();
@@ -143,6 +146,7 @@ fn the_filter_of_addresses_decides_about_the_announced_one() {
     turn_until(&group, |metrics| metrics.rejected_filter == 1);
 }
 
+/// S-27.
 #[test]
 fn the_limit_per_address_counts_announced_addresses_and_not_the_balancer() {
     let group = group();
@@ -191,6 +195,7 @@ fn a_client_announces_addresses_before_everything_else() {
 
 /// The header and the first message of TLS in one segment: the address is checked before TLS
 /// answers.
+/// S-27.
 #[cfg(feature = "tls")]
 #[test]
 fn a_client_hello_behind_the_header_of_a_denied_address_is_not_answered() {

@@ -69,6 +69,7 @@ fn exchange(client: &mut End, channel: &mut EmbeddedChannel<Bytes>, segment: usi
     }
 }
 
+/// S-01.
 #[test]
 fn a_channel_echoes_through_tls_in_segments_of_any_size() {
     for version in VERSIONS {
@@ -100,6 +101,7 @@ fn the_messages_of_a_turn_are_one_record() {
     assert_eq!(channel.read_outbound().len(), 50 + 22);
 }
 
+/// S-06.
 #[test]
 fn a_truncated_stream_is_reported_after_its_data() {
     let log = Log::default();
@@ -114,6 +116,7 @@ fn a_truncated_stream_is_reported_after_its_data() {
     assert!(log[2].contains("cut off before its end"), "{log:?}");
 }
 
+/// S-24.
 #[test]
 fn after_close_notify_of_the_peer_a_channel_with_half_close_still_writes() {
     for version in VERSIONS {
@@ -140,6 +143,7 @@ fn after_close_notify_of_the_peer_a_channel_with_half_close_still_writes() {
     }
 }
 
+/// S-04.
 #[test]
 fn plain_http_gets_an_alert_and_the_handler_is_never_called() {
     let log = Log::default();

@@ -62,6 +62,7 @@ fn goodbye(version: TlsVersion) -> (EmbeddedChannel<Bytes>, End) {
     (channel, client)
 }
 
+/// S-07.
 #[test]
 fn data_and_close_notify_precede_the_end_of_a_closing_channel() {
     for version in VERSIONS {
@@ -77,6 +78,7 @@ fn data_and_close_notify_precede_the_end_of_a_closing_channel() {
     }
 }
 
+/// S-07.
 #[test]
 fn a_peer_that_does_not_read_delays_a_close_no_longer_than_close_timeout() {
     for version in VERSIONS {
@@ -92,6 +94,7 @@ fn a_peer_that_does_not_read_delays_a_close_no_longer_than_close_timeout() {
     }
 }
 
+/// S-20.
 #[test]
 fn a_tracked_write_of_one_mebibyte_completes_with_its_last_sealed_byte() {
     for version in VERSIONS {
@@ -112,6 +115,7 @@ fn a_tracked_write_of_one_mebibyte_completes_with_its_last_sealed_byte() {
     }
 }
 
+/// S-20.
 #[test]
 fn at_most_64_kib_of_a_mebibyte_are_sealed_and_policies_drop_whole_messages_of_the_rest() {
     const LINE: usize = 1000;

@@ -59,6 +59,7 @@ fn a_client_and_a_server_talk_over_tls() {
     assert_eq!(lines.recv().unwrap(), "hello");
 }
 
+/// S-17.
 #[test]
 fn a_certificate_of_another_host_fails_the_connect() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
