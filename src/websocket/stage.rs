@@ -176,7 +176,10 @@ impl Stage for WebSocketStage {
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
         match (self.phase, message) {
-            (Phase::Open, Message::Close(frame)) => self.send_close(ctx, frame),
+            (Phase::Open, Message::Close(frame)) => {
+                ctx.encode_alone()?;
+                self.send_close(ctx, frame)
+            }
             (Phase::Open, message) => {
                 if self.pong.is_some() {
                     self.send_waiting_pong(ctx)?;

@@ -234,7 +234,8 @@ pub trait Stage: Sized + 'static {
     ///
     /// Return `None` if `write` does anything besides writing messages, for example if it keeps
     /// part of the message, closes the channel or sets a timer. A broadcast calls `write` for only
-    /// one of many channels.
+    /// one of many channels. If this concerns some messages only, `write` calls
+    /// [`encode_alone`](StageContext::encode_alone) for those.
     fn encoding_key(&self) -> Option<u64> {
         None
     }

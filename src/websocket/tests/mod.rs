@@ -1,8 +1,10 @@
 //! Tests of the codec and the stage.
 
+mod broadcasts;
 mod control;
 #[cfg(feature = "deflate")]
 mod deflate;
+mod differential;
 mod frames;
 mod handshake;
 mod limits;

@@ -131,6 +131,7 @@ pub(super) struct Seen {
 }
 
 /// Echoes data, and records everything.
+#[derive(Default)]
 pub(super) struct Echo(Rc<RefCell<Seen>>);
 
 impl Handler for Echo {
