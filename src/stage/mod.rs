@@ -12,9 +12,9 @@
 mod heartbeat;
 #[cfg(feature = "json")]
 mod json;
-mod pulse;
 #[cfg(feature = "protobuf")]
 mod protobuf;
+mod pulse;
 
 pub use heartbeat::{Heartbeat, OnDead};
 #[cfg(feature = "websocket")]
