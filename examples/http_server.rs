@@ -34,6 +34,9 @@ struct Options {
     /// Time from the first byte of a request to the end of its head.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     head_time: Duration,
+    /// Time in which each next 1 KiB of a body must arrive.
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    body_time: Duration,
     /// Time that a connection may be idle between two requests.
     #[arg(long, default_value = "75s", value_parser = humantime::parse_duration)]
     keep_alive: Duration,
@@ -52,7 +55,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let headers = Headers::new().with("Content-Type", "text/plain; charset=utf-8");
+        let headers = Headers::new().with("Content-Type", "text/plain; charset=utf-8").shared();
         Site { headers, echoes: false, ticks: 0 }
     }
 
@@ -126,6 +129,7 @@ fn run(options: &Options) -> Result {
     let settings = HttpSettings::new()
         .body(options.max_body)
         .head_time(options.head_time)
+        .body_time(options.body_time)
         .keep_alive(options.keep_alive);
     let http = HttpServer::with(settings)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("http").build()?;

@@ -10,16 +10,6 @@ pub(super) fn unencodable(why: impl Into<String>) -> crate::Error {
     EncodeError::Unencodable(why.into().into()).into()
 }
 
-/// Appends a line for each field.
-pub(super) fn put_headers(headers: &Headers, output: &mut OutboundBuffer) {
-    for (name, value) in headers.iter() {
-        output.put_slice(name.as_bytes());
-        output.put_slice(b": ");
-        output.put_slice(value);
-        output.put_slice(b"\r\n");
-    }
-}
-
 /// Appends a number in decimal.
 pub(super) fn put_number(number: u64, output: &mut OutboundBuffer) {
     let mut digits = [0; 20];
@@ -60,7 +50,7 @@ pub(super) fn put_last_chunk(trailers: &Headers, output: &mut OutboundBuffer) ->
         return Err(unencodable(format!("the trailer {name:?} is invalid")));
     }
     output.put_slice(b"0\r\n");
-    put_headers(trailers, output);
+    output.put_slice(trailers.lines());
     output.put_slice(b"\r\n");
     Ok(())
 }

@@ -31,6 +31,8 @@ mod syntax;
 mod tests;
 
 pub use client::{Call, HttpClient};
+#[cfg(feature = "deflate")]
+pub use content::Decompress;
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
 pub use message::{Body, Headers, Message, Part, Request, Response, StatusCode, Version};

@@ -4,6 +4,7 @@
 mod support;
 
 mod broadcast;
+mod codecs;
 mod echo;
 mod heap;
 mod heap_returns;

@@ -7,12 +7,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "websocket", feature = "json", feature = "prometheus"))]
+mod browser;
 mod files;
 mod gateway;
 mod gnutls;
 mod host_names;
+mod http;
 mod openssl;
 mod proxy;
+#[cfg(unix)]
+mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;

@@ -1,10 +1,10 @@
 //! The lines between chunks (RFC 9112, section 7.1).
 //!
-//! Invariants: a line is a size of 1 to 16 hexadecimal digits, extensions without control
-//! characters, and CRLF. Nothing else is accepted, because recipients that accept more disagree on
+//! Invariants: a line is a size of 1 to 16 hexadecimal digits, extensions, and CRLF. Nothing else
+//! is accepted, also no spaces around extensions, because recipients that accept more disagree on
 //! where a chunk ends. Each byte is looked at once.
 
-use crate::http::HttpError;
+use crate::http::{HttpError, syntax::is_token_byte};
 use memchr::memchr;
 
 /// The line that begins a chunk.
@@ -39,10 +39,48 @@ pub(super) fn chunk_line(
     if !extensions.is_empty() && extensions[0] != b';' {
         return Err(HttpError::Chunk("the size"));
     }
-    if extensions.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
-        return Err(HttpError::Chunk("a control character in an extension"));
+    if !are_extensions(extensions) {
+        return Err(HttpError::Chunk("an extension"));
     }
     Ok(Some(ChunkLine { size, len: lf + 1, extensions: extensions.len() }))
+}
+
+/// Returns whether each of the extensions is `;name`, `;name=token` or `;name="text"`.
+fn are_extensions(mut input: &[u8]) -> bool {
+    while let Some(rest) = input.strip_prefix(b";") {
+        let Some(rest) = strip_token(rest) else { return false };
+        input = match rest.strip_prefix(b"=") {
+            None => rest,
+            Some(value) => match strip_token(value).or_else(|| strip_quoted(value)) {
+                Some(rest) => rest,
+                None => return false,
+            },
+        };
+    }
+    input.is_empty()
+}
+
+/// Returns what follows the token at the front of `input`.
+fn strip_token(input: &[u8]) -> Option<&[u8]> {
+    let len = input.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(input.len());
+    (len > 0).then(|| &input[len..])
+}
+
+/// Returns what follows the quoted string at the front of `input` (RFC 9110, section 5.6.4).
+fn strip_quoted(input: &[u8]) -> Option<&[u8]> {
+    let mut rest = input.strip_prefix(b"\"")?;
+    loop {
+        rest = match rest {
+            [b'"', rest @ ..] => return Some(rest),
+            [b'\\', quoted, rest @ ..] if is_text(*quoted) => rest,
+            [byte, rest @ ..] if is_text(*byte) && *byte != b'\\' => rest,
+            _ => return None,
+        };
+    }
+}
+
+fn is_text(byte: u8) -> bool {
+    byte == b'\t' || !byte.is_ascii_control()
 }
 
 fn size(digits: &[u8]) -> Result<u64, HttpError> {
@@ -68,6 +106,7 @@ mod tests {
         assert_eq!(line(b"5\r\nhello"), is(5, 3, 0));
         assert_eq!(line(b"0\r\n"), is(0, 3, 0));
         assert_eq!(line(b"fF;a=b;c=\"d e\"\r\n"), is(255, 16, 12));
+        assert_eq!(line(b"5;a=\"\\\"\t;\\\\\";b\r\n"), is(5, 16, 13));
         assert_eq!(line(b"0000000000000005\r\n"), is(5, 18, 0));
         assert_eq!(line(b"5"), Ok(None));
         assert_eq!(line(b"5\r"), Ok(None));
@@ -75,7 +114,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_an_error() {
-        let inputs: [&[u8]; 16] = [
+        let inputs: [&[u8]; 25] = [
             b"\r\n",
             b"\n",
             b"5\n",
@@ -92,6 +131,15 @@ mod tests {
             b"5;\x7F\r\n",
             b"5 ;a\r\n",
             b"ffffffffffffffff\r\n",
+            b"5;\r\n",
+            b"5;a;\r\n",
+            b"5; a\r\n",
+            b"5;a =b\r\n",
+            b"5;a=\r\n",
+            b"5;a/b\r\n",
+            b"5;a=\"b\r\n",
+            b"5;a=\"b\\\"\r\n",
+            b"5;a=\"b\"c\r\n",
         ];
         for input in inputs {
             assert!(line(input).is_err(), "{}", input.escape_ascii());

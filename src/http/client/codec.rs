@@ -9,10 +9,12 @@ use crate::{
     buffer::OutboundBuffer,
     error::PeerError,
     http::{
-        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode, Version,
+        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode,
         body::{BodyDecoder, BodyPart},
-        encode::{put_chunk, put_headers, put_last_chunk, put_number, unencodable},
-        head::{Framing, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing},
+        encode::{put_chunk, put_last_chunk, put_number, unencodable},
+        head::{
+            Framing, HeadFacts, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing,
+        },
         syntax::is_host,
     },
     pipeline::Codec,
@@ -80,23 +82,23 @@ impl ClientCodec {
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 *scanner = HeadScanner::NEW;
-                let mut response = parse_response(&input.split_to(len))?;
-                self.begin(&mut response, kind)?;
+                let (mut response, facts) = parse_response(&input.split_to(len))?;
+                self.begin(&mut response, &facts, kind)?;
                 Ok(Some(Part::Head(response)))
             }
         }
     }
 
     /// Decides on what follows the head.
-    fn begin(&mut self, response: &mut Response, kind: RequestKind) -> Result<(), HttpError> {
+    fn begin(
+        &mut self,
+        response: &mut Response,
+        facts: &HeadFacts,
+        kind: RequestKind,
+    ) -> Result<(), HttpError> {
         let status = response.status();
-        let framing = response_framing(response, kind)?;
-        let headers = response.headers();
-        let keep_alive = framing != Framing::UntilClose
-            && match response.version() {
-                Version::Http10 => headers.has_token("connection", "keep-alive"),
-                Version::Http11 => !headers.has_token("connection", "close"),
-            };
+        let framing = response_framing(response.version(), status, facts, kind)?;
+        let keep_alive = framing != Framing::UntilClose && facts.is_keep_alive(response.version());
         let body = match framing {
             Framing::None => Body::Empty,
             Framing::Length(length) => Body::Sized(length),
@@ -132,7 +134,7 @@ impl ClientCodec {
             output.put_slice(host.as_bytes());
             output.put_slice(b"\r\n");
         }
-        put_headers(request.headers(), output);
+        output.put_slice(request.headers().lines());
         match framing {
             RequestFraming::None => {}
             RequestFraming::Length(length) => {

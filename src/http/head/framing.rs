@@ -1,10 +1,7 @@
-//! What the headers say of the body's length (RFC 9112, section 6).
+//! What the facts of a head say of the body's length (RFC 9112, section 6).
 
-use crate::http::{
-    HttpError, Request, Response, StatusCode, Version,
-    message::Headers,
-    syntax::{is_token, list},
-};
+use super::facts::{Coding, HeadFacts};
+use crate::http::{HttpError, Request, StatusCode, Version};
 
 /// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,22 +20,13 @@ pub(in crate::http) enum Framing {
 ///
 /// # Errors
 /// Anything that another recipient may understand differently.
-pub(in crate::http) fn request_framing(request: &Request) -> Result<Framing, HttpError> {
-    let headers = request.headers();
-    let length = content_length(headers)?;
-    if !headers.contains("transfer-encoding") {
-        return Ok(match length {
-            Some(0) | None => Framing::None,
-            Some(length) => Framing::Length(length),
-        });
+pub(in crate::http) fn request_framing(request: &Request, facts: &HeadFacts) -> Result<Framing, HttpError> {
+    match declared(request.version(), facts)? {
+        Framing::Length(0) | Framing::UntilClose => Ok(Framing::None),
+        // Others take these bytes for the tunnel's (RFC 9110, section 9.3.6).
+        _ if request.method() == "CONNECT" => Err(HttpError::Header("CONNECT with a body")),
+        framing => Ok(framing),
     }
-    if length.is_some() {
-        return Err(HttpError::Header("Transfer-Encoding and Content-Length"));
-    }
-    if request.version() == Version::Http10 {
-        return Err(HttpError::Header("Transfer-Encoding in HTTP/1.0"));
-    }
-    if is_chunked(headers)? { Ok(Framing::Chunked) } else { Err(HttpError::Coding) }
 }
 
 /// Returns the framing of the body of a response to a request of this kind.
@@ -46,29 +34,29 @@ pub(in crate::http) fn request_framing(request: &Request) -> Result<Framing, Htt
 /// # Errors
 /// Anything that another recipient may understand differently.
 pub(in crate::http) fn response_framing(
-    response: &Response,
+    version: Version,
+    status: StatusCode,
+    facts: &HeadFacts,
     kind: RequestKind,
 ) -> Result<Framing, HttpError> {
-    let headers = response.headers();
-    let length = content_length(headers)?;
-    let has_coding = headers.contains("transfer-encoding");
-    if has_coding && length.is_some() {
-        return Err(HttpError::Header("Transfer-Encoding and Content-Length"));
+    match declared(version, facts)? {
+        _ if !kind.allows_body(status) => Ok(Framing::None),
+        Framing::Length(0) => Ok(Framing::None),
+        framing => Ok(framing),
     }
-    if has_coding && response.version() == Version::Http10 {
-        return Err(HttpError::Header("Transfer-Encoding in HTTP/1.0"));
+}
+
+/// Returns the framing that the headers declare; `UntilClose` if they declare nothing.
+fn declared(version: Version, facts: &HeadFacts) -> Result<Framing, HttpError> {
+    match (facts.coding, facts.content_length) {
+        (Coding::None, Some(length)) => Ok(Framing::Length(length)),
+        (Coding::None, None) => Ok(Framing::UntilClose),
+        (_, Some(_)) => Err(HttpError::Header("Transfer-Encoding and Content-Length")),
+        _ if version == Version::Http10 => Err(HttpError::Header("Transfer-Encoding in HTTP/1.0")),
+        (Coding::Chunked, None) => Ok(Framing::Chunked),
+        (Coding::OthersAndChunked, None) => Err(HttpError::Coding),
+        (Coding::Invalid, None) => Err(HttpError::Header("Transfer-Encoding")),
     }
-    if !kind.allows_body(response.status()) {
-        return Ok(Framing::None);
-    }
-    if has_coding {
-        return if is_chunked(headers)? { Ok(Framing::Chunked) } else { Err(HttpError::Coding) };
-    }
-    Ok(match length {
-        Some(0) => Framing::None,
-        Some(length) => Framing::Length(length),
-        None => Framing::UntilClose,
-    })
 }
 
 /// What the method of a request says of the body of its response.
@@ -97,50 +85,4 @@ impl RequestKind {
                 RequestKind::Other => true,
             }
     }
-}
-
-/// Returns the value of `Content-Length`: one header of digits only.
-fn content_length(headers: &Headers) -> Result<Option<u64>, HttpError> {
-    let mut lengths = headers.all("content-length");
-    let Some(digits) = lengths.next() else { return Ok(None) };
-    if lengths.next().is_some() {
-        return Err(HttpError::Header("several Content-Length headers"));
-    }
-    const INVALID: HttpError = HttpError::Header("Content-Length is not a number");
-    if digits.is_empty() || digits.len() > 19 {
-        return Err(INVALID);
-    }
-    let mut length = 0u64;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return Err(INVALID);
-        }
-        // 19 digits fit.
-        length = length * 10 + u64::from(digit - b'0');
-    }
-    if length > i64::MAX as u64 { Err(INVALID) } else { Ok(Some(length)) }
-}
-
-/// Returns whether the body is chunked and nothing else.
-///
-/// # Errors
-/// If `chunked` is not the last coding, or is applied twice, or a name is not a token: then the
-/// end of the body is unknown.
-fn is_chunked(headers: &Headers) -> Result<bool, HttpError> {
-    const INVALID: HttpError = HttpError::Header("Transfer-Encoding");
-    let mut last_is_chunked = false;
-    let mut count = 0;
-    for value in headers.all("transfer-encoding") {
-        if value.is_empty() {
-            return Err(INVALID);
-        }
-        for coding in list(value) {
-            if last_is_chunked || !is_token(coding) {
-                return Err(INVALID);
-            }
-            last_is_chunked = coding.eq_ignore_ascii_case(b"chunked");
-            count += 1;
-        }
-    }
-    if last_is_chunked { Ok(count == 1) } else { Err(INVALID) }
 }

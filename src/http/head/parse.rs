@@ -1,8 +1,9 @@
 //! Parses complete heads and trailers with httparse, and checks what it lets pass.
 
+use super::facts::HeadFacts;
 use crate::http::{
     HttpError, Request, Response, StatusCode, Version,
-    message::{Headers, Span},
+    message::Headers,
     syntax::{is_host, is_target, trim},
 };
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use std::mem::MaybeUninit;
 const MAX_HEADERS: usize = 256;
 
 /// Parses the head of a request. Its lines end in CRLF.
-pub(in crate::http) fn parse_request(head: &Bytes) -> Result<Request, HttpError> {
+pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts), HttpError> {
     let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut []);
     let config = ParserConfig::default();
@@ -24,46 +25,40 @@ pub(in crate::http) fn parse_request(head: &Bytes) -> Result<Request, HttpError>
     let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
         return Err(HttpError::StartLine("incomplete"));
     };
-    // The offset of the target also rejects spaces that were skipped.
-    if !is_target(target.as_bytes()) || offset(head, target.as_bytes()) != method.len() + 1 {
+    // The line must have no other bytes than these: httparse skips some spaces.
+    let line_len = method.len() + 1 + target.len();
+    if !is_target(target.as_bytes()) || !head[line_len..].starts_with(b" HTTP/1.") {
         return Err(HttpError::StartLine("the target"));
     }
     if !has_valid_form(method, target) {
         return Err(HttpError::StartLine("the form of the target"));
     }
     let method_len = u16::try_from(method.len()).map_err(|_| HttpError::LineTooLong)?;
-    let line = head.slice(..method.len() + 1 + target.len());
     let version = version_of(version)?;
-    let headers = fields(head, parsed.headers)?;
-    check_host(version, &headers)?;
-    Ok(Request::parsed(line, method_len, version, headers))
+    let facts = facts(parsed.headers)?;
+    facts.check_host(version)?;
+    // Behind " HTTP/1.x" and CRLF, up to the empty line.
+    let headers = Headers::parsed(head.slice(line_len + 11..head.len() - 2));
+    Ok((Request::parsed(head.slice(..line_len), method_len, version, headers), facts))
 }
 
-/// Returns whether the target has one of the four forms of RFC 9112, section 3.2.
+/// Returns whether the target has one of the four forms of RFC 9112, section 3.2. User information
+/// is not accepted (RFC 9110, section 4.2.4).
 fn has_valid_form(method: &str, target: &str) -> bool {
     match target.as_bytes() {
         [b'/', ..] => method != "CONNECT",
         b"*" => method == "OPTIONS",
-        _ if method == "CONNECT" => target.contains(':') && !target.contains(['/', '?', '#', '@']),
-        _ => target.contains("://"),
-    }
-}
-
-/// Checks that a request of HTTP/1.1 has one `Host`, and that its value is a host
-/// (RFC 9112, section 3.2).
-fn check_host(version: Version, headers: &Headers) -> Result<(), HttpError> {
-    let mut hosts = headers.all("host");
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if is_host(host) => Ok(()),
-        (None, None) if version == Version::Http10 => Ok(()),
-        (None, _) => Err(HttpError::Header("Host is missing")),
-        (Some(_), None) => Err(HttpError::Header("Host is invalid")),
-        (Some(_), Some(_)) => Err(HttpError::Header("several Host headers")),
+        _ if method == "CONNECT" => target.contains(':') && is_host(target.as_bytes()),
+        _ => target.split_once("://").is_some_and(|(scheme, rest)| {
+            let authority = rest.split(['/', '?']).next().unwrap_or_default();
+            let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_scheme && !authority.is_empty() && is_host(authority.as_bytes())
+        }),
     }
 }
 
 /// Parses the head of a response. Its lines end in CRLF.
-pub(in crate::http) fn parse_response(head: &Bytes) -> Result<Response, HttpError> {
+pub(in crate::http) fn parse_response(head: &Bytes) -> Result<(Response, HeadFacts), HttpError> {
     let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut []);
     let config = ParserConfig::default();
@@ -75,17 +70,23 @@ pub(in crate::http) fn parse_response(head: &Bytes) -> Result<Response, HttpErro
         return Err(HttpError::StartLine("incomplete"));
     };
     let status = StatusCode::new(code).ok_or(HttpError::StartLine("the status code"))?;
-    let headers = fields(head, parsed.headers)?;
-    Ok(Response::parsed(status, version_of(version)?, headers))
+    let facts = facts(parsed.headers)?;
+    let line_len = head.windows(2).position(|bytes| bytes == b"\r\n").unwrap_or(0);
+    let headers = Headers::parsed(head.slice(line_len + 2..head.len() - 2));
+    Ok((Response::parsed(status, version_of(version)?, headers), facts))
 }
 
 /// Parses trailers with their empty line (RFC 9112, section 7.1.2).
 pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpError> {
+    const MALFORMED: HttpError = HttpError::Trailer("a line");
     let mut storage = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let Ok(Status::Complete((_, parsed))) = httparse::parse_headers(lines, &mut storage) else {
-        return Err(HttpError::Trailer("a line"));
+        return Err(MALFORMED);
     };
-    let trailers = fields(lines, parsed).map_err(|_| HttpError::Trailer("a line"))?;
+    if parsed.iter().any(|field| !is_value(field.value)) {
+        return Err(MALFORMED);
+    }
+    let trailers = Headers::parsed(lines.slice(..lines.len() - 2));
     // Fields that describe the message, or choose who gets it, are too late here. A program that
     // merges trailers into the headers would be deceived by them.
     const FORBIDDEN: [&str; 8] = [
@@ -112,29 +113,21 @@ fn version_of(minor: u8) -> Result<Version, HttpError> {
     }
 }
 
-/// Returns the fields that httparse has found in `head`.
-fn fields(head: &Bytes, parsed: &[Header<'_>]) -> Result<Headers, HttpError> {
-    let mut invalid = None;
-    let spans = parsed.iter().map(|field| {
-        let value = trim(field.value);
-        if value.contains(&0x7F) {
-            invalid = Some(HttpError::Header("a control character"));
+/// Looks at all fields.
+fn facts(fields: &[Header<'_>]) -> Result<HeadFacts, HttpError> {
+    let mut facts = HeadFacts::default();
+    for field in fields {
+        if !is_value(field.value) {
+            return Err(HttpError::Header("a control character"));
         }
-        // The limit of a head is below 64 KiB.
-        Span {
-            name: offset(head, field.name.as_bytes()) as u32,
-            name_len: field.name.len() as u16,
-            value_len: value.len() as u16,
-            value: if value.is_empty() { 0 } else { offset(head, value) as u32 },
-        }
-    });
-    let headers = Headers::parsed(head.clone(), spans);
-    invalid.map_or(Ok(headers), Err)
+        facts.note(field.name.as_bytes(), trim(field.value))?;
+    }
+    Ok(facts)
 }
 
-/// Returns the position of `part` in `head`, of which it is a part.
-fn offset(head: &[u8], part: &[u8]) -> usize {
-    part.as_ptr() as usize - head.as_ptr() as usize
+/// httparse refuses the other control characters.
+fn is_value(value: &[u8]) -> bool {
+    memchr::memchr(0x7F, value).is_none()
 }
 
 /// Translates an error of httparse. Without one, the empty line was found too early.
@@ -159,7 +152,8 @@ fn has_other_version(head: &[u8]) -> bool {
     let Some(start) = line.len().checked_sub(9) else { return false };
     match &line[start..] {
         [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
-            major.is_ascii_digit() && minor.is_ascii_digit()
+            let is_supported = *major == b'1' && matches!(minor, b'0' | b'1');
+            major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
         }
         _ => false,
     }

@@ -1,12 +1,9 @@
 //! Header fields: parsed from a message, or built for one.
 
-use crate::http::syntax::{is_field_value, is_token, list};
+use crate::http::syntax::{is_field_value, is_token, list, trim};
 use bytes::Bytes;
-use smallvec::SmallVec;
+use memchr::memchr;
 use std::{borrow::Cow, fmt};
-
-/// Fields in a head before further ones take an allocation.
-const INLINE: usize = 12;
 
 /// The header fields of a message, in their order. A name may occur several times.
 ///
@@ -17,6 +14,8 @@ const INLINE: usize = 12;
 /// other control characters. The builder methods do not fail. Instead, writing a message with an
 /// invalid field fails with [`EncodeError`](crate::error::EncodeError), and nothing of it is sent.
 ///
+/// Clones of fields that were parsed or [shared](Headers::shared) do not copy them.
+///
 /// ```
 /// use netwheel::http::Headers;
 ///
@@ -26,56 +25,23 @@ const INLINE: usize = 12;
 /// ```
 #[derive(Clone, Default)]
 pub struct Headers {
-    bytes: Storage,
-    fields: SmallVec<[Span; INLINE]>,
-    /// The first invalid field that was added.
+    /// One line for each field, as on the wire: name, colon, value between optional spaces, CRLF.
+    lines: Lines,
+    /// The name of the first invalid field that was added.
     invalid: Option<Box<str>>,
 }
 
-/// The bytes of the fields: those of a parsed head, or appended ones.
 #[derive(Clone)]
-enum Storage {
-    Parsed(Bytes),
+enum Lines {
+    Shared(Bytes),
     Built(Vec<u8>),
 }
 
-impl Default for Storage {
+impl Default for Lines {
     fn default() -> Self {
-        Storage::Built(Vec::new())
+        Lines::Built(Vec::new())
     }
 }
-
-impl Storage {
-    #[inline]
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Storage::Parsed(bytes) => bytes,
-            Storage::Built(bytes) => bytes,
-        }
-    }
-}
-
-/// The place of a field in the bytes.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct Span {
-    pub(in crate::http) name: u32,
-    pub(in crate::http) name_len: u16,
-    pub(in crate::http) value_len: u16,
-    pub(in crate::http) value: u32,
-}
-
-impl Span {
-    fn name(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.name as usize..self.name as usize + usize::from(self.name_len)]
-    }
-
-    fn value(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.value as usize..self.value as usize + usize::from(self.value_len)]
-    }
-}
-
-/// The longest value of a field that can be added.
-const MAX_VALUE: usize = u16::MAX as usize;
 
 impl Headers {
     /// Returns no fields, without allocating.
@@ -83,9 +49,27 @@ impl Headers {
         Self::default()
     }
 
-    /// Returns the fields at `fields` of a parsed head.
-    pub(in crate::http) fn parsed(bytes: Bytes, fields: impl Iterator<Item = Span>) -> Self {
-        Headers { bytes: Storage::Parsed(bytes), fields: fields.collect(), invalid: None }
+    /// Returns the fields of a head. Each line was parsed, so it has a colon and ends in CRLF.
+    pub(in crate::http) fn parsed(lines: Bytes) -> Self {
+        Headers { lines: Lines::Shared(lines), invalid: None }
+    }
+
+    /// Makes clones cheap: they share the fields until they are changed. Use this for fields that
+    /// many messages have.
+    pub fn shared(mut self) -> Self {
+        if let Lines::Built(lines) = &mut self.lines {
+            self.lines = Lines::Shared(std::mem::take(lines).into());
+        }
+        self
+    }
+
+    /// Returns the fields as on the wire.
+    #[inline]
+    pub(in crate::http) fn lines(&self) -> &[u8] {
+        match &self.lines {
+            Lines::Shared(lines) => lines,
+            Lines::Built(lines) => lines,
+        }
     }
 
     /// Adds a field. An invalid field makes writing the message fail.
@@ -97,21 +81,15 @@ impl Headers {
     /// Like [`with`](Headers::with), for fields that are already stored.
     pub fn add(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
-        if !is_token(name) || !is_field_value(value) || value.len().max(name.len()) > MAX_VALUE {
-            self.refuse(name);
-            return;
+        if !is_token(name) || !is_field_value(value) {
+            return self.refuse(name);
         }
-        let bytes = self.build();
-        let start = bytes.len();
-        bytes.extend_from_slice(name);
-        bytes.extend_from_slice(value);
-        let Ok(at) = u32::try_from(bytes.len()) else {
-            self.refuse(name);
-            return;
-        };
-        let (name_len, value_len) = (name.len() as u16, value.len() as u16);
-        let value = at - u32::from(value_len);
-        self.fields.push(Span { name: start as u32, name_len, value_len, value });
+        let lines = self.build();
+        lines.reserve(name.len() + value.len() + 4);
+        lines.extend_from_slice(name);
+        lines.extend_from_slice(b": ");
+        lines.extend_from_slice(value);
+        lines.extend_from_slice(b"\r\n");
     }
 
     /// Replaces all fields of this name by one.
@@ -122,9 +100,19 @@ impl Headers {
 
     /// Removes all fields of this name. Returns whether there were any.
     pub fn remove(&mut self, name: &str) -> bool {
-        let (bytes, before) = (self.bytes.as_slice(), self.fields.len());
-        self.fields.retain(|field| !field.name(bytes).eq_ignore_ascii_case(name.as_bytes()));
-        self.fields.len() < before
+        if !self.contains(name) {
+            return false;
+        }
+        let mut kept = Vec::with_capacity(self.lines().len());
+        for (other, value) in self.fields() {
+            if !other.eq_ignore_ascii_case(name.as_bytes()) {
+                for part in [other, b": ", value, b"\r\n"] {
+                    kept.extend_from_slice(part);
+                }
+            }
+        }
+        self.lines = Lines::Built(kept);
+        true
     }
 
     #[cold]
@@ -133,20 +121,26 @@ impl Headers {
         self.invalid.get_or_insert_with(|| name.chars().take(80).collect());
     }
 
-    /// Returns the bytes to append to.
+    /// Returns the lines to append to.
     fn build(&mut self) -> &mut Vec<u8> {
-        if let Storage::Parsed(bytes) = &self.bytes {
-            self.bytes = Storage::Built(bytes.to_vec());
+        if let Lines::Shared(lines) = &self.lines {
+            self.lines = Lines::Built(lines.to_vec());
         }
-        match &mut self.bytes {
-            Storage::Built(bytes) => bytes,
-            Storage::Parsed(_) => unreachable!("replaced above"),
+        match &mut self.lines {
+            Lines::Built(lines) => lines,
+            Lines::Shared(_) => unreachable!("replaced above"),
         }
     }
 
     /// Returns the name of the first invalid field that was added.
     pub(in crate::http) fn invalid(&self) -> Option<&str> {
         self.invalid.as_deref()
+    }
+
+    /// Returns the fields: name and value.
+    #[inline]
+    pub(in crate::http) fn fields(&self) -> Fields<'_> {
+        Fields { rest: self.lines() }
     }
 
     /// Returns the value of the first field of this name.
@@ -161,14 +155,8 @@ impl Headers {
 
     /// Returns the values of all fields of this name, in order.
     pub fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        let bytes = self.bytes.as_slice();
         let wanted = name.as_bytes();
-        self.fields.iter().filter_map(move |field| {
-            // The lengths differ in most cases.
-            let is_it =
-                usize::from(field.name_len) == wanted.len() && field.name(bytes).eq_ignore_ascii_case(wanted);
-            is_it.then(|| field.value(bytes))
-        })
+        self.fields().filter_map(move |(name, value)| name.eq_ignore_ascii_case(wanted).then_some(value))
     }
 
     /// Returns whether a field of this name is present.
@@ -183,22 +171,38 @@ impl Headers {
     }
 
     /// Returns the fields in order: name and value.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &[u8])> {
-        let bytes = self.bytes.as_slice();
-        self.fields.iter().map(move |field| {
-            let name = std::str::from_utf8(field.name(bytes)).unwrap_or_default();
-            (name, field.value(bytes))
-        })
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        // Names are tokens, which are ASCII.
+        self.fields().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
     }
 
     /// Returns the number of fields.
     pub fn len(&self) -> usize {
-        self.fields.len()
+        self.fields().count()
     }
 
     /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.lines().is_empty()
+    }
+}
+
+/// Iterates over lines: name and value.
+#[derive(Clone)]
+pub(in crate::http) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let colon = memchr(b':', self.rest)?;
+        let (name, rest) = self.rest.split_at(colon);
+        let end = memchr(b'\r', rest)?;
+        self.rest = rest.get(end + 2..).unwrap_or_default();
+        Some((name, trim(&rest[1..end])))
     }
 }
 

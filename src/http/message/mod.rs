@@ -12,9 +12,9 @@ mod version;
 
 pub use body::Body;
 pub use headers::Headers;
-pub(in crate::http) use headers::Span;
 pub use part::{Message, Part};
 pub use request::Request;
+pub(super) use request::Wishes;
 pub use response::Response;
 pub use status_code::StatusCode;
 pub use version::Version;

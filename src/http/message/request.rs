@@ -27,6 +27,17 @@ pub struct Request {
     body: Body,
     /// Whether the client accepts further requests on the connection.
     keep_alive: bool,
+    /// Whether the client asks for another protocol, and waits for `100 Continue`.
+    upgrades: bool,
+    expects_continue: bool,
+}
+
+/// What the headers of a request say of the connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct Wishes {
+    pub(in crate::http) keep_alive: bool,
+    pub(in crate::http) upgrades: bool,
+    pub(in crate::http) expects_continue: bool,
 }
 
 impl Request {
@@ -46,6 +57,8 @@ impl Request {
             headers: Headers::new(),
             body: Body::Empty,
             keep_alive: true,
+            upgrades: false,
+            expects_continue: false,
         }
     }
 
@@ -60,13 +73,30 @@ impl Request {
     }
 
     pub(in crate::http) fn parsed(line: Bytes, method_len: u16, version: Version, headers: Headers) -> Self {
-        Request { line, method_len, version, headers, body: Body::Empty, keep_alive: false }
+        Request {
+            line,
+            method_len,
+            version,
+            headers,
+            body: Body::Empty,
+            keep_alive: false,
+            upgrades: false,
+            expects_continue: false,
+        }
     }
 
     /// Sets what the headers say of the body and of the connection.
-    pub(in crate::http) fn announce(&mut self, body: Body, keep_alive: bool) {
+    pub(in crate::http) fn announce(&mut self, body: Body, wishes: Wishes) {
+        let is_current = self.version == Version::Http11;
+        self.keep_alive = wishes.keep_alive;
+        self.upgrades = wishes.upgrades && is_current && !body.is_streamed();
+        self.expects_continue = wishes.expects_continue && is_current && body.is_streamed();
         self.body = body;
-        self.keep_alive = keep_alive;
+    }
+
+    /// Returns whether the client asks for any other protocol.
+    pub(in crate::http) fn upgrades(&self) -> bool {
+        self.upgrades
     }
 
     /// Adds a header. `Content-Length` and `Transfer-Encoding` are added by the body.
@@ -105,11 +135,15 @@ impl Request {
     /// Returns the path of the target, without the query and without the authority.
     pub fn path(&self) -> &str {
         let target = self.target();
-        let target = &target[..target.find(['?', '#']).unwrap_or(target.len())];
-        match target.split_once("://") {
-            Some((_, rest)) if !target.starts_with('/') => rest.find('/').map_or("/", |start| &rest[start..]),
-            _ => target,
-        }
+        let path = match target.strip_prefix('/') {
+            Some(_) => target,
+            None => match target.split_once("://") {
+                Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),
+                None => target,
+            },
+        };
+        let end = path.bytes().position(|byte| matches!(byte, b'?' | b'#'));
+        &path[..end.unwrap_or(path.len())]
     }
 
     /// Returns the query of the target, without its question mark.
@@ -147,17 +181,12 @@ impl Request {
     /// `websocket`. Always `false` for HTTP/1.0 and for requests with a body, for which the header
     /// must be ignored.
     pub fn is_upgrade(&self, protocol: &str) -> bool {
-        self.version == Version::Http11
-            && self.body == Body::Empty
-            && self.headers.has_token("connection", "upgrade")
-            && self.headers.has_token("upgrade", protocol)
+        self.upgrades && self.headers.has_token("upgrade", protocol)
     }
 
     /// Returns whether the client waits for a `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
-        self.version == Version::Http11
-            && self.body.is_streamed()
-            && self.headers.get("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+        self.expects_continue
     }
 
     /// Returns what makes the request invalid, if anything does.

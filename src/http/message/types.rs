@@ -35,7 +35,7 @@ impl TryFrom<&Headers> for HeaderMap {
     type Error = Error;
 
     fn try_from(headers: &Headers) -> Result<Self> {
-        let mut map = HeaderMap::with_capacity(headers.len());
+        let mut map = HeaderMap::new();
         for (name, value) in headers.iter() {
             map.append(
                 HeaderName::from_bytes(name.as_bytes()).map_err(Error::other)?,

@@ -10,7 +10,7 @@ use crate::{
     Result,
     buffer::OutboundBuffer,
     http::{
-        Body, HttpError, HttpSettings, Part, Request, Version,
+        Body, HttpError, HttpSettings, Part, Request,
         body::{BodyDecoder, BodyPart},
         head::{Framing, HeadLimits, HeadScanner, Scan, parse_request, request_framing},
     },
@@ -70,35 +70,18 @@ impl ServerCodec {
                     lines: self.settings.headers + 1,
                 };
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
-                let mut request = parse_request(&input.split_to(len))?;
-                self.begin(&mut request)?;
+                let (mut request, facts) = parse_request(&input.split_to(len))?;
+                let framing = request_framing(&request, &facts)?;
+                let body = match framing {
+                    Framing::None | Framing::UntilClose => Body::Empty,
+                    Framing::Length(length) => Body::Sized(length),
+                    Framing::Chunked => Body::Streamed,
+                };
+                self.state = BodyDecoder::new(framing, &self.settings)?.map_or(START, State::Body);
+                request.announce(body, facts.wishes(request.version()));
                 Ok(Some(Part::Head(request)))
             }
         }
-    }
-
-    /// Decides on what follows the head.
-    fn begin(&mut self, request: &mut Request) -> Result<(), HttpError> {
-        let framing = request_framing(request)?;
-        let headers = request.headers();
-        if headers.contains("expect") && request.version() == Version::Http11 {
-            let expects = headers.all("expect").all(|value| value.eq_ignore_ascii_case(b"100-continue"));
-            if !expects {
-                return Err(HttpError::Expectation);
-            }
-        }
-        let keep_alive = match request.version() {
-            Version::Http10 => headers.has_token("connection", "keep-alive"),
-            Version::Http11 => !headers.has_token("connection", "close"),
-        };
-        let body = match framing {
-            Framing::None | Framing::UntilClose => Body::Empty,
-            Framing::Length(length) => Body::Sized(length),
-            Framing::Chunked => Body::Streamed,
-        };
-        request.announce(body, keep_alive);
-        self.state = BodyDecoder::new(framing, &self.settings)?.map_or(START, State::Body);
-        Ok(())
     }
 
     fn part(&mut self, part: BodyPart) -> Part<Request> {

@@ -87,10 +87,8 @@ impl Exchange {
             kind: RequestKind::of(request.method()),
             version: request.version(),
             keep_alive: request.is_keep_alive(),
-            expects_continue: streams && request.expects_continue(),
-            wants_upgrade: !streams
-                && request.version() == Version::Http11
-                && request.headers().has_token("connection", "upgrade"),
+            expects_continue: request.expects_continue(),
+            wants_upgrade: request.upgrades(),
             is_event_stream: false,
             discards_rest: true,
         }
@@ -272,18 +270,18 @@ impl Facts {
     /// A header contradicts the body.
     fn of(response: &Response) -> Result<Facts> {
         let mut facts = Facts::default();
-        for (name, value) in response.headers().iter() {
+        for (name, value) in response.headers().fields() {
             match name.len() {
-                4 if name.eq_ignore_ascii_case("date") => facts.has_date = true,
-                10 if name.eq_ignore_ascii_case("connection") => {
+                4 if name.eq_ignore_ascii_case(b"date") => facts.has_date = true,
+                10 if name.eq_ignore_ascii_case(b"connection") => {
                     facts.has_connection = true;
                     facts.closes |=
                         crate::http::syntax::list(value).any(|token| token.eq_ignore_ascii_case(b"close"));
                 }
-                14 if name.eq_ignore_ascii_case("content-length") => {
+                14 if name.eq_ignore_ascii_case(b"content-length") => {
                     return Err(unencodable("Content-Length is added by the body: see `Body`"));
                 }
-                17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                     return Err(unencodable("Transfer-Encoding is added by the body: see `Body`"));
                 }
                 _ => {}

@@ -6,7 +6,7 @@ use crate::{
     buffer::OutboundBuffer,
     http::{
         Headers, Response, StatusCode,
-        encode::{put_chunk, put_headers, put_last_chunk, put_number, unencodable},
+        encode::{put_chunk, put_last_chunk, put_number, unencodable},
     },
 };
 use bytes::Bytes;
@@ -57,7 +57,7 @@ impl FramedResponse {
                     return Err(unencodable(format!("the header {name:?} is invalid")));
                 }
                 status_line(response.status(), output);
-                put_headers(response.headers(), output);
+                output.put_slice(response.headers().lines());
                 match framing {
                     ResponseFraming::Length(length) => {
                         output.put_slice(b"Content-Length: ");
@@ -93,9 +93,7 @@ impl FramedResponse {
     pub(super) fn len_hint(&self) -> Option<usize> {
         match self {
             FramedResponse::Head { response, body, .. } => {
-                let headers: usize =
-                    response.headers().iter().map(|(name, value)| name.len() + value.len() + 4).sum();
-                Some(headers + body.len() + 128)
+                Some(response.headers().lines().len() + body.len() + 128)
             }
             FramedResponse::Data(bytes) | FramedResponse::Chunk(bytes) => Some(bytes.len() + 12),
             FramedResponse::Continue | FramedResponse::LastChunk(_) => Some(32),

@@ -31,7 +31,8 @@ use std::sync::Arc;
 ///   ([`Context::set_auto_read`](crate::Context::set_auto_read),
 ///   [`Context::hold_input`](crate::Context::hold_input)).
 /// - **`Expect: 100-continue`** is answered when the handler has seen the head, has not responded,
-///   and reads. Other expectations are refused with 417.
+///   and reads, or ahead of a response whose body is streamed. Other expectations are refused with
+///   417.
 /// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
 ///   encoding. Responses to HEAD and with 204 or 304 have no body, whatever the handler writes.
 ///   `Date` and `Connection` are added.
@@ -41,6 +42,10 @@ use std::sync::Arc;
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.
+///
+/// When the loop shuts down, idle connections close, and others after the response in progress. A
+/// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
+/// default closes the channel at once.
 ///
 /// Turn on [`half_close`](crate::channel::ChannelOptions::half_close) to answer clients that end
 /// their stream behind a request. Without it, a response that is not written by then is lost.

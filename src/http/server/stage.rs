@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Error, Result,
     clock::nanos,
-    http::{Body, HttpError, HttpSettings, Part, Request, Response},
+    http::{Body, HttpError, HttpSettings, Part, Request, Response, StatusCode},
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;
@@ -203,6 +203,19 @@ impl ServerStage {
         }
         Ok(())
     }
+
+    /// Sends `100 Continue` ahead of a response whose body is streamed: the handler may need the
+    /// request's body for it, as an echo does. A client that has the status no longer waits for
+    /// `100 Continue`, but need not send the body.
+    #[cold]
+    fn continue_before(&mut self, ctx: &mut Ctx<'_>, response: &Response) -> Result {
+        if response.status() == StatusCode::CONTINUE {
+            self.exchange.expects_continue = false;
+        } else if !response.status().is_informational() && response.announced_body().is_streamed() {
+            self.maybe_continue(ctx)?;
+        }
+        Ok(())
+    }
 }
 
 impl Stage for ServerStage {
@@ -246,6 +259,8 @@ impl Stage for ServerStage {
                 }
             }
             Part::End(_) => {
+                // The client may not have waited, and the body may be empty.
+                self.exchange.expects_continue = false;
                 self.exchange.input = Input::Complete;
                 if self.exchange.has_response() {
                     self.become_idle(ctx);
@@ -269,6 +284,11 @@ impl Stage for ServerStage {
     }
 
     fn write(&mut self, ctx: &mut Ctx<'_>, part: Part<Response>) -> Result {
+        if let Part::Head(response) = &part
+            && self.exchange.expects_continue
+        {
+            self.continue_before(ctx, response)?;
+        }
         let (framed, change) = match self.exchange.frame(part, || http_date(ctx.wall_time())) {
             Ok(framed) => framed,
             Err(error) => {
@@ -332,6 +352,15 @@ impl Stage for ServerStage {
         self.exchange.keep_alive = false;
         if self.is_idle() || self.exchange.has_response() || self.exchange.input == Input::Body {
             // Nothing to respond to, or an incomplete request.
+            self.end(ctx);
+        }
+        Ok(())
+    }
+
+    /// Ends the connection after the response in progress.
+    fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        self.exchange.keep_alive = false;
+        if self.is_idle() {
             self.end(ctx);
         }
         Ok(())

@@ -26,9 +26,9 @@ use crate::{Error, Result};
 /// receives [`active`](Stage::active) first and [`inactive`](Stage::inactive) last. In between it
 /// receives messages, [`read_complete`](Stage::read_complete),
 /// [`writability_changed`](Stage::writability_changed), [`read_closed`](Stage::read_closed),
-/// [`error`](Stage::error), [`timer`](Stage::timer) and [`shutdown`](Stage::shutdown) in any order. If a callback fails, the event
-/// still reaches the links behind the stage. The first error then goes to
-/// [`error`](Stage::error) of all stages, and to the handler.
+/// [`error`](Stage::error), [`timer`](Stage::timer) and [`shutdown`](Stage::shutdown) in any order.
+/// If a callback fails, the event still reaches the links behind the stage. The first error then
+/// goes to [`error`](Stage::error) of all stages, and to the handler.
 ///
 /// Stages do not receive the handler's [`idle`](crate::Handler::idle).
 ///
