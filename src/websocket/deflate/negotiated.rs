@@ -5,7 +5,7 @@
 //! accepts the first valid offer.
 
 use super::Deflate;
-use crate::{http::Headers, websocket::handshake::elements};
+use crate::{http::Headers, websocket::header_list::elements};
 
 const NAME: &[u8] = b"permessage-deflate";
 const HEADER: &str = "sec-websocket-extensions";

@@ -5,7 +5,7 @@ use crate::{
     testing::EmbeddedChannel,
     websocket::{
         CloseCode, Message, WebSocketClient, WebSocketCodec, WebSocketError, WebSocketServer,
-        WebSocketSettings, compression::Compression, connection::Role,
+        WebSocketSettings, compression::Compression, role::Role,
     },
 };
 use bytes::Bytes;
