@@ -5,6 +5,7 @@ use super::support::{
 };
 use crate::{
     Codec,
+    settings::tests::check_limits_page,
     websocket::{CloseCode, Message, WebSocketCodec, WebSocketError, WebSocketServer, WebSocketSettings},
 };
 use bytes::Bytes;
@@ -122,5 +123,9 @@ fn settings_out_of_range_are_refused() {
 fn the_documentation_states_the_defaults() {
     for row in WebSocketSettings::rows() {
         row.check_words();
+        if row.name != "close_at_shutdown" {
+            let name = format!("WebSocketSettings::{}", row.name);
+            check_limits_page("Limits of WebSocket", &name, row.text);
+        }
     }
 }
