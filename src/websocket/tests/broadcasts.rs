@@ -46,7 +46,7 @@ impl Room {
         report.take().expect("the broadcast is complete").unwrap()
     }
 
-    /// Returns what was sent, with the number of members.
+    /// Returns the bytes sent to members, with the number of members.
     fn sent(&mut self) -> BTreeMap<Bytes, usize> {
         let mut sent = BTreeMap::new();
         for member in &mut self.members {

@@ -1,4 +1,4 @@
-//! Limits on what a peer may occupy.
+//! Limits on the memory and time of a peer.
 
 use super::support::{
     BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, client, decode, error_of, frame, limited_codec, settings,
