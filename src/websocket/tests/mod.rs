@@ -9,6 +9,7 @@ mod frames;
 mod handshake;
 mod limits;
 mod pings;
+mod sockets;
 mod splits;
 mod support;
 mod text;

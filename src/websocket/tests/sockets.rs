@@ -1,0 +1,84 @@
+//! Servers over sockets.
+
+use super::support::{CLOSE, TEXT, client, close_payload, server};
+use crate::{
+    prelude::*,
+    shutdown::ShutdownOptions,
+    websocket::{CloseCode, Message, WebSocketServer, WebSocketSettings},
+};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+/// Echoes data, and says goodbye at shutdown.
+struct Polite;
+
+impl Handler for Polite {
+    type Read = Message;
+    type Write = Message;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
+        if message.is_control() { Ok(()) } else { ctx.write(message) }
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        // Refused if the Close frame was sent already.
+        if ctx.write(Message::text("goodbye")).is_ok() {
+            ctx.write(Message::close(CloseCode::SERVICE_RESTART, ""))?;
+        }
+        ctx.close();
+        Ok(())
+    }
+}
+
+/// Returns what each of 50 clients reads after the shutdown of the server has begun.
+fn read_at_shutdown(settings: WebSocketSettings) -> Vec<Vec<u8>> {
+    let group = EventLoopGroup::builder().threads(2).build().unwrap();
+    let websocket = WebSocketServer::with(settings).unwrap();
+    let server_handle = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| websocket.pipeline().handler(Polite))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut clients: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server_handle.local_address()).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.write_all(&client(TEXT, "hi")).unwrap();
+            let mut echo = [0; 4];
+            stream.read_exact(&mut echo).unwrap();
+            assert_eq!(echo[..], server(TEXT, "hi"));
+            stream
+        })
+        .collect();
+    let window = Duration::from_millis(100);
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).drain_window(window);
+    let report = group.shutdown(options);
+    let read = clients
+        .iter_mut()
+        .map(|stream| {
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).unwrap();
+            rest
+        })
+        .collect();
+    drop(clients);
+    report.wait_timeout(Duration::from_secs(60)).ok().expect("the shutdown ends").unwrap();
+    read
+}
+
+#[test]
+fn a_shutdown_sends_1001_to_everybody() {
+    for read in read_at_shutdown(WebSocketSettings::new()) {
+        assert_eq!(read, server(CLOSE, close_payload(1001, "")));
+    }
+}
+
+#[test]
+fn a_handler_may_say_goodbye_at_shutdown_instead() {
+    let expected = [server(TEXT, "goodbye"), server(CLOSE, close_payload(1012, ""))].concat();
+    for read in read_at_shutdown(WebSocketSettings::new().close_at_shutdown(false)) {
+        assert_eq!(read, expected);
+    }
+}
