@@ -137,7 +137,7 @@ close_tls() {
 
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server timer_demo attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server timer_demo attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -186,6 +186,17 @@ check_echo() {
     expect "echo_server --unix replaces the socket of a killed server" "$work/echo" '^again$'
     stop echo_server
     if [ -e "$work/socket" ]; then fail "echo_server left its socket"; else pass "echo_server removes its socket"; fi
+}
+
+check_resp() {
+    start resp_server --listen 127.0.0.1:0
+    printf 'SET k v\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nQUIT\r\n' | talk >"$work/resp" 2>/dev/null
+    if printf '+OK\r\n$1\r\nv\r\n+OK\r\n' | cmp -s - "$work/resp"; then
+        pass "resp_server stores a value"
+    else
+        fail "resp_server" "$work/resp"
+    fi
+    stop resp_server
 }
 
 check_tls_echo() {
@@ -535,6 +546,7 @@ check_timer_demo() {
 
 check_help
 check_echo
+check_resp
 if command -v openssl >/dev/null; then
     check_tls_echo
     check_gateway

@@ -24,7 +24,7 @@ settings! {
         trailers(bytes: usize) = 8 * 1024, "8 KiB", range 64..=65_535 => "64 to 65535 bytes",
             reached "431 and close";
         /// Sets the length of the longest line with the size of a chunk in bytes.
-        chunk_line(bytes: usize) = 256, "256 bytes", range 20..=4096 => "20 to 4096 bytes",
+        chunk_line(bytes: usize) = 256, "256", range 20..=4096 => "20 to 4096 bytes",
             reached "400 and close";
         /// Sets the length of all chunk extensions of a body together, in bytes. Extensions are
         /// checked and ignored.
@@ -67,5 +67,28 @@ impl HttpSettings {
     /// Returns these settings if all are in range.
     pub(super) fn checked(self) -> Result<Self> {
         self.check().map(|()| self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{http::HttpServer, settings::tests::check_limits_page};
+
+    #[test]
+    fn the_documentation_states_the_defaults_and_ranges() {
+        for row in HttpSettings::rows() {
+            row.check_words();
+            check_limits_page("Limits of HTTP", &format!("HttpSettings::{}", row.name), row.text);
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let new = HttpSettings::new;
+        for settings in [new().head(127), new().head(65_536), new().headers(0), new().headers(257)] {
+            assert!(HttpServer::with(settings).is_err());
+        }
+        assert!(HttpServer::with(new().head(65_535).headers(256)).is_ok());
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`Heartbeat`] | | consumes answers to its pings, passes on all other messages | passes on all messages, and adds pings |
 //! | `Json` | `json` | frame → any `serde` type | any `serde` type → frame |
+//! | `Protobuf` | `protobuf` | frame → any prost message | any prost message → frame |
 //!
 //! A stage serves one channel and runs on that channel's loop. Stages of your own implement
 //! [`Stage`](crate::pipeline::Stage).
@@ -11,6 +12,8 @@
 mod heartbeat;
 #[cfg(feature = "json")]
 mod json;
+#[cfg(feature = "protobuf")]
+mod protobuf;
 mod pulse;
 
 pub use heartbeat::{Heartbeat, OnDead};
@@ -19,3 +22,5 @@ pub(crate) use pulse::{Beat, Pulse, PulseSettings, Traffic};
 
 #[cfg(feature = "json")]
 pub use json::Json;
+#[cfg(feature = "protobuf")]
+pub use protobuf::Protobuf;

@@ -1,9 +1,7 @@
 //! A connection whose handshake has succeeded.
 
 use super::{
-    WebSocketPipeline, WebSocketSettings,
-    compression::Compression,
-    connection::{Role, pipeline},
+    WebSocketPipeline, WebSocketSettings, compression::Compression, connection::pipeline, role::Role,
 };
 use crate::http::Response;
 use std::sync::Arc;

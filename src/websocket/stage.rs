@@ -4,7 +4,7 @@
 //! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
 //! close handshake has begun closes at the latest after `close_timeout`.
 
-use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, connection::Role};
+use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, role::Role};
 use crate::{
     Error, Result,
     clock::nanos,
@@ -176,7 +176,10 @@ impl Stage for WebSocketStage {
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
         match (self.phase, message) {
-            (Phase::Open, Message::Close(frame)) => self.send_close(ctx, frame),
+            (Phase::Open, Message::Close(frame)) => {
+                ctx.encode_alone()?;
+                self.send_close(ctx, frame)
+            }
             (Phase::Open, message) => {
                 if self.pong.is_some() {
                     self.send_waiting_pong(ctx)?;

@@ -4,6 +4,7 @@
 mod support;
 
 mod broadcast;
+mod codecs;
 mod echo;
 mod heap;
 mod heap_returns;
@@ -14,3 +15,5 @@ mod reading;
 mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "websocket")]
+mod websocket;

@@ -8,3 +8,7 @@ mod heartbeat;
 mod length_field;
 mod line;
 mod model;
+#[cfg(feature = "protobuf")]
+mod protobuf;
+mod resp;
+mod varint;

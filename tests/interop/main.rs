@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "websocket", feature = "json", feature = "prometheus"))]
+mod browser;
 mod files;
 mod gateway;
 mod gnutls;
@@ -14,6 +16,12 @@ mod host_names;
 mod http;
 mod openssl;
 mod proxy;
+#[cfg(unix)]
+mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;
+#[cfg(feature = "deflate")]
+mod websocket;
+#[cfg(feature = "deflate")]
+mod websocket_peers;

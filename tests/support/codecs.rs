@@ -138,22 +138,39 @@ pub(crate) fn encoded<C: Codec<Write = Bytes> + Clone>(
 /// Decodes `chunks` like a channel: the remaining bytes precede the next chunk, and `decode` is
 /// called until it returns `None`. Asserts the contract of [`Codec::decode`]. Returns the events
 /// and the remaining bytes.
-pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)
-where
-    C: Codec<Read = Bytes>,
-{
-    let mut events = Events::new();
+pub(crate) fn drive<'a, C: Codec>(
+    codec: &mut C,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Result<C::Read, PeerError>>, Bytes) {
+    let (events, left) = drive_with_offsets(codec, chunks);
+    (events.into_iter().map(|(event, _)| event).collect(), left)
+}
+
+/// A decoded message or an error of the peer, and the number of bytes of the stream that were
+/// consumed until then.
+pub(crate) type EventAt<M> = (Result<M, PeerError>, usize);
+
+/// Like [`drive`], and returns the offset of each event.
+pub(crate) fn drive_with_offsets<'a, C: Codec>(
+    codec: &mut C,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<EventAt<C::Read>>, Bytes) {
+    let mut events = Vec::new();
     let mut left = Bytes::new();
+    let mut received = 0;
     for chunk in chunks {
         let mut input = Bytes::from([&left[..], chunk].concat());
-        loop {
+        received += chunk.len();
+        // A channel does not decode without input.
+        while !input.is_empty() {
             let before = input.clone();
             let decoded = codec.decode(&mut input);
             assert!(before.ends_with(&input), "the decoder did not consume from the front");
+            let offset = received - input.len();
             match decoded {
                 Ok(None) => break,
-                Ok(Some(message)) => events.push(Ok(message)),
-                Err(Error::Peer(fault)) => events.push(Err(fault)),
+                Ok(Some(message)) => events.push((Ok(message), offset)),
+                Err(Error::Peer(fault)) => events.push((Err(fault), offset)),
                 Err(other) => panic!("not an error of the peer: {other}"),
             }
             assert!(input.len() < before.len(), "a message or an error consumed no bytes");

@@ -10,6 +10,12 @@ impl Random {
         Random(seed.max(1))
     }
 
+    /// Returns the number of cases of a test with random input: 10,000, or the value of
+    /// `NETWHEEL_RANDOM_CASES`.
+    pub(crate) fn cases() -> usize {
+        std::env::var("NETWHEEL_RANDOM_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10_000)
+    }
+
     pub(crate) fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -5,6 +5,7 @@ use crate::{
     ChannelId, Error, Result,
     channel::{Attributes, ChannelState, LoopServices, Push},
     clock::nanos,
+    pipeline::not_shared::NotShared,
 };
 use std::{
     net::SocketAddr,
@@ -34,6 +35,20 @@ impl<S: Stage> StageContext<'_, S> {
     #[inline]
     pub fn write(&mut self, message: S::WriteOut) -> Result {
         self.before.push(self.state, self.services, message)
+    }
+
+    /// Requests that [`write`](Stage::write) is called with this message for each channel, also if
+    /// a [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that
+    /// concerns this channel only, and return the error.
+    ///
+    /// A stage with an [`encoding_key`](Stage::encoding_key) needs this for messages that change
+    /// its state. A message that ends the connection is an example.
+    ///
+    /// # Errors
+    /// If the message is being encoded for several channels. `write` is then called again, for
+    /// each of them.
+    pub fn encode_alone(&self) -> Result {
+        if self.state.encodes_apart() { Err(Error::other(NotShared)) } else { Ok(()) }
     }
 
     /// Closes the channel after pending bytes have been sent.

@@ -26,9 +26,9 @@ use crate::{Error, Result};
 /// receives [`active`](Stage::active) first and [`inactive`](Stage::inactive) last. In between it
 /// receives messages, [`read_complete`](Stage::read_complete),
 /// [`writability_changed`](Stage::writability_changed), [`read_closed`](Stage::read_closed),
-/// [`error`](Stage::error), [`timer`](Stage::timer) and [`shutdown`](Stage::shutdown) in any order. If a callback fails, the event
-/// still reaches the links behind the stage. The first error then goes to
-/// [`error`](Stage::error) of all stages, and to the handler.
+/// [`error`](Stage::error), [`timer`](Stage::timer) and [`shutdown`](Stage::shutdown) in any order.
+/// If a callback fails, the event still reaches the links behind the stage. The first error then
+/// goes to [`error`](Stage::error) of all stages, and to the handler.
 ///
 /// Stages do not receive the handler's [`idle`](crate::Handler::idle).
 ///
@@ -234,7 +234,8 @@ pub trait Stage: Sized + 'static {
     ///
     /// Return `None` if `write` does anything besides writing messages, for example if it keeps
     /// part of the message, closes the channel or sets a timer. A broadcast calls `write` for only
-    /// one of many channels.
+    /// one of many channels. If this concerns some messages only, `write` calls
+    /// [`encode_alone`](StageContext::encode_alone) for those.
     fn encoding_key(&self) -> Option<u64> {
         None
     }

@@ -20,6 +20,18 @@ thread_local! {
     };
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of compressed messages.
+    static COMPRESSIONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns the number of messages that this thread has compressed.
+#[cfg(test)]
+pub(in crate::websocket) fn compressions() -> u64 {
+    COMPRESSIONS.get()
+}
+
 struct Shared {
     /// At most one for each level and window.
     compressors: Vec<(u8, u8, Compress)>,
@@ -57,6 +69,8 @@ pub(super) fn compress<R>(
                 shared
             }
         };
+        #[cfg(test)]
+        COMPRESSIONS.set(COMPRESSIONS.get() + 1);
         buffer.clear();
         run_compressor(compressor, payload, buffer);
         let result = then(buffer);

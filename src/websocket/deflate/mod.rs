@@ -5,5 +5,7 @@ mod engines;
 mod negotiated;
 mod settings;
 
+#[cfg(test)]
+pub(super) use engines::compressions;
 pub(super) use negotiated::Negotiated;
 pub use settings::Deflate;

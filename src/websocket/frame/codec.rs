@@ -16,7 +16,7 @@ use crate::{
     pipeline::Codec,
     websocket::{
         CloseCode, CloseFrame, Message, Utf8Bytes, WebSocketError, WebSocketSettings,
-        compression::Compression, connection::Role,
+        compression::Compression, role::Role,
     },
 };
 use bytes::{Buf, Bytes};

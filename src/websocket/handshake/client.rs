@@ -3,7 +3,6 @@
 use super::{
     accept_key::{accept_key, random_request_key},
     handshake_error::HandshakeError,
-    list::{elements, only},
     server::checked_protocol,
 };
 #[cfg(feature = "deflate")]
@@ -15,7 +14,9 @@ use crate::{
     websocket::{
         Accepted, WebSocketPipeline, WebSocketSettings,
         compression::Compression,
-        connection::{Role, pipeline},
+        connection::pipeline,
+        header_list::{elements, only},
+        role::Role,
     },
 };
 use std::sync::Arc;

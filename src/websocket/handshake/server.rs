@@ -1,9 +1,6 @@
 //! The server's side of the handshake.
 
-use super::{
-    accept_key::{accept_key, is_key},
-    list::{elements, is_token, only},
-};
+use super::accept_key::{accept_key, is_key};
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::{Deflate, Negotiated};
 use crate::{
@@ -12,7 +9,9 @@ use crate::{
     websocket::{
         Accepted, WebSocketPipeline, WebSocketSettings,
         compression::Compression,
-        connection::{Role, pipeline},
+        connection::pipeline,
+        header_list::{elements, is_token, only},
+        role::Role,
     },
 };
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use crate::{
     testing::EmbeddedChannel,
     websocket::{
         CloseCode, Message, WebSocketClient, WebSocketCodec, WebSocketError, WebSocketServer,
-        WebSocketSettings, compression::Compression, connection::Role,
+        WebSocketSettings, compression::Compression, role::Role,
     },
 };
 use bytes::Bytes;
@@ -131,6 +131,7 @@ pub(super) struct Seen {
 }
 
 /// Echoes data, and records everything.
+#[derive(Default)]
 pub(super) struct Echo(Rc<RefCell<Seen>>);
 
 impl Handler for Echo {
