@@ -1,9 +1,6 @@
 //! nginx and haproxy in front: we see no more requests than they have forwarded.
 
-use super::{
-    attacks::{ATTACKS, Attack},
-    differential::Case,
-};
+use super::differential::{ATTACKS, Attack, Case};
 use crate::{
     files::Files,
     support::{
