@@ -1,7 +1,7 @@
 //! A terminal client for the chat server.
 //!
 //! ```text
-//! cargo run --release --features json --example im_server
+//! cargo run --release --features full --example im_server
 //! cargo run --release --features json --example im_client -- --user ann --room lobby
 //! ```
 //!

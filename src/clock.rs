@@ -34,7 +34,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// The largest time of a loop, 584 years after its origin. A later deadline, such as `u64::MAX`, is
@@ -43,6 +43,9 @@ use std::{
 /// `WakeUp` represents a sleep without a deadline by `u64::MAX - 1`, so a timer at the end of time
 /// must be earlier.
 pub(crate) const END_OF_TIME: u64 = u64::MAX - 2;
+
+/// The time of day at which a manual clock begins, after the Unix epoch.
+const MANUAL_EPOCH: Duration = Duration::from_secs(1_000_000_000);
 
 /// A source of monotonic time. Callable from any thread.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -71,6 +74,12 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn longest_sleep(&self) -> Option<Duration> {
         None
     }
+
+    /// Returns the time of day, for timestamps such as the `Date` of HTTP. It may jump. The default
+    /// is the system's time.
+    fn wall_time(&self) -> SystemTime {
+        SystemTime::now()
+    }
 }
 
 /// The operating system's monotonic clock.
@@ -90,7 +99,8 @@ impl Clock for SystemClock {
 
 /// A clock that moves only when it is advanced, for tests.
 ///
-/// Clones share one time. Event loops that run on the clock wake up when it moves.
+/// Clones share one time. Event loops that run on the clock wake up when it moves. Its time of day
+/// begins at 2001-09-09 01:46:40 UTC (1,000,000,000 s after the Unix epoch), and moves with it.
 ///
 /// ```
 /// use netwheel::testing::ManualClock;
@@ -149,6 +159,11 @@ impl Clock for ManualClock {
         false
     }
 
+    fn wall_time(&self) -> SystemTime {
+        let start = SystemTime::UNIX_EPOCH + MANUAL_EPOCH;
+        start.checked_add(self.elapsed()).unwrap_or(start)
+    }
+
     fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
@@ -177,6 +192,11 @@ impl TimeSource {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         nanos(self.clock.now().saturating_duration_since(self.origin)).min(END_OF_TIME)
+    }
+
+    /// Reads the time of day.
+    pub(crate) fn wall_time(&self) -> SystemTime {
+        self.clock.wall_time()
     }
 
     /// Converts a time of this source to an instant. Falls back to the origin if the instant is out

@@ -43,6 +43,9 @@
 //!
 //! All features are off by default, and only add items.
 //!
+//! - `deflate`: the extension permessage-deflate of `websocket`, with zlib-rs.
+//! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
+//! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
@@ -53,6 +56,7 @@
 //!   exchange X25519MLKEM768. Building aws-lc-rs needs a C compiler and takes minutes.
 //! - `tokio`: `tokio::runtime::Handle` implements [`Spawn`](executor::Spawn), so that handlers can
 //!   run futures on a tokio runtime.
+//! - `websocket`: the module `websocket`, WebSocket servers and clients.
 
 // Shows the required feature beside each item on docs.rs, which sets `docsrs` and uses nightly.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -80,6 +84,8 @@ pub mod datagram;
 pub mod error;
 pub mod executor;
 pub mod group;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod metrics;
 pub mod pipeline;
 #[cfg(feature = "prometheus")]
@@ -91,6 +97,8 @@ pub mod testing;
 pub mod timer;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 pub mod worker_pool;
 
 /// The crate `bytes`, in the version of this crate's API.

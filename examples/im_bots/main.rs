@@ -2,7 +2,7 @@
 //! delivery.
 //!
 //! ```text
-//! cargo run --release --features json --example im_server
+//! cargo run --release --features full --example im_server
 //! cargo run --release --features json --example im_bots -- --clients 10000 --rooms 100 --seconds 30
 //! ```
 //!

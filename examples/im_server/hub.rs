@@ -7,6 +7,7 @@
 
 use crate::{
     byte_budget::ByteBudget,
+    latency::Latency,
     name,
     presence::Announcer,
     protocol::{Reason, Reply},
@@ -35,6 +36,8 @@ pub(crate) struct Hub {
     /// Bytes of unacknowledged direct messages of all clients.
     pub(crate) unacked_bytes: Arc<ByteBudget>,
     pub(crate) counters: Counters,
+    /// Delivery times, for the dashboard.
+    pub(crate) latency: Latency,
 }
 
 #[derive(Default)]
@@ -67,7 +70,7 @@ pub(crate) struct Profile {
     pub(crate) rooms: Vec<String>,
 }
 
-/// Counters for the line that `--stats` prints.
+/// Counters for the dashboard and the line that `--stats` prints.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) connections: AtomicUsize,
@@ -75,6 +78,10 @@ pub(crate) struct Counters {
     pub(crate) deliveries: AtomicU64,
     /// Deliveries that were dropped because a loop's queue was full.
     pub(crate) unreached: AtomicU64,
+    /// Clients whose queued bytes are above their high water mark.
+    pub(crate) slow_consumers: AtomicUsize,
+    /// Stalls of loops that the watchdog has reported.
+    pub(crate) stalls: AtomicU64,
 }
 
 /// Locks a mutex and ignores poisoning: the data is consistent at every moment, so a panic
@@ -92,6 +99,7 @@ impl Hub {
             announcer: Announcer::default(),
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters: Counters::default(),
+            latency: Latency::default(),
         }
     }
 

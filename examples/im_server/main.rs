@@ -1,8 +1,8 @@
 //! A chat server with rooms, direct messages, heartbeats and idle timeouts. It speaks JSON lines
-//! over TCP or a Unix socket.
+//! over TCP or a Unix socket, and the same objects over WebSocket to its page for browsers.
 //!
 //! ```text
-//! cargo run --release --features json --example im_server
+//! cargo run --release --features full --example im_server
 //! nc 127.0.0.1 9000            # in two other terminals, and type:
 //! {"type":"login","user":"ann"}
 //! {"type":"join","room":"lobby"}
@@ -10,9 +10,11 @@
 //! ```
 //!
 //! Both clients see each message. With `--unix PATH` the server also listens on a Unix socket (`nc
-//! -U PATH`); clients on both listeners share the same rooms. docs/im-protocol.md describes all
-//! messages. `im_client` is a terminal client, `im_bots` is a load test. With the feature `tls`,
-//! `--tls-cert FILE --tls-key FILE` encrypts the TCP connections.
+//! -U PATH`); clients on all listeners share the same rooms. docs/im-protocol.md describes all
+//! messages. The page is at the link that the server prints (`--http ADDRESS`, `--https ADDRESS`);
+//! `/dashboard` shows what the loops do, and `/metrics` has their metrics. `im_client` is a
+//! terminal client, `im_bots` is a load test. With the feature `tls`, `--tls-cert FILE --tls-key
+//! FILE` encrypts the TCP connections.
 //!
 //! Ctrl-C shuts the server down: every client receives a `bye`. By default all clients receive it
 //! at once. With `--drain 30s` the closes are spread over that time, so that clients do not all
@@ -22,7 +24,8 @@
 //! `pace.rs` slows down expensive clients, and unacknowledged direct messages count against a
 //! budget. The `attack` example tests these bounds.
 //!
-//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (rate limits
+//! Reading order: `listeners.rs` (what listens, and its limits), `web/` (pages, dashboard, frames),
+//! `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (rate limits
 //! of a client), `name.rs` (rules for names), `direct.rs` (direct messages waiting for an
 //! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` and `room.rs` (shared state),
 //! `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do not keep
@@ -34,6 +37,8 @@ mod descriptors;
 mod direct;
 mod directory;
 mod hub;
+mod latency;
+mod listeners;
 #[path = "../im/message_id.rs"]
 mod message_id;
 mod name;
@@ -50,34 +55,21 @@ mod session;
 mod slow_consumer;
 #[path = "../support/token_bucket.rs"]
 mod token_bucket;
+mod web;
 mod wire;
 
 use clap::Parser;
 use hub::Hub;
-#[cfg(unix)]
-use netwheel::net::{ListenerOptions, UnixAddress};
-#[cfg(feature = "tls")]
-use netwheel::tls::{TlsCertificate, TlsServer};
 use netwheel::{
-    Completion, admission::Admission, channel::TimeLimits, diagnostics::Watchdog, prelude::*,
-    shutdown::ShutdownOptions, stage::Json, time::Periodic, traffic::TrafficLimits, worker_pool::WorkerPool,
+    diagnostics::Watchdog, prelude::*, shutdown::ShutdownOptions, time::Periodic, worker_pool::WorkerPool,
 };
 use output::{Output, complain, say};
-use pace::Rates;
-use protocol::{Reply, Request};
-use session::{Session, Settings};
 use slow_consumer::SlowConsumer;
 use std::{
     process::ExitCode,
     sync::{Arc, atomic::Ordering, mpsc},
     time::{Duration, Instant},
 };
-use wire::Lines;
-
-/// Bytes per read. Requests are short, and one client should use only a small share of a turn.
-const READ_SIZE: usize = 16 * 1024;
-/// Bytes of an incomplete line that must arrive within `--line-timeout`, unless the line ends.
-const LINE_PROGRESS: usize = 64;
 
 /// A chat server; docs/im-protocol.md describes the protocol.
 #[derive(Parser)]
@@ -89,6 +81,14 @@ struct Options {
     #[cfg(unix)]
     #[arg(long, value_name = "PATH")]
     unix: Option<std::path::PathBuf>,
+    /// Address for browsers: pages, WebSocket, metrics; "none" turns it off. The default is
+    /// 127.0.0.1:8080, or a free port if that is in use.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
+    /// Address for browsers, encrypted; needs --tls-cert and --tls-key.
+    #[cfg(feature = "tls")]
+    #[arg(long, requires = "tls_cert", value_name = "ADDRESS")]
+    https: Option<std::net::SocketAddr>,
     /// Encrypt the TCP connections with TLS: certificate chain in PEM format.
     #[cfg(feature = "tls")]
     #[arg(long, requires = "tls_key", value_name = "FILE")]
@@ -198,6 +198,16 @@ struct Options {
     watchdog: Duration,
 }
 
+impl Options {
+    fn has_https(&self) -> bool {
+        #[cfg(feature = "tls")]
+        let has = self.https.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has = false;
+        has
+    }
+}
+
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     if time < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(time) }
@@ -232,6 +242,7 @@ fn run(mut options: Options) -> Result {
         .max_pending(options.lookup_queue)
         .name("directory")
         .build()?;
+    let hub = Arc::new(Hub::new(options.max_unacked_bytes_total));
     let mut group = EventLoopGroup::builder()
         .threads(options.threads)
         .name("im")
@@ -239,12 +250,15 @@ fn run(mut options: Options) -> Result {
         .max_group_outbound(options.max_outbound_total)
         .workers(&directory);
     if !options.watchdog.is_zero() {
-        group = group.watchdog(Watchdog::new(options.watchdog));
+        let hub = hub.clone();
+        group = group.watchdog(Watchdog::new(options.watchdog).on_stall(move |stall| {
+            hub.counters.stalls.fetch_add(1, Ordering::Relaxed);
+            log::warn!("{stall}");
+        }));
     }
     let group = group.build()?;
-    let hub = Arc::new(Hub::new(options.max_unacked_bytes_total));
     announce(&group, &hub)?;
-    for closed in listen(&group, &hub, &options)? {
+    for closed in listeners::listen(&group, &hub, &options)? {
         let failed = end.clone();
         closed.on_complete(move |result| drop(failed.send(result)));
     }
@@ -279,99 +293,6 @@ fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     // Dropping the handle does not cancel the task.
     drop(group.next().schedule_periodic(Periodic::fixed_delay(presence::PERIOD), task)?);
     Ok(())
-}
-
-/// Binds all listeners to the same hub. Returns a `Completion` per listener that completes when the
-/// listener has ended.
-fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Vec<Completion>> {
-    let settings = Settings {
-        heartbeat: options.heartbeat,
-        idle_timeout: options.idle_timeout,
-        ack_timeout: options.ack_timeout,
-        max_unacked: options.max_unacked,
-        max_unacked_bytes: options.max_unacked_bytes,
-        login_timeout: options.login_timeout,
-        rates: Rates {
-            requests: options.rate,
-            deliveries: options.delivery_rate,
-            congestion: options.congestion_pause,
-        },
-        lookup_time: options.lookup_time,
-        max_lookups: options.max_lookups,
-    };
-    let idle = IdleTimeouts::new().reader(settings.idle_timeout).writer(settings.heartbeat);
-    let limits = time_limits(options);
-    let mut traffic = TrafficLimits::new();
-    if options.input_rate > 0 {
-        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 2 + 1);
-    }
-    let (hub, max_line) = (hub.clone(), options.max_line);
-    let mut admission = Admission::new();
-    if let Some(connections) = options.max_connections {
-        admission = admission.max_connections(connections);
-    }
-    if let Some(connections) = options.max_per_ip {
-        admission = admission.max_connections_per_ip(connections);
-    }
-    // Each unacknowledged direct message has a timeout, and each lookup is a task too.
-    let tasks = options.max_unacked.saturating_add(options.max_lookups).saturating_add(8);
-    let channel_options = options
-        .slow_consumer
-        .channel_options(options.max_outbound)?
-        .close_timeout(options.close_timeout)
-        .read_size(READ_SIZE)
-        .reads_per_turn(2)
-        .max_scheduled_tasks(tasks);
-    let bootstrap = ServerBootstrap::new(group)
-        .listener_options(ListenerOptions::new().backlog(4096).remove_stale_socket(true))
-        .admission(admission)
-        .channel_options(channel_options)
-        .pipeline(move |_peer| {
-            Pipeline::codec(Lines::new(max_line))
-                .idle(idle)
-                .time_limits(limits)
-                .traffic(traffic)
-                .stage(Json::<Request, Reply>::new())
-                .handler(Session::new(hub.clone(), settings))
-        });
-    // Bind both listeners before either address is printed.
-    #[cfg(unix)]
-    let unix = match &options.unix {
-        Some(path) => Some(bootstrap.clone().bind(UnixAddress::path(path)?)?),
-        None => None,
-    };
-    // The Unix socket stays without TLS: its bytes do not leave the machine.
-    #[cfg(feature = "tls")]
-    let bootstrap = match (&options.tls_cert, &options.tls_key) {
-        (Some(chain), Some(key)) => {
-            let certificate = TlsCertificate::from_pem_files(chain, key)?;
-            bootstrap.tls(TlsServer::builder(certificate).build()?)
-        }
-        _ => bootstrap,
-    };
-    let tcp = bootstrap.bind(&*options.listen)?;
-    say!("listening on {}", tcp.local_address());
-    #[cfg(unix)]
-    if let Some(unix) = unix {
-        say!("listening on {}", unix.local_address());
-        return Ok(vec![tcp.closed(), unix.closed()]);
-    }
-    Ok(vec![tcp.closed()])
-}
-
-/// Returns the deadlines of a connection.
-fn time_limits(options: &Options) -> TimeLimits {
-    let mut limits = TimeLimits::new();
-    if !options.login_timeout.is_zero() {
-        limits = limits.first_message(options.login_timeout);
-    }
-    if !options.line_timeout.is_zero() {
-        limits = limits.progress(LINE_PROGRESS, options.line_timeout);
-    }
-    if !options.write_timeout.is_zero() {
-        limits = limits.write(options.write_timeout);
-    }
-    limits
 }
 
 fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Result {

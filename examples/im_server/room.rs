@@ -5,7 +5,7 @@
 //! even if announcements are refused for a while.
 
 use crate::{hub::lock, protocol::Reply};
-use netwheel::{Channel, ChannelGroup, ChannelId, Error};
+use netwheel::{Channel, ChannelGroup, ChannelId, Error, channel::Broadcast};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -118,7 +118,8 @@ impl Room {
     /// on their own loops, by the overflow policy of their channels.
     pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<Sent, Error> {
         let broadcast = self.members.broadcast_except(but, message)?;
-        Ok(Sent { members: broadcast.members() - broadcast.unreached(), unreached: broadcast.unreached() })
+        let unreached = broadcast.unreached();
+        Ok(Sent { members: broadcast.members() - unreached, unreached, broadcast })
     }
 
     /// Records that the queued bytes of a member have risen above its high water mark, or have
@@ -150,6 +151,7 @@ pub(crate) struct Sent {
     pub(crate) members: usize,
     /// Members that missed it because their loops' queues were full.
     pub(crate) unreached: usize,
+    pub(crate) broadcast: Broadcast,
 }
 
 /// Returns the cost of a message to `members`: one delivery each, and one more for each KiB of

@@ -265,9 +265,11 @@ impl Session {
         let length = text.len();
         let mut message =
             Reply::Message { room: room.name().to_string(), from, text, ts: unix_ms(), id: None };
+        let begin = self.hub.latency.begin();
         let sent = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
         let congested = room.is_congested();
         self.hub.counters.count_message(sent.members + 1, sent.unreached);
+        self.hub.latency.end(begin, sent.broadcast);
         self.pace.charge(Cost::deliveries(deliveries(sent.members + 1, length)));
         if congested {
             self.pace.charge(Cost::congestion());
@@ -420,6 +422,12 @@ impl Session {
     fn set_congested(&mut self, congested: bool) {
         if self.congested != congested {
             self.congested = congested;
+            let slow = &self.hub.counters.slow_consumers;
+            if congested {
+                slow.fetch_add(1, Ordering::Relaxed);
+            } else {
+                slow.fetch_sub(1, Ordering::Relaxed);
+            }
             self.rooms.iter().for_each(|room| room.set_congested(congested));
         }
     }

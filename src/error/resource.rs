@@ -53,5 +53,6 @@ resources! {
     ShutdownHooks => "shutdown hooks of an event loop", "fixed";
     WorkerQueue => "pending tasks of a worker pool", "`WorkerPoolBuilder::max_pending`";
     Timeouts => "pending timeouts of a timer", "`HashedWheelTimerBuilder::max_pending`";
+    PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::pipelined`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

@@ -47,7 +47,8 @@
 //! | available input decoded | | `read_complete` | `read_complete` |
 //! | writability | | `writability_changed` | `writability_changed` |
 //! | end of the peer's stream | `decode_last` | `read_closed` | `read_closed` |
-//! | idle, shutdown | | | `idle`, `shutdown` |
+//! | shutdown | | `shutdown` | `shutdown` |
+//! | idle | | | `idle` |
 //! | error | | `error`, until a stage handles it | `error` |
 //! | message written | `encode`, last | `write`, in the order towards the socket | |
 //! | closed | | `inactive` | `inactive` |
@@ -116,6 +117,7 @@ pub(crate) mod codec;
 pub(crate) mod handler;
 pub(crate) mod handler_ref;
 mod links;
+mod not_shared;
 mod offload;
 mod read_fn;
 mod spawned;

@@ -7,6 +7,7 @@
 //! channel whose peer still takes bytes. Runs on the channel's loop, with the channel's own entry
 //! on the wheel.
 
+use super::pulse::{Beat, Pulse, PulseSettings, Traffic};
 use crate::{
     Error, Result,
     clock::nanos,
@@ -50,18 +51,11 @@ const MISSES: u32 = 2;
 /// let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(Chat);
 /// ```
 pub struct Heartbeat<In, Out, F> {
-    interval: u64,
-    misses: u32,
-    jitter: u64,
+    settings: PulseSettings,
+    pulse: Pulse,
     ping: F,
     answer: Option<fn(&In) -> bool>,
     on_dead: OnDead,
-    /// The time of the last answer.
-    alive: u64,
-    /// The time of the last ping, and the number of pings since the last answer.
-    pinged: u64,
-    unanswered: u32,
-    dead: bool,
     messages: PhantomData<fn(In) -> Out>,
 }
 
@@ -81,17 +75,13 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
     /// Returns a stage that sends the message of `ping` after each `interval` without outgoing
     /// bytes. Intervals below 1 ms become 1 ms.
     pub fn new(interval: Duration, ping: F) -> Self {
+        let interval = nanos(interval.max(Duration::from_millis(1)));
         Heartbeat {
-            interval: nanos(interval.max(Duration::from_millis(1))),
-            misses: MISSES,
-            jitter: 0,
+            settings: PulseSettings { interval, misses: MISSES, jitter: 0 },
+            pulse: Pulse::default(),
             ping,
             answer: None,
             on_dead: OnDead::Close,
-            alive: 0,
-            pinged: 0,
-            unanswered: 0,
-            dead: false,
             messages: PhantomData,
         }
     }
@@ -99,7 +89,7 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
     /// Sets the number of pings in a row that the peer may miss. The default is 2. With 0 the peer
     /// must answer the first ping within one interval.
     pub fn misses(mut self, misses: u32) -> Self {
-        self.misses = misses;
+        self.settings.misses = misses;
         self
     }
 
@@ -119,7 +109,7 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
     /// Postpones each ping by a random time below `window`, so that the pings of many channels do
     /// not coincide. The default is zero.
     pub fn jitter(mut self, window: Duration) -> Self {
-        self.jitter = nanos(window);
+        self.settings.jitter = nanos(window);
         self
     }
 
@@ -133,17 +123,9 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
 impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Heartbeat<In, Out, F> {
     /// Requests a call at `until`, plus jitter.
     fn wake_at(&mut self, ctx: &mut StageContext<'_, Self>, until: u64) {
-        let delay = until.saturating_add(ctx.jitter(self.jitter)).saturating_sub(nanos(ctx.now())).max(1);
+        let delay =
+            until.saturating_add(ctx.jitter(self.settings.jitter)).saturating_sub(nanos(ctx.now())).max(1);
         ctx.wake_after(Duration::from_nanos(delay));
-    }
-
-    fn die(&mut self, ctx: &mut StageContext<'_, Self>, since: u64) -> Result {
-        self.dead = true;
-        if self.on_dead == OnDead::Close {
-            ctx.close_now();
-        }
-        let after = ctx.now().saturating_sub(Duration::from_nanos(since));
-        Err(Error::TimedOut { operation: "an answer to the heartbeat", after })
     }
 }
 
@@ -154,16 +136,14 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
     type WriteOut = Out;
 
     fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        self.alive = nanos(ctx.now());
-        self.pinged = self.alive;
-        self.wake_at(ctx, self.alive.saturating_add(self.interval));
+        let first = self.pulse.start(&self.settings, nanos(ctx.now()));
+        self.wake_at(ctx, first);
         Ok(())
     }
 
     fn read(&mut self, ctx: &mut StageContext<'_, Self>, message: In) -> Result<Option<In>> {
         if self.answer.is_some_and(|is_answer| is_answer(&message)) {
-            self.alive = nanos(ctx.now());
-            self.unanswered = 0;
+            self.pulse.answer(nanos(ctx.now()));
             return Ok(None);
         }
         Ok(Some(message))
@@ -182,42 +162,21 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
     }
 
     fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
-        let now = nanos(ctx.now());
-        let (read, written) = (nanos(ctx.last_read()), nanos(ctx.last_written()));
-        if self.answer.is_none() && read > self.alive {
-            self.alive = read;
-        }
-        if self.alive >= self.pinged {
-            self.unanswered = 0;
-        }
-        let is_blocked = ctx.pending_bytes() > 0;
-        // The peer cannot answer a ping behind pending bytes. Instead, its kernel has to take
-        // bytes.
-        let patience = self.interval.saturating_mul(u64::from(self.misses).saturating_add(1));
-        let stirred = self.alive.max(read).max(written);
-        if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
-            self.wake_at(ctx, now.saturating_add(self.interval));
-            return self.die(ctx, stirred);
-        }
-        let due = written.max(self.pinged).saturating_add(self.interval);
-        if now < due || is_blocked {
-            // The pending bytes may be sent long before the patience ends.
-            let next = if is_blocked { now.saturating_add(self.interval) } else { due };
-            self.wake_at(ctx, next);
-            return Ok(());
-        }
-        let unanswered = self.unanswered;
-        self.wake_at(ctx, now.saturating_add(self.interval));
-        if unanswered > self.misses {
-            if self.dead {
-                return Ok(());
+        let traffic = Traffic::of(ctx, self.answer.is_none());
+        let (beat, next) = self.pulse.beat(&self.settings, traffic);
+        self.wake_at(ctx, next);
+        match beat {
+            Beat::Wait => Ok(()),
+            Beat::Ping => {
+                let ping = (self.ping)();
+                ctx.write(ping)
             }
-            return self.die(ctx, self.alive);
+            Beat::Dead { after } => {
+                if self.on_dead == OnDead::Close {
+                    ctx.close_now();
+                }
+                Err(Error::TimedOut { operation: "an answer to the heartbeat", after })
+            }
         }
-        self.dead = false;
-        self.pinged = now;
-        self.unanswered = unanswered + 1;
-        let ping = (self.ping)();
-        ctx.write(ping)
     }
 }

@@ -14,8 +14,11 @@ mod heartbeat;
 mod json;
 #[cfg(feature = "protobuf")]
 mod protobuf;
+mod pulse;
 
 pub use heartbeat::{Heartbeat, OnDead};
+#[cfg(feature = "websocket")]
+pub(crate) use pulse::{Beat, Pulse, PulseSettings, Traffic};
 
 #[cfg(feature = "json")]
 pub use json::Json;

@@ -133,6 +133,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
+    /// S-15.
     #[test]
     fn hosts_are_found_by_their_names_then_by_wildcards_then_by_default() {
         let [default, exact, wild] =

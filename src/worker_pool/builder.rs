@@ -12,6 +12,7 @@ use std::time::Duration;
 /// | `max_pending` | 1024 work items that wait for a thread | 1 or more |
 /// | `name` | "netwheel-worker"; threads are named name-0, name-1, … | |
 /// | `keep_alive` | 10 s without work, then a thread ends | more than 0 |
+/// | `niceness` | that of the thread that starts a worker thread | 0 to 19 |
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct WorkerPoolBuilder {
@@ -19,6 +20,7 @@ pub struct WorkerPoolBuilder {
     pub(super) max_pending: usize,
     pub(super) name: String,
     pub(super) keep_alive: Duration,
+    pub(super) niceness: Option<u8>,
 }
 
 impl WorkerPoolBuilder {
@@ -28,6 +30,7 @@ impl WorkerPoolBuilder {
             max_pending: 1024,
             name: "netwheel-worker".to_owned(),
             keep_alive: Duration::from_secs(10),
+            niceness: None,
         }
     }
 
@@ -55,6 +58,18 @@ impl WorkerPoolBuilder {
         self
     }
 
+    /// Sets the niceness of the threads, from 0 (normal priority) to 19 (lowest priority).
+    ///
+    /// Worker threads with a higher niceness than the event loops leave them the CPU where both
+    /// compete for it. Long computations, such as a storm of handshakes, then delay the loops less.
+    ///
+    /// Applies to Linux and Android; other systems ignore it. A process without the privilege to
+    /// lower its niceness keeps a value that is higher already, and a warning is logged.
+    pub fn niceness(mut self, niceness: u8) -> Self {
+        self.niceness = Some(niceness);
+        self
+    }
+
     /// Builds the pool. Its threads start when they are first needed.
     ///
     /// # Errors
@@ -69,6 +84,9 @@ impl WorkerPoolBuilder {
         }
         if self.keep_alive.is_zero() {
             return Err(Error::setting("keep_alive", "0", "more than zero"));
+        }
+        if let Some(niceness) = self.niceness.filter(|niceness| *niceness > 19) {
+            return Err(Error::setting("niceness", niceness, "0 to 19"));
         }
         if self.name.contains('\0') {
             return Err(Error::setting("name", format!("{:?}", self.name), "text without a NUL"));

@@ -20,6 +20,7 @@
 
 mod builder;
 mod cores;
+mod niceness;
 
 pub use builder::WorkerPoolBuilder;
 
@@ -330,6 +331,9 @@ impl Pool {
     #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         self.cores.allow_this_thread();
+        if let Some(niceness) = self.settings.niceness {
+            niceness::set_niceness_of_this_thread(niceness);
+        }
         let mut state = self.lock();
         loop {
             if let Some(work) = state.queue.pop_front() {

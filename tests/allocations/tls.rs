@@ -40,6 +40,7 @@ fn client(config: &Arc<ClientConfig>) -> ClientConnection {
 }
 
 /// A client sends its first message, gets the whole answer of the server, and never finishes.
+/// S-02.
 #[test]
 fn a_thousand_half_finished_handshakes_are_closed_in_time_and_leave_no_memory_behind() {
     own_process!();
@@ -83,4 +84,54 @@ fn a_thousand_half_finished_handshakes_are_closed_in_time_and_leave_no_memory_be
         let timed_out = metrics(&group).handshakes_timed_out;
         assert_eq!(timed_out, (4 + round * PEERS) as u64);
     }
+}
+
+/// The client's records are sealed before, and the replies are opened afterwards. So the count is
+/// that of the server.
+#[test]
+fn a_steady_echo_over_tls_allocates_the_two_blocks_of_rustls() {
+    own_process!();
+    const ECHOES: usize = 1_000;
+    const MESSAGE: &[u8] = &[b'x'; 64];
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (tls, config) = settings();
+    let server = ServerBootstrap::new(&group)
+        .tls(tls)
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
+        .bind(ANY_PORT)
+        .unwrap();
+    let mut stream = connect(server.local_address());
+    let mut client = client(&config);
+    let mut answer = [0; MESSAGE.len()];
+    // Afterwards the tickets of the server have arrived.
+    for _ in 0..ECHOES {
+        let mut tls = rustls::Stream::new(&mut client, &mut stream);
+        tls.write_all(MESSAGE).unwrap();
+        tls.read_exact(&mut answer).unwrap();
+    }
+    let records: Vec<Vec<u8>> = (0..ECHOES)
+        .map(|_| {
+            let mut record = Vec::new();
+            client.writer().write_all(MESSAGE).unwrap();
+            client.write_tls(&mut record).unwrap();
+            record
+        })
+        .collect();
+    let size = records[0].len();
+    let mut replies = vec![0; ECHOES * size];
+
+    let before = heap::total_blocks();
+    for (record, reply) in records.iter().zip(replies.chunks_exact_mut(size)) {
+        stream.write_all(record).unwrap();
+        stream.read_exact(reply).unwrap();
+    }
+    let blocks = heap::total_blocks() - before;
+
+    for mut reply in replies.chunks_exact(size) {
+        assert_eq!(client.read_tls(&mut reply).unwrap(), size);
+        client.process_new_packets().unwrap();
+        client.reader().read_exact(&mut answer).unwrap();
+        assert_eq!(answer, MESSAGE);
+    }
+    assert_eq!(blocks, 2 * ECHOES as u64, "in {ECHOES} echoes");
 }

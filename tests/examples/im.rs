@@ -12,6 +12,8 @@ pub(crate) mod direct;
 pub(crate) mod directory;
 #[path = "../../examples/im_server/hub.rs"]
 pub(crate) mod hub;
+#[path = "../../examples/im_server/latency.rs"]
+pub(crate) mod latency;
 #[path = "../../examples/im/message_id.rs"]
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]

@@ -121,6 +121,7 @@ fn by_protocol(group: &EventLoopGroup, certificate: TlsCertificate) -> Result<Se
         .bind("127.0.0.1:0")
 }
 
+/// S-14.
 #[test]
 fn the_client_chooses_the_pipeline_by_alpn() {
     let group = group();
@@ -167,6 +168,7 @@ impl Handler for Errors {
     }
 }
 
+/// S-16.
 #[test]
 fn a_client_without_a_required_certificate_is_refused() {
     let group = group();

@@ -7,10 +7,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(all(feature = "websocket", feature = "json", feature = "prometheus"))]
+mod browser;
 mod files;
 mod gateway;
 mod gnutls;
 mod host_names;
+mod http;
 mod openssl;
 mod proxy;
 #[cfg(unix)]
@@ -18,3 +21,7 @@ mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;
+#[cfg(feature = "deflate")]
+mod websocket;
+#[cfg(feature = "deflate")]
+mod websocket_peers;

@@ -44,6 +44,7 @@ fn is_installed() -> bool {
     installed
 }
 
+/// S-13.
 #[test]
 fn an_altered_record_is_answered_with_bad_record_mac_and_echoes_nothing() {
     if !is_installed() {
@@ -105,6 +106,7 @@ print("then", client.recv(10))
     server.stop();
 }
 
+/// S-11.
 #[test]
 fn renegotiation_is_refused() {
     if !is_installed() {

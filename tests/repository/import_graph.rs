@@ -67,7 +67,8 @@ impl ImportGraph {
         let mut at = 0;
         while at < tokens.len() {
             match tokens[at].as_str() {
-                "use" => {
+                // `impl Trait + use<'a>` is not an import.
+                "use" if tokens.get(at + 1).is_some_and(|next| next != "<") => {
                     let end = at + tokens[at..].iter().position(|token| token == ";").expect("`use` ends");
                     read_use_tree(&tokens[at + 1..end], &mut Vec::new(), &mut read);
                     at = end;

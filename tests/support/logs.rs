@@ -52,6 +52,11 @@ pub(crate) fn collect() {
     });
 }
 
+/// Returns the records of all tests of this process so far.
+pub(crate) fn records() -> Vec<Record> {
+    lock().clone()
+}
+
 /// Returns the records of `target`.
 pub(crate) fn records_of(target: &str) -> Vec<Record> {
     lock().iter().filter(|record| record.target == target).cloned().collect()

@@ -243,6 +243,7 @@ fn cancelling_a_connect_during_the_handshake_closes_the_connection() {
     end(&group);
 }
 
+/// S-02.
 #[test]
 fn a_connect_fails_when_the_handshake_takes_too_long() {
     let clock = ManualClock::new();
@@ -264,6 +265,7 @@ fn a_connect_fails_when_the_handshake_takes_too_long() {
     end(&group);
 }
 
+/// S-02.
 #[test]
 fn half_finished_handshakes_are_closed_after_their_time_and_leave_nothing() {
     let clock = ManualClock::new();

@@ -12,4 +12,8 @@ mod proxy_protocol;
 mod read_control;
 mod reload;
 mod socket_options;
+#[cfg(feature = "tls")]
+mod tls_peer;
+#[cfg(feature = "tls")]
+mod tls_secrets;
 mod unix_sockets;

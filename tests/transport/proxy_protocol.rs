@@ -66,6 +66,7 @@ fn a_header_and_data_in_one_segment_give_the_announced_address_and_the_data() {
     ask(&mut stream, "", &format!("{CLIENT}\n"));
 }
 
+/// S-27.
 #[test]
 fn local_and_unknown_headers_leave_the_real_address() {
     let group = group();
@@ -105,6 +106,7 @@ fn a_header_that_never_comes_ends_the_connection() {
     turn_until(&group, |metrics| metrics.handshakes_timed_out == 1);
 }
 
+/// S-25.
 #[test]
 fn an_untrusted_peer_is_refused_or_taken_as_it_is_and_its_bytes_are_never_a_header() {
     let group = group();
@@ -125,6 +127,7 @@ fn an_untrusted_peer_is_refused_or_taken_as_it_is_and_its_bytes_are_never_a_head
     ask(&mut stream, "PROXY TCP4 192.0.2.7 198.51.100.1 4321 443\n", &format!("{own}\n"));
 }
 
+/// S-27.
 #[test]
 fn the_filter_of_addresses_decides_about_the_announced_one() {
     let group = group();
@@ -143,6 +146,7 @@ fn the_filter_of_addresses_decides_about_the_announced_one() {
     turn_until(&group, |metrics| metrics.rejected_filter == 1);
 }
 
+/// S-27.
 #[test]
 fn the_limit_per_address_counts_announced_addresses_and_not_the_balancer() {
     let group = group();
@@ -187,6 +191,39 @@ fn a_client_announces_addresses_before_everything_else() {
     let channel = client.connect(server.local_address()).wait().unwrap();
     channel.write("who".into()).unwrap();
     assert_eq!(lines.recv_timeout(PATIENCE).unwrap(), CLIENT);
+}
+
+/// The header and the first message of TLS in one segment: the address is checked before TLS
+/// answers.
+/// S-27.
+#[cfg(feature = "tls")]
+#[test]
+fn a_client_hello_behind_the_header_of_a_denied_address_is_not_answered() {
+    use crate::tls_peer;
+    let group = group();
+    let filter = IpFilter::new([IpRule::deny("192.0.2.0/24").unwrap()]);
+    let (certificate, config) = tls_peer::settings();
+    let server = serve(&group, |server| {
+        let tls = netwheel::tls::TlsServer::builder(certificate).build().unwrap();
+        server.proxy_protocol(local()).tls(tls).admission(Admission::new().ip_filter(filter))
+    });
+    let hello = |client: &mut rustls::ClientConnection, address: &str| {
+        let mut segment = header(address);
+        client.write_tls(&mut segment).unwrap();
+        let mut stream = connect(server.local_address());
+        stream.write_all(&segment).unwrap();
+        stream
+    };
+    let mut denied = hello(&mut tls_peer::client(&config), CLIENT);
+    let mut answer = Vec::new();
+    // The unread message may cause a reset.
+    let _ = denied.read_to_end(&mut answer);
+    assert_eq!(answer, b"");
+    turn_until(&group, |metrics| (metrics.rejected_filter, metrics.handshakes_failed) == (1, 1));
+
+    let mut client = tls_peer::client(&config);
+    let mut stream = hello(&mut client, "198.51.100.9:1");
+    ask(&mut rustls::Stream::new(&mut client, &mut stream), "who\n", "198.51.100.9:1\n");
 }
 
 /// Flips bits in both directions.

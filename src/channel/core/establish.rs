@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// is called.
 pub(crate) trait Establish {
     /// A filter has replaced the peer's addresses. Called once, before the filters above it have
-    /// computed anything expensive.
+    /// started.
     ///
     /// # Errors
     /// If the connection is rejected; `failed` is called next.

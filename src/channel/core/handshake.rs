@@ -71,7 +71,7 @@ impl ChannelCore {
         if !self.state.status.is_open() {
             return;
         }
-        if let Err(error) = self.admit_announced() {
+        if let Err(error) = self.admit_announced(services) {
             return self.fail_filters(services, error);
         }
         let state = &mut self.state;
@@ -95,20 +95,25 @@ impl ChannelCore {
     }
 
     /// Gives the channel the addresses that a filter has announced, and asks whether they may
-    /// connect, without waiting for the filters above.
-    fn admit_announced(&mut self) -> Result {
+    /// connect. The filters above start after that.
+    fn admit_announced(&mut self, services: &mut LoopServices) -> Result {
         let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
         if !filters.take_announcement() {
             return Ok(());
         }
         let peer = filters.peer().clone();
         self.state.set_addresses(peer.local_address(), peer.address());
-        let Some(mut establish) = self.take_establish() else { return Ok(()) };
-        let admitted = establish.announced(&peer);
-        if let Some(filters) = self.state.extras.filters_mut() {
-            filters.establish = Some(Box::new(establish));
+        if let Some(mut establish) = self.take_establish() {
+            let admitted = establish.announced(&peer);
+            if let Some(filters) = self.state.extras.filters_mut() {
+                filters.establish = Some(Box::new(establish));
+            }
+            admitted?;
         }
-        admitted
+        if self.state.extras.filters_mut().is_some_and(|filters| !filters.is_established()) {
+            self.wake_filters(services);
+        }
+        Ok(())
     }
 
     /// Makes the pipeline and calls `active`.

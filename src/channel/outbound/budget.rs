@@ -62,6 +62,8 @@ pub(crate) struct OutboundLease {
     bound: Bound,
     /// The length up to which neither the limit nor a mark is reached.
     certain_room: usize,
+    /// Whether the bytes are for several channels.
+    pub(crate) is_shared: bool,
 }
 
 /// The owner of a limit.

@@ -7,6 +7,7 @@
 #[cfg(all(test, not(netwheel_loom)))]
 mod detached;
 mod io_time;
+mod wall_clock;
 
 pub(crate) use io_time::IoTime;
 
@@ -30,7 +31,8 @@ use crate::{
     worker_pool::WorkerPool,
 };
 use log::Level;
-use std::{any::Any, rc::Rc, sync::Arc};
+use std::{any::Any, rc::Rc, sync::Arc, time::SystemTime};
+use wall_clock::WallClock;
 
 /// The limit of spare outbound buffers kept for the next writers. A turn's broadcasts take this
 /// number.
@@ -65,6 +67,8 @@ pub struct LoopServices {
     pub(crate) awaited: u64,
     /// Channels to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
+    /// The time of day, read at most once per second.
+    wall_clock: WallClock,
     /// The budget of pending bytes of all channels.
     pub(crate) outbound: OutboundBudget,
     /// The time limit for the I/O of a turn.
@@ -118,6 +122,7 @@ impl LoopServices {
             executor: Executor::default(),
             awaited: 0,
             attention: Vec::new(),
+            wall_clock: WallClock::default(),
             outbound,
             io_time: IoTime::unlimited(),
             tally: Tally::default(),
@@ -130,6 +135,11 @@ impl LoopServices {
             spares: Vec::new(),
             spare_memory: 0,
         }
+    }
+
+    /// Returns the time of day, at most one second old.
+    pub(crate) fn wall_time(&mut self) -> SystemTime {
+        self.wall_clock.get(&self.time, self.now)
     }
 
     /// Lends the filters of a channel what they need during a call.

@@ -66,7 +66,13 @@ impl ChannelState {
     pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
         let mut apart: Box<OutboundLease> = Box::default();
         apart.lift_limit();
+        apart.is_shared = true;
         self.outbound.replace(apart)
+    }
+
+    /// Returns whether a message is encoded for several channels.
+    pub(crate) fn encodes_apart(&self) -> bool {
+        self.outbound.as_ref().is_some_and(|lease| lease.is_shared)
     }
 
     /// Restores the channel's buffer. Returns the separate one.

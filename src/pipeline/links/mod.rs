@@ -153,6 +153,8 @@ pub enum StageEvent {
     ReadClosed,
     /// A timer of a stage has expired.
     Timer,
+    /// The event loop is shutting down.
+    Shutdown,
     /// The channel is closed.
     Inactive,
 }

@@ -9,6 +9,7 @@ use super::Links;
 use crate::{
     Error, Result,
     channel::{ChannelState, EncodingMemo, LoopServices, Push, SharedMessage},
+    pipeline::not_shared::NotShared,
 };
 use bytes::Bytes;
 use std::{
@@ -42,6 +43,10 @@ pub(super) fn write_shared<L: Links>(
     };
     match encoded {
         Ok(bytes) => state.write_encoded(bytes),
+        Err(error) if NotShared::is(error) => {
+            *encodings += 1;
+            links.push(state, services, clone_of(message)?)
+        }
         Err(error) => Err(error.clone()),
     }
 }

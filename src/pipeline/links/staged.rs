@@ -121,6 +121,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
             StageEvent::Writability(writable) => stage.writability_changed(&mut ctx, writable),
             StageEvent::ReadClosed => stage.read_closed(&mut ctx),
             StageEvent::Timer => stage.timer(&mut ctx),
+            StageEvent::Shutdown => stage.shutdown(&mut ctx),
             StageEvent::Inactive => stage.inactive(&mut ctx),
         };
         before.and(this)

@@ -5,8 +5,12 @@ use crate::{
     ChannelId, Error, Result,
     channel::{Attributes, ChannelState, LoopServices, Push},
     clock::nanos,
+    pipeline::not_shared::NotShared,
 };
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
 
 /// The channel during a callback of stage `S`.
 ///
@@ -31,6 +35,20 @@ impl<S: Stage> StageContext<'_, S> {
     #[inline]
     pub fn write(&mut self, message: S::WriteOut) -> Result {
         self.before.push(self.state, self.services, message)
+    }
+
+    /// Requests that [`write`](Stage::write) is called with this message for each channel, also if
+    /// a [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that
+    /// concerns this channel only, and return the error.
+    ///
+    /// A stage with an [`encoding_key`](Stage::encoding_key) needs this for messages that change
+    /// its state. A message that ends the connection is an example.
+    ///
+    /// # Errors
+    /// If the message is being encoded for several channels. `write` is then called again, for
+    /// each of them.
+    pub fn encode_alone(&self) -> Result {
+        if self.state.encodes_apart() { Err(Error::other(NotShared)) } else { Ok(()) }
     }
 
     /// Closes the channel after pending bytes have been sent.
@@ -94,6 +112,19 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.pauses_reads(self.position)
     }
 
+    /// Returns whether the channel reads and the peer may still send, as
+    /// [`Context::expects_input`](crate::Context::expects_input) does.
+    pub fn expects_input(&self) -> bool {
+        self.state.status.may_read() && !self.state.status.input_ended()
+    }
+
+    /// Returns the number of bytes that have been read but not decoded. They are the beginning of a
+    /// message, unless reading is paused. During a delivery it is 0 or the number before it:
+    /// [`read_complete`](Stage::read_complete) and [`timer`](Stage::timer) see the current number.
+    pub fn undecoded_bytes(&self) -> usize {
+        self.state.partial.len()
+    }
+
     // ---- errors ----
 
     /// Reports an error: it goes to [`error`](Stage::error) of all stages and the handler, after
@@ -126,6 +157,12 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns the time of this turn since the start of the loop.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.services.now)
+    }
+
+    /// Returns the time of day, at most one second old: exact to the second, and cheap enough for
+    /// each message. On a [`ManualClock`](crate::testing::ManualClock), it moves with that clock.
+    pub fn wall_time(&mut self) -> SystemTime {
+        self.services.wall_time()
     }
 
     /// Returns when bytes were last read from the peer, on the time scale of

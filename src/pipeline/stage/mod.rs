@@ -26,12 +26,11 @@ use crate::{Error, Result};
 /// receives [`active`](Stage::active) first and [`inactive`](Stage::inactive) last. In between it
 /// receives messages, [`read_complete`](Stage::read_complete),
 /// [`writability_changed`](Stage::writability_changed), [`read_closed`](Stage::read_closed),
-/// [`error`](Stage::error) and [`timer`](Stage::timer) in any order. If a callback fails, the event
-/// still reaches the links behind the stage. The first error then goes to
-/// [`error`](Stage::error) of all stages, and to the handler.
+/// [`error`](Stage::error), [`timer`](Stage::timer) and [`shutdown`](Stage::shutdown) in any order.
+/// If a callback fails, the event still reaches the links behind the stage. The first error then
+/// goes to [`error`](Stage::error) of all stages, and to the handler.
 ///
-/// Stages do not receive the handler's [`idle`](crate::Handler::idle) and
-/// [`shutdown`](crate::Handler::shutdown).
+/// Stages do not receive the handler's [`idle`](crate::Handler::idle).
 ///
 /// # Authentication as a stage
 /// This stage passes no message on until the peer has logged in. A worker thread checks the
@@ -235,7 +234,8 @@ pub trait Stage: Sized + 'static {
     ///
     /// Return `None` if `write` does anything besides writing messages, for example if it keeps
     /// part of the message, closes the channel or sets a timer. A broadcast calls `write` for only
-    /// one of many channels.
+    /// one of many channels. If this concerns some messages only, `write` calls
+    /// [`encode_alone`](StageContext::encode_alone) for those.
     fn encoding_key(&self) -> Option<u64> {
         None
     }
@@ -292,6 +292,19 @@ pub trait Stage: Sized + 'static {
     /// # Errors
     /// An error goes to [`error`](Stage::error).
     fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// Called when the event loop shuts down, before the handler's
+    /// [`shutdown`](crate::Handler::shutdown). Does nothing by default.
+    ///
+    /// A stage whose protocol announces the end of a connection writes that here. Messages that the
+    /// handler writes in its own `shutdown` follow.
+    ///
+    /// # Errors
+    /// An error goes to [`error`](Stage::error).
+    fn shutdown(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         let _ = ctx;
         Ok(())
     }

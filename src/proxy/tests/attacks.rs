@@ -17,6 +17,7 @@ fn a_missing_header_is_refused_with_its_first_wrong_byte() {
     }
 }
 
+/// S-25.
 #[test]
 fn a_line_of_more_than_107_bytes_is_refused() {
     let too_long = ProxyError::TooLong { length: 108, limit: 107 };
@@ -64,6 +65,7 @@ fn a_line_that_differs_from_the_specification_is_refused() {
     }
 }
 
+/// S-25.
 #[test]
 fn a_wrong_version_command_or_family_of_version_2_is_refused_at_its_byte() {
     let header = |command, family| v2(command, family, &IPV4);
@@ -99,6 +101,7 @@ fn a_header_of_version_2_over_the_limit_is_refused_before_its_body() {
     assert_eq!(refused(&header), ProxyError::TooLong { length: 65_551, limit: LIMIT });
 }
 
+/// S-26.
 #[test]
 fn fields_that_overrun_the_header_are_refused() {
     let with = |fields: &[u8]| v2(0x21, 0x11, &[&IPV4[..], fields].concat());
@@ -124,6 +127,7 @@ fn fields_that_overrun_the_header_are_refused() {
 }
 
 /// CVE-2022-41881: a decoder that recursed for each level overflowed the stack.
+/// S-26.
 #[test]
 fn nested_ssl_fields_are_refused_without_recursion() {
     let mut nested = vec![1, 0, 0, 0, 0];
@@ -133,6 +137,7 @@ fn nested_ssl_fields_are_refused_without_recursion() {
     assert_malformed(&v2(0x21, 0x11, &[&IPV4[..], &field(0x20, &nested)].concat()));
 }
 
+/// S-26.
 #[test]
 fn any_flipped_bit_is_found_by_the_checksum() {
     let header = ProxyHeader::v2("192.0.2.7:1".parse().unwrap(), "192.0.2.8:2".parse().unwrap());

@@ -66,6 +66,7 @@ fn client() -> ProxyHeader {
     ProxyHeader::v2("192.0.2.7:4321".parse().unwrap(), "198.51.100.1:443".parse().unwrap())
 }
 
+/// S-26.
 #[test]
 fn lines_behind_the_header_are_kept_at_every_split() {
     let headers = [

@@ -449,6 +449,7 @@ fn a_short_read_of_the_wire_is_the_last_one() {
 }
 
 /// No plaintext is stuck although no event announces it.
+/// S-21.
 #[test]
 fn ten_messages_of_one_record_are_delivered_one_per_read() {
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);

@@ -310,6 +310,7 @@ fn a_handshake_that_takes_too_long_closes_the_channel_without_a_callback() {
     assert_eq!((recorder.take(), channel.timers()), (vec![], 0));
 }
 
+/// S-09.
 #[test]
 fn a_turn_handles_a_bounded_number_of_handshakes() {
     thread_local! {

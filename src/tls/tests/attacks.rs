@@ -14,6 +14,7 @@ const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 1];
 /// The alert `decode_error`, unencrypted.
 const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
+/// S-04.
 #[test]
 fn http_on_a_tls_port_gets_one_alert_and_an_error_that_says_not_tls() {
     for first in [&b"GET / HTTP/1.1\r\n"[..], b"G", b"\x80\x2e\x01\x03\x01", b"\x16\x02"] {
@@ -29,6 +30,7 @@ fn http_on_a_tls_port_gets_one_alert_and_an_error_that_says_not_tls() {
     }
 }
 
+/// S-03.
 #[test]
 fn a_client_hello_of_16_mib_is_refused_by_its_first_nine_bytes() {
     let mut server = End::server(server_config(TLS13));
@@ -40,6 +42,7 @@ fn a_client_hello_of_16_mib_is_refused_by_its_first_nine_bytes() {
     assert!(server.most_kept <= 8);
 }
 
+/// S-03.
 #[test]
 fn a_client_hello_of_64_kib_that_never_ends_keeps_what_has_come() {
     let mut server = End::server(server_config(TLS13));
@@ -53,6 +56,7 @@ fn a_client_hello_of_64_kib_that_never_ends_keeps_what_has_come() {
     assert_eq!(server.kept.len(), 3 * record.len());
 }
 
+/// S-08.
 #[test]
 fn a_client_that_closes_right_behind_its_hello_does_not_confuse_the_server() {
     for version in VERSIONS {
@@ -66,6 +70,7 @@ fn a_client_that_closes_right_behind_its_hello_does_not_confuse_the_server() {
     }
 }
 
+/// S-10.
 #[test]
 fn key_updates_get_one_reply_with_the_next_data_and_are_limited() {
     let mut server = End::server(server_config(TLS13));
@@ -117,6 +122,7 @@ fn data_is_written_while_half_a_message_of_the_peer_has_come() {
     assert!(text(server.send(b"late", 4)).contains("close_notify was sent before"));
 }
 
+/// S-11.
 #[test]
 fn renegotiation_is_refused() {
     let mut server = End::server(server_config(TlsVersion::Tls12));
@@ -129,6 +135,7 @@ fn renegotiation_is_refused() {
     assert!(error.contains("TooManyRenegotiationRequests"), "{error}");
 }
 
+/// S-12.
 #[test]
 fn thirty_three_empty_records_are_an_error() {
     for version in VERSIONS {
@@ -148,6 +155,7 @@ fn thirty_three_empty_records_are_an_error() {
     }
 }
 
+/// S-13.
 #[test]
 fn an_altered_record_is_bad_record_mac_and_nothing_after_it_is_opened() {
     for version in VERSIONS {
@@ -191,6 +199,7 @@ fn an_altered_record_after_our_close_notify_is_an_error() {
     }
 }
 
+/// S-23.
 #[test]
 fn early_data_that_the_server_does_not_accept_is_skipped() {
     let early = [7; 1000];
@@ -236,6 +245,7 @@ fn early_data_that_the_server_does_not_accept_is_skipped() {
     }
 }
 
+/// S-23.
 #[test]
 fn a_configuration_that_accepts_early_data_is_refused() {
     let mut config = server_config(TLS13);

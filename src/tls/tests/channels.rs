@@ -3,6 +3,7 @@
 use super::pair::{End, HOST, VERSIONS, client_config, server_config, text};
 use crate::{
     Context, Error, Handler, Pipeline, Result,
+    channel::ChannelOptions,
     codec::Line,
     testing::EmbeddedChannel,
     tls::{TlsVersion, filter::TlsFilter},
@@ -30,6 +31,11 @@ impl Handler for Echo {
         if line == b"end"[..] { ctx.close_with(line) } else { ctx.write(line) }
     }
 
+    fn read_closed(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.0.borrow_mut().push("read closed".into());
+        Ok(())
+    }
+
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
         self.0.borrow_mut().push(text(Err::<(), _>(error.clone())));
         Err(error)
@@ -37,9 +43,14 @@ impl Handler for Echo {
 }
 
 fn channel(version: TlsVersion, log: &Log) -> EmbeddedChannel<Bytes> {
+    channel_with(version, log, ChannelOptions::new())
+}
+
+fn channel_with(version: TlsVersion, log: &Log, options: ChannelOptions) -> EmbeddedChannel<Bytes> {
     let filter = TlsFilter::server(Arc::new(server_config(version)), None, None).expect("a server");
     EmbeddedChannel::builder(Pipeline::codec(Line::new()).handler(Echo(log.clone())))
         .filter(filter)
+        .channel_options(options)
         .build()
         .expect("a channel")
 }
@@ -58,6 +69,7 @@ fn exchange(client: &mut End, channel: &mut EmbeddedChannel<Bytes>, segment: usi
     }
 }
 
+/// S-01.
 #[test]
 fn a_channel_echoes_through_tls_in_segments_of_any_size() {
     for version in VERSIONS {
@@ -89,6 +101,7 @@ fn the_messages_of_a_turn_are_one_record() {
     assert_eq!(channel.read_outbound().len(), 50 + 22);
 }
 
+/// S-06.
 #[test]
 fn a_truncated_stream_is_reported_after_its_data() {
     let log = Log::default();
@@ -103,6 +116,34 @@ fn a_truncated_stream_is_reported_after_its_data() {
     assert!(log[2].contains("cut off before its end"), "{log:?}");
 }
 
+/// S-24.
+#[test]
+fn after_close_notify_of_the_peer_a_channel_with_half_close_still_writes() {
+    for version in VERSIONS {
+        let log = Log::default();
+        let mut channel = channel_with(version, &log, ChannelOptions::new().half_close(true));
+        let mut client = End::client(client_config(version));
+        exchange(&mut client, &mut channel, usize::MAX).expect("a handshake");
+        client.send(b"last\n", 5).expect("sealed");
+        client.close();
+        exchange(&mut client, &mut channel, usize::MAX).expect("an echo");
+        channel.end_inbound();
+        assert_eq!(log.borrow()[1..], ["last", "read closed"]);
+        assert!(channel.is_open() && !channel.is_output_ended());
+        let handle = channel.channel();
+        handle.write("later".into()).expect("the write half is open");
+        channel.run_pending();
+        exchange(&mut client, &mut channel, usize::MAX).expect("more output");
+        assert_eq!(client.plain[..], b"last\nlater\n"[..]);
+        assert!(!client.filter.has_input_ended());
+        handle.close();
+        channel.run_pending();
+        exchange(&mut client, &mut channel, usize::MAX).expect("a clean end");
+        assert!(client.filter.has_input_ended() && channel.is_closed());
+    }
+}
+
+/// S-04.
 #[test]
 fn plain_http_gets_an_alert_and_the_handler_is_never_called() {
     let log = Log::default();

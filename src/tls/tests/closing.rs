@@ -2,6 +2,7 @@
 
 use super::pair::{End, VERSIONS, client_config, established, server_config, text, transfer};
 
+/// S-05.
 #[test]
 fn close_notify_behind_data_delivers_the_data_and_ends_cleanly() {
     for version in VERSIONS {
@@ -19,6 +20,7 @@ fn close_notify_behind_data_delivers_the_data_and_ends_cleanly() {
     }
 }
 
+/// S-06.
 #[test]
 fn a_stream_without_close_notify_is_truncated() {
     for version in VERSIONS {
@@ -32,6 +34,7 @@ fn a_stream_without_close_notify_is_truncated() {
     }
 }
 
+/// S-24.
 #[test]
 fn after_the_peer_has_ended_its_stream_output_is_still_possible() {
     for version in VERSIONS {

@@ -32,6 +32,7 @@ fn the_key_exchange_is_post_quantum() {
     assert_eq!(client.info.expect("info").key_exchange(), Some("X25519MLKEM768"));
 }
 
+/// S-01.
 #[test]
 fn every_size_of_segments_gives_the_same_result() {
     for version in VERSIONS {
@@ -68,6 +69,7 @@ fn every_split_of_a_handshake_in_two_segments_gives_the_same_result() {
     }
 }
 
+/// S-01.
 #[test]
 fn a_client_hello_in_records_of_one_byte_is_read() {
     for version in VERSIONS {
@@ -141,6 +143,7 @@ fn a_wrong_host_name_fails_the_handshake_with_that_cause() {
     }
 }
 
+/// S-18.
 #[test]
 fn a_session_is_resumed_by_its_ticket_until_the_keys_change() {
     for version in VERSIONS {

@@ -10,5 +10,6 @@ mod mutations;
 mod offloading;
 mod pair;
 mod settings;
+mod slow_peers;
 mod sockets;
 mod upgrades;

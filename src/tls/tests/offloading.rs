@@ -22,6 +22,7 @@ fn shake_hands_by(workers: &WorkerPool, client: &mut End, server: &mut End, segm
     steps
 }
 
+/// S-09.
 #[test]
 fn the_expensive_steps_of_a_server_run_on_a_worker() {
     for (version, expected) in [(TlsVersion::Tls12, 2), (TlsVersion::Tls13, 1)] {

@@ -79,6 +79,7 @@ fn client_for(name: &str, roots: &TlsRoots) -> TlsClient {
     TlsClient::builder(roots.clone()).server_name(name).build().unwrap()
 }
 
+/// S-15.
 #[test]
 fn each_host_has_its_certificate_and_unknown_ones_get_the_default_or_an_alert() {
     let group = group();
@@ -101,6 +102,7 @@ fn each_host_has_its_certificate_and_unknown_ones_get_the_default_or_an_alert() 
     }
 }
 
+/// S-14.
 #[test]
 fn protocols_are_agreed_on_by_the_preference_of_the_server_or_refused() {
     let group = group();
@@ -119,6 +121,7 @@ fn protocols_are_agreed_on_by_the_preference_of_the_server_or_refused() {
     assert!(error.contains("NoApplicationProtocol"), "{error}");
 }
 
+/// S-16.
 #[test]
 fn client_certificates_are_verified_and_shown_to_the_factory() {
     let group = group();
@@ -147,6 +150,7 @@ fn client_certificates_are_verified_and_shown_to_the_factory() {
     assert_eq!(failed, 1, "no pipeline was made for it");
 }
 
+/// S-18.
 #[test]
 fn a_session_is_resumed_until_its_ticket_is_invalidated() {
     let group = group();
@@ -180,6 +184,7 @@ fn without_resumption_each_handshake_is_full() {
     }
 }
 
+/// S-19.
 #[test]
 fn certificates_are_replaced_and_reloaded_while_open_connections_go_on() {
     let group = group();
@@ -303,6 +308,7 @@ fn debug_output_shows_no_secret() {
     assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
 }
 
+/// S-17.
 #[test]
 fn wrong_expired_and_unknown_certificates_fail_the_connect_with_that_cause() {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidForNameContext, UnknownIssuer};

@@ -5,10 +5,19 @@ use crate::{
     codec::Line,
     error::PeerError,
     prelude::*,
-    tls::{TlsClient, TlsServer, TlsVersion},
+    tls::{TlsClient, TlsRoots, TlsServer, TlsVersion, provider::provider},
+    worker_pool::WorkerPool,
 };
 use bytes::Bytes;
-use std::sync::mpsc::{Sender, channel};
+use rustls::{
+    pki_types::PrivatePkcs8KeyDer,
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use std::sync::{
+    Arc,
+    mpsc::{Sender, channel},
+};
 
 struct Lines(Sender<String>);
 
@@ -50,6 +59,7 @@ fn a_client_and_a_server_talk_over_tls() {
     assert_eq!(lines.recv().unwrap(), "hello");
 }
 
+/// S-17.
 #[test]
 fn a_certificate_of_another_host_fails_the_connect() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
@@ -66,4 +76,62 @@ fn a_certificate_of_another_host_fails_the_connect() {
     let error = client.connect(server.local_address()).wait().map(drop).unwrap_err();
     assert!(matches!(&error, Error::Peer(PeerError::Protocol { protocol: "TLS", .. })), "{error:#}");
     assert!(format!("{error:#}").contains("not valid for name"), "{error:#}");
+}
+
+/// Panics for the host `panics.example`, and has a certificate for all others.
+#[derive(Debug)]
+struct Panics(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Panics {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        assert_ne!(hello.server_name(), Some("panics.example"), "on purpose");
+        Some(self.0.clone())
+    }
+}
+
+#[test]
+fn a_panic_during_an_offloaded_handshake_closes_that_connection_and_is_counted() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let workers = WorkerPool::builder().threads(1).build().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let key = provider().key_provider.load_private_key(key.into()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Panics(Arc::new(CertifiedKey::new(
+            vec![made.cert.der().clone()],
+            key,
+        )))));
+    let server = ServerBootstrap::new(&group)
+        .tls(TlsServer::from_config(Arc::new(config)).unwrap().offload_handshakes(&workers))
+        .pipeline(|_| Pipeline::codec(Line::new()).on_read(|ctx, line: Bytes| ctx.write(line)))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let roots = TlsRoots::from_pem(made.cert.pem().as_bytes()).unwrap();
+    let (sender, lines) = channel();
+    let connect = |host: &str| {
+        let sender = sender.clone();
+        ClientBootstrap::new(&group)
+            .tls(TlsClient::builder(roots.clone()).server_name(host).build().unwrap())
+            .pipeline(move |_| Pipeline::codec(Line::new()).handler(Lines(sender.clone())))
+            .connect(server.local_address())
+            .wait()
+    };
+    let first = connect("localhost").unwrap();
+    assert!(connect("panics.example").is_err());
+    let metrics = group.event_loops()[0].metrics();
+    assert_eq!((metrics.handshakes, metrics.handshakes_failed), (2, 2), "both ends are counted");
+    // The worker counts the panic after it has woken the channel.
+    while workers.metrics().panicked == 0 {
+        std::thread::yield_now();
+    }
+    let second = connect("localhost").unwrap();
+    for channel in [first, second] {
+        channel.write("still here".into()).unwrap();
+        assert_eq!(lines.recv().unwrap(), "still here");
+    }
+    let workers = workers.metrics();
+    assert_eq!((workers.panicked, workers.threads), (1, 1));
 }

@@ -78,6 +78,7 @@ fn both_ends_upgrade_an_open_connection() {
     channel.close();
 }
 
+/// S-22.
 #[test]
 fn commands_injected_behind_starttls_are_never_taken_as_decrypted() {
     let (certificate, _) = self_signed("localhost");
@@ -91,6 +92,7 @@ fn commands_injected_behind_starttls_are_never_taken_as_decrypted() {
     assert!(channel.is_closed());
 }
 
+/// S-22.
 #[test]
 fn an_answer_injected_behind_the_servers_ready_is_never_taken_as_decrypted() {
     let (_, roots) = self_signed("localhost");

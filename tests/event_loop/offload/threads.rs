@@ -82,3 +82,24 @@ fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
     assert_eq!(log.all(), [here, format!("Cpus_allowed_list:\t{core}")]);
     end(&group);
 }
+
+/// The lowest priority may be set by every process, whatever its own one is.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_have_the_niceness_of_the_settings_and_other_threads_keep_theirs() {
+    let niceness = || rustix::process::getpriority_process(None).unwrap();
+    let own = niceness();
+    for (pool, expected) in [(WorkerPool::builder(), own), (WorkerPool::builder().niceness(19), 19)] {
+        let pool = pool.build().unwrap();
+        let (told, tells) = channel();
+        pool.execute(move || told.send(niceness()).unwrap()).unwrap();
+        assert_eq!(receive(&tells), expected);
+    }
+    assert_eq!(niceness(), own);
+}
+
+#[test]
+fn a_niceness_out_of_range_is_refused() {
+    let error = WorkerPool::builder().niceness(20).build().unwrap_err();
+    assert_eq!(error.to_string(), "niceness is 20; it must be 0 to 19");
+}

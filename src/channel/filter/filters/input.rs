@@ -25,7 +25,8 @@ impl Filters {
         result
     }
 
-    /// Calls the filters that were woken, with the input that was kept for them.
+    /// Starts the filters that have waited for an admission, and calls all that were woken, with
+    /// the input that was kept for them.
     pub(crate) fn resume(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         let result = self.resume_all(opened, lent).and_then(|()| self.check(lent));
         self.failed |= result.is_err();
@@ -33,6 +34,7 @@ impl Filters {
     }
 
     fn resume_all(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
+        self.begin(lent)?;
         // From the top: a filter that goes on passes plaintext upwards.
         for at in (0..self.begun).rev() {
             if let Some(layer) = self.layers.get_mut(at) {

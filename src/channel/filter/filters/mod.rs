@@ -154,7 +154,8 @@ impl Filters {
     }
 
     /// Starts the first filter, and each further one as soon as the filter below it is
-    /// established.
+    /// established. None starts while an announced address waits for its admission, so a rejected
+    /// peer receives nothing of the filters above.
     #[inline]
     pub(crate) fn begin(&mut self, lent: &mut Lent<'_>) -> Result {
         // A filter that a callback has added starts at the end of the turn.
@@ -166,6 +167,7 @@ impl Filters {
 
     fn begin_next(&mut self, lent: &mut Lent<'_>) -> Result {
         while self.begun < self.layers.len() - usize::from(self.added)
+            && !self.surroundings.announced
             && (self.begun == 0 || self.layers[self.begun - 1].state.is_established())
         {
             self.begun += 1;

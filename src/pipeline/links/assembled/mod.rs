@@ -95,7 +95,8 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
                 self.stage_event(state, services, StageEvent::Writability(*writable))
             }
             Event::StageTimer => return self.stage_event(state, services, StageEvent::Timer),
-            Event::Idle(_) | Event::Shutdown | Event::Error(_) => Ok(()),
+            Event::Shutdown => self.stage_event(state, services, StageEvent::Shutdown),
+            Event::Idle(_) | Event::Error(_) => Ok(()),
         };
         if let Event::Error(error) = event {
             let error = self.links.stage_error(state, services, error);

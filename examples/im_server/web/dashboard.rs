@@ -1,0 +1,179 @@
+//! The data of the dashboard, sampled once a second while somebody looks.
+//!
+//! Each viewer is a stream of server-sent events. A viewer that does not keep up misses events,
+//! because each event has the whole state. docs/im-dashboard.md describes the events.
+
+use crate::hub::{Hub, lock};
+use netwheel::{
+    Channel, ChannelGroup, EventLoop, EventLoopGroup, Result,
+    http::{Event, Part, Response},
+    metrics::{Histogram, LoopMetrics},
+};
+use serde::Serialize;
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Time between two events.
+pub(crate) const PERIOD: Duration = Duration::from_secs(1);
+/// Maximum number of viewers.
+const MAX_VIEWERS: usize = 64;
+
+pub(crate) struct Dashboard {
+    hub: Arc<Hub>,
+    loops: Vec<EventLoop>,
+    viewers: ChannelGroup<Part<Response>>,
+    last: Mutex<Sample>,
+}
+
+/// The counters at the time of an event, from which the next one computes rates.
+struct Sample {
+    time: Instant,
+    messages: u64,
+    deliveries: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    loops: Vec<LoopMetrics>,
+}
+
+/// One event.
+#[derive(Serialize)]
+struct State {
+    /// Milliseconds since 1970 (UTC).
+    t: u64,
+    /// Seconds since the previous event.
+    period: f64,
+    /// Clients of the chat.
+    connections: usize,
+    messages_per_second: f64,
+    deliveries_per_second: f64,
+    /// Time from a message to its last copy in a member's buffer, in microseconds, in this period.
+    latency_us: Quantiles,
+    /// Clients whose queued bytes are above their high water mark.
+    slow_consumers: usize,
+    bytes_in_per_second: f64,
+    bytes_out_per_second: f64,
+    /// Callbacks longer than the watchdog's limit, since the start of the server.
+    stalls: u64,
+    loops: Vec<LoopState>,
+}
+
+#[derive(Serialize)]
+struct Quantiles {
+    p50: u64,
+    p99: u64,
+    max: u64,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct LoopState {
+    connections: u64,
+    /// The 99th percentile of the delay of timers in this period, in microseconds.
+    lag_us: u64,
+    /// The longest turn of this period, in microseconds.
+    turn_us: u64,
+    /// Timers that are waiting, on the heap and on the wheel.
+    timers: u64,
+    /// The share of the period in which the loop worked.
+    busy: f64,
+}
+
+impl Dashboard {
+    pub(crate) fn new(hub: Arc<Hub>, group: &EventLoopGroup) -> Self {
+        let loops = group.event_loops().to_vec();
+        let last = Mutex::new(Sample::take(&hub, &loops));
+        Dashboard { hub, loops, viewers: ChannelGroup::new(), last }
+    }
+
+    /// Adds a viewer. Returns whether there was room.
+    pub(crate) fn add(&self, viewer: Channel<Part<Response>>) -> bool {
+        self.viewers.len() < MAX_VIEWERS && self.viewers.join(viewer)
+    }
+
+    /// Sends an event to all viewers.
+    pub(crate) fn publish(&self) -> Result {
+        let mut last = lock(&self.last);
+        let next = Sample::take(&self.hub, &self.loops);
+        let before = std::mem::replace(&mut *last, next);
+        let latency = self.hub.latency.take(!self.viewers.is_empty());
+        if self.viewers.is_empty() {
+            return Ok(());
+        }
+        let state = State::between(&before, &last, &self.hub, latency);
+        drop(last);
+        let json = serde_json::to_string(&state).map_err(netwheel::Error::other)?;
+        // A viewer whose loop is overloaded misses this event.
+        let _ = self.viewers.broadcast(Event::data(json).into_part()?);
+        Ok(())
+    }
+}
+
+impl Sample {
+    fn take(hub: &Hub, loops: &[EventLoop]) -> Sample {
+        let loops: Vec<LoopMetrics> = loops.iter().map(EventLoop::metrics).collect();
+        Sample {
+            time: Instant::now(),
+            messages: hub.counters.messages.load(Ordering::Relaxed),
+            deliveries: hub.counters.deliveries.load(Ordering::Relaxed),
+            bytes_in: loops.iter().map(|metrics| metrics.bytes_read).sum(),
+            bytes_out: loops.iter().map(|metrics| metrics.bytes_written).sum(),
+            loops,
+        }
+    }
+}
+
+impl State {
+    fn between(before: &Sample, now: &Sample, hub: &Hub, mut latency: Vec<Duration>) -> State {
+        let seconds = now.time.duration_since(before.time).as_secs_f64().max(f64::EPSILON);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        latency.sort_unstable();
+        let loops = now.loops.iter().zip(&before.loops);
+        State {
+            t: crate::session::unix_ms(),
+            period: seconds,
+            connections: hub.counters.connections.load(Ordering::Relaxed),
+            messages_per_second: rate(now.messages, before.messages),
+            deliveries_per_second: rate(now.deliveries, before.deliveries),
+            latency_us: Quantiles::of(&latency),
+            slow_consumers: hub.counters.slow_consumers.load(Ordering::Relaxed),
+            bytes_in_per_second: rate(now.bytes_in, before.bytes_in),
+            bytes_out_per_second: rate(now.bytes_out, before.bytes_out),
+            stalls: hub.counters.stalls.load(Ordering::Relaxed),
+            loops: loops.map(|(now, before)| LoopState::between(before, now, seconds)).collect(),
+        }
+    }
+}
+
+impl Quantiles {
+    fn of(sorted: &[Duration]) -> Self {
+        let at = |q: f64| {
+            let last = sorted.len().saturating_sub(1);
+            sorted.get((last as f64 * q).round() as usize).map_or(0, micros)
+        };
+        Quantiles { p50: at(0.5), p99: at(0.99), max: at(1.0), samples: sorted.len() as u64 }
+    }
+}
+
+impl LoopState {
+    fn between(before: &LoopMetrics, now: &LoopMetrics, seconds: f64) -> Self {
+        // A sleep is added when it ends, so the time of the work is more exact.
+        let work = |metrics: &LoopMetrics| {
+            metrics.time_io + metrics.time_tasks + metrics.time_timers + metrics.time_flushing
+        };
+        let busy = work(now).saturating_sub(work(before)).as_secs_f64();
+        let quantile = |now: &Histogram, before: &Histogram, q| micros(&now.since(before).quantile(q));
+        LoopState {
+            connections: now.channels,
+            lag_us: quantile(&now.lag, &before.lag, 0.99),
+            turn_us: quantile(&now.turn_time, &before.turn_time, 1.0),
+            timers: now.timers_pending + now.wheel_pending,
+            busy: (busy / seconds).clamp(0.0, 1.0),
+        }
+    }
+}
+
+fn micros(time: &Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

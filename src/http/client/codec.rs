@@ -1,0 +1,221 @@
+//! The codec of a client: responses in, requests out.
+//!
+//! Invariants: as those of the server's codec. A response belongs to the oldest outstanding
+//! request, whose method says whether it has a body.
+
+use super::outstanding::Outstanding;
+use crate::{
+    Result,
+    buffer::OutboundBuffer,
+    error::PeerError,
+    http::{
+        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode,
+        body::{BodyDecoder, BodyPart},
+        encode::{put_chunk, put_last_chunk, put_number, unencodable},
+        head::{
+            Framing, HeadFacts, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing,
+        },
+        syntax::is_host,
+    },
+    pipeline::Codec,
+};
+use bytes::Bytes;
+use std::{rc::Rc, sync::Arc};
+
+pub(super) struct ClientCodec {
+    settings: Arc<HttpSettings>,
+    host: Option<Arc<str>>,
+    outstanding: Rc<Outstanding>,
+    state: State,
+}
+
+enum State {
+    Head(HeadScanner),
+    Body(BodyDecoder),
+    /// The end of a response without a body is due.
+    End,
+    Failed,
+}
+
+/// A part of a request whose framing is decided.
+pub(super) enum FramedRequest {
+    Head { request: Request, framing: RequestFraming, body: Bytes },
+    Data(Bytes),
+    Chunk(Bytes),
+    LastChunk(Headers),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestFraming {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+impl ClientCodec {
+    pub(super) fn new(
+        settings: Arc<HttpSettings>,
+        host: Option<Arc<str>>,
+        outstanding: Rc<Outstanding>,
+    ) -> Self {
+        ClientCodec { settings, host, outstanding, state: State::Head(HeadScanner::NEW) }
+    }
+
+    fn next(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>, HttpError> {
+        match &mut self.state {
+            State::Failed => {
+                input.clear();
+                Ok(None)
+            }
+            State::End => Ok(Some(self.end(Headers::new()))),
+            State::Body(body) => Ok(match body.decode(input, &self.settings)? {
+                None => None,
+                Some(BodyPart::Data(bytes)) => Some(Part::Body(bytes)),
+                Some(BodyPart::End(trailers)) => Some(self.end(trailers)),
+            }),
+            State::Head(scanner) => {
+                let kind = self.outstanding.front().ok_or(HttpError::UnexpectedResponse)?;
+                let limits = HeadLimits {
+                    first_line: self.settings.start_line,
+                    length: self.settings.head,
+                    lines: self.settings.headers + 1,
+                };
+                let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
+                *scanner = HeadScanner::NEW;
+                let (mut response, facts) = parse_response(&input.split_to(len))?;
+                self.begin(&mut response, &facts, kind)?;
+                Ok(Some(Part::Head(response)))
+            }
+        }
+    }
+
+    /// Decides on what follows the head.
+    fn begin(
+        &mut self,
+        response: &mut Response,
+        facts: &HeadFacts,
+        kind: RequestKind,
+    ) -> Result<(), HttpError> {
+        let status = response.status();
+        let framing = response_framing(response.version(), status, facts, kind)?;
+        let keep_alive = framing != Framing::UntilClose && facts.is_keep_alive(response.version());
+        let body = match framing {
+            Framing::None => Body::Empty,
+            Framing::Length(length) => Body::Sized(length),
+            Framing::Chunked | Framing::UntilClose => Body::Streamed,
+        };
+        response.announce(body, !keep_alive);
+        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            // The final response follows.
+            return Ok(());
+        }
+        self.state = BodyDecoder::new(framing, &self.settings)?.map_or(State::End, State::Body);
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Headers) -> Part<Response> {
+        self.outstanding.pop();
+        self.state = State::Head(HeadScanner::NEW);
+        Part::End(trailers)
+    }
+
+    fn put_head(&self, request: &Request, framing: RequestFraming, output: &mut OutboundBuffer) -> Result {
+        if let Some(what) = request.invalid() {
+            return Err(unencodable(format!("{what} is invalid")));
+        }
+        output.put_slice(request.line());
+        output.put_slice(b" HTTP/1.1\r\n");
+        if !request.headers().contains("host") {
+            let host = self.host.as_deref().filter(|host| is_host(host.as_bytes()));
+            let Some(host) = host else {
+                return Err(unencodable("a request without a valid Host; see `HttpClient::host`"));
+            };
+            output.put_slice(b"Host: ");
+            output.put_slice(host.as_bytes());
+            output.put_slice(b"\r\n");
+        }
+        output.put_slice(request.headers().lines());
+        match framing {
+            RequestFraming::None => {}
+            RequestFraming::Length(length) => {
+                output.put_slice(b"Content-Length: ");
+                put_number(length, output);
+                output.put_slice(b"\r\n");
+            }
+            RequestFraming::Chunked => output.put_slice(b"Transfer-Encoding: chunked\r\n"),
+        }
+        if !request.is_keep_alive() {
+            output.put_slice(b"Connection: close\r\n");
+        }
+        output.put_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Returns the error for the end of the stream, if a response is incomplete.
+    fn truncated(&mut self) -> Result<Option<Part<Response>>> {
+        self.state = State::Failed;
+        Err(PeerError::Truncated.into())
+    }
+}
+
+impl Codec for ClientCodec {
+    type Read = Part<Response>;
+    type Write = FramedRequest;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
+        match self.next(input) {
+            Ok(part) => Ok(part),
+            Err(error) => {
+                self.state = State::Failed;
+                input.clear();
+                Err(error.into())
+            }
+        }
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        match &self.state {
+            State::End => true,
+            State::Body(body) => body.is_at_end(),
+            _ => false,
+        }
+    }
+
+    fn decode_more(&mut self) -> Result<Option<Part<Response>>> {
+        self.decode(&mut Bytes::new())
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
+        if !input.is_empty() || self.has_more() {
+            let part = self.decode(input)?;
+            if part.is_some() || matches!(self.state, State::Failed) {
+                return Ok(part);
+            }
+        }
+        match &self.state {
+            State::Body(body) if body.ends_with_stream() => Ok(Some(self.end(Headers::new()))),
+            State::Body(_) => self.truncated(),
+            State::Head(_) if !input.is_empty() => {
+                input.clear();
+                self.truncated()
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn encode(&mut self, request: FramedRequest, output: &mut OutboundBuffer) -> Result {
+        match request {
+            FramedRequest::Head { request, framing, body } => {
+                self.put_head(&request, framing, output)?;
+                if !body.is_empty() {
+                    output.put(body);
+                }
+            }
+            FramedRequest::Data(bytes) => output.put(bytes),
+            FramedRequest::Chunk(bytes) => put_chunk(bytes, output),
+            FramedRequest::LastChunk(trailers) => return put_last_chunk(&trailers, output),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! HTTP/1.1 clients: the settings, the codec and the stage.
+
+mod call;
+mod codec;
+mod outstanding;
+mod stage;
+
+pub use call::Call;
+
+use super::{HttpSettings, Part, Request, Response};
+use crate::{
+    Pipeline, Result,
+    pipeline::{Links, PipelineBuilder},
+};
+use codec::ClientCodec;
+use outstanding::Outstanding;
+use stage::ClientStage;
+use std::{rc::Rc, sync::Arc};
+
+/// The settings of an HTTP/1.1 client, from which it makes the pipeline of each connection.
+///
+/// The handler writes [`Part<Request>`](Part) and reads `Part<Response>`. Responses arrive in the
+/// order of the requests. Each begins with a `Part::Head` and ends with a `Part::End`, except for
+/// informational ones (1xx), which are only a head and precede the final response.
+///
+/// Several requests may be written before their responses arrive, up to
+/// [`HttpSettings::pipelined`]. Servers answer them one after another.
+///
+/// - `Host` is added from [`host`](HttpClient::host) unless the request has it.
+/// - The channel closes after a response that ends the connection, and after
+///   [`keep_alive`](HttpSettings::keep_alive) without a request. So a
+///   [`ChannelPool`](crate::pool::ChannelPool) does not hand out connections that the server is
+///   about to close, if its setting is shorter than the server's.
+/// - A response without a length ends with the connection. If a connection ends in the middle of
+///   another response, or without TLS's `close_notify`, the handler's
+///   [`error`](crate::Handler::error) receives
+///   [`PeerError::Truncated`](crate::error::PeerError::Truncated).
+/// - A server that makes no progress with a response for
+///   [`response_time`](HttpSettings::response_time) is an [`Error::TimedOut`](crate::Error), and
+///   the channel closes.
+/// - After a response of 101, or of 2xx to CONNECT, nothing more is decoded. The handler
+///   [replaces the pipeline](crate::Context::replace_pipeline).
+///
+/// [`calls`](HttpClient::calls) makes a pipeline without a handler, for programs that want whole
+/// responses.
+#[derive(Debug, Clone, Default)]
+#[doc(alias = "HttpClientCodec")]
+pub struct HttpClient {
+    settings: Arc<HttpSettings>,
+    host: Option<Arc<str>>,
+}
+
+impl HttpClient {
+    /// Returns a client with the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a client with these settings.
+    ///
+    /// # Errors
+    /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
+    pub fn with(settings: HttpSettings) -> Result<Self> {
+        Ok(HttpClient { settings: Arc::new(settings.checked()?), host: None })
+    }
+
+    /// Sets the `Host` of requests that have none: a name or address, with the port unless it is
+    /// the default one of the scheme.
+    pub fn host(mut self, host: &str) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// Returns the beginning of a connection's pipeline.
+    pub fn pipeline(
+        &self,
+    ) -> PipelineBuilder<impl Links<Read = Part<Response>, Write = Part<Request>> + use<>> {
+        let outstanding = Rc::new(Outstanding::default());
+        Pipeline::codec(ClientCodec::new(self.settings.clone(), self.host.clone(), outstanding.clone()))
+            .stage(ClientStage::new(self.settings.clone(), outstanding))
+    }
+
+    /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their whole
+    /// response, whose body has at most `max_body` bytes.
+    ///
+    /// ```
+    /// use netwheel::{http::{Call, HttpClient, HttpServer, Part, Request, Response}, prelude::*};
+    ///
+    /// # fn main() -> Result {
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// # let http = HttpServer::new();
+    /// # let server = ServerBootstrap::new(&group)
+    /// #     .pipeline(move |_peer| http.pipeline().on_read(|ctx, part| match part {
+    /// #         Part::Head(_) => ctx.write(Response::ok("hello").into()),
+    /// #         _ => Ok(()),
+    /// #     }))
+    /// #     .bind("127.0.0.1:0")?;
+    /// # let address = server.local_address();
+    /// let http = HttpClient::new().host("example.org");
+    /// let pool = ClientBootstrap::new(&group)
+    ///     .pipeline(move |_peer| http.calls(64 * 1024))
+    ///     .pool()
+    ///     .size(4)
+    ///     .build(address)?;
+    ///
+    /// let channel = pool.acquire().wait()?;
+    /// let (call, response) = Call::new(Request::get("/"));
+    /// channel.write(call)?;
+    /// assert_eq!(response.wait()?.body, "hello");
+    /// drop(channel); // back to the pool, after the response
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn calls(&self, max_body: usize) -> Pipeline<Call> {
+        call::pipeline(self, max_body)
+    }
+}

@@ -1,0 +1,212 @@
+//! Collects the parts of a message.
+
+use crate::{
+    Result,
+    http::{Headers, HttpError, Message, Part, Request, Response, StatusCode},
+    pipeline::{Stage, StageContext},
+};
+use bytes::{Bytes, BytesMut};
+use std::fmt;
+
+/// A [`Stage`] that delivers whole messages, whose bodies have at most a given number of bytes.
+///
+/// Memory grows with the bytes that have arrived, not with a declared length. The messages that the
+/// handler writes pass unchanged, so they may still be streamed.
+///
+/// - On a server, `Aggregate::max` collects requests. A longer body is answered with 413, before it
+///   is read if its length is declared.
+/// - On a client, `Aggregate::max_response` collects responses. A longer body is an
+///   [`HttpError::BodyTooLong`], and closes the channel. Informational responses are dropped,
+///   except for 101.
+///
+/// ```
+/// use netwheel::{http::{Aggregate, HttpServer, Message, Part, Request, Response}, prelude::*};
+///
+/// /// Answers with the length of the body.
+/// struct Count;
+///
+/// impl Handler for Count {
+///     type Read = Message<Request>;
+///     type Write = Part<Response>;
+///
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+///         ctx.write(Response::ok(format!("{}\n", request.body.len())).into())
+///     }
+/// }
+///
+/// let pipeline = HttpServer::new().pipeline().stage(Aggregate::max(64 * 1024)).handler(Count);
+/// # let _ = pipeline;
+/// ```
+#[doc(alias = "HttpObjectAggregator")]
+pub struct Aggregate<H> {
+    collector: Collector<H>,
+}
+
+impl<H> fmt::Debug for Aggregate<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aggregate").field("max", &self.collector.max).finish_non_exhaustive()
+    }
+}
+
+impl Aggregate<Request> {
+    /// Returns a stage of a server for requests whose bodies have at most `bytes` bytes.
+    pub fn max(bytes: usize) -> Self {
+        Aggregate { collector: Collector::new(bytes) }
+    }
+}
+
+impl Aggregate<Response> {
+    /// Returns a stage of a client for responses whose bodies have at most `bytes` bytes.
+    pub fn max_response(bytes: usize) -> Self {
+        Aggregate { collector: Collector::new(bytes) }
+    }
+}
+
+impl Stage for Aggregate<Request> {
+    type ReadIn = Part<Request>;
+    type ReadOut = Message<Request>;
+    type WriteIn = Part<Response>;
+    type WriteOut = Part<Response>;
+
+    fn read(
+        &mut self,
+        ctx: &mut StageContext<'_, Self>,
+        part: Part<Request>,
+    ) -> Result<Option<Message<Request>>> {
+        let collected = match part {
+            Part::Head(head) => {
+                let body = head.announced_body();
+                let (is_streamed, length) = (body.is_streamed(), body.length());
+                self.collector.begin(head, is_streamed, length)
+            }
+            Part::Body(bytes) => self.collector.add(bytes).map(|()| None),
+            Part::End(trailers) => Ok(self.collector.end(trailers)),
+        };
+        match collected {
+            Ok(message) => Ok(message),
+            Err(TooLong) => {
+                ctx.write(Response::from(StatusCode::CONTENT_TOO_LARGE).close().into())?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, part: Part<Response>) -> Result {
+        ctx.write(part)
+    }
+
+    fn encoded_len_hint(
+        part: &Part<Response>,
+        next: impl Fn(&Part<Response>) -> Option<usize>,
+    ) -> Option<usize> {
+        next(part)
+    }
+}
+
+impl Stage for Aggregate<Response> {
+    type ReadIn = Part<Response>;
+    type ReadOut = Message<Response>;
+    type WriteIn = Part<Request>;
+    type WriteOut = Part<Request>;
+
+    fn read(
+        &mut self,
+        ctx: &mut StageContext<'_, Self>,
+        part: Part<Response>,
+    ) -> Result<Option<Message<Response>>> {
+        let collected = match part {
+            Part::Head(head) => {
+                let status = head.status();
+                if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                    return Ok(None);
+                }
+                let length = head.announced_body().length();
+                // An end follows each head.
+                self.collector.begin(head, status != StatusCode::SWITCHING_PROTOCOLS, length)
+            }
+            Part::Body(bytes) => self.collector.add(bytes).map(|()| None),
+            Part::End(trailers) => Ok(self.collector.end(trailers)),
+        };
+        collected.map_err(|TooLong| {
+            ctx.close();
+            HttpError::BodyTooLong.into()
+        })
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, part: Part<Request>) -> Result {
+        ctx.write(part)
+    }
+
+    fn encoded_len_hint(
+        part: &Part<Request>,
+        next: impl Fn(&Part<Request>) -> Option<usize>,
+    ) -> Option<usize> {
+        next(part)
+    }
+}
+
+/// The message that is arriving.
+struct Collector<H> {
+    max: usize,
+    current: Option<Box<Current<H>>>,
+}
+
+struct Current<H> {
+    head: H,
+    /// The only piece so far, which is passed on without a copy.
+    first: Bytes,
+    body: BytesMut,
+}
+
+/// The body is longer than allowed.
+struct TooLong;
+
+impl<H> Collector<H> {
+    fn new(max: usize) -> Self {
+        Collector { max, current: None }
+    }
+
+    /// Begins with a head, and returns the message if no parts follow.
+    fn begin(
+        &mut self,
+        head: H,
+        parts_follow: bool,
+        length: Option<u64>,
+    ) -> Result<Option<Message<H>>, TooLong> {
+        self.current = None;
+        if !parts_follow {
+            return Ok(Some(Message { head, body: Bytes::new(), trailers: Headers::new() }));
+        }
+        if length.is_some_and(|length| length > self.max as u64) {
+            return Err(TooLong);
+        }
+        self.current = Some(Box::new(Current { head, first: Bytes::new(), body: BytesMut::new() }));
+        Ok(None)
+    }
+
+    /// Adds a piece of the body; drops it if the message was refused.
+    fn add(&mut self, bytes: Bytes) -> Result<(), TooLong> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let length = current.first.len() + current.body.len() + bytes.len();
+        if length > self.max {
+            self.current = None;
+            return Err(TooLong);
+        }
+        if length == bytes.len() {
+            current.first = bytes;
+            return Ok(());
+        }
+        if current.body.is_empty() {
+            current.body.extend_from_slice(&std::mem::take(&mut current.first));
+        }
+        current.body.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Headers) -> Option<Message<H>> {
+        let current = self.current.take()?;
+        let Current { head, first, body } = *current;
+        let body = if body.is_empty() { first } else { body.freeze() };
+        Some(Message { head, body, trailers })
+    }
+}

@@ -1,0 +1,56 @@
+//! The pieces of encoding that requests and responses share.
+
+use super::Headers;
+use crate::{Result, buffer::OutboundBuffer, error::EncodeError};
+use bytes::Bytes;
+
+/// Returns the error for a message that cannot be encoded.
+#[cold]
+pub(super) fn unencodable(why: impl Into<String>) -> crate::Error {
+    EncodeError::Unencodable(why.into().into()).into()
+}
+
+/// Appends a number in decimal.
+pub(super) fn put_number(number: u64, output: &mut OutboundBuffer) {
+    let mut digits = [0; 20];
+    output.put_slice(in_digits(number, 10, &mut digits));
+}
+
+/// Writes `number` at the end of `digits`, and returns its digits.
+fn in_digits(mut number: u64, base: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b"0123456789abcdef"[(number % base) as usize];
+        number /= base;
+        if number == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
+/// Appends a chunk. An empty one is skipped, because it would end the body.
+pub(super) fn put_chunk(bytes: Bytes, output: &mut OutboundBuffer) {
+    if bytes.is_empty() {
+        return;
+    }
+    let mut digits = [0; 20];
+    output.put_slice(in_digits(bytes.len() as u64, 16, &mut digits));
+    output.put_slice(b"\r\n");
+    output.put(bytes);
+    output.put_slice(b"\r\n");
+}
+
+/// Appends the end of a chunked body, with its trailers.
+///
+/// # Errors
+/// A trailer is invalid.
+pub(super) fn put_last_chunk(trailers: &Headers, output: &mut OutboundBuffer) -> Result {
+    if let Some(name) = trailers.invalid() {
+        return Err(unencodable(format!("the trailer {name:?} is invalid")));
+    }
+    output.put_slice(b"0\r\n");
+    output.put_slice(trailers.lines());
+    output.put_slice(b"\r\n");
+    Ok(())
+}

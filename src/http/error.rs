@@ -1,0 +1,97 @@
+//! `HttpError`: how a peer broke HTTP/1.1.
+
+use super::StatusCode;
+use crate::{Error, error::PeerError};
+use std::fmt;
+
+/// How a peer broke HTTP/1.1, as the cause of a [`PeerError::Protocol`].
+///
+/// A server has answered with [`status`](HttpError::status) when its handler receives the error.
+///
+/// [`PeerError::Protocol`]: crate::error::PeerError::Protocol
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// The request or status line is malformed.
+    StartLine(&'static str),
+    /// A header is malformed, missing or contradicts another one.
+    Header(&'static str),
+    /// The chunked encoding of a body is malformed.
+    Chunk(&'static str),
+    /// A trailer is malformed, or not allowed as a trailer.
+    Trailer(&'static str),
+    /// The compressed data of a body is invalid.
+    Content(&'static str),
+    /// The version of HTTP is neither 1.0 nor 1.1.
+    Version,
+    /// The body has a transfer coding other than `chunked`.
+    Coding,
+    /// The expectation of a request is not `100-continue`.
+    Expectation,
+    /// The request line is longer than allowed.
+    LineTooLong,
+    /// The head or the trailers are longer than allowed, or have too many lines.
+    HeadTooLong,
+    /// The body is longer than allowed.
+    BodyTooLong,
+    /// The head did not arrive in time.
+    HeadTimeout,
+    /// The body arrives too slowly.
+    BodyTimeout,
+    /// A server has sent a response without a request.
+    UnexpectedResponse,
+}
+
+impl HttpError {
+    /// Returns the status code of the answer to a client that makes this error.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            HttpError::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            HttpError::Coding => StatusCode::NOT_IMPLEMENTED,
+            HttpError::Expectation => StatusCode::EXPECTATION_FAILED,
+            HttpError::LineTooLong => StatusCode::URI_TOO_LONG,
+            HttpError::HeadTooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            HttpError::BodyTooLong => StatusCode::CONTENT_TOO_LARGE,
+            HttpError::HeadTimeout | HttpError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Returns the `HttpError` that caused `error`, if there is one.
+    pub fn of(error: &Error) -> Option<HttpError> {
+        match error {
+            Error::Peer(PeerError::Protocol { cause, .. }) => cause.as_error().downcast_ref().copied(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (part, why) = match *self {
+            HttpError::StartLine(why) => ("malformed start line: ", why),
+            HttpError::Header(why) => ("malformed head: ", why),
+            HttpError::Chunk(why) => ("malformed chunk: ", why),
+            HttpError::Trailer(why) => ("malformed trailers: ", why),
+            HttpError::Content(why) => ("malformed content: ", why),
+            HttpError::Version => ("", "the version is neither HTTP/1.0 nor HTTP/1.1"),
+            HttpError::Coding => ("", "a transfer coding other than chunked"),
+            HttpError::Expectation => ("", "an expectation other than 100-continue"),
+            HttpError::LineTooLong => ("", "the request line is too long"),
+            HttpError::HeadTooLong => ("", "the head is too long"),
+            HttpError::BodyTooLong => ("", "the body is too long"),
+            HttpError::HeadTimeout => ("", "the head has not arrived in time"),
+            HttpError::BodyTimeout => ("", "the body arrives too slowly"),
+            HttpError::UnexpectedResponse => ("", "a response without a request"),
+        };
+        write!(f, "{part}{why}")
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+impl From<HttpError> for Error {
+    fn from(error: HttpError) -> Self {
+        PeerError::protocol("HTTP", error).into()
+    }
+}

@@ -1,0 +1,11 @@
+//! The head of a message: finding its end, parsing it, and what it says of the body.
+
+mod facts;
+mod framing;
+mod parse;
+mod scanner;
+
+pub(super) use facts::HeadFacts;
+pub(super) use framing::{Framing, RequestKind, request_framing, response_framing};
+pub(super) use parse::{parse_request, parse_response, parse_trailers};
+pub(super) use scanner::{HeadLimits, HeadScanner, Scan};

@@ -1,0 +1,160 @@
+//! Parses complete heads and trailers with httparse, and checks what it lets pass.
+
+use super::facts::HeadFacts;
+use crate::http::{
+    HttpError, Request, Response, StatusCode, Version,
+    message::Headers,
+    syntax::{is_host, is_target, trim},
+};
+use bytes::Bytes;
+use httparse::{Error as Cause, Header, ParserConfig, Status};
+use std::mem::MaybeUninit;
+
+/// The largest value of [`HttpSettings::headers`](crate::http::HttpSettings::headers).
+const MAX_HEADERS: usize = 256;
+
+/// Parses the head of a request. Its lines end in CRLF.
+pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts), HttpError> {
+    let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut []);
+    let config = ParserConfig::default();
+    let result = config.parse_request_with_uninit_headers(&mut parsed, head, &mut storage);
+    if !matches!(result, Ok(Status::Complete(_))) {
+        return Err(cause(result.err(), head));
+    }
+    let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
+        return Err(HttpError::StartLine("incomplete"));
+    };
+    // The line must have no other bytes than these: httparse skips some spaces.
+    let line_len = method.len() + 1 + target.len();
+    if !is_target(target.as_bytes()) || !head[line_len..].starts_with(b" HTTP/1.") {
+        return Err(HttpError::StartLine("the target"));
+    }
+    if !has_valid_form(method, target) {
+        return Err(HttpError::StartLine("the form of the target"));
+    }
+    let method_len = u16::try_from(method.len()).map_err(|_| HttpError::LineTooLong)?;
+    let version = version_of(version)?;
+    let facts = facts(parsed.headers)?;
+    facts.check_host(version)?;
+    // Behind " HTTP/1.x" and CRLF, up to the empty line.
+    let headers = Headers::parsed(head.slice(line_len + 11..head.len() - 2));
+    Ok((Request::parsed(head.slice(..line_len), method_len, version, headers), facts))
+}
+
+/// Returns whether the target has one of the four forms of RFC 9112, section 3.2. User information
+/// is not accepted (RFC 9110, section 4.2.4).
+fn has_valid_form(method: &str, target: &str) -> bool {
+    match target.as_bytes() {
+        [b'/', ..] => method != "CONNECT",
+        b"*" => method == "OPTIONS",
+        _ if method == "CONNECT" => target.contains(':') && is_host(target.as_bytes()),
+        _ => target.split_once("://").is_some_and(|(scheme, rest)| {
+            let authority = rest.split(['/', '?']).next().unwrap_or_default();
+            let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_scheme && !authority.is_empty() && is_host(authority.as_bytes())
+        }),
+    }
+}
+
+/// Parses the head of a response. Its lines end in CRLF.
+pub(in crate::http) fn parse_response(head: &Bytes) -> Result<(Response, HeadFacts), HttpError> {
+    let mut storage = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let config = ParserConfig::default();
+    let result = config.parse_response_with_uninit_headers(&mut parsed, head, &mut storage);
+    if !matches!(result, Ok(Status::Complete(_))) {
+        return Err(cause(result.err(), head));
+    }
+    let (Some(version), Some(code)) = (parsed.version, parsed.code) else {
+        return Err(HttpError::StartLine("incomplete"));
+    };
+    let status = StatusCode::new(code).ok_or(HttpError::StartLine("the status code"))?;
+    let facts = facts(parsed.headers)?;
+    let line_len = head.windows(2).position(|bytes| bytes == b"\r\n").unwrap_or(0);
+    let headers = Headers::parsed(head.slice(line_len + 2..head.len() - 2));
+    Ok((Response::parsed(status, version_of(version)?, headers), facts))
+}
+
+/// Parses trailers with their empty line (RFC 9112, section 7.1.2).
+pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpError> {
+    const MALFORMED: HttpError = HttpError::Trailer("a line");
+    let mut storage = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let Ok(Status::Complete((_, parsed))) = httparse::parse_headers(lines, &mut storage) else {
+        return Err(MALFORMED);
+    };
+    if parsed.iter().any(|field| !is_value(field.value)) {
+        return Err(MALFORMED);
+    }
+    let trailers = Headers::parsed(lines.slice(..lines.len() - 2));
+    // Fields that describe the message, or choose who gets it, are too late here. A program that
+    // merges trailers into the headers would be deceived by them.
+    const FORBIDDEN: [&str; 8] = [
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "connection",
+        "trailer",
+        "upgrade",
+        "content-encoding",
+        "authorization",
+    ];
+    if FORBIDDEN.iter().any(|name| trailers.contains(name)) {
+        return Err(HttpError::Trailer("a header that is not allowed as a trailer"));
+    }
+    Ok(trailers)
+}
+
+fn version_of(minor: u8) -> Result<Version, HttpError> {
+    match minor {
+        0 => Ok(Version::Http10),
+        1 => Ok(Version::Http11),
+        _ => Err(HttpError::Version),
+    }
+}
+
+/// Looks at all fields.
+fn facts(fields: &[Header<'_>]) -> Result<HeadFacts, HttpError> {
+    let mut facts = HeadFacts::default();
+    for field in fields {
+        if !is_value(field.value) {
+            return Err(HttpError::Header("a control character"));
+        }
+        facts.note(field.name.as_bytes(), trim(field.value))?;
+    }
+    Ok(facts)
+}
+
+/// httparse refuses the other control characters.
+fn is_value(value: &[u8]) -> bool {
+    memchr::memchr(0x7F, value).is_none()
+}
+
+/// Translates an error of httparse. Without one, the empty line was found too early.
+#[cold]
+fn cause(error: Option<Cause>, head: &[u8]) -> HttpError {
+    match error {
+        Some(Cause::Version) if has_other_version(head) => HttpError::Version,
+        Some(Cause::Version) => HttpError::StartLine("the version"),
+        Some(Cause::Token) => HttpError::StartLine("the method or target"),
+        Some(Cause::Status) => HttpError::StartLine("the status code"),
+        Some(Cause::HeaderName) => HttpError::Header("a name"),
+        Some(Cause::HeaderValue) => HttpError::Header("a value"),
+        Some(Cause::NewLine) => HttpError::Header("a line ending"),
+        Some(Cause::TooManyHeaders) => HttpError::HeadTooLong,
+        None => HttpError::StartLine("an empty line"),
+    }
+}
+
+/// Returns whether the first line ends in a well-formed version of HTTP, which is not supported.
+fn has_other_version(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let Some(start) = line.len().checked_sub(9) else { return false };
+    match &line[start..] {
+        [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
+            let is_supported = *major == b'1' && matches!(minor, b'0' | b'1');
+            major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,20 @@
+//! The types that a program handles: heads, headers, bodies and the parts of messages.
+
+mod body;
+mod headers;
+mod part;
+mod request;
+mod response;
+mod status_code;
+#[cfg(feature = "http-types")]
+mod types;
+mod version;
+
+pub use body::Body;
+pub use headers::Headers;
+pub use part::{Message, Part};
+pub use request::Request;
+pub(super) use request::Wishes;
+pub use response::Response;
+pub use status_code::StatusCode;
+pub use version::Version;

@@ -1,0 +1,183 @@
+//! Conversions to and from the types of the crate `http`.
+
+use super::{Body, Headers, Message, Request, Response, StatusCode, Version};
+use crate::{Error, Result};
+use bytes::Bytes;
+use http_types::{HeaderMap, HeaderName, HeaderValue};
+
+impl From<Version> for http_types::Version {
+    fn from(version: Version) -> Self {
+        match version {
+            Version::Http10 => http_types::Version::HTTP_10,
+            Version::Http11 => http_types::Version::HTTP_11,
+        }
+    }
+}
+
+impl From<StatusCode> for http_types::StatusCode {
+    fn from(status: StatusCode) -> Self {
+        // Both types accept 100 to 999.
+        http_types::StatusCode::from_u16(status.as_u16()).unwrap_or_default()
+    }
+}
+
+impl From<http_types::StatusCode> for StatusCode {
+    fn from(status: http_types::StatusCode) -> Self {
+        StatusCode::new(status.as_u16()).unwrap_or(StatusCode::OK)
+    }
+}
+
+/// Copies the fields.
+///
+/// # Errors
+/// A field that the crate `http` does not accept.
+impl TryFrom<&Headers> for HeaderMap {
+    type Error = Error;
+
+    fn try_from(headers: &Headers) -> Result<Self> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers.iter() {
+            map.append(
+                HeaderName::from_bytes(name.as_bytes()).map_err(Error::other)?,
+                HeaderValue::from_bytes(value).map_err(Error::other)?,
+            );
+        }
+        Ok(map)
+    }
+}
+
+impl From<&HeaderMap> for Headers {
+    /// Copies the fields, except for those that describe the body: see [`Body`].
+    fn from(map: &HeaderMap) -> Self {
+        let mut headers = Headers::new();
+        for (name, value) in map {
+            if !matches!(name.as_str(), "content-length" | "transfer-encoding") {
+                headers.add(name, value);
+            }
+        }
+        headers
+    }
+}
+
+/// Copies the head; the body stays behind.
+///
+/// # Errors
+/// A target or a header that the crate `http` does not accept.
+impl TryFrom<&Request> for http_types::Request<()> {
+    type Error = Error;
+
+    fn try_from(request: &Request) -> Result<Self> {
+        let mut converted = http_types::Request::builder()
+            .method(request.method())
+            .uri(request.target())
+            .version(request.version().into())
+            .body(())
+            .map_err(Error::other)?;
+        *converted.headers_mut() = request.headers().try_into()?;
+        Ok(converted)
+    }
+}
+
+/// Converts a whole request.
+///
+/// # Errors
+/// As for the head.
+impl TryFrom<Message<Request>> for http_types::Request<Bytes> {
+    type Error = Error;
+
+    fn try_from(message: Message<Request>) -> Result<Self> {
+        Ok(http_types::Request::<()>::try_from(&message.head)?.map(|()| message.body))
+    }
+}
+
+impl<B: Into<Bytes>> From<http_types::Request<B>> for Request {
+    /// Converts a request with its whole body. The target is that of the URI without scheme and
+    /// authority, which become `Host` unless there is one.
+    fn from(request: http_types::Request<B>) -> Self {
+        let (parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut converted = Request::new(parts.method.as_str(), target);
+        *converted.headers_mut() = (&parts.headers).into();
+        if let Some(authority) = parts.uri.authority()
+            && !converted.headers().contains("host")
+        {
+            converted.headers_mut().add("Host", authority.as_str());
+        }
+        let bytes = body.into();
+        if bytes.is_empty() { converted } else { converted.body(bytes) }
+    }
+}
+
+/// Copies the head; the body stays behind.
+///
+/// # Errors
+/// A header that the crate `http` does not accept.
+impl TryFrom<&Response> for http_types::Response<()> {
+    type Error = Error;
+
+    fn try_from(response: &Response) -> Result<Self> {
+        let mut converted = http_types::Response::new(());
+        *converted.status_mut() = response.status().into();
+        *converted.version_mut() = response.version().into();
+        *converted.headers_mut() = response.headers().try_into()?;
+        Ok(converted)
+    }
+}
+
+/// Converts a whole response.
+///
+/// # Errors
+/// As for the head.
+impl TryFrom<Message<Response>> for http_types::Response<Bytes> {
+    type Error = Error;
+
+    fn try_from(message: Message<Response>) -> Result<Self> {
+        Ok(http_types::Response::<()>::try_from(&message.head)?.map(|()| message.body))
+    }
+}
+
+impl<B: Into<Bytes>> From<http_types::Response<B>> for Response {
+    /// Converts a response with its whole body.
+    fn from(response: http_types::Response<B>) -> Self {
+        let (parts, body) = response.into_parts();
+        let converted = Response::new(parts.status.into()).with_headers((&parts.headers).into());
+        let bytes = body.into();
+        if bytes.is_empty() { converted } else { converted.body(Body::Full(bytes)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_survives_both_conversions() {
+        let request = Request::get("/rooms?first=1").header("Host", "example.org").header("X-A", "b");
+        let converted = http_types::Request::<()>::try_from(&request).unwrap();
+        assert_eq!((converted.method().as_str(), converted.uri().path()), ("GET", "/rooms"));
+        let back = Request::from(converted.map(|()| Bytes::new()));
+        assert_eq!(back, request);
+    }
+
+    #[test]
+    fn scheme_and_authority_become_the_host() {
+        let request = http_types::Request::post("http://example.org:81/a?b").body("hi").unwrap();
+        let request = Request::from(request);
+        assert_eq!((request.target(), request.headers().text("host")), ("/a?b", Some("example.org:81")));
+        assert_eq!(request.announced_body(), &Body::Full("hi".into()));
+    }
+
+    #[test]
+    fn a_response_keeps_its_fields_but_not_its_length() {
+        let response = http_types::Response::builder()
+            .status(404)
+            .header("X-A", "b")
+            .header("Content-Length", "9")
+            .body("none")
+            .unwrap();
+        let response = Response::from(response);
+        assert_eq!((response.status(), response.headers().len()), (StatusCode::NOT_FOUND, 1));
+        let converted = http_types::Response::<()>::try_from(&response).unwrap();
+        assert_eq!(converted.headers()["x-a"], "b");
+    }
+}

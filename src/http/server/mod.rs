@@ -1,0 +1,108 @@
+//! HTTP/1.1 servers: the settings, the codec and the stage.
+
+mod codec;
+mod date;
+mod exchange;
+mod framed_response;
+mod stage;
+
+use super::{HttpSettings, Part, Request, Response};
+use crate::{
+    Pipeline, Result,
+    pipeline::{Links, PipelineBuilder},
+};
+use codec::ServerCodec;
+use stage::ServerStage;
+use std::sync::Arc;
+
+/// The settings of an HTTP/1.1 server, from which it makes the pipeline of each connection.
+///
+/// The handler reads [`Part<Request>`](Part) and writes `Part<Response>`. A request is delivered
+/// when its head is complete; its body follows as it arrives. The handler may answer at any time
+/// from then on, also from a task or a worker. When the response is complete, the rest of the
+/// request is not delivered any more.
+///
+/// The pipeline takes care of the rest:
+///
+/// - **Pipelining**: one request is delivered at a time. The bytes behind it stay undecoded until
+///   its response is complete, and the socket is not read, so the memory of a flood is one read.
+/// - **Keep-alive** by version and `Connection`. After the last response the channel closes.
+/// - **Backpressure**: a handler that does not read a body stops its sender
+///   ([`Context::set_auto_read`](crate::Context::set_auto_read),
+///   [`Context::hold_input`](crate::Context::hold_input)).
+/// - **`Expect: 100-continue`** is answered when the handler has seen the head, has not responded,
+///   and reads, or ahead of a response whose body is streamed. Other expectations are refused with
+///   417.
+/// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
+///   encoding. Responses to HEAD and with 204 or 304 have no body, whatever the handler writes.
+///   `Date` and `Connection` are added.
+/// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
+///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
+///   head of that request.
+/// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
+///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
+///   the request go to the next one.
+///
+/// When the loop shuts down, idle connections close, and others after the response in progress. A
+/// handler whose responses take time overrides [`shutdown`](crate::Handler::shutdown), because the
+/// default closes the channel at once.
+///
+/// Turn on [`half_close`](crate::channel::ChannelOptions::half_close) to answer clients that end
+/// their stream behind a request. Without it, a response that is not written by then is lost.
+///
+/// ```
+/// use netwheel::{http::{HttpServer, Part, Request, Response, StatusCode}, prelude::*};
+/// use netwheel::testing::EmbeddedChannel;
+///
+/// struct Hello;
+///
+/// impl Handler for Hello {
+///     type Read = Part<Request>;
+///     type Write = Part<Response>;
+///
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+///         let Part::Head(request) = part else { return Ok(()) };
+///         match request.path() {
+///             "/" => ctx.write(Response::ok("hello\n").into()),
+///             _ => ctx.write(Response::from(StatusCode::NOT_FOUND).into()),
+///         }
+///     }
+/// }
+///
+/// let http = HttpServer::new();
+/// let mut channel = EmbeddedChannel::new(http.pipeline().handler(Hello));
+/// channel.write_inbound(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")?;
+/// let response = channel.read_outbound();
+/// assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"));
+/// assert!(response.ends_with(b"\r\n\r\nhello\n"));
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[doc(alias = "HttpServerCodec")]
+#[doc(alias = "HttpServerKeepAliveHandler")]
+pub struct HttpServer {
+    settings: Arc<HttpSettings>,
+}
+
+impl HttpServer {
+    /// Returns a server with the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a server with these settings.
+    ///
+    /// # Errors
+    /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
+    pub fn with(settings: HttpSettings) -> Result<Self> {
+        Ok(HttpServer { settings: Arc::new(settings.checked()?) })
+    }
+
+    /// Returns the beginning of a connection's pipeline.
+    pub fn pipeline(
+        &self,
+    ) -> PipelineBuilder<impl Links<Read = Part<Request>, Write = Part<Response>> + use<>> {
+        Pipeline::codec(ServerCodec::new(self.settings.clone()))
+            .stage(ServerStage::new(self.settings.clone()))
+    }
+}

@@ -1,0 +1,42 @@
+//! The character classes of RFC 9110, section 5.6, and comparisons without case.
+
+/// Returns whether `bytes` is a token: a method, the name of a header, the name of a coding.
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|byte| is_token_byte(*byte))
+}
+
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Returns whether `bytes` may be the value of a header: visible characters, spaces, tabs, and
+/// bytes above ASCII, without spaces around it.
+pub(super) fn is_field_value(bytes: &[u8]) -> bool {
+    let inner = bytes.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7F));
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    inner && !is_space(bytes.first()) && !is_space(bytes.last())
+}
+
+/// Returns whether `bytes` may be the target of a request: visible ASCII characters.
+pub(super) fn is_target(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// Returns whether `bytes` may be the value of `Host`: a name or address with an optional port
+/// (RFC 3986, section 3.2), without user information.
+pub(super) fn is_host(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte))
+}
+
+/// Removes spaces and tabs around `bytes`.
+pub(super) fn trim(bytes: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = bytes.iter().position(|byte| !is_space(byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|byte| !is_space(byte)).map_or(start, |last| last + 1);
+    &bytes[start..end]
+}
+
+/// Returns the elements of a list with commas, without empty ones (RFC 9110, section 5.6.1).
+pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(trim).filter(|element| !element.is_empty())
+}

@@ -1,0 +1,295 @@
+//! The client: pairing of responses, their ends, and calls.
+
+use crate::{
+    Error, EventLoopGroup, Handler, Result,
+    bootstrap::{ClientBootstrap, ServerBootstrap},
+    error::{EncodeError, PeerError, Resource},
+    http::{
+        Body, Call, Headers, HttpClient, HttpError, HttpServer, HttpSettings, Part, Request, Response,
+        StatusCode,
+    },
+    pipeline::Context,
+    testing::EmbeddedChannel,
+};
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+type Received = Rc<RefCell<Vec<String>>>;
+
+/// Records what it reads, with the pieces of a body joined.
+struct Recorder(Received);
+
+impl Handler for Recorder {
+    type Read = Part<Response>;
+    type Write = Part<Request>;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, part: Part<Response>) -> Result {
+        let mut received = self.0.borrow_mut();
+        match part {
+            Part::Head(head) => received.push(head.status().to_string()),
+            Part::Body(bytes) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                match received.last_mut() {
+                    Some(last) if last.starts_with('"') => last.push_str(&text),
+                    _ => received.push(format!("\"{text}")),
+                }
+            }
+            Part::End(trailers) if trailers.is_empty() => received.push("end".into()),
+            Part::End(trailers) => received.push(format!("end {trailers:?}")),
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        if !matches!(error, Error::Peer(_) | Error::TimedOut { .. }) {
+            // A request that was refused, which its writer knows.
+            return Ok(());
+        }
+        self.0.borrow_mut().push(format!("error: {error:#}"));
+        ctx.close();
+        Ok(())
+    }
+}
+
+fn client(settings: HttpSettings) -> (EmbeddedChannel<Part<Request>>, Received) {
+    let received = Received::default();
+    let http = HttpClient::with(settings).unwrap().host("example.org");
+    let channel = EmbeddedChannel::new(http.pipeline().handler(Recorder(received.clone())));
+    (channel, received)
+}
+
+/// Writes a part, and returns the result of encoding it.
+fn write(channel: &mut EmbeddedChannel<Part<Request>>, part: Part<Request>) -> Result {
+    let written = channel.channel().write_tracked(part).map_err(Error::from)?;
+    channel.run_pending();
+    written.wait()
+}
+
+/// Returns what a client receives that has made requests with these methods.
+fn receive(methods: &[&str], input: &[u8]) -> Vec<String> {
+    let (mut channel, received) = client(HttpSettings::new());
+    for method in methods {
+        write(&mut channel, Request::new(method, "/").into()).unwrap();
+    }
+    let _ = channel.write_inbound(input);
+    channel.end_inbound();
+    received.take()
+}
+
+#[test]
+fn a_request_has_host_length_and_what_the_program_adds() {
+    let (mut channel, _) = client(HttpSettings::new());
+    write(&mut channel, Request::get("/a?b=c").header("X-Test", "1").into()).unwrap();
+    let expected = "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\nX-Test: 1\r\n\r\n";
+    assert_eq!(channel.read_outbound(), expected.as_bytes());
+    write(&mut channel, Request::post("/", "hi").header("Host", "other:80").close().into()).unwrap();
+    let expected = "POST / HTTP/1.1\r\nHost: other:80\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+    assert_eq!(channel.read_outbound(), expected.as_bytes());
+}
+
+#[test]
+fn a_streamed_body_is_chunked() {
+    let (mut channel, _) = client(HttpSettings::new());
+    write(&mut channel, Request::post("/", Body::Streamed).into()).unwrap();
+    write(&mut channel, Part::Body("hello".into())).unwrap();
+    write(&mut channel, Part::Body("".into())).unwrap();
+    write(&mut channel, Part::End(Headers::new().with("X-Sum", "5"))).unwrap();
+    let sent = channel.read_outbound();
+    assert!(
+        sent.ends_with(b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 5\r\n\r\n"),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn request_splitting_is_refused_and_nothing_is_written() {
+    let (mut channel, _) = client(HttpSettings::new());
+    for request in [
+        Request::new("GET /a\r\nX:", "/"),
+        Request::new("GET", "/ HTTP/1.1\r\nHost: evil\r\n\r\n"),
+        Request::new("GET", "/a b"),
+        Request::new("", "/"),
+        Request::new("GET", ""),
+        Request::get("/").header("X", "a\r\nY: b"),
+        Request::get("/").header("X\n", "a"),
+        Request::get("/").header("Content-Length", "5"),
+    ] {
+        let text = format!("{request:?}");
+        let error = write(&mut channel, request.into()).unwrap_err();
+        assert!(matches!(error, Error::Encode(EncodeError::Unencodable(_))), "{text}: {error}");
+    }
+    assert!(channel.read_outbound().is_empty());
+}
+
+#[test]
+fn responses_are_paired_with_requests_also_behind_informational_ones() {
+    let input = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+        HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\
+        HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n\
+        HTTP/1.1 204 No Content\r\n\r\n\
+        HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
+    let received = receive(&["GET", "HEAD", "GET", "GET"], input);
+    let expected = ["103", "200", "\"hello", "end", "200", "end", "204", "end", "200", "\"ab", "end"];
+    assert_eq!(received, expected);
+}
+
+#[test]
+fn a_body_without_a_length_lasts_until_the_end_of_the_stream() {
+    let received = receive(&["GET"], b"HTTP/1.1 200 OK\r\n\r\nall of it");
+    assert_eq!(received, ["200", "\"all of it", "end"]);
+}
+
+#[test]
+fn an_incomplete_response_is_truncated() {
+    let truncated = format!("error: {:#}", Error::from(PeerError::Truncated));
+    for (input, before) in [
+        (&b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"[..], vec!["200", "\"hell"]),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", vec!["200", "\"hello"]),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", vec![]),
+    ] {
+        let mut expected: Vec<String> = before.into_iter().map(String::from).collect();
+        expected.push(truncated.clone());
+        assert_eq!(receive(&["GET"], input), expected);
+    }
+}
+
+#[test]
+fn a_response_without_a_request_is_an_error() {
+    let received = receive(&[], b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(received, [format!("error: {:#}", Error::from(HttpError::UnexpectedResponse))]);
+    let input = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
+    assert_eq!(receive(&["GET"], input).last().unwrap(), &received[0]);
+}
+
+#[test]
+fn responses_that_recipients_understand_differently_are_refused() {
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\nContent-Length: 5\r\n\r\n",
+        "HTTP/1.1 099 OK\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+    ] {
+        let received = receive(&["GET"], head.as_bytes());
+        assert_eq!(received.len(), 1, "{head:?}: {received:?}");
+        assert!(received[0].contains("HTTP failed"), "{head:?}: {received:?}");
+    }
+}
+
+#[test]
+fn the_number_of_outstanding_requests_is_limited() {
+    let (mut channel, _) = client(HttpSettings::new().pipelined(2));
+    for _ in 0..2 {
+        write(&mut channel, Request::get("/").into()).unwrap();
+    }
+    let full = Error::Full { resource: Resource::PipelinedRequests, limit: 2 };
+    let error = write(&mut channel, Request::get("/").into()).unwrap_err();
+    assert_eq!(error.to_string(), full.to_string());
+    channel.write_inbound(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    write(&mut channel, Request::get("/").into()).unwrap();
+}
+
+#[test]
+fn the_channel_closes_after_a_response_that_ends_the_connection() {
+    for head in [
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let (mut channel, received) = client(HttpSettings::new());
+        write(&mut channel, Request::get("/").into()).unwrap();
+        channel.write_inbound(head.as_bytes()).unwrap();
+        assert_eq!(received.take(), ["200", "end"]);
+        assert!(!channel.is_open(), "{head}");
+    }
+    let (mut channel, _) = client(HttpSettings::new());
+    write(&mut channel, Request::get("/").into()).unwrap();
+    channel.write_inbound(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert!(channel.is_open());
+}
+
+#[test]
+fn a_response_before_the_end_of_the_request_ends_the_connection() {
+    let (mut channel, received) = client(HttpSettings::new());
+    write(&mut channel, Request::post("/", Body::Sized(10)).into()).unwrap();
+    channel.write_inbound(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert_eq!(received.take(), ["413", "end"]);
+    assert!(!channel.is_open());
+}
+
+#[test]
+fn a_server_without_progress_times_out_and_an_idle_connection_closes_silently() {
+    let settings =
+        || HttpSettings::new().response_time(Duration::from_secs(5)).keep_alive(Duration::from_secs(60));
+    let (mut channel, received) = client(settings());
+    write(&mut channel, Request::get("/").into()).unwrap();
+    channel.advance(Duration::from_secs(4));
+    channel.write_inbound(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").unwrap();
+    channel.advance(Duration::from_millis(4900));
+    assert!(channel.is_open(), "progress");
+    channel.advance(Duration::from_secs(1));
+    let last = received.take().pop().unwrap();
+    assert!(last.starts_with("error: the response of a server"), "{last}");
+    assert!(!channel.is_open());
+
+    let (mut channel, received) = client(settings());
+    write(&mut channel, Request::get("/").into()).unwrap();
+    channel.write_inbound(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    channel.advance(Duration::from_secs(59));
+    assert!(channel.is_open());
+    channel.advance(Duration::from_secs(2));
+    assert!(!channel.is_open());
+    assert_eq!(received.take(), ["204", "end"]);
+}
+
+/// Answers with the method and the length of the body, or closes without an answer.
+struct Site;
+
+impl Handler for Site {
+    type Read = crate::http::Message<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Self::Read) -> Result {
+        if request.head.path() == "/close" {
+            ctx.close();
+            return Ok(());
+        }
+        ctx.write(Response::ok(format!("{} {}", request.head.method(), request.body.len())).into())
+    }
+}
+
+#[test]
+fn a_pool_of_connections_makes_calls() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let http = HttpServer::new();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| http.pipeline().stage(crate::http::Aggregate::max(1 << 20)).handler(Site))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let client = HttpClient::new().host("localhost");
+    let pool = ClientBootstrap::new(&group)
+        .pipeline(move |_peer| client.calls(1024))
+        .pool()
+        .size(2)
+        .build(server.local_address())
+        .unwrap();
+    for length in [0, 10, 100_000] {
+        let channel = pool.acquire().wait().unwrap();
+        let (call, response) = Call::new(Request::post("/", vec![b'x'; length]));
+        channel.write(call).unwrap();
+        let response = response.wait().unwrap();
+        assert_eq!(response.head.status(), StatusCode::OK);
+        assert_eq!(response.body, format!("POST {length}"));
+    }
+    assert_eq!(pool.acquired() + pool.free(), 1, "the connection was used again");
+
+    let channel = pool.acquire().wait().unwrap();
+    let (call, response) = Call::new(Request::get("/close"));
+    channel.write(call).unwrap();
+    assert!(matches!(response.wait(), Err(Error::Closed)));
+    let (call, response) = Call::new(Request::post("/", Body::Streamed));
+    let _ = channel.write(call);
+    assert!(response.wait().is_err());
+}

@@ -1,0 +1,6 @@
+//! Tests of the protocol, in memory.
+
+mod client;
+#[cfg(feature = "deflate")]
+mod decompress;
+mod strictness;

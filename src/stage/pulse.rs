@@ -1,0 +1,115 @@
+//! When a ping is due, and when a peer is dead.
+//!
+//! Pure: time and traffic are arguments. [`Heartbeat`](super::Heartbeat) states the invariants.
+
+use crate::{
+    clock::nanos,
+    pipeline::{Stage, StageContext},
+};
+use std::time::Duration;
+
+/// The settings of a [`Pulse`], in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PulseSettings {
+    pub(crate) interval: u64,
+    pub(crate) misses: u32,
+    pub(crate) jitter: u64,
+}
+
+/// What is known of a peer's answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pulse {
+    /// The time of the last answer.
+    alive: u64,
+    /// The time of the last ping, and the number of pings since the last answer.
+    pinged: u64,
+    unanswered: u32,
+    dead: bool,
+}
+
+/// The traffic of a channel at the time `now`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traffic {
+    pub(crate) now: u64,
+    /// When bytes were last read, and when the kernel last took bytes.
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    /// Whether written bytes are pending.
+    pub(crate) is_blocked: bool,
+    /// Whether every byte that was read counts as an answer.
+    pub(crate) bytes_answer: bool,
+}
+
+impl Traffic {
+    /// Returns the traffic of a stage's channel.
+    pub(crate) fn of<S: Stage>(ctx: &StageContext<'_, S>, bytes_answer: bool) -> Self {
+        Traffic {
+            now: nanos(ctx.now()),
+            read: nanos(ctx.last_read()),
+            written: nanos(ctx.last_written()),
+            is_blocked: ctx.pending_bytes() > 0,
+            bytes_answer,
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beat {
+    Wait,
+    Ping,
+    /// The peer has shown no sign of life for this time.
+    Dead {
+        after: Duration,
+    },
+}
+
+impl Pulse {
+    /// Starts at the time `now`. Returns the time of the first beat.
+    pub(crate) fn start(&mut self, settings: &PulseSettings, now: u64) -> u64 {
+        (self.alive, self.pinged) = (now, now);
+        now.saturating_add(settings.interval)
+    }
+
+    /// Records an answer.
+    pub(crate) fn answer(&mut self, now: u64) {
+        self.alive = now;
+        self.unanswered = 0;
+    }
+
+    /// Returns what to do now, and the time of the next beat.
+    pub(crate) fn beat(&mut self, settings: &PulseSettings, traffic: Traffic) -> (Beat, u64) {
+        let Traffic { now, read, written, is_blocked, bytes_answer } = traffic;
+        let later = now.saturating_add(settings.interval);
+        if bytes_answer && read > self.alive {
+            self.alive = read;
+        }
+        if self.alive >= self.pinged {
+            self.unanswered = 0;
+        }
+        // The peer cannot answer a ping behind pending bytes. Instead, its kernel has to take
+        // bytes.
+        let patience = settings.interval.saturating_mul(u64::from(settings.misses).saturating_add(1));
+        let stirred = self.alive.max(read).max(written);
+        if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
+            return (self.die(now, stirred), later);
+        }
+        let due = written.max(self.pinged).saturating_add(settings.interval);
+        if now < due || is_blocked {
+            // The pending bytes may be sent long before the patience ends.
+            return (Beat::Wait, if is_blocked { later } else { due });
+        }
+        if self.unanswered > settings.misses {
+            return (if self.dead { Beat::Wait } else { self.die(now, self.alive) }, later);
+        }
+        self.dead = false;
+        self.pinged = now;
+        self.unanswered += 1;
+        (Beat::Ping, later)
+    }
+
+    fn die(&mut self, now: u64, since: u64) -> Beat {
+        self.dead = true;
+        Beat::Dead { after: Duration::from_nanos(now.saturating_sub(since)) }
+    }
+}

@@ -1,0 +1,48 @@
+//! A connection whose handshake has succeeded.
+
+use super::{
+    WebSocketPipeline, WebSocketSettings, compression::Compression, connection::pipeline, role::Role,
+};
+use crate::http::Response;
+use std::sync::Arc;
+
+/// A connection whose handshake has succeeded, from
+/// [`WebSocketServer::accept`](super::WebSocketServer::accept) or
+/// [`ClientHandshake::check`](super::ClientHandshake::check).
+#[derive(Debug)]
+pub struct Accepted {
+    pub(super) settings: Arc<WebSocketSettings>,
+    pub(super) role: Role,
+    pub(super) protocol: Option<Arc<str>>,
+    pub(super) compression: Compression,
+    pub(super) response: Response,
+}
+
+impl Accepted {
+    /// Returns the response with the status 101: the one for a server to write, or the one that a
+    /// client has received.
+    pub fn response(&self) -> &Response {
+        &self.response
+    }
+
+    /// Returns the response, to add headers such as cookies.
+    pub fn response_mut(&mut self) -> &mut Response {
+        &mut self.response
+    }
+
+    /// Returns the subprotocol that both ends have agreed on.
+    pub fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref()
+    }
+
+    /// Returns whether messages may be compressed.
+    pub fn is_compressed(&self) -> bool {
+        self.compression.is_on()
+    }
+
+    /// Returns the response, and the beginning of the pipeline that
+    /// [replaces](crate::Context::replace_pipeline) that of HTTP.
+    pub fn into_parts(self) -> (Response, WebSocketPipeline) {
+        (self.response, pipeline(&self.settings, self.role, self.compression))
+    }
+}

@@ -1,0 +1,250 @@
+//! The client's side of the handshake.
+
+use super::{
+    accept_key::{accept_key, random_request_key},
+    handshake_error::HandshakeError,
+    server::checked_protocol,
+};
+#[cfg(feature = "deflate")]
+use crate::websocket::deflate::{Deflate, Negotiated};
+use crate::{
+    Context, Handler, Result,
+    http::{Headers, HttpClient, Part, Request, Response, StatusCode},
+    pipeline::AnyPipeline,
+    websocket::{
+        Accepted, WebSocketPipeline, WebSocketSettings,
+        compression::Compression,
+        connection::pipeline,
+        header_list::{elements, only},
+        role::Role,
+    },
+};
+use std::sync::Arc;
+
+/// The settings of a WebSocket client: limits, subprotocols, headers.
+///
+/// [`pipeline`](WebSocketClient::pipeline) makes the handshake on a connection:
+///
+/// ```no_run
+/// use netwheel::{prelude::*, websocket::{Message, WebSocketClient}};
+///
+/// struct Greet;
+///
+/// impl Handler for Greet {
+///     type Read = Message;
+///     type Write = Message;
+///
+///     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+///         ctx.write(Message::text("hello"))
+///     }
+///
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
+///         println!("{message:?}");
+///         Ok(())
+///     }
+/// }
+///
+/// # fn main() -> Result {
+/// let group = EventLoopGroup::new()?;
+/// let websocket = WebSocketClient::new("example.org");
+/// let channel = ClientBootstrap::new(&group)
+///     .pipeline(move |_peer| {
+///         websocket.pipeline("/ws", |accepted| accepted.into_parts().1.handler(Greet))
+///     })
+///     .connect("example.org:80")
+///     .wait()?;
+/// # channel.closed().wait()
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[doc(alias = "WebSocketClientHandshaker")]
+pub struct WebSocketClient {
+    settings: Arc<WebSocketSettings>,
+    host: Arc<str>,
+    protocols: Vec<Arc<str>>,
+    headers: Headers,
+    #[cfg(feature = "deflate")]
+    deflate: Option<Deflate>,
+}
+
+/// A handshake of a client, from [`WebSocketClient::handshake`].
+#[derive(Debug)]
+pub struct ClientHandshake {
+    client: WebSocketClient,
+    key: String,
+}
+
+impl WebSocketClient {
+    /// Returns a client with the default settings. `host` is the `Host` of its requests: a name or
+    /// address, with the port unless it is the default one of the scheme.
+    pub fn new(host: &str) -> Self {
+        WebSocketClient {
+            settings: Arc::default(),
+            host: host.into(),
+            protocols: Vec::new(),
+            headers: Headers::new(),
+            #[cfg(feature = "deflate")]
+            deflate: None,
+        }
+    }
+
+    /// Sets the limits and times.
+    ///
+    /// # Errors
+    /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
+    pub fn with(mut self, settings: WebSocketSettings) -> Result<Self> {
+        self.settings = Arc::new(settings.checked()?);
+        Ok(self)
+    }
+
+    /// Sets the subprotocols to offer, the preferred one first.
+    ///
+    /// # Errors
+    /// [`SettingError`](crate::error::SettingError) if a name is not a token.
+    pub fn protocols<'a>(mut self, protocols: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        self.protocols = protocols.into_iter().map(checked_protocol).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Adds a header to the request, such as `Authorization` or `Origin`.
+    pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Self {
+        self.headers.add(name, value);
+        self
+    }
+
+    /// Offers the compression of messages.
+    #[cfg(feature = "deflate")]
+    ///
+    /// # Errors
+    /// [`SettingError`](crate::error::SettingError) if a setting is out of range.
+    pub fn deflate(mut self, deflate: Deflate) -> Result<Self> {
+        self.deflate = Some(deflate.checked()?);
+        Ok(self)
+    }
+
+    /// Returns a pipeline that makes the handshake for `target`, such as `/chat`, and then
+    /// continues with the pipeline that `next` returns.
+    ///
+    /// If the server refuses, an error is logged and the channel closes. The handler of `next` is
+    /// never called in that case.
+    pub fn pipeline<P: Into<AnyPipeline>>(
+        &self,
+        target: &str,
+        next: impl FnOnce(Accepted) -> P + 'static,
+    ) -> AnyPipeline {
+        let handler = Handshaking { handshake: self.handshake(), target: target.into(), next: Some(next) };
+        HttpClient::new().host(&self.host).pipeline().handler(handler).into_any()
+    }
+
+    /// Starts a handshake for programs that write the request and read the response themselves.
+    pub fn handshake(&self) -> ClientHandshake {
+        ClientHandshake { client: self.clone(), key: random_request_key() }
+    }
+
+    /// Starts the pipeline of a connection whose handshake was made elsewhere, without compression.
+    pub fn connected(&self) -> WebSocketPipeline {
+        pipeline(&self.settings, Role::Client, Compression::OFF)
+    }
+}
+
+impl ClientHandshake {
+    /// Returns the request for `target`. The client adds `Host`.
+    pub fn request(&self, target: &str) -> Request {
+        let mut request = Request::get(target);
+        let headers = request.headers_mut();
+        for (name, value) in self.client.headers.iter() {
+            headers.add(name, value);
+        }
+        headers.add("Connection", "Upgrade");
+        headers.add("Upgrade", "websocket");
+        headers.add("Sec-WebSocket-Version", "13");
+        headers.add("Sec-WebSocket-Key", &self.key);
+        if !self.client.protocols.is_empty() {
+            headers.add("Sec-WebSocket-Protocol", self.client.protocols.join(", "));
+        }
+        #[cfg(feature = "deflate")]
+        if let Some(deflate) = &self.client.deflate {
+            headers.add("Sec-WebSocket-Extensions", Negotiated::offer(deflate));
+        }
+        request
+    }
+
+    /// Checks the response of the server.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says how the response differs from what was requested.
+    pub fn check(&self, response: Response) -> Result<Accepted, HandshakeError> {
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(HandshakeError::Status(response.status()));
+        }
+        let headers = response.headers();
+        if !headers.has_token("connection", "upgrade") || !headers.has_token("upgrade", "websocket") {
+            return Err(HandshakeError::NotUpgraded);
+        }
+        let expected = accept_key(self.key.as_bytes());
+        if only(headers, "sec-websocket-accept") != Some(expected.as_bytes()) {
+            return Err(HandshakeError::AcceptKey);
+        }
+        let protocol = self.protocol(headers)?;
+        let compression = self.compression(headers)?;
+        Ok(Accepted {
+            settings: self.client.settings.clone(),
+            role: Role::Client,
+            protocol,
+            compression,
+            response,
+        })
+    }
+
+    /// Returns the subprotocol that the server has chosen.
+    fn protocol(&self, headers: &Headers) -> Result<Option<Arc<str>>, HandshakeError> {
+        if !headers.contains("sec-websocket-protocol") {
+            return Ok(None);
+        }
+        let chosen = only(headers, "sec-websocket-protocol").ok_or(HandshakeError::Protocol)?;
+        let offered = self.client.protocols.iter().find(|offered| offered.as_bytes() == chosen);
+        offered.cloned().map(Some).ok_or(HandshakeError::Protocol)
+    }
+
+    /// Returns the compression that the server has accepted.
+    fn compression(&self, headers: &Headers) -> Result<Compression, HandshakeError> {
+        if elements(headers, "sec-websocket-extensions").next().is_none() {
+            return Ok(Compression::OFF);
+        }
+        #[cfg(feature = "deflate")]
+        if let Some(deflate) = &self.client.deflate {
+            let negotiated = Negotiated::check(deflate, headers).ok_or(HandshakeError::Extension)?;
+            return Ok(Compression::new(negotiated));
+        }
+        Err(HandshakeError::Extension)
+    }
+}
+
+/// Makes the handshake, and gives the channel its pipeline.
+struct Handshaking<F> {
+    handshake: ClientHandshake,
+    target: Box<str>,
+    next: Option<F>,
+}
+
+impl<F, P> Handler for Handshaking<F>
+where
+    F: FnOnce(Accepted) -> P + 'static,
+    P: Into<AnyPipeline>,
+{
+    type Read = Part<Response>;
+    type Write = Part<Request>;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(self.handshake.request(&self.target).into())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Response>) -> Result {
+        let Part::Head(response) = part else { return Ok(()) };
+        let is_final =
+            !response.status().is_informational() || response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let Some(next) = self.next.take_if(|_| is_final) else { return Ok(()) };
+        let accepted = self.handshake.check(response)?;
+        ctx.replace_pipeline(next(accepted).into())
+    }
+}

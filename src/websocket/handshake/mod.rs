@@ -1,0 +1,10 @@
+//! The handshake: requests, responses and what they agree on.
+
+mod accept_key;
+mod client;
+mod handshake_error;
+mod server;
+
+pub use client::{ClientHandshake, WebSocketClient};
+pub use handshake_error::HandshakeError;
+pub use server::WebSocketServer;

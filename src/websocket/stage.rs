@@ -1,0 +1,240 @@
+//! The stage: control frames, the close handshake and heartbeats.
+//!
+//! Invariants: no frame follows our Close frame. The peer's Close frame is echoed once. At most one
+//! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
+//! close handshake has begun closes at the latest after `close_timeout`.
+
+use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, role::Role};
+use crate::{
+    Error, Result,
+    clock::nanos,
+    pipeline::{Stage, StageContext},
+    stage::{Beat, Pulse, Traffic},
+};
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
+
+/// A [`Stage`] that answers the control frames of a WebSocket connection.
+///
+/// Follows a [`WebSocketCodec`](super::WebSocketCodec) in the pipeline of an
+/// [`Accepted`](super::Accepted) connection.
+///
+/// | the peer sends | the stage | the handler reads |
+/// |---|---|---|
+/// | a text or binary message | | the message |
+/// | a Ping | sends a Pong | nothing |
+/// | a Pong | | nothing |
+/// | a Close frame | echoes it, unless it answers ours; then a server closes the channel | [`Message::Close`], the last message |
+/// | invalid bytes | sends a Close frame with [`close_code`](WebSocketError::close_code), and closes the channel | the error, in `error` |
+///
+/// While the outbound buffer is above its high water mark, only the last Ping is answered, when the
+/// channel is writable again.
+///
+/// # Closing
+/// A handler ends the connection with [`Message::Close`]. Afterwards the stage refuses messages
+/// with [`Error::Closed`], ignores another Close, and drops inbound messages until the peer has
+/// answered. A peer that does not answer within
+/// [`close_timeout`](super::WebSocketSettings::close_timeout) is disconnected. The server ends the
+/// TCP connection; a client waits for that, for the same time at most.
+///
+/// Closing the channel directly ([`Context::close`](crate::Context::close)) sends no Close frame.
+/// The peer then reports code 1006. When the loop shuts down, the stage sends code 1001; see
+/// [`close_at_shutdown`](super::WebSocketSettings::close_at_shutdown).
+#[derive(Debug)]
+pub struct WebSocketStage {
+    settings: Arc<WebSocketSettings>,
+    /// A Pong that waits until the channel is writable.
+    pong: Option<Box<Bytes>>,
+    /// The end of the close handshake.
+    deadline: u64,
+    pulse: Pulse,
+    role: Role,
+    phase: Phase,
+}
+
+/// The progress of the close handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Our Close frame was sent, and the peer's has not arrived.
+    CloseSent,
+    /// No further frame is sent or read.
+    Closed,
+}
+
+impl WebSocketStage {
+    pub(super) fn new(settings: Arc<WebSocketSettings>, role: Role) -> Self {
+        let pulse = Pulse::default();
+        WebSocketStage { settings, pong: None, deadline: 0, pulse, role, phase: Phase::Open }
+    }
+
+    /// Writes a Close frame, and limits the time until the channel is closed.
+    fn send_close(&mut self, ctx: &mut StageContext<'_, Self>, frame: Option<CloseFrame>) -> Result {
+        ctx.write(Message::Close(frame))?;
+        self.phase = Phase::CloseSent;
+        self.pong = None;
+        self.limit_closing(ctx);
+        Ok(())
+    }
+
+    fn limit_closing(&mut self, ctx: &mut StageContext<'_, Self>) {
+        let time = self.settings.close_timeout;
+        self.deadline = nanos(ctx.now().saturating_add(time));
+        ctx.wake_after(time);
+    }
+
+    /// Handles the peer's Close frame.
+    fn close_received(&mut self, ctx: &mut StageContext<'_, Self>, frame: Option<&CloseFrame>) -> Result {
+        let before = self.phase;
+        let mut echoed = Ok(());
+        if before == Phase::Open {
+            let code = frame.map(|frame| CloseFrame { code: frame.code, reason: "".into() });
+            echoed = self.send_close(ctx, code);
+        }
+        self.phase = Phase::Closed;
+        match self.role {
+            Role::Server => ctx.close(),
+            // The server ends the connection.
+            Role::Client if echoed.is_ok() => {
+                if before == Phase::CloseSent {
+                    self.limit_closing(ctx);
+                }
+            }
+            Role::Client => ctx.close(),
+        }
+        echoed
+    }
+
+    /// Answers a Ping, or keeps the answer until the channel is writable.
+    fn answer_ping(&mut self, ctx: &mut StageContext<'_, Self>, payload: Bytes) -> Result {
+        if ctx.is_writable() {
+            self.pong = None;
+            return ctx.write(Message::Pong(payload));
+        }
+        // Copied, because it may wait for a long time, and would hold the memory of other messages.
+        let payload = Bytes::copy_from_slice(&payload);
+        match &mut self.pong {
+            Some(pong) => **pong = payload,
+            None => self.pong = Some(Box::new(payload)),
+        }
+        Ok(())
+    }
+
+    fn send_waiting_pong(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        match self.pong.take() {
+            Some(pong) if self.phase == Phase::Open => ctx.write(Message::Pong(*pong)),
+            _ => Ok(()),
+        }
+    }
+
+    fn beat(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        let Some(settings) = &self.settings.pulse() else { return Ok(()) };
+        let (beat, next) = self.pulse.beat(settings, Traffic::of(ctx, true));
+        let delay = next.saturating_add(ctx.jitter(settings.jitter)).saturating_sub(nanos(ctx.now()));
+        ctx.wake_after(Duration::from_nanos(delay.max(1)));
+        match beat {
+            Beat::Wait => Ok(()),
+            Beat::Ping => ctx.write(Message::Ping(Bytes::new())),
+            Beat::Dead { after } => {
+                ctx.close_now();
+                Err(Error::timed_out("an answer to the ping", after))
+            }
+        }
+    }
+}
+
+impl Stage for WebSocketStage {
+    type ReadIn = Message;
+    type ReadOut = Message;
+    type WriteIn = Message;
+    type WriteOut = Message;
+
+    fn active(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        if let Some(settings) = &self.settings.pulse() {
+            let now = nanos(ctx.now());
+            let delay = self.pulse.start(settings, now) - now;
+            ctx.wake_after(Duration::from_nanos(delay.saturating_add(ctx.jitter(settings.jitter))));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result<Option<Message>> {
+        match message {
+            Message::Text(_) | Message::Binary(_) => Ok((self.phase == Phase::Open).then_some(message)),
+            Message::Ping(payload) if self.phase == Phase::Open => {
+                self.answer_ping(ctx, payload).map(|()| None)
+            }
+            Message::Ping(_) | Message::Pong(_) => Ok(None),
+            Message::Close(frame) => {
+                if let Err(error) = self.close_received(ctx, frame.as_ref()) {
+                    ctx.fail(error);
+                }
+                Ok(Some(Message::Close(frame)))
+            }
+        }
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Message) -> Result {
+        match (self.phase, message) {
+            (Phase::Open, Message::Close(frame)) => {
+                ctx.encode_alone()?;
+                self.send_close(ctx, frame)
+            }
+            (Phase::Open, message) => {
+                if self.pong.is_some() {
+                    self.send_waiting_pong(ctx)?;
+                }
+                ctx.write(message)
+            }
+            (_, message) if message.is_control() => Ok(()),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    fn encoded_len_hint(message: &Message, next: impl Fn(&Message) -> Option<usize>) -> Option<usize> {
+        next(message)
+    }
+
+    /// A channel that is closing refuses messages, and a waiting Pong precedes them.
+    fn encoding_key(&self) -> Option<u64> {
+        (self.phase == Phase::Open && self.pong.is_none()).then_some(0)
+    }
+
+    fn writability_changed(&mut self, ctx: &mut StageContext<'_, Self>, writable: bool) -> Result {
+        if writable && self.pong.is_some() { self.send_waiting_pong(ctx) } else { Ok(()) }
+    }
+
+    fn timer(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        if self.phase == Phase::Open {
+            return self.beat(ctx);
+        }
+        let now = nanos(ctx.now());
+        if now >= self.deadline {
+            ctx.close_now();
+        } else {
+            ctx.wake_after(Duration::from_nanos(self.deadline - now));
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        if self.phase != Phase::Open || !self.settings.close_at_shutdown {
+            return Ok(());
+        }
+        let frame = CloseFrame { code: CloseCode::GOING_AWAY, reason: "".into() };
+        self.send_close(ctx, Some(frame))
+    }
+
+    fn error(&mut self, ctx: &mut StageContext<'_, Self>, error: Error) -> Result {
+        if let Some(cause) = WebSocketError::of(&error) {
+            if self.phase == Phase::Open {
+                let frame = CloseFrame { code: cause.close_code(), reason: cause.to_string().into() };
+                // The channel closes in any case.
+                let _ = self.send_close(ctx, Some(frame));
+            }
+            self.phase = Phase::Closed;
+            ctx.close();
+        }
+        Err(error)
+    }
+}

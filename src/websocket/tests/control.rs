@@ -1,0 +1,186 @@
+//! Control frames and the close handshake.
+
+use super::support::{
+    CLOSE, PING, PONG, TEXT, client, client_channel, client_codec, close_payload, code_of, decode, error_of,
+    frame, sent, server, server_channel, server_codec, settings, websocket_error,
+};
+use crate::{
+    Codec, Error,
+    buffer::OutboundBuffer,
+    error::EncodeError,
+    websocket::{CloseCode, CloseFrame, Message, WebSocketError},
+};
+use std::time::Duration;
+
+#[test]
+fn a_fragmented_or_long_control_frame_is_a_protocol_error() {
+    for opcode in [CLOSE, PING, PONG] {
+        assert_eq!(error_of(server_codec(), &frame(opcode, true, b"")), WebSocketError::FragmentedControl);
+        let long = client(opcode, [0; 126]);
+        assert_eq!(error_of(server_codec(), &long), WebSocketError::ControlTooLong);
+        assert_eq!(error_of(server_codec(), &long[..2]), WebSocketError::ControlTooLong, "at the header");
+    }
+    assert_eq!(decode(server_codec(), &client(PING, [0; 125])).messages.len(), 1);
+}
+
+#[test]
+fn a_close_frame_with_an_invalid_code_is_a_protocol_error() {
+    for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
+        let error = error_of(server_codec(), &client(CLOSE, close_payload(code, "")));
+        assert_eq!(error, WebSocketError::InvalidCloseCode(CloseCode::new(code)));
+        assert_eq!(error.close_code(), CloseCode::PROTOCOL_ERROR);
+    }
+    for code in [1000, 1001, 1002, 1003, 1007, 1011, 1014, 3000, 3999, 4000, 4999] {
+        let decoded = decode(server_codec(), &client(CLOSE, close_payload(code, "why")));
+        assert_eq!(decoded.messages, [Message::close(CloseCode::new(code), "why")]);
+    }
+}
+
+#[test]
+fn a_close_frame_of_one_byte_or_with_a_bad_reason_is_an_error() {
+    assert_eq!(error_of(server_codec(), &client(CLOSE, [3])), WebSocketError::InvalidClosePayload);
+    let bad = client(CLOSE, b"\x03\xe8bad \xFF");
+    assert_eq!(error_of(server_codec(), &bad), WebSocketError::InvalidUtf8);
+    assert_eq!(decode(server_codec(), &client(CLOSE, "")).messages, [Message::Close(None)]);
+}
+
+#[test]
+fn control_frames_that_the_protocol_forbids_are_not_written() {
+    let mut output = OutboundBuffer::new();
+    let mut encode = |message| server_codec().encode(message, &mut output).unwrap_err();
+    for code in [999, 1005, 1006, 1015, 2000] {
+        let error = encode(Message::close(CloseCode::new(code), ""));
+        assert!(matches!(error, Error::Encode(EncodeError::Unencodable(_))), "{error}");
+    }
+    for message in [
+        Message::Ping(vec![0; 126].into()),
+        Message::Pong(vec![0; 126].into()),
+        Message::close(CloseCode::NORMAL, "x".repeat(124)),
+    ] {
+        let error = encode(message);
+        assert!(matches!(error, Error::Encode(EncodeError::TooLong { .. })), "{error}");
+    }
+}
+
+#[test]
+fn a_close_frame_is_echoed_once_and_nothing_follows_it() {
+    let (mut channel, seen) = server_channel(settings());
+    let goodbye = client(CLOSE, close_payload(4001, "bye"));
+    channel
+        .write_inbound(&[client(TEXT, "x"), goodbye.clone(), client(TEXT, "y"), goodbye].concat())
+        .unwrap();
+    let echo = Message::Close(Some(CloseFrame { code: CloseCode::new(4001), reason: "".into() }));
+    assert_eq!(sent(&mut channel, true), [Message::text("x"), echo]);
+    assert!(channel.is_closed(), "the server ends the connection");
+    let expected = [Message::text("x"), Message::close(CloseCode::new(4001), "bye")];
+    assert_eq!(seen.borrow().messages, expected);
+}
+
+#[test]
+fn our_second_close_is_a_no_op_and_messages_behind_the_first_are_refused() {
+    let (mut channel, seen) = server_channel(settings());
+    let handle = channel.channel();
+    handle.write(Message::close(CloseCode::NORMAL, "")).unwrap();
+    handle.write(Message::close(CloseCode::GOING_AWAY, "")).unwrap();
+    handle.write(Message::Ping("x".into())).unwrap();
+    channel.run_pending();
+    assert_eq!(sent(&mut channel, true), [Message::close(CloseCode::NORMAL, "")]);
+    let refused = handle.write_tracked(Message::text("late")).unwrap();
+    channel.run_pending();
+    assert!(matches!(refused.take(), Some(Err(Error::Closed))));
+    assert!(channel.is_open(), "the peer has not answered");
+    // Pings and data of the peer are ignored by now.
+    channel.write_inbound(&[client(PING, "x"), client(TEXT, "x")].concat()).unwrap();
+    assert!(channel.read_outbound().is_empty() && seen.borrow().messages.is_empty());
+    channel.write_inbound(&client(CLOSE, close_payload(1000, ""))).unwrap();
+    assert!(channel.read_outbound().is_empty(), "the answer is not answered");
+    assert!(channel.is_closed());
+    assert_eq!(seen.borrow().messages, [Message::close(CloseCode::NORMAL, "")]);
+}
+
+#[test]
+fn a_peer_that_never_answers_close_is_disconnected() {
+    let (mut channel, _) = server_channel(settings().close_timeout(Duration::from_secs(5)));
+    channel.channel().write(Message::Close(None)).unwrap();
+    channel.run_pending();
+    assert_eq!(sent(&mut channel, true), [Message::Close(None)]);
+    channel.advance(Duration::from_millis(4900));
+    assert!(channel.is_open());
+    channel.write_inbound(&client(TEXT, "still here")).unwrap();
+    channel.advance(Duration::from_millis(300));
+    assert!(channel.is_closed());
+}
+
+#[test]
+fn a_client_waits_until_the_server_ends_the_connection() {
+    let (mut channel, _) = client_channel(settings().close_timeout(Duration::from_secs(5)));
+    channel.write_inbound(&server(CLOSE, close_payload(1001, "restart"))).unwrap();
+    assert_eq!(sent(&mut channel, false), [Message::close(CloseCode::GOING_AWAY, "")]);
+    assert!(channel.is_open());
+    channel.end_inbound();
+    assert!(channel.is_closed());
+
+    let (mut channel, _) = client_channel(settings().close_timeout(Duration::from_secs(5)));
+    channel.write_inbound(&server(CLOSE, "")).unwrap();
+    channel.advance(Duration::from_millis(5200));
+    assert!(channel.is_closed(), "the server has not ended the connection");
+}
+
+#[test]
+fn invalid_bytes_are_answered_with_their_code() {
+    for (bytes, code) in [
+        (client(3, ""), CloseCode::PROTOCOL_ERROR),
+        (client(TEXT, b"\xFF"), CloseCode::INVALID_PAYLOAD),
+        (client(CLOSE, close_payload(1005, "")), CloseCode::PROTOCOL_ERROR),
+        (vec![0x82, 0xFF, 0, 0, 0, 1, 0, 0, 0, 0], CloseCode::TOO_BIG),
+    ] {
+        let (mut channel, seen) = server_channel(settings());
+        channel.write_inbound(&[client(TEXT, "x"), bytes, client(TEXT, "y")].concat()).unwrap();
+        let messages = sent(&mut channel, true);
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        assert_eq!((&messages[0], code_of(&messages[1])), (&Message::text("x"), code));
+        assert!(channel.is_closed());
+        assert_eq!(seen.borrow().messages, [Message::text("x")]);
+        let errors = &seen.borrow().errors;
+        assert_eq!(errors.len(), 1);
+        assert_eq!(websocket_error(&errors[0]).close_code(), code);
+    }
+}
+
+#[test]
+fn an_error_during_the_close_handshake_sends_no_second_close_frame() {
+    let (mut channel, seen) = server_channel(settings());
+    channel.channel().write(Message::Close(None)).unwrap();
+    channel.run_pending();
+    channel.write_inbound(&client(3, "")).unwrap();
+    assert_eq!(sent(&mut channel, true), [Message::Close(None)]);
+    assert!(channel.is_closed());
+    assert_eq!(seen.borrow().errors.len(), 1);
+}
+
+#[test]
+fn the_end_of_the_stream_without_close_closes_the_channel() {
+    let (mut channel, seen) = server_channel(settings());
+    channel.write_inbound(&frame(TEXT, true, b"unfinished")).unwrap();
+    channel.end_inbound();
+    assert!(channel.is_closed());
+    assert!(seen.borrow().messages.is_empty() && seen.borrow().errors.is_empty());
+}
+
+#[test]
+fn both_ends_may_close_at_the_same_time() {
+    let (mut one, _) = server_channel(settings());
+    let (mut other, _) = client_channel(settings());
+    one.channel().write(Message::close(CloseCode::GOING_AWAY, "")).unwrap();
+    other.channel().write(Message::close(CloseCode::NORMAL, "")).unwrap();
+    one.run_pending();
+    other.run_pending();
+    let (from_one, from_other) = (one.read_outbound(), other.read_outbound());
+    one.write_inbound(&from_other).unwrap();
+    other.write_inbound(&from_one).unwrap();
+    assert!(one.is_closed() && one.read_outbound().is_empty());
+    assert!(other.is_open() && other.read_outbound().is_empty());
+    other.end_inbound();
+    assert!(other.is_closed());
+    assert_eq!(decode(client_codec(), &from_one).messages.len(), 1);
+}

@@ -1,0 +1,245 @@
+//! Handshakes of servers and clients.
+
+use super::support::{TEXT, client, server};
+use crate::{
+    Context, Handler, Pipeline, Result,
+    http::{HttpServer, Part, Request, Response, StatusCode},
+    testing::EmbeddedChannel,
+    websocket::{HandshakeError, Message, WebSocketClient, WebSocketServer},
+};
+use std::{cell::RefCell, rc::Rc};
+
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// Accepts every request, and echoes.
+struct Site(WebSocketServer);
+
+impl Handler for Site {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(request) = part else { return Ok(()) };
+        match self.0.accept(&request) {
+            Ok(accepted) => {
+                let (response, pipeline) = accepted.into_parts();
+                ctx.write(response.into())?;
+                ctx.replace_pipeline(pipeline.handler(Echo))
+            }
+            Err(refusal) => ctx.write((*refusal).into()),
+        }
+    }
+}
+
+struct Echo;
+
+impl Handler for Echo {
+    type Read = Message;
+    type Write = Message;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Message) -> Result {
+        if message.is_control() { Ok(()) } else { ctx.write(message) }
+    }
+}
+
+fn site(websocket: WebSocketServer) -> Pipeline<Part<Response>> {
+    HttpServer::new().pipeline().handler(Site(websocket))
+}
+
+/// Returns a request, in which one header is replaced, or removed if its value is empty.
+fn request(line: &str, name: &str, value: &str) -> String {
+    let mut text = format!("{line}\r\n");
+    for (header, usual) in [
+        ("Host", "example.org"),
+        ("Connection", "keep-alive, Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", KEY),
+    ] {
+        let value = if header == name { value } else { usual };
+        if !value.is_empty() {
+            text += &format!("{header}: {value}\r\n");
+        }
+    }
+    text + "\r\n"
+}
+
+fn respond(websocket: WebSocketServer, request: impl AsRef<[u8]>) -> String {
+    let mut channel = EmbeddedChannel::new(site(websocket));
+    channel.write_inbound(request.as_ref()).unwrap();
+    String::from_utf8_lossy(&channel.read_outbound()).into_owned()
+}
+
+fn status(websocket: &WebSocketServer, request: &str) -> u16 {
+    let response = respond(websocket.clone(), request);
+    response.strip_prefix("HTTP/1.1 ").expect("a response")[..3].parse().unwrap()
+}
+
+#[test]
+fn a_handshake_is_answered_with_101_and_the_key() {
+    let response = respond(WebSocketServer::new(), request("GET / HTTP/1.1", "", ""));
+    assert!(response.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{response}");
+    for header in ["Connection: Upgrade", "Upgrade: websocket", &format!("Sec-WebSocket-Accept: {ACCEPT}")] {
+        assert!(response.contains(&format!("\r\n{header}\r\n")), "{response}");
+    }
+    assert!(!response.contains("Sec-WebSocket-Protocol") && !response.contains("Extensions"));
+}
+
+#[test]
+fn a_request_that_is_no_handshake_is_refused_with_400() {
+    let websocket = WebSocketServer::new();
+    for request in [
+        request("POST / HTTP/1.1", "", ""),
+        request("GET / HTTP/1.0", "", ""),
+        request("GET / HTTP/1.1", "Connection", "keep-alive"),
+        request("GET / HTTP/1.1", "Connection", "xUpgrade"),
+        request("GET / HTTP/1.1", "Upgrade", "h2c"),
+        request("GET / HTTP/1.1", "Upgrade", ""),
+        request("GET / HTTP/1.1", "Sec-WebSocket-Key", ""),
+        request("GET / HTTP/1.1", "Sec-WebSocket-Key", "dG9vIHNob3J0"),
+        request("GET / HTTP/1.1", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25j*Q=="),
+        request("GET / HTTP/1.1", "Sec-WebSocket-Key", &format!("{KEY}\r\nSec-WebSocket-Key: {KEY}")),
+    ] {
+        assert_eq!(status(&websocket, &request), 400, "{request}");
+    }
+}
+
+#[test]
+fn another_version_is_refused_with_426_and_ours() {
+    for version in ["8", "14", "", "13, 8"] {
+        let request = request("GET / HTTP/1.1", "Sec-WebSocket-Version", version);
+        let response = respond(WebSocketServer::new(), request);
+        assert!(response.starts_with("HTTP/1.1 426 "), "{response}");
+        assert!(response.contains("\r\nSec-WebSocket-Version: 13\r\n"), "{response}");
+    }
+}
+
+#[test]
+fn an_origin_that_is_not_allowed_is_refused_with_403() {
+    let websocket = WebSocketServer::new().origins(["https://example.org", "http://localhost:8080"]);
+    let from = |origin: &str| {
+        let line = format!("GET / HTTP/1.1\r\nOrigin: {origin}");
+        status(&websocket, &request(&line, "", ""))
+    };
+    for origin in ["https://example.org", "HTTPS://EXAMPLE.ORG", "http://localhost:8080"] {
+        assert_eq!(from(origin), 101, "{origin}");
+    }
+    for origin in
+        ["http://example.org", "https://example.org.evil", "null", "", "https://example.org\r\nOrigin: null"]
+    {
+        assert_eq!(from(origin), 403, "{origin}");
+    }
+    assert_eq!(status(&websocket, &request("GET / HTTP/1.1", "", "")), 101, "not from a browser");
+    let all = WebSocketServer::new();
+    assert_eq!(status(&all, &request("GET / HTTP/1.1\r\nOrigin: null", "", "")), 101);
+}
+
+#[test]
+fn a_subprotocol_that_was_not_offered_is_never_answered() {
+    let websocket = WebSocketServer::new().protocols(["chat.v2", "chat.v1"]).unwrap();
+    let chosen = |offers: &str| {
+        let line = format!("GET / HTTP/1.1{offers}");
+        let response = respond(websocket.clone(), request(&line, "", ""));
+        assert!(response.starts_with("HTTP/1.1 101 "), "{response}");
+        let (_, rest) = response.split_once("Sec-WebSocket-Protocol: ")?;
+        rest.split("\r\n").next().map(str::to_owned)
+    };
+    assert_eq!(chosen(""), None);
+    assert_eq!(chosen("\r\nSec-WebSocket-Protocol: chat.v3, CHAT.V1"), None);
+    assert_eq!(chosen("\r\nSec-WebSocket-Protocol: chat.v1").as_deref(), Some("chat.v1"));
+    let both = "\r\nSec-WebSocket-Protocol: x,chat.v1\r\nSec-WebSocket-Protocol: chat.v2";
+    assert_eq!(chosen(both).as_deref(), Some("chat.v2"), "the server prefers it");
+    let error = WebSocketServer::new().protocols(["chat v1"]).unwrap_err();
+    assert!(error.to_string().starts_with("protocols is \"chat v1\"; it must be a token"), "{error}");
+}
+
+#[test]
+fn frames_behind_the_handshake_go_to_the_new_pipeline() {
+    let bytes = [request("GET / HTTP/1.1", "", "").as_bytes(), &client(TEXT, "hi")].concat();
+    for cut in 0..bytes.len() {
+        let mut channel = EmbeddedChannel::new(site(WebSocketServer::new()));
+        channel.write_inbound(&bytes[..cut]).unwrap();
+        channel.write_inbound(&bytes[cut..]).unwrap();
+        let output = channel.read_outbound();
+        assert!(output.ends_with(&[&b"\r\n\r\n"[..], &server(TEXT, "hi")].concat()), "cut at {cut}");
+    }
+}
+
+/// Connects a client to a server in memory until both are quiet.
+fn exchange<A: 'static, B: 'static>(one: &mut EmbeddedChannel<A>, other: &mut EmbeddedChannel<B>) {
+    loop {
+        let (from_one, from_other) = (one.read_outbound(), other.read_outbound());
+        if from_one.is_empty() && from_other.is_empty() {
+            return;
+        }
+        if !from_one.is_empty() && other.is_open() {
+            other.write_inbound(&from_one).unwrap();
+        }
+        if !from_other.is_empty() && one.is_open() {
+            one.write_inbound(&from_other).unwrap();
+        }
+    }
+}
+
+/// Greets the server, and records its messages.
+struct Greet(Rc<RefCell<Vec<Message>>>);
+
+impl Handler for Greet {
+    type Read = Message;
+    type Write = Message;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Message::text("hello"))
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, message: Message) -> Result {
+        self.0.borrow_mut().push(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn our_client_connects_to_our_server() {
+    let websocket = WebSocketServer::new().protocols(["b", "a"]).unwrap();
+    let mut server = EmbeddedChannel::new(site(websocket));
+    let received = Rc::new(RefCell::new(Vec::new()));
+    let seen = received.clone();
+    let pipeline = WebSocketClient::new("example.org").protocols(["a", "b"]).unwrap().pipeline(
+        "/chat",
+        move |accepted| {
+            assert_eq!(accepted.protocol(), Some("b"));
+            accepted.into_parts().1.handler(Greet(seen))
+        },
+    );
+    let mut client = EmbeddedChannel::new(crate::pipeline::IntoPipeline::into_pipeline(pipeline).unwrap());
+    exchange(&mut client, &mut server);
+    assert_eq!(*received.borrow(), [Message::text("hello")]);
+}
+
+#[test]
+fn a_client_refuses_a_response_that_does_not_answer_its_request() {
+    let websocket = WebSocketClient::new("example.org").protocols(["a"]).unwrap();
+    let handshake = websocket.handshake();
+    let request = handshake.request("/");
+    let good = *WebSocketServer::new()
+        .protocols(["a"])
+        .unwrap()
+        .accept(&request)
+        .map(|accepted| Box::new(accepted.response().clone()))
+        .unwrap();
+    assert_eq!(handshake.check(good.clone()).unwrap().protocol(), Some("a"));
+    let changed = |name: &str, value: &str| {
+        let mut response = good.clone();
+        response.headers_mut().set(name, value);
+        handshake.check(response).unwrap_err()
+    };
+    assert_eq!(changed("Sec-WebSocket-Accept", ACCEPT), HandshakeError::AcceptKey);
+    assert_eq!(changed("Upgrade", "h2c"), HandshakeError::NotUpgraded);
+    assert_eq!(changed("Connection", "close"), HandshakeError::NotUpgraded);
+    assert_eq!(changed("Sec-WebSocket-Protocol", "b"), HandshakeError::Protocol);
+    assert_eq!(changed("Sec-WebSocket-Extensions", "permessage-deflate"), HandshakeError::Extension);
+    let refused = handshake.check(Response::new(StatusCode::FORBIDDEN)).unwrap_err();
+    assert_eq!(refused, HandshakeError::Status(StatusCode::FORBIDDEN));
+    assert_eq!(refused.to_string(), "the server responded with 403 Forbidden");
+}

@@ -1,0 +1,25 @@
+//! Tests of the codec and the stage.
+
+mod broadcasts;
+mod control;
+#[cfg(feature = "deflate")]
+mod deflate;
+mod differential;
+mod frames;
+mod handshake;
+mod limits;
+mod pings;
+mod splits;
+mod support;
+mod text;
+
+/// The size of an idle connection, as stated in docs/performance.md: with the slot and the timer
+/// of a channel, less than 500 bytes.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn the_state_of_a_connection_stays_small() {
+    use super::{WebSocketCodec, WebSocketStage};
+    let (codec, stage) = (size_of::<WebSocketCodec>(), size_of::<WebSocketStage>());
+    assert!(codec <= 40, "WebSocketCodec: {codec} bytes");
+    assert!(stage <= 56, "WebSocketStage: {stage} bytes");
+}
