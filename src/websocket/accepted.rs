@@ -19,8 +19,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Returns the response with the status 101: the one for a server to write, or the one that a
-    /// client has received.
+    /// Returns the response with the status 101. A server writes it; a client has received it.
     pub fn response(&self) -> &Response {
         &self.response
     }

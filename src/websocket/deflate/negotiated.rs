@@ -118,8 +118,8 @@ impl Negotiated {
         offer
     }
 
-    /// Checks what a server has accepted of [`offer`](Negotiated::offer). Returns `None` if that
-    /// was not offered.
+    /// Checks the answer of a server to [`offer`](Negotiated::offer). Returns `None` if it contains
+    /// anything else.
     pub(in crate::websocket) fn check(ours: &Deflate, headers: &Headers) -> Option<Self> {
         let mut accepted = elements(headers, HEADER);
         let parameters = Parameters::parse(accepted.next()?)?;

@@ -172,7 +172,7 @@ impl ClientHandshake {
     /// Checks the response of the server.
     ///
     /// # Errors
-    /// [`HandshakeError`] says how the response differs from what was requested.
+    /// [`HandshakeError`] names the difference between request and response.
     pub fn check(&self, response: Response) -> Result<Accepted, HandshakeError> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(HandshakeError::Status(response.status()));

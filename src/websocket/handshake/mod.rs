@@ -1,4 +1,4 @@
-//! The handshake: requests, responses and what they agree on.
+//! The handshake: requests, responses and their agreement.
 
 mod accept_key;
 mod client;

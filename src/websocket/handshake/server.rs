@@ -110,7 +110,7 @@ impl WebSocketServer {
     }
 
     /// Sets the subprotocols, the preferred one first. The first one that the client has offered is
-    /// chosen. If it has offered none of them, the connection has no subprotocol.
+    /// chosen. If there is none, the connection has no subprotocol.
     ///
     /// # Errors
     /// [`SettingError`](crate::error::SettingError) if a name is not a token.

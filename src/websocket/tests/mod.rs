@@ -13,8 +13,8 @@ mod splits;
 mod support;
 mod text;
 
-/// The size of an idle connection, as stated in docs/performance.md: with the slot and the timer
-/// of a channel, less than 500 bytes.
+/// The size that docs/performance.md states. An idle connection takes less than 500 bytes together
+/// with the slot, the watch and the timer of its channel.
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn the_state_of_a_connection_stays_small() {
