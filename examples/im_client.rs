@@ -393,7 +393,7 @@ fn connect(
     };
     let client = ClientBootstrap::new(group).connect_timeout(Duration::from_secs(10));
     #[cfg(feature = "tls")]
-    let client = match options.tls.client(&options.connect)? {
+    let client = match options.tls.client(&options.connect, false)? {
         Some(tls) => client.tls(tls),
         None => client,
     };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every example briefly and checks its behaviour.
 #
-#   cargo build --features json,tls --examples
+#   cargo build --features full --examples
 #   examples/smoke.sh target/debug/examples
 #
 # Takes about a minute and uses free ports. The exit status is 0 if all checks pass.
@@ -137,10 +137,23 @@ close_tls() {
 
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server timer_demo attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo timer_demo attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
+}
+
+check_ws_echo() {
+    start ws_echo --listen 127.0.0.1:0
+    # A handshake, a message and a Close frame, masked with zeros.
+    {
+        printf 'GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n'
+        printf 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'
+        printf '\x81\x85\0\0\0\0hello\x88\x80\0\0\0\0'
+    } | talk >"$work/ws"
+    expect "ws_echo accepts a handshake" "$work/ws" '^HTTP/1.1 101 '
+    expect "ws_echo echoes a message" "$work/ws" 'hello'
+    stop ws_echo
 }
 
 check_echo() {
@@ -546,6 +559,7 @@ check_timer_demo() {
 
 check_help
 check_echo
+check_ws_echo
 check_resp
 if command -v openssl >/dev/null; then
     check_tls_echo

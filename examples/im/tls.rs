@@ -21,13 +21,14 @@ pub(crate) struct TlsOptions {
 
 impl TlsOptions {
     /// Returns the settings for a server at `address`, which is HOST:PORT, or `None` without TLS.
+    /// `required`: another option asks for TLS.
     ///
     /// # Errors
     /// Fails if the file holds no certificates, or if the host is not a valid name.
-    pub(crate) fn client(&self, address: &str) -> Result<Option<TlsClient>> {
+    pub(crate) fn client(&self, address: &str, required: bool) -> Result<Option<TlsClient>> {
         let roots = match &self.tls_ca {
             Some(path) => TlsRoots::from_pem_file(path)?,
-            None if self.tls => TlsRoots::system()?,
+            None if self.tls || required => TlsRoots::system()?,
             None => return Ok(None),
         };
         let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);

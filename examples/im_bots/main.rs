@@ -20,7 +20,9 @@
 //! The run waits for all of these outcomes. It takes about a minute with the server's defaults, and
 //! less with `im_server --heartbeat 5s --idle-timeout 20s`.
 //!
-//! With the feature `tls`, `--tls` or `--tls-ca FILE` encrypts the connections.
+//! With the feature `tls`, `--tls` or `--tls-ca FILE` encrypts the connections. With the feature
+//! `websocket`, `--ws` connects like a browser, to the address that the server prints for browsers,
+//! and `--wss` does so with TLS.
 //!
 //! Progress is printed to standard error, and a table to standard output. The exit status is 0 if
 //! all of the following hold: every message reached every member of its room once and in order,
@@ -47,6 +49,8 @@ mod report;
 mod slow;
 mod talker;
 mod tally;
+#[cfg(feature = "websocket")]
+mod text_frames;
 #[cfg(feature = "tls")]
 #[path = "../im/tls.rs"]
 mod tls;
@@ -56,6 +60,10 @@ mod unix;
 
 use bot::{Bot, Report};
 use clap::Parser;
+#[cfg(feature = "tls")]
+use netwheel::tls::TlsClient;
+#[cfg(feature = "websocket")]
+use netwheel::websocket::{WebSocketClient, WebSocketSettings};
 use netwheel::{Peer, codec::Line, net::Address, prelude::*, shutdown::ShutdownOptions, stage::Json};
 use output::{Output, complain};
 use plan::{Plan, Share, Shares};
@@ -72,6 +80,8 @@ use std::{
     time::{Duration, Instant},
 };
 use talker::Talker;
+#[cfg(feature = "websocket")]
+use text_frames::TextFrames;
 
 /// Maximum length in bytes of a line that a bot reads.
 const MAX_LINE: usize = 1024 * 1024;
@@ -142,9 +152,44 @@ struct Options {
     /// ports for very many connections. 0 lets the system choose.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=254))]
     source_addresses: u8,
+    /// Connect over WebSocket, to the address for browsers.
+    #[cfg(feature = "websocket")]
+    #[arg(long)]
+    ws: bool,
+    /// Connect over WebSocket and TLS.
+    #[cfg(all(feature = "websocket", feature = "tls"))]
+    #[arg(long)]
+    wss: bool,
     #[cfg(feature = "tls")]
     #[command(flatten)]
     tls: tls::TlsOptions,
+}
+
+impl Options {
+    /// Returns the WebSocket client to connect with, if any.
+    #[cfg(feature = "websocket")]
+    fn websocket(&self) -> Result<Option<WebSocketClient>> {
+        #[cfg(feature = "tls")]
+        let wanted = self.ws || self.wss;
+        #[cfg(not(feature = "tls"))]
+        let wanted = self.ws;
+        if !wanted {
+            return Ok(None);
+        }
+        // The protocol has its own heartbeat.
+        let settings = WebSocketSettings::new().max_message(MAX_LINE).ping_interval(Duration::ZERO);
+        WebSocketClient::new(&self.connect).with(settings).map(Some)
+    }
+
+    /// Returns the TLS client to connect with, if any.
+    #[cfg(feature = "tls")]
+    fn tls(&self) -> Result<Option<TlsClient>> {
+        #[cfg(feature = "websocket")]
+        let required = self.wss;
+        #[cfg(not(feature = "websocket"))]
+        let required = false;
+        self.tls.client(&self.connect, required)
+    }
 }
 
 /// State of the main thread during a run.
@@ -212,14 +257,23 @@ fn connector(
 ) -> Result<impl Fn(usize)> {
     let server = server_address(&options.connect)?;
     let (plan, bots_report) = (plan.clone(), report.clone());
+    #[cfg(feature = "websocket")]
+    let websocket = options.websocket()?;
     let pipeline = move |_peer: &Peer| {
-        Pipeline::codec(Line::new().max_len(MAX_LINE))
-            .stage(Json::<Reply, Request>::new())
-            .handler(Bot::new(plan.clone(), bots_report.clone()))
+        let bot = Bot::new(plan.clone(), bots_report.clone());
+        #[cfg(feature = "websocket")]
+        if let Some(websocket) = &websocket {
+            return websocket.pipeline("/ws", |accepted| {
+                let (_, frames) = accepted.into_parts();
+                frames.stage(TextFrames).stage(Json::<Reply, Request>::new()).handler(bot)
+            });
+        }
+        let lines = Pipeline::codec(Line::new().max_len(MAX_LINE));
+        lines.stage(Json::<Reply, Request>::new()).handler(bot).into_any()
     };
     let any = ClientBootstrap::new(group).pipeline(pipeline);
     #[cfg(feature = "tls")]
-    let any = match options.tls.client(&options.connect)? {
+    let any = match options.tls()? {
         Some(tls) => any.tls(tls),
         None => any,
     };

@@ -117,6 +117,7 @@ pub(crate) mod codec;
 pub(crate) mod handler;
 pub(crate) mod handler_ref;
 mod links;
+mod not_shared;
 mod offload;
 mod read_fn;
 mod spawned;

@@ -1,9 +1,7 @@
 //! A connection whose handshake has succeeded.
 
 use super::{
-    WebSocketPipeline, WebSocketSettings,
-    compression::Compression,
-    connection::{Role, pipeline},
+    WebSocketPipeline, WebSocketSettings, compression::Compression, connection::pipeline, role::Role,
 };
 use crate::http::Response;
 use std::sync::Arc;
@@ -21,8 +19,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Returns the response with the status 101: the one for a server to write, or the one that a
-    /// client has received.
+    /// Returns the response with the status 101. A server writes it; a client has received it.
     pub fn response(&self) -> &Response {
         &self.response
     }

@@ -1,6 +1,6 @@
 //! What the handshake has decided for a connection.
 
-use super::{WebSocketCodec, WebSocketSettings, WebSocketStage, compression::Compression};
+use super::{WebSocketCodec, WebSocketSettings, WebSocketStage, compression::Compression, role::Role};
 use crate::{
     Pipeline,
     pipeline::{Framed, PipelineBuilder, Staged},
@@ -10,15 +10,6 @@ use std::sync::Arc;
 /// The codec and the stage of a WebSocket connection. Stages of the program and its handler
 /// complete the pipeline.
 pub type WebSocketPipeline = PipelineBuilder<Staged<Framed<WebSocketCodec>, WebSocketStage>>;
-
-/// The end of the connection that this endpoint is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Reads masked frames, and ends the TCP connection first.
-    Server,
-    /// Writes masked frames.
-    Client,
-}
 
 /// Starts the pipeline of a connection after its handshake.
 pub(super) fn pipeline(

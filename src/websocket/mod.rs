@@ -17,7 +17,9 @@ mod deflate;
 mod error;
 mod frame;
 mod handshake;
+mod header_list;
 mod message;
+mod role;
 mod settings;
 mod stage;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! Pong waits outside of the outbound buffer; it is sent before any other message. A channel whose
 //! close handshake has begun closes at the latest after `close_timeout`.
 
-use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, connection::Role};
+use super::{CloseCode, CloseFrame, Message, WebSocketError, WebSocketSettings, role::Role};
 use crate::{
     Error, Result,
     clock::nanos,

@@ -15,3 +15,5 @@ mod reading;
 mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "websocket")]
+mod websocket;

@@ -15,3 +15,5 @@ mod programs;
 mod relogin;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "websocket")]
+mod websocket;

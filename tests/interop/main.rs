@@ -21,3 +21,7 @@ mod redis;
 mod sslscan;
 mod tls_echo;
 mod tlslite;
+#[cfg(feature = "deflate")]
+mod websocket;
+#[cfg(feature = "deflate")]
+mod websocket_peers;

@@ -181,7 +181,10 @@ impl Request {
     /// `websocket`. Always `false` for HTTP/1.0 and for requests with a body, for which the header
     /// must be ignored.
     pub fn is_upgrade(&self, protocol: &str) -> bool {
-        self.upgrades && self.headers.has_token("upgrade", protocol)
+        self.version == Version::Http11
+            && !self.body.is_streamed()
+            && self.headers.has_token("connection", "upgrade")
+            && self.headers.has_token("upgrade", protocol)
     }
 
     /// Returns whether the client waits for a `100 Continue` before it sends the body.

@@ -1,6 +1,10 @@
 //! Tests of the protocol, in memory.
 
+mod attacks;
 mod client;
 #[cfg(feature = "deflate")]
 mod decompress;
+mod exchanges;
+mod limits;
 mod strictness;
+mod support;

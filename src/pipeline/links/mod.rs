@@ -20,7 +20,6 @@ mod staged;
 
 pub(super) use assembled::Assembled;
 pub use framed::Framed;
-pub(in crate::pipeline) use shared::NotShared;
 pub(crate) use shared::combine;
 pub use staged::Staged;
 

@@ -9,11 +9,11 @@ use super::Links;
 use crate::{
     Error, Result,
     channel::{ChannelState, EncodingMemo, LoopServices, Push, SharedMessage},
+    pipeline::not_shared::NotShared,
 };
 use bytes::Bytes;
 use std::{
     any::TypeId,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
@@ -50,24 +50,6 @@ pub(super) fn write_shared<L: Links>(
         Err(error) => Err(error.clone()),
     }
 }
-
-/// The error of a stage that must see a message for each channel.
-#[derive(Debug)]
-pub(in crate::pipeline) struct NotShared;
-
-impl NotShared {
-    fn is(error: &Error) -> bool {
-        matches!(error, Error::Other(cause) if cause.is::<NotShared>())
-    }
-}
-
-impl fmt::Display for NotShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the message is encoded for each channel")
-    }
-}
-
-impl std::error::Error for NotShared {}
 
 fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;

@@ -5,7 +5,7 @@ use crate::{
     ChannelId, Error, Result,
     channel::{Attributes, ChannelState, LoopServices, Push},
     clock::nanos,
-    pipeline::links::NotShared,
+    pipeline::not_shared::NotShared,
 };
 use std::{
     net::SocketAddr,
@@ -37,9 +37,9 @@ impl<S: Stage> StageContext<'_, S> {
         self.before.push(self.state, self.services, message)
     }
 
-    /// Requests that [`write`](Stage::write) is called with this message for each channel, also if a
-    /// [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that concerns
-    /// this channel only, and return the error.
+    /// Requests that [`write`](Stage::write) is called with this message for each channel, also if
+    /// a [`ChannelGroup`](crate::ChannelGroup) broadcasts it. Call this before anything that
+    /// concerns this channel only, and return the error.
     ///
     /// A stage with an [`encoding_key`](Stage::encoding_key) needs this for messages that change
     /// its state. A message that ends the connection is an example.

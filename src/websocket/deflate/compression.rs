@@ -11,12 +11,10 @@ use std::fmt;
 
 /// The compression of one connection.
 #[derive(Debug)]
-pub(in crate::websocket) struct Compression(Option<Box<On>>);
-
-#[derive(Debug)]
-struct On {
-    negotiated: Negotiated,
-    contexts: Contexts,
+pub(in crate::websocket) struct Compression {
+    negotiated: Option<Negotiated>,
+    /// Made when first needed. Most connections share those of their thread.
+    contexts: Option<Box<Contexts>>,
 }
 
 /// The contexts of a connection whose messages refer to earlier ones.
@@ -34,22 +32,21 @@ impl fmt::Debug for Contexts {
 
 impl Compression {
     /// No compression.
-    pub(in crate::websocket) const OFF: Compression = Compression(None);
+    pub(in crate::websocket) const OFF: Compression = Compression { negotiated: None, contexts: None };
 
     pub(in crate::websocket) fn new(negotiated: Negotiated) -> Self {
-        Compression(Some(Box::new(On { negotiated, contexts: Contexts::default() })))
+        Compression { negotiated: Some(negotiated), contexts: None }
     }
 
     /// Returns whether the extension was negotiated.
     #[inline]
     pub(in crate::websocket) fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.negotiated.is_some()
     }
 
     #[cfg(test)]
     pub(in crate::websocket) fn has_contexts(&self) -> bool {
-        let contexts = self.0.as_ref().map(|on| &on.contexts);
-        contexts.is_some_and(|own| own.compressor.is_some() || own.decompressor.is_some())
+        self.contexts.is_some()
     }
 
     /// Returns the content of a compressed message, with at most `limit` bytes.
@@ -58,24 +55,24 @@ impl Compression {
         data: &[u8],
         limit: usize,
     ) -> Result<Bytes, WebSocketError> {
-        let Some(on) = &mut self.0 else { return Err(WebSocketError::ReservedBits) };
-        let own = on
-            .negotiated
-            .receive_takeover
-            .then(|| on.contexts.decompressor.get_or_insert_with(engines::decompressor));
+        let Some(negotiated) = self.negotiated else { return Err(WebSocketError::ReservedBits) };
+        let own = negotiated.receive_takeover.then(|| {
+            let contexts = self.contexts.get_or_insert_default();
+            contexts.decompressor.get_or_insert_with(engines::decompressor)
+        });
         engines::decompress(own, data, limit, short_or_own)
     }
 
     /// Compresses a message and passes it to `then`. Returns `false` if it is not to be compressed.
     pub(in crate::websocket) fn deflate(&mut self, payload: &[u8], then: impl FnOnce(&[u8])) -> bool {
-        let Some(on) = &mut self.0 else { return false };
-        let Negotiated { window_bits, level, threshold, send_takeover, .. } = on.negotiated;
-        if payload.len() < threshold || window_bits < 9 {
+        let Some(negotiated) = self.negotiated else { return false };
+        let Negotiated { window_bits, level, threshold, send_takeover, .. } = negotiated;
+        if payload.len() < threshold as usize || window_bits < 9 {
             return false;
         }
         if send_takeover {
             let new = || engines::compressor(level, window_bits);
-            let own = on.contexts.compressor.get_or_insert_with(new);
+            let own = self.contexts.get_or_insert_default().compressor.get_or_insert_with(new);
             // Sent in any case: later messages refer to it.
             engines::compress(Some(own), (level, window_bits), payload, then);
             return true;
@@ -92,8 +89,9 @@ impl Compression {
     /// Returns a key for the settings that a compressed message depends on, or `None` if it depends
     /// on earlier messages.
     pub(in crate::websocket) fn encoding_key(&self) -> Option<u64> {
-        let Some(on) = &self.0 else { return Some(0) };
-        let Negotiated { window_bits, level, threshold, send_takeover, .. } = on.negotiated;
-        (!send_takeover).then(|| combine(threshold as u64, u64::from(window_bits) << 8 | u64::from(level)))
+        let Some(negotiated) = self.negotiated else { return Some(0) };
+        let Negotiated { window_bits, level, threshold, send_takeover, .. } = negotiated;
+        (!send_takeover)
+            .then(|| combine(u64::from(threshold), u64::from(window_bits) << 8 | u64::from(level)))
     }
 }

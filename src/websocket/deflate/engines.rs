@@ -152,7 +152,7 @@ fn run_decompressor(
         }
         let has_room = output.len() < output.capacity();
         match status {
-            // A peer may end its stream in a message; what follows is another stream.
+            // A peer may end its stream within a message, and begin another one.
             Status::StreamEnd => {
                 decompressor.reset(false);
                 if data.is_empty() {

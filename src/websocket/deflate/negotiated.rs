@@ -5,7 +5,7 @@
 //! accepts the first valid offer.
 
 use super::Deflate;
-use crate::{http::Headers, websocket::handshake::elements};
+use crate::{http::Headers, websocket::header_list::elements};
 
 const NAME: &[u8] = b"permessage-deflate";
 const HEADER: &str = "sec-websocket-extensions";
@@ -20,7 +20,8 @@ pub(in crate::websocket) struct Negotiated {
     /// Whether the peer's messages may refer to earlier ones.
     pub(super) receive_takeover: bool,
     pub(super) level: u8,
-    pub(super) threshold: usize,
+    /// The length from which messages are compressed.
+    pub(super) threshold: u32,
 }
 
 /// The parameters of an offer or of its acceptance.
@@ -117,8 +118,8 @@ impl Negotiated {
         offer
     }
 
-    /// Checks what a server has accepted of [`offer`](Negotiated::offer). Returns `None` if that
-    /// was not offered.
+    /// Checks the answer of a server to [`offer`](Negotiated::offer). Returns `None` if it contains
+    /// anything else.
     pub(in crate::websocket) fn check(ours: &Deflate, headers: &Headers) -> Option<Self> {
         let mut accepted = elements(headers, HEADER);
         let parameters = Parameters::parse(accepted.next()?)?;
@@ -142,7 +143,7 @@ impl Negotiated {
             send_takeover,
             receive_takeover,
             level: ours.level,
-            threshold: ours.threshold,
+            threshold: u32::try_from(ours.threshold).unwrap_or(u32::MAX),
         }
     }
 }

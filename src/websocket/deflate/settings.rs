@@ -7,8 +7,7 @@ settings! {
     /// settings are passed to a server or client.
     ///
     /// By default, each message is compressed for itself. All connections of a loop then share one
-    /// compressor, so a connection takes no memory for compression, and a
-    /// [`ChannelGroup`](crate::ChannelGroup) compresses a broadcast once.
+    /// compressor, and a [`ChannelGroup`](crate::ChannelGroup) compresses a broadcast once.
     pub struct Deflate {
         /// Sets whether a message may refer to earlier messages of its connection, in both
         /// directions. Similar messages become shorter. Each connection then has a compressor and a

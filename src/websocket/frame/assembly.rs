@@ -19,7 +19,7 @@ pub(super) struct Assembly {
     text: bool,
     compressed: bool,
     utf8: Utf8Validator,
-    /// The number of fragments so far.
+    /// The number of fragments that have begun.
     pub(super) fragments: u32,
     /// The number of bytes of the current fragment that have not arrived.
     left: u64,

@@ -16,7 +16,7 @@ use crate::{
     pipeline::Codec,
     websocket::{
         CloseCode, CloseFrame, Message, Utf8Bytes, WebSocketError, WebSocketSettings,
-        compression::Compression, connection::Role,
+        compression::Compression, role::Role,
     },
 };
 use bytes::{Buf, Bytes};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// # Errors
 /// Decoding fails with a [`WebSocketError`] inside a
 /// [`PeerError::Protocol`](crate::error::PeerError::Protocol). The codec then drops all further
-/// input. It also drops what follows a Close frame.
+/// input, and likewise after a Close frame.
 ///
 /// # Thread and memory
 /// Runs on the channel's loop. An idle connection owns no buffer. A message that arrives in parts

@@ -128,8 +128,7 @@ pub(super) fn random_key() -> MaskKey {
 /// Fills `bytes` with random bytes of the system.
 ///
 /// # Panics
-/// If the system has no random numbers, which does not happen on the supported systems once they
-/// have started.
+/// If the system fails to provide random numbers. Supported systems only do so while they start.
 pub(in crate::websocket) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system provides random numbers");
 }

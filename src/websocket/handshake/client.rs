@@ -3,7 +3,6 @@
 use super::{
     accept_key::{accept_key, random_request_key},
     handshake_error::HandshakeError,
-    list::{elements, only},
     server::checked_protocol,
 };
 #[cfg(feature = "deflate")]
@@ -15,7 +14,9 @@ use crate::{
     websocket::{
         Accepted, WebSocketPipeline, WebSocketSettings,
         compression::Compression,
-        connection::{Role, pipeline},
+        connection::pipeline,
+        header_list::{elements, only},
+        role::Role,
     },
 };
 use std::sync::Arc;
@@ -171,7 +172,7 @@ impl ClientHandshake {
     /// Checks the response of the server.
     ///
     /// # Errors
-    /// [`HandshakeError`] says how the response differs from what was requested.
+    /// [`HandshakeError`] names the difference between request and response.
     pub fn check(&self, response: Response) -> Result<Accepted, HandshakeError> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(HandshakeError::Status(response.status()));

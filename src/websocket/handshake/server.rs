@@ -1,9 +1,6 @@
 //! The server's side of the handshake.
 
-use super::{
-    accept_key::{accept_key, is_key},
-    list::{elements, is_token, only},
-};
+use super::accept_key::{accept_key, is_key};
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::{Deflate, Negotiated};
 use crate::{
@@ -12,7 +9,9 @@ use crate::{
     websocket::{
         Accepted, WebSocketPipeline, WebSocketSettings,
         compression::Compression,
-        connection::{Role, pipeline},
+        connection::pipeline,
+        header_list::{elements, is_token, only},
+        role::Role,
     },
 };
 use std::sync::Arc;
@@ -111,7 +110,7 @@ impl WebSocketServer {
     }
 
     /// Sets the subprotocols, the preferred one first. The first one that the client has offered is
-    /// chosen. If it has offered none of them, the connection has no subprotocol.
+    /// chosen. If there is none, the connection has no subprotocol.
     ///
     /// # Errors
     /// [`SettingError`](crate::error::SettingError) if a name is not a token.

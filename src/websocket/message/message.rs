@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 /// A message of a WebSocket connection.
 ///
-/// A handler behind a [`WebSocketStage`](crate::websocket::WebSocketStage) reads `Text`, `Binary` and one
-/// `Close`. It may write all of them.
+/// A handler behind a [`WebSocketStage`](crate::websocket::WebSocketStage) reads `Text`, `Binary`
+/// and one `Close`. It may write all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// A text message.

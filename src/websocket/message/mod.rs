@@ -1,4 +1,4 @@
-//! Messages and what they consist of.
+//! Messages, their texts and close codes.
 
 mod close_code;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]

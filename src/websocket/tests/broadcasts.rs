@@ -1,6 +1,6 @@
 //! Broadcasts to a group of connections.
 
-use super::support::{CLOSE, Echo, TEXT, client, close_payload, server, settings};
+use super::support::{CLOSE, Echo, TEXT, as_read, client, close_payload, server, settings};
 use crate::{
     ChannelGroup,
     channel::BroadcastReport,
@@ -29,6 +29,7 @@ impl Room {
         if let Some(offer) = offer {
             request = request.header("Sec-WebSocket-Extensions", offer);
         }
+        let request = as_read(&request);
         for _ in 0..n {
             let pipeline = websocket.accept(&request).unwrap().into_parts().1;
             let mut member = EmbeddedChannel::new(pipeline.handler(Echo::default()));
@@ -45,7 +46,7 @@ impl Room {
         report.take().expect("the broadcast is complete").unwrap()
     }
 
-    /// Returns what was sent, with the number of members.
+    /// Returns the bytes sent to members, with the number of members.
     fn sent(&mut self) -> BTreeMap<Bytes, usize> {
         let mut sent = BTreeMap::new();
         for member in &mut self.members {

@@ -9,7 +9,7 @@ use crate::{
     http::Headers,
     websocket::{
         CloseCode, Deflate, Message, WebSocketCodec, WebSocketError, compression::Compression,
-        connection::Role, deflate::Negotiated,
+        deflate::Negotiated, role::Role,
     },
 };
 use bytes::Bytes;

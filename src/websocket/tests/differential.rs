@@ -1,4 +1,4 @@
-//! The same frames for this codec and for tungstenite give the same messages.
+//! This codec and tungstenite decode equal frames to equal messages.
 
 use super::support::{FIN, client_codec, close_payload, decode, frame, limited_codec, settings};
 use crate::websocket::{CloseCode, Message};

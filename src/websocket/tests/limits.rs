@@ -1,10 +1,11 @@
-//! Limits on what a peer may occupy.
+//! Limits on the memory and time of a peer.
 
 use super::support::{
     BINARY, CONTINUATION, Decoded, FIN, PING, TEXT, client, decode, error_of, frame, limited_codec, settings,
 };
 use crate::{
     Codec,
+    settings::tests::check_limits_page,
     websocket::{CloseCode, Message, WebSocketCodec, WebSocketError, WebSocketServer, WebSocketSettings},
 };
 use bytes::Bytes;
@@ -122,5 +123,9 @@ fn settings_out_of_range_are_refused() {
 fn the_documentation_states_the_defaults() {
     for row in WebSocketSettings::rows() {
         row.check_words();
+        if row.name != "close_at_shutdown" {
+            let name = format!("WebSocketSettings::{}", row.name);
+            check_limits_page("Limits of WebSocket", &name, row.text);
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::{
     Codec, Context, Error, Handler, Result,
+    http::{HttpServer, Part, Request},
     testing::EmbeddedChannel,
     websocket::{
         CloseCode, Message, WebSocketClient, WebSocketCodec, WebSocketError, WebSocketServer,
-        WebSocketSettings, compression::Compression, connection::Role,
+        WebSocketSettings, compression::Compression, role::Role,
     },
 };
 use bytes::Bytes;
@@ -179,4 +180,22 @@ pub(super) fn code_of(message: &Message) -> CloseCode {
         Message::Close(Some(frame)) => frame.code,
         other => panic!("no Close frame with a code: {other:?}"),
     }
+}
+
+/// Returns a request as a server reads it.
+pub(super) fn as_read(request: &Request) -> Request {
+    let mut text = format!("{} {} HTTP/1.1\r\nHost: example.org\r\n", request.method(), request.target());
+    for (name, value) in request.headers().iter() {
+        text += &format!("{name}: {}\r\n", std::str::from_utf8(value).unwrap());
+    }
+    let read = Rc::new(RefCell::new(None));
+    let found = Rc::clone(&read);
+    let pipeline = HttpServer::new().pipeline().on_read(move |_, part| {
+        if let Part::Head(request) = part {
+            *found.borrow_mut() = Some(request);
+        }
+        Ok(())
+    });
+    EmbeddedChannel::new(pipeline).write_inbound(format!("{text}\r\n").as_bytes()).unwrap();
+    read.take().expect("a request")
 }
