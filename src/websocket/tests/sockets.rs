@@ -64,7 +64,7 @@ fn read_at_shutdown(settings: WebSocketSettings) -> Vec<Vec<u8>> {
         })
         .collect();
     drop(clients);
-    report.wait_timeout(Duration::from_secs(60)).ok().expect("the shutdown ends").unwrap();
+    report.wait_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("the shutdown ends")).unwrap();
     read
 }
 
