@@ -6,5 +6,7 @@ mod client;
 mod decompress;
 mod exchanges;
 mod limits;
+mod request_bodies;
+mod responses;
 mod strictness;
 mod support;

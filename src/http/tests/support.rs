@@ -119,3 +119,14 @@ pub(super) fn status(response: &str) -> u16 {
     let code = response.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
     code.unwrap_or_else(|| panic!("no response: {response:?}")).parse().unwrap()
 }
+
+pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+pub(super) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Returns the head of a request with a body of this length.
+pub(super) fn post(length: usize, headers: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{headers}\r\n")
+}

@@ -1,0 +1,180 @@
+//! Responses: framing, refusals, trailers, events, dates.
+
+use super::support::{GET, Server};
+use crate::{
+    Error, Result,
+    error::EncodeError,
+    http::{Body, Event, Headers, Part, Request, Response, StatusCode},
+    pipeline::Context,
+};
+use bytes::Bytes;
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+#[test]
+fn responses_that_must_not_have_a_body_have_none() {
+    for (request, response, expected) in [
+        ("HEAD / HTTP/1.1", Response::ok("hello"), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+        ("GET / HTTP/1.1", Response::new(StatusCode::NO_CONTENT), "HTTP/1.1 204 No Content\r\n\r\n"),
+        (
+            "GET / HTTP/1.1",
+            Response::new(StatusCode::NO_CONTENT).body("x"),
+            "HTTP/1.1 204 No Content\r\n\r\n",
+        ),
+        (
+            "GET / HTTP/1.1",
+            Response::new(StatusCode::NOT_MODIFIED).header("ETag", "\"a\""),
+            "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n",
+        ),
+        ("GET / HTTP/1.1", Response::ok(""), "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    ] {
+        let mut server = Server::at_head(move |ctx, _| ctx.write(response.clone().into()));
+        let output = server.send(format!("{request}\r\nHost: a\r\n\r\n"));
+        assert_eq!(output, expected);
+        assert!(server.send(GET).starts_with("HTTP/1.1 "), "the connection stays in step");
+    }
+}
+
+#[test]
+fn a_streamed_response_to_head_sends_only_its_head() {
+    let mut server = Server::at_head(|ctx, _| {
+        ctx.write(Response::ok(Body::Sized(5)).into())?;
+        ctx.write(Part::Body("hello".into()))?;
+        ctx.write(Part::end())
+    });
+    let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(output, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+    assert!(server.send(GET).ends_with("hello"));
+}
+
+#[test]
+fn response_splitting_is_refused_and_nothing_is_written() {
+    let results = Rc::new(RefCell::new(Vec::new()));
+    let seen = results.clone();
+    let mut server = Server::at_head(move |ctx, _| {
+        for response in [
+            Response::ok("").header("X", "a\r\nSet-Cookie: b"),
+            Response::ok("").header("X", "a\n"),
+            Response::ok("").header("X", "\0"),
+            Response::ok("").header("X\r\nY", "a"),
+            Response::ok("").header("X:", "a"),
+            Response::ok("").header("", "a"),
+            Response::ok("").header("Content-Length", "7"),
+            Response::ok("").header("Transfer-Encoding", "chunked"),
+        ] {
+            seen.borrow_mut().push(ctx.write(response.into()));
+        }
+        ctx.write(Response::ok("fine").into())
+    });
+    let output = server.send(GET);
+    assert_eq!(results.borrow().len(), 8);
+    for result in results.borrow().iter() {
+        assert!(matches!(result, Err(Error::Encode(EncodeError::Unencodable(_)))), "{result:?}");
+    }
+    assert_eq!(output, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine");
+}
+
+#[test]
+fn a_body_that_does_not_fit_its_length_is_an_error_and_ends_the_connection() {
+    for (pieces, ends) in [(vec!["123456"], false), (vec!["123", "456"], false), (vec!["1234"], true)] {
+        let results = Rc::new(RefCell::new(Vec::new()));
+        let seen = results.clone();
+        let mut server = Server::at_head(move |ctx, _| {
+            ctx.write(Response::ok(Body::Sized(5)).into())?;
+            for piece in &pieces {
+                seen.borrow_mut().push(ctx.write(Part::Body(Bytes::from_static(piece.as_bytes()))));
+            }
+            if ends {
+                seen.borrow_mut().push(ctx.write(Part::end()));
+            }
+            Ok(())
+        });
+        let output = server.send(GET.repeat(2));
+        assert!(results.borrow().last().unwrap().is_err());
+        assert!(!server.channel.is_open());
+        assert_eq!(output.matches("HTTP/1.1").count(), 1, "{output}");
+        let (_, body) = output.split_once("\r\n\r\n").unwrap();
+        assert!(body.len() < 5, "the client notices: {body}");
+    }
+}
+
+#[test]
+fn parts_out_of_order_are_refused() {
+    let results = Rc::new(RefCell::new(Vec::new()));
+    let seen = results.clone();
+    let mut server = Server::at_head(move |ctx, _| {
+        let mut results = seen.borrow_mut();
+        results.push(ctx.write(Part::Body("x".into())));
+        results.push(ctx.write(Part::end()));
+        results.push(ctx.write(Response::new(StatusCode::SWITCHING_PROTOCOLS).into()));
+        results.push(ctx.write(Response::new(StatusCode::EARLY_HINTS).body("x").into()));
+        ctx.write(Response::ok("one").into())?;
+        results.push(ctx.write(Response::ok("two").into()));
+        Ok(())
+    });
+    let output = server.send(GET);
+    assert!(output.ends_with("one"), "{output}");
+    assert!(results.borrow().iter().all(Result::is_err), "{results:?}");
+}
+
+#[test]
+fn chunked_responses_have_trailers_and_no_empty_chunks() {
+    let mut server = Server::at_head(|ctx, _| {
+        ctx.write(Response::ok(Body::Streamed).into())?;
+        for piece in ["hello", "", " world, this is a longer piece"] {
+            ctx.write(Part::Body(Bytes::from_static(piece.as_bytes())))?;
+        }
+        ctx.write(Part::End(Headers::new().with("X-Sum", "1")))
+    });
+    let output = server.send(GET);
+    let body = "5\r\nhello\r\n1e\r\n world, this is a longer piece\r\n0\r\nX-Sum: 1\r\n\r\n";
+    assert_eq!(output, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+}
+
+#[test]
+fn early_hints_precede_the_response_but_not_for_http_1_0() {
+    let answer = |ctx: &mut Context<'_, super::support::Site>, _: &Request| {
+        ctx.write(Response::new(StatusCode::EARLY_HINTS).header("Link", "</a>").into())?;
+        ctx.write(Response::ok("x").into())
+    };
+    let output = Server::at_head(answer).send(GET);
+    assert!(output.starts_with("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n"));
+    assert!(Server::at_head(answer).send("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 OK"));
+}
+
+#[test]
+fn a_quiet_stream_of_events_has_comments() {
+    let mut server = Server::at_head(|ctx, _| {
+        ctx.write(Response::event_stream().into())?;
+        ctx.write(Event::data("one").into_part()?)
+    });
+    let output = server.send(GET);
+    assert!(output.contains("Content-Type: text/event-stream\r\n"), "{output}");
+    assert!(output.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"), "{output}");
+    server.channel.advance(Duration::from_secs(14));
+    assert_eq!(server.output(), "");
+    server.channel.advance(Duration::from_secs(2));
+    assert_eq!(server.output(), "3\r\n:\n\n\r\n");
+    server.channel.advance(Duration::from_secs(16));
+    assert_eq!(server.output(), "3\r\n:\n\n\r\n");
+}
+
+#[test]
+fn dates_are_added_once_and_move_with_the_clock() {
+    let mut server = Server::new();
+    let date = |output: Bytes| {
+        let text = String::from_utf8(output.to_vec()).unwrap();
+        let dates: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("Date: ")).collect();
+        assert_eq!(dates.len(), 1, "{text}");
+        dates[0].to_owned()
+    };
+    server.channel.write_inbound(GET.as_bytes()).unwrap();
+    assert_eq!(date(server.channel.read_outbound()), "Sun, 09 Sep 2001 01:46:40 GMT");
+    server.channel.advance(Duration::from_secs(61));
+    server.channel.write_inbound(GET.as_bytes()).unwrap();
+    assert_eq!(date(server.channel.read_outbound()), "Sun, 09 Sep 2001 01:47:41 GMT");
+
+    let own = Response::ok("").header("Date", "Thu, 01 Jan 1970 00:00:00 GMT");
+    let mut server = Server::at_head(move |ctx, _| ctx.write(own.clone().into()));
+    server.channel.write_inbound(GET.as_bytes()).unwrap();
+    assert_eq!(date(server.channel.read_outbound()), "Thu, 01 Jan 1970 00:00:00 GMT");
+}
