@@ -102,7 +102,7 @@ fn rooms_are_joined_and_left_with_the_keyboard() {
     browser.wait_for("document.getElementById('members').children.length === 1");
     let focus = || text_of(&browser, "document.activeElement.id || document.activeElement.dataset.key");
     let back = format!("{SHIFT}{TAB}{RELEASE}");
-    // From the message to the left: the log has no id, and its key is undefined.
+    // Backwards from the message.
     browser.press(&back);
     assert_eq!(text_of(&browser, "document.activeElement.getAttribute('role')"), "log");
     for element in ["leave", "ann", "members-title"] {

@@ -162,7 +162,7 @@ impl Browser {
         self.call("POST", &format!("/element/{id}/value"), &json!({ "text": text }));
     }
 
-    /// Presses keys as on a keyboard, whatever has the focus. A modifier stays down until
+    /// Presses keys as on a keyboard. A modifier stays down until
     /// [`RELEASE`].
     #[track_caller]
     pub(crate) fn press(&self, keys: &str) {
@@ -223,7 +223,8 @@ impl Browser {
     }
 }
 
-/// Waits until the condition is true. WebDriver has no events, so this has to ask.
+/// Waits until the condition is true. WebDriver does not report changes of a page, so
+/// this function polls.
 #[track_caller]
 fn poll(what: &str, is_true: impl Fn() -> bool, explain: impl Fn() -> String) {
     let give_up = Instant::now() + PATIENCE;
