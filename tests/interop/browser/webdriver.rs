@@ -33,9 +33,7 @@ pub(crate) const RELEASE: &str = "\u{E000}";
 impl Browser {
     /// Starts a headless Chromium.
     pub(crate) fn start() -> Self {
-        let mut driver = Process::start(&["chromedriver", "--port=0", "--log-level=SEVERE"]);
-        let port = driver.stdout.wait_for("started successfully on port ");
-        let port = port.trim_end_matches('.').parse().expect("a port");
+        let (driver, port) = start_driver();
         let mut browser = Browser { port, session: String::new(), _driver: driver };
         let arguments = [
             "--headless=new",
@@ -114,6 +112,11 @@ impl Browser {
 
     pub(crate) fn open(&self, url: &str) {
         self.call("POST", "/url", &json!({ "url": url }));
+    }
+
+    #[track_caller]
+    pub(crate) fn reload(&self) {
+        self.call("POST", "/refresh", &json!({}));
     }
 
     pub(crate) fn resize(&self, (width, height): (u32, u32)) {
@@ -221,6 +224,26 @@ impl Browser {
         let picture = self.call("GET", "/screenshot", &Value::Null);
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
     }
+}
+
+/// Starts chromedriver, and returns its port.
+fn start_driver() -> (Process, u16) {
+    // The driver selects a port that is free for IPv6, and ends if it is in use for IPv4.
+    for _ in 0..10 {
+        let mut driver = Process::start(&["chromedriver", "--port=0", "--log-level=SEVERE"]);
+        let port = driver.stdout.wait_until("the port of chromedriver", |text| {
+            if text.contains("port not available") {
+                return Some((None, text.len()));
+            }
+            let (_, port) = text.split_once("started successfully on port ")?;
+            let (port, _) = port.split_once('.')?;
+            Some((Some(port.parse().expect("a port")), text.len()))
+        });
+        if let Some(port) = port {
+            return (driver, port);
+        }
+    }
+    panic!("chromedriver finds no port");
 }
 
 /// Waits until the condition is true. WebDriver does not report changes of a page, so
