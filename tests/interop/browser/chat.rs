@@ -78,6 +78,26 @@ fn direct_messages_are_conversations_with_a_state() {
 }
 
 #[test]
+fn a_direct_message_that_is_sent_again_is_shown_once() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &["--ack-timeout", "50ms"]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    browser.run("setTimeout(() => alert('wait'))");
+    browser.wait_for_alert();
+    carl.send(&json!({ "type": "direct", "to": "ann", "text": "psst", "id": 1 }));
+    // After the last copy.
+    assert_eq!(carl.wait_for("error")["code"], "undelivered");
+    carl.say("all copies have arrived");
+    browser.dismiss_alert();
+    wait_for_line(&browser, "carl: all copies have arrived");
+    browser.click("#rooms [data-key='@carl']");
+    wait_for_line(&browser, "carl: psst");
+    assert_eq!(browser.run("return document.querySelectorAll('[role=log]:not([hidden]) p').length"), 1);
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
 fn a_name_that_is_taken_is_reported_and_can_be_changed() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);

@@ -49,9 +49,13 @@ impl Server {
         counts.iter().sum()
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     #[track_caller]
     pub(crate) fn stop(self) {
-        self.process.signal("INT");
+        self.signal("INT");
         self.process.succeed();
     }
 }
