@@ -23,6 +23,7 @@ chapters! {
     tls: "tls.md",
     http: "http.md",
     websocket: "websocket.md",
+    browser_chat: "browser-chat.md",
     timers: "timers.md",
     backpressure: "backpressure.md",
     threads: "threads.md",

@@ -8,7 +8,7 @@ use super::{
     server::{LineClient, Server},
     webdriver::{CONTROL, ENTER, ESCAPE, RELEASE, SHIFT, TAB},
 };
-use crate::support::tcp::ANY_PORT;
+use crate::{files::Files, support::tcp::ANY_PORT, tls_echo::self_signed};
 use serde_json::json;
 
 #[test]
@@ -49,7 +49,7 @@ fn two_tabs_and_a_tcp_client_chat() {
 #[test]
 fn direct_messages_are_conversations_with_a_state() {
     let Some(browser) = browser() else { return };
-    let server = Server::start(ANY_PORT, &["--ack-timeout", "50ms"]);
+    let server = Server::start(ANY_PORT, &[]);
     log_in(&browser, &server.page, "ann");
     let mut carl = LineClient::join(&server, "carl");
 
@@ -61,9 +61,6 @@ fn direct_messages_are_conversations_with_a_state() {
     carl.send(&json!({ "type": "ack", "id": direct["id"] }));
     let state = "document.querySelector('[role=log]:not([hidden]) p:last-child .state')?.textContent";
     browser.wait_for(&format!("{state} === 'delivered'"));
-    // After three copies without an acknowledgement.
-    browser.type_keys(&format!("are you there?{ENTER}"));
-    browser.wait_for(&format!("{state}?.startsWith('not delivered: ')"));
 
     // The page acknowledges a message, and shows it also in a talk that is closed.
     browser.click("#leave");
@@ -73,7 +70,30 @@ fn direct_messages_are_conversations_with_a_state() {
     browser.wait_for("document.querySelector('#rooms [data-key=\"@carl\"]')?.textContent === '@carl (new)'");
     browser.click("#rooms [data-key='@carl']");
     wait_for_line(&browser, "carl: here I am");
+    drop(carl);
+    browser.type_into("#text", &format!("are you still there?{ENTER}"));
+    browser.wait_for(&format!("{state}?.startsWith('not delivered: ')"));
     assert_accessible(&browser);
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
+fn a_direct_message_that_is_sent_again_is_shown_once() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &["--ack-timeout", "50ms"]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    browser.run("setTimeout(() => alert('wait'))");
+    browser.wait_for_alert();
+    carl.send(&json!({ "type": "direct", "to": "ann", "text": "psst", "id": 1 }));
+    // After the last copy.
+    assert_eq!(carl.wait_for("error")["code"], "undelivered");
+    carl.say("all copies have arrived");
+    browser.dismiss_alert();
+    wait_for_line(&browser, "carl: all copies have arrived");
+    browser.click("#rooms [data-key='@carl']");
+    wait_for_line(&browser, "carl: psst");
+    assert_eq!(browser.run("return document.querySelectorAll('[role=log]:not([hidden]) p').length"), 1);
     assert_clean_console(&browser, |_| false);
 }
 
@@ -102,7 +122,7 @@ fn rooms_are_joined_and_left_with_the_keyboard() {
     browser.wait_for("document.getElementById('members').children.length === 1");
     let focus = || text_of(&browser, "document.activeElement.id || document.activeElement.dataset.key");
     let back = format!("{SHIFT}{TAB}{RELEASE}");
-    // From the message to the left: the log has no id, and its key is undefined.
+    // Backwards from the message.
     browser.press(&back);
     assert_eq!(text_of(&browser, "document.activeElement.getAttribute('role')"), "log");
     for element in ["leave", "ann", "members-title"] {
@@ -127,5 +147,20 @@ fn rooms_are_joined_and_left_with_the_keyboard() {
     browser.click("#leave");
     browser.wait_for("document.getElementById('title').textContent === 'lobby'");
     wait_for_status(&browser, "connected as ann");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
+fn a_page_over_tls_chats_over_tls() {
+    let Some(browser) = browser() else { return };
+    let files = Files::new();
+    let (certificate, key) = self_signed(&files, "localhost");
+    let tls = ["--https", ANY_PORT, "--tls-cert", &certificate, "--tls-key", &key];
+    let server = Server::start("none", &tls);
+    assert!(server.page.starts_with("https://"), "{}", server.page);
+    // The policy of the page does not allow `ws:` there.
+    log_in(&browser, &server.page, "ann");
+    browser.type_keys(&format!("in secret{ENTER}"));
+    wait_for_line(&browser, "ann: in secret");
     assert_clean_console(&browser, |_| false);
 }

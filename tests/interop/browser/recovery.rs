@@ -2,11 +2,10 @@
 
 use super::{
     page::{assert_clean_console, browser, log_in, text_of, wait_for_line, wait_for_status},
-    server::{LineClient, Server},
+    server::{LineClient, Server, lasting_address},
     webdriver::{Browser, ENTER},
 };
 use crate::support::tcp::ANY_PORT;
-use std::net::TcpListener;
 
 /// Reconnects now. The backoff of a tab in the background takes long.
 fn hurry(browser: &Browser) {
@@ -17,7 +16,7 @@ fn hurry(browser: &Browser) {
 fn the_pages_recover_from_a_restart_of_the_server() {
     let Some(browser) = browser() else { return };
     // The page must find the next server at the same address.
-    let address = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
+    let address = lasting_address();
     let server = Server::start(&address, &[]);
     let ann = browser.tab();
     log_in(&browser, &server.page, "ann");
@@ -48,14 +47,51 @@ fn the_pages_recover_from_a_restart_of_the_server() {
 
     // A reload keeps the name and the rooms, although the server may not have closed the old
     // connection yet.
-    browser.run("location.reload()");
+    browser.reload();
     wait_for_status(&browser, "connected as ann");
     browser.wait_for("document.getElementById('title').textContent === 'lobby'");
     browser.wait_for("document.getElementById('members').children.length === 2");
     // The browser reports each connection that the stopped server has refused.
-    assert_clean_console(&browser, |text| text.contains("ERR_CONNECTION_REFUSED"));
+    assert_clean_console(&browser, |text| text.contains("net::ERR_"));
     drop(browser);
     server.stop();
+}
+
+#[test]
+fn a_server_that_hangs_is_noticed() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &["--heartbeat", "500ms", "--idle-timeout", "5s"]);
+    log_in(&browser, &server.page, "ann");
+    // The connection stays open, but nothing arrives.
+    server.signal("STOP");
+    wait_for_status(&browser, "reconnecting");
+    server.signal("CONT");
+    wait_for_line(&browser, "Messages sent in that time are missing.");
+    wait_for_status(&browser, "connected as ann");
+    // The browser reports handshakes without a response.
+    assert_clean_console(&browser, |text| text.contains("WebSocket connection to"));
+}
+
+#[test]
+fn a_page_that_only_reads_stays_connected() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    browser.run(
+        "window.sent = [];
+        const send = WebSocket.prototype.send;
+        WebSocket.prototype.send = function (text) { sent.push(JSON.parse(text).type); send.call(this, text); };
+        // More than half of the idle time later.
+        const now = Date.now;
+        Date.now = () => now() + 31000;",
+    );
+    carl.say("a busy room");
+    browser.wait_for("sent.includes('ping')");
+    carl.say("a busy room again");
+    wait_for_line(&browser, "a busy room again");
+    assert_eq!(text_of(&browser, "sent.filter(type => type === 'ping').length"), "1");
+    assert_clean_console(&browser, |_| false);
 }
 
 /// Options without limits for fast clients, and with a low one for slow clients.

@@ -7,8 +7,14 @@ use crate::support::{
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
 };
+
+/// Returns an address at which a server can be started again. It stays free in the meantime: all
+/// other tests use another address of the loopback network.
+pub(crate) fn lasting_address() -> String {
+    TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().to_string()
+}
 
 /// A running `im_server`.
 pub(crate) struct Server {
@@ -43,9 +49,13 @@ impl Server {
         counts.iter().sum()
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     #[track_caller]
     pub(crate) fn stop(self) {
-        self.process.signal("INT");
+        self.signal("INT");
         self.process.succeed();
     }
 }

@@ -33,9 +33,7 @@ pub(crate) const RELEASE: &str = "\u{E000}";
 impl Browser {
     /// Starts a headless Chromium.
     pub(crate) fn start() -> Self {
-        let mut driver = Process::start(&["chromedriver", "--port=0", "--log-level=SEVERE"]);
-        let port = driver.stdout.wait_for("started successfully on port ");
-        let port = port.trim_end_matches('.').parse().expect("a port");
+        let (driver, port) = start_driver();
         let mut browser = Browser { port, session: String::new(), _driver: driver };
         let arguments = [
             "--headless=new",
@@ -116,6 +114,11 @@ impl Browser {
         self.call("POST", "/url", &json!({ "url": url }));
     }
 
+    #[track_caller]
+    pub(crate) fn reload(&self) {
+        self.call("POST", "/refresh", &json!({}));
+    }
+
     pub(crate) fn resize(&self, (width, height): (u32, u32)) {
         // The inner size of a headless window is that of the emulated screen.
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -162,7 +165,7 @@ impl Browser {
         self.call("POST", &format!("/element/{id}/value"), &json!({ "text": text }));
     }
 
-    /// Presses keys as on a keyboard, whatever has the focus. A modifier stays down until
+    /// Presses keys as on a keyboard. A modifier stays down until
     /// [`RELEASE`].
     #[track_caller]
     pub(crate) fn press(&self, keys: &str) {
@@ -223,7 +226,28 @@ impl Browser {
     }
 }
 
-/// Waits until the condition is true. WebDriver has no events, so this has to ask.
+/// Starts chromedriver, and returns its port.
+fn start_driver() -> (Process, u16) {
+    // The driver selects a port that is free for IPv6, and ends if it is in use for IPv4.
+    for _ in 0..10 {
+        let mut driver = Process::start(&["chromedriver", "--port=0", "--log-level=SEVERE"]);
+        let port = driver.stdout.wait_until("the port of chromedriver", |text| {
+            if text.contains("port not available") {
+                return Some((None, text.len()));
+            }
+            let (_, port) = text.split_once("started successfully on port ")?;
+            let (port, _) = port.split_once('.')?;
+            Some((Some(port.parse().expect("a port")), text.len()))
+        });
+        if let Some(port) = port {
+            return (driver, port);
+        }
+    }
+    panic!("chromedriver finds no port");
+}
+
+/// Waits until the condition is true. WebDriver does not report changes of a page, so
+/// this function polls.
 #[track_caller]
 fn poll(what: &str, is_true: impl Fn() -> bool, explain: impl Fn() -> String) {
     let give_up = Instant::now() + PATIENCE;
