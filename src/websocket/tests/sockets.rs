@@ -64,7 +64,8 @@ fn read_at_shutdown(settings: WebSocketSettings) -> Vec<Vec<u8>> {
         })
         .collect();
     drop(clients);
-    report.wait_timeout(Duration::from_secs(60)).ok().expect("the shutdown ends").unwrap();
+    let report = report.wait_timeout(Duration::from_secs(60));
+    report.unwrap_or_else(|_| panic!("the shutdown does not end")).unwrap();
     read
 }
 
