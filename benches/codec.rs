@@ -12,7 +12,7 @@ use criterion::{
 use netwheel::{
     Codec,
     buffer::OutboundBuffer,
-    codec::{LengthField, Line, RawBytes},
+    codec::{LengthField, Line, RawBytes, Resp, RespValue, Varint},
 };
 use std::hint::black_box;
 
@@ -27,9 +27,13 @@ fn decode(c: &mut Criterion) {
     group.throughput(Throughput::Elements(MESSAGES as u64));
     let frames = [&[0, 0, 0, 32][..], &PAYLOAD].concat().repeat(MESSAGES);
     let lines = [&PAYLOAD[..], b"\n"].concat().repeat(MESSAGES);
+    let varint_frames = [&[32][..], &PAYLOAD].concat().repeat(MESSAGES);
+    let requests = [&b"*2\r\n$3\r\nGET\r\n$32\r\n"[..], &PAYLOAD, b"\r\n"].concat().repeat(MESSAGES);
     decode_with(&mut group, "frames", LengthField::u32(), frames.clone(), MESSAGES);
+    decode_with(&mut group, "varint frames", Varint::new(), varint_frames, MESSAGES);
     decode_with(&mut group, "lines", Line::new(), lines, MESSAGES);
     decode_with(&mut group, "raw bytes", RawBytes, frames, 1);
+    decode_with(&mut group, "RESP requests", Resp::server(), requests, MESSAGES);
     group.finish();
 }
 
@@ -50,14 +54,19 @@ fn decode_with<C: Codec>(group: &mut Group<'_>, name: &str, mut codec: C, input:
 fn encode(c: &mut Criterion) {
     let mut group = c.benchmark_group("encode");
     group.throughput(Throughput::Elements(MESSAGES as u64));
-    encode_with(&mut group, "frames", LengthField::u32());
-    encode_with(&mut group, "lines", Line::new());
-    encode_with(&mut group, "raw bytes", RawBytes);
+    let message = Bytes::from_static(&PAYLOAD);
+    encode_with(&mut group, "frames", LengthField::u32(), message.clone());
+    encode_with(&mut group, "varint frames", Varint::new(), message.clone());
+    encode_with(&mut group, "lines", Line::new(), message.clone());
+    encode_with(&mut group, "raw bytes", RawBytes, message.clone());
+    encode_with(&mut group, "RESP strings", Resp::server(), RespValue::Bulk(message));
     group.finish();
 }
 
-fn encode_with<C: Codec<Write = Bytes>>(group: &mut Group<'_>, name: &str, mut codec: C) {
-    let message = Bytes::from_static(&PAYLOAD);
+fn encode_with<C>(group: &mut Group<'_>, name: &str, mut codec: C, message: C::Write)
+where
+    C: Codec<Write: Clone>,
+{
     group.bench_function(name, |b| {
         b.iter_batched_ref(
             OutboundBuffer::new,

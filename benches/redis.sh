@@ -14,13 +14,17 @@ set -euo pipefail
 ours=${1:?usage: redis.sh RESP_SERVER [ROUNDS]}
 rounds=${2:-9}
 requests=1000000
-tests=ping,set,get
+# "ping" is both of the first two.
+tests=(ping_inline ping_mbulk set get)
 work=$(mktemp -d)
 ports=(17379 17380)
 processes=()
 
 cleanup() {
-    for process in "${processes[@]}"; do kill "$process" 2>/dev/null || true; done
+    for process in "${processes[@]}"; do
+        kill "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -39,14 +43,13 @@ cpu() { awk -v hertz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); print ($12 + $13)
 # measure SERVER ROUND: runs each test once and records: test, server, round, requests/s, CPU us.
 measure() {
     local process=${processes[$1]} test before rate
-    for test in ${tests//,/ }; do
+    for test in "${tests[@]}"; do
         before=$(cpu "$process")
-        rate=$(taskset -c 1 redis-benchmark -p "${ports[$1]}" -P 16 -t "$test" -n $requests --csv 2>/dev/null)
-        # Without the head of the table. The test "ping" has two rows.
-        awk -F '"' -v server="$1" -v round="$2" -v used="$(cpu "$process")" -v before="$before" -v requests=$requests '
-            $2 != "test" { name[++n] = $2; rate[n] = $4 }
-            END { for (i = 1; i <= n; i++) print name[i], server, round, rate[i], (used - before) * 1e6 / requests / n }
-        ' <<<"$rate" >>"$work/results"
+        rate=$(taskset -c 1 redis-benchmark -p "${ports[$1]}" -P 16 -t "$test" -n $requests --csv 2>/dev/null |
+            awk -F '"' 'NR == 2 { print $4 }')
+        awk -v test="$test" -v server="$1" -v round="$2" -v rate="$rate" -v requests=$requests \
+            -v before="$before" -v after="$(cpu "$process")" \
+            'BEGIN { print test, server, round, rate, (after - before) * 1e6 / requests }' >>"$work/results"
     done
 }
 
@@ -61,7 +64,7 @@ echo "| test | redis-server requests/s | resp_server requests/s | CPU us, redis-
 echo "|---|---:|---:|---:|---:|---:|"
 # Prints the median of a column and its quartiles.
 quartiles() { sort -n | awk -v form="$1" '{ v[NR] = $1 } function q(p) { return v[int((NR - 1) * p + 1.5)] } END { printf form " (" form " to " form ")", q(.5), q(.25), q(.75) }'; }
-for test in PING_INLINE PING_MBULK SET GET; do
+for test in "${tests[@]}"; do
     column() { awk -v test="$test" -v server="$1" -v field="$2" '$1 == test && $2 == server { print $field }' "$work/results"; }
     ratio() { awk -v test="$test" '$1 == test { cpu[$2, $3] = $5; last = $3 } END { for (i = 1; i <= last; i++) print cpu[1, i] / cpu[0, i] }' "$work/results"; }
     echo "| $test | $(column 0 4 | quartiles %.0f) | $(column 1 4 | quartiles %.0f) | $(column 0 5 | quartiles %.2f) | $(column 1 5 | quartiles %.2f) | $(ratio | quartiles %.2f) |"

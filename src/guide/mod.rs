@@ -21,6 +21,7 @@ chapters! {
     codecs_and_stages: "codecs-and-stages.md",
     filters: "filters.md",
     tls: "tls.md",
+    http: "http.md",
     websocket: "websocket.md",
     timers: "timers.md",
     backpressure: "backpressure.md",

@@ -10,6 +10,8 @@ mod codec;
 mod echo;
 mod filter;
 mod gateway;
+#[cfg(feature = "http")]
+mod http;
 mod login;
 mod programs;
 mod relogin;

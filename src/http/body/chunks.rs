@@ -60,13 +60,13 @@ fn are_extensions(mut input: &[u8]) -> bool {
     input.is_empty()
 }
 
-/// Returns what follows the token at the front of `input`.
+/// Strips the token at the front of `input`.
 fn strip_token(input: &[u8]) -> Option<&[u8]> {
     let len = input.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(input.len());
     (len > 0).then(|| &input[len..])
 }
 
-/// Returns what follows the quoted string at the front of `input` (RFC 9110, section 5.6.4).
+/// Strips the quoted string at the front of `input` (RFC 9110, section 5.6.4).
 fn strip_quoted(input: &[u8]) -> Option<&[u8]> {
     let mut rest = input.strip_prefix(b"\"")?;
     loop {

@@ -64,8 +64,7 @@ fn read_at_shutdown(settings: WebSocketSettings) -> Vec<Vec<u8>> {
         })
         .collect();
     drop(clients);
-    let report = report.wait_timeout(Duration::from_secs(60));
-    report.unwrap_or_else(|_| panic!("the shutdown does not end")).unwrap();
+    report.wait_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("the shutdown ends")).unwrap();
     read
 }
 

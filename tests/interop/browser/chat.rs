@@ -1,278 +1,131 @@
-//! The chat page: two tabs and a TCP client, a restart of the server, a slow tab, the dashboard.
+//! The chat page: tabs and TCP clients in the same rooms, direct messages, names, the keyboard.
 
-use super::webdriver::Browser;
-use crate::support::{
-    process::{Process, are_installed, example},
-    tcp::ANY_PORT,
-    wait::PATIENCE,
+use super::{
+    page::{
+        DESKTOP, PHONE, assert_accessible, assert_clean_console, browser, keep_picture, log_in, text_of,
+        wait_for_line, wait_for_status,
+    },
+    server::{LineClient, Server},
+    webdriver::{CONTROL, ENTER, ESCAPE, RELEASE, SHIFT, TAB},
 };
-use serde_json::Value;
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    path::Path,
-};
-
-/// A running `im_server`.
-struct Server {
-    process: Process,
-    /// The address for lines.
-    lines: String,
-    /// The address of the pages.
-    page: String,
-}
-
-impl Server {
-    fn start(http: &str, arguments: &[&str]) -> Self {
-        let program = example("im_server");
-        let own = [program.to_str().unwrap(), "--listen", ANY_PORT, "--http", http];
-        let mut process = Process::start(&[&own, arguments].concat());
-        let lines = process.stdout.wait_for("listening on ");
-        let page = process.stdout.wait_for("chat in a browser: ");
-        Server { process, lines, page }
-    }
-
-    /// Returns the number of messages that were dropped, from the metrics of the loops.
-    fn dropped_messages(&self) -> u64 {
-        let address = self.page.trim_start_matches("http://").trim_end_matches('/');
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let lines = text.lines().filter(|line| line.starts_with("netwheel_messages_dropped_total"));
-        let counts: Vec<u64> = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
-        assert_eq!(counts.len(), 2, "one for each loop: {text}");
-        counts.iter().sum()
-    }
-
-    fn stop(self) {
-        self.process.signal("INT");
-        self.process.succeed();
-    }
-}
-
-/// A client of the protocol as lines.
-struct LineClient(BufReader<TcpStream>);
-
-impl LineClient {
-    fn join(server: &Server, user: &str, room: &str) -> Self {
-        let stream = TcpStream::connect(&server.lines).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut client = LineClient(BufReader::new(stream));
-        client.send(&format!(r#"{{"type":"login","user":"{user}"}}"#));
-        client.send(&format!(r#"{{"type":"join","room":"{room}"}}"#));
-        client.wait_for("joined");
-        client
-    }
-
-    fn send(&mut self, line: &str) {
-        writeln!(self.0.get_mut(), "{line}").unwrap();
-    }
-
-    /// Returns the next object of this type.
-    fn wait_for(&mut self, kind: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "the server closed the connection");
-            let value: Value = serde_json::from_str(&line).unwrap();
-            if value["type"] == kind {
-                return value;
-            }
-        }
-    }
-}
-
-/// Logs in with the keyboard only.
-fn log_in(browser: &Browser, page: &str, user: &str) {
-    browser.open(page);
-    browser.wait_for("document.activeElement.id === 'user'");
-    browser.type_keys(&format!("{user}\u{E007}"));
-    browser.wait_for(&format!("document.getElementById('status').textContent === 'connected as {user}'"));
-    browser.wait_for("document.activeElement.id === 'text'");
-    browser.wait_for("document.querySelector('#rooms [aria-current=true]')?.textContent === 'lobby'");
-}
-
-fn says(text: &str) -> String {
-    format!("[...document.querySelectorAll('#log p')].some(p => p.textContent.includes({text:?}))")
-}
-
-/// Returns a text that compression does not shorten much.
-fn incompressible(seed: u64, length: usize) -> String {
-    let mut state = seed + 1;
-    let mut next = || {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        char::from(b'0' + (state % 64) as u8)
-    };
-    (0..length).map(|_| next()).filter(|c| *c != '\\').collect()
-}
-
-/// Writes a picture for people to look at.
-fn keep_picture(browser: &Browser, name: &str) {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
-    fs::create_dir_all(&directory).unwrap();
-    let picture = browser.screenshot();
-    assert!(picture.starts_with(b"\x89PNG"));
-    fs::write(directory.join(name), picture).unwrap();
-}
-
-fn assert_clean_console(browser: &Browser, is_expected: impl Fn(&str) -> bool) {
-    let lines = browser.console();
-    let unexpected: Vec<_> = lines.iter().filter(|(_, text)| !is_expected(text)).collect();
-    assert!(unexpected.is_empty(), "{unexpected:?}");
-}
-
-const PROGRAMS: [&str; 2] = ["chromedriver", "chromium"];
+use crate::support::tcp::ANY_PORT;
+use serde_json::json;
 
 #[test]
-fn two_tabs_and_a_tcp_client_chat_and_the_pages_recover_from_a_restart() {
-    if !are_installed(&PROGRAMS) {
-        return;
-    }
-    // The page must find the next server at the same address.
-    let free = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
-    let server = Server::start(&free, &[]);
-    let browser = Browser::start();
-    browser.resize(1100, 700);
+fn two_tabs_and_a_tcp_client_chat() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    browser.resize(DESKTOP);
     let ann = browser.tab();
     log_in(&browser, &server.page, "ann");
     let bob = browser.new_tab();
     browser.switch_to(&bob);
     log_in(&browser, &server.page, "bob");
-    let mut carl = LineClient::join(&server, "carl", "lobby");
+    let mut carl = LineClient::join(&server, "carl");
 
-    browser.type_keys("hello from bob\u{E007}");
-    assert_eq!(carl.wait_for("message")["text"], "hello from bob");
-    carl.send(r#"{"type":"say","room":"lobby","text":"<b>hello</b> from a terminal"}"#);
-    carl.wait_for("message");
-    browser.wait_for(&says("carl: <b>hello</b> from a terminal"));
+    browser.type_keys(&format!("hello from a browser{ENTER}"));
+    assert_eq!(carl.wait_for("message")["text"], "hello from a browser");
+    let markup = "<b>hello</b> from a <script>terminal</script>";
+    carl.say(markup);
+    wait_for_line(&browser, &format!("carl: {markup}"));
     browser.wait_for("document.getElementById('members').children.length === 3");
-    browser.switch_to(&ann);
-    browser.wait_for(&says("bob: hello from bob"));
-    browser.wait_for(&says("carl: <b>hello</b> from a terminal"));
-    assert_eq!(browser.run("return document.querySelectorAll('#log b').length"), 0, "text is never markup");
-    browser.type_into("#text", "/direct bob psst\u{E007}");
-    browser.wait_for(&says("delivered to bob"));
-    browser.switch_to(&bob);
-    browser.wait_for("document.querySelector('#log .direct')?.textContent.includes('ann: psst')");
-    keep_picture(&browser, "im-chat-desktop.png");
-    browser.resize(360, 640);
-    assert_eq!(browser.run("return document.documentElement.scrollWidth"), 360, "nothing is cut off");
-    keep_picture(&browser, "im-chat-phone.png");
-    assert_clean_console(&browser, |_| false);
 
-    server.stop();
-    browser.wait_for("document.getElementById('status').textContent.startsWith('reconnecting')");
-    browser.wait_for(&says("The server closed the connection: shutdown."));
-    let server = Server::start(&free, &[]);
-    for tab in [&bob, &ann] {
-        browser.switch_to(tab);
-        // Do not wait for the backoff of a tab in the background.
-        browser.run("dispatchEvent(new Event('online'))");
-        browser.wait_for("document.getElementById('status').textContent.startsWith('connected as')");
-    }
-    browser.wait_for("document.getElementById('members').children.length === 2");
-    browser.type_into("#text", "here again\u{E007}");
-    browser.switch_to(&bob);
-    browser.wait_for(&says("ann: here again"));
-    // The browser reports each connection that the stopped server has refused.
-    assert_clean_console(&browser, |text| text.contains("ERR_CONNECTION_REFUSED"));
+    browser.switch_to(&ann);
+    wait_for_line(&browser, "bob: hello from a browser");
+    wait_for_line(&browser, &format!("carl: {markup}"));
+    assert_eq!(browser.run("return document.querySelectorAll('[role=log] :is(b, script)').length"), 0);
+    carl.send(&json!({ "type": "leave", "room": "lobby" }));
+    wait_for_line(&browser, "carl left");
+    carl.send(&json!({ "type": "join", "room": "lobby" }));
+    wait_for_line(&browser, "carl joined");
+    assert_accessible(&browser);
+    keep_picture(&browser, DESKTOP, "light", "im-chat.png");
+    keep_picture(&browser, PHONE, "dark", "im-chat-phone.png");
+    assert_clean_console(&browser, |_| false);
     drop(browser);
     server.stop();
 }
 
 #[test]
-fn a_name_that_is_taken_is_reported_and_can_be_changed() {
-    if !are_installed(&PROGRAMS) {
-        return;
-    }
-    let server = Server::start(ANY_PORT, &[]);
-    let _ann = LineClient::join(&server, "ann", "lobby");
-    let browser = Browser::start();
-    browser.open(&server.page);
-    browser.wait_for("document.activeElement.id === 'user'");
-    browser.type_keys("ann\u{E007}");
-    browser.wait_for("document.getElementById('problem').textContent.includes('is taken')");
-    browser.wait_for("document.activeElement.id === 'user'");
-    // Selects the text, and replaces it.
-    browser.type_keys("\u{E009}a\u{E000}zoe\u{E007}");
-    browser.wait_for("document.getElementById('status').textContent === 'connected as zoe'");
+fn direct_messages_are_conversations_with_a_state() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &["--ack-timeout", "50ms"]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+
+    browser.click("#members [data-key=carl]");
+    browser.wait_for("document.activeElement.id === 'text'");
+    browser.type_keys(&format!("psst{ENTER}"));
+    let direct = carl.wait_for("direct");
+    assert_eq!(direct["text"], "psst");
+    carl.send(&json!({ "type": "ack", "id": direct["id"] }));
+    let state = "document.querySelector('[role=log]:not([hidden]) p:last-child .state')?.textContent";
+    browser.wait_for(&format!("{state} === 'delivered'"));
+    // After three copies without an acknowledgement.
+    browser.type_keys(&format!("are you there?{ENTER}"));
+    browser.wait_for(&format!("{state}?.startsWith('not delivered: ')"));
+
+    // The page acknowledges a message, and shows it also in a talk that is closed.
+    browser.click("#leave");
+    browser.wait_for("document.getElementById('title').textContent === 'lobby'");
+    carl.send(&json!({ "type": "direct", "to": "ann", "text": "here I am", "id": 1 }));
+    assert_eq!(carl.wait_for("delivered")["id"], 1);
+    browser.wait_for("document.querySelector('#rooms [data-key=\"@carl\"]')?.textContent === '@carl (new)'");
+    browser.click("#rooms [data-key='@carl']");
+    wait_for_line(&browser, "carl: here I am");
+    assert_accessible(&browser);
     assert_clean_console(&browser, |_| false);
 }
 
 #[test]
-fn a_slow_tab_is_told_what_it_missed_and_the_dashboard_shows_the_load() {
-    if !are_installed(&PROGRAMS) {
-        return;
-    }
-    let limits = [
-        "--slow-consumer",
-        "drop",
-        "--max-outbound",
-        "262144",
-        "--rate",
-        "0",
-        "--delivery-rate",
-        "0",
-        "--input-rate",
-        "0",
-        "--congestion-pause",
-        "0s",
-        "--threads",
-        "2",
-    ];
-    let server = Server::start(ANY_PORT, &limits);
-    let browser = Browser::start();
-    browser.resize(1100, 900);
-    log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl", "lobby");
-    // The page reads nothing until the server has dropped messages for it. The browser and the
-    // kernel buffer several megabytes before that.
-    browser.run(
-        "setTimeout(() => { \
-            const dropped = /netwheel_messages_dropped_total\\{[^}]*\\} [1-9]/; \
-            const end = Date.now() + 40000; \
-            let request; \
-            do { \
-                request = new XMLHttpRequest(); \
-                request.open('GET', '/metrics', false); \
-                request.send(); \
-            } while (!dropped.test(request.responseText) && Date.now() < end); \
-            document.documentElement.dataset.done = 'yes'; \
-        }, 0)",
-    );
-    let mut n = 0;
-    while server.dropped_messages() == 0 {
-        n += 1;
-        assert!(n < 1000, "the server drops messages for a tab that does not read");
-        let text = incompressible(n, 60_000);
-        carl.send(&format!(r#"{{"type":"say","room":"lobby","text":"{text}"}}"#));
-        carl.wait_for("message");
-    }
-    browser.wait_for("document.documentElement.dataset.done === 'yes'");
-    browser.wait_for(&says("messages, because this tab was too slow."));
+fn a_name_that_is_taken_is_reported_and_can_be_changed() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    let _ann = LineClient::join(&server, "ann");
+    browser.open(&server.page);
+    browser.wait_for("document.activeElement.id === 'user'");
+    assert_accessible(&browser);
+    browser.type_keys(&format!("ann{ENTER}"));
+    browser.wait_for("document.getElementById('problem').textContent.includes('is taken')");
+    browser.wait_for("document.activeElement.id === 'user'");
+    assert_accessible(&browser);
+    browser.type_keys(&format!("{CONTROL}a{RELEASE}zoe{ENTER}"));
+    wait_for_status(&browser, "connected as zoe");
+    assert_clean_console(&browser, |_| false);
+}
 
-    let dashboard = browser.new_tab();
-    browser.switch_to(&dashboard);
-    browser.open(&format!("{}dashboard", server.page));
-    let charts = "[...document.querySelectorAll('svg')].map(svg => svg.getAttribute('aria-label'))";
-    browser.wait_for("document.getElementById('status').textContent.includes('2 loops')");
-    for name in ["Connections per loop", "Delivery latency", "Slow consumers", "Loop lag", "Stalls", "Timers"]
-    {
-        browser.wait_for(&format!(
-            "{charts}.some(label => label.startsWith('{name}: ') && !label.includes('no data'))"
-        ));
+#[test]
+fn rooms_are_joined_and_left_with_the_keyboard() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    browser.wait_for("document.getElementById('members').children.length === 1");
+    let focus = || text_of(&browser, "document.activeElement.id || document.activeElement.dataset.key");
+    let back = format!("{SHIFT}{TAB}{RELEASE}");
+    // From the message to the left: the log has no id, and its key is undefined.
+    browser.press(&back);
+    assert_eq!(text_of(&browser, "document.activeElement.getAttribute('role')"), "log");
+    for element in ["leave", "ann", "members-title"] {
+        browser.press(&back);
+        assert_eq!(focus(), element);
     }
-    for n in 0..50 {
-        carl.send(&format!(r#"{{"type":"say","room":"lobby","text":"{n}"}}"#));
-    }
-    browser.wait_for(&format!("{charts}.some(label => /^Messages per second: [1-9]/.test(label))"));
-    keep_picture(&browser, "im-dashboard-desktop.png");
-    browser.resize(360, 640);
-    assert_eq!(browser.run("return document.documentElement.scrollWidth"), 360, "nothing is cut off");
-    keep_picture(&browser, "im-dashboard-phone.png");
+    browser.press(&back);
+    browser.press(&back);
+    assert_eq!(focus(), "room");
+    browser.press(&format!("rust{ENTER}"));
+    browser.wait_for("document.getElementById('title').textContent === 'rust'");
+    assert_eq!(focus(), "text");
+    browser.press(&back);
+    browser.press(ESCAPE);
+    assert_eq!(focus(), "text");
+    browser.type_keys(&format!("anybody here?{ENTER}"));
+    wait_for_line(&browser, "ann: anybody here?");
+    // A request that is refused: the page says why, and stays connected.
+    browser.click("#room");
+    browser.press(&format!("not a name{ENTER}"));
+    browser.wait_for("document.getElementById('refusal').textContent !== ''");
+    browser.click("#leave");
+    browser.wait_for("document.getElementById('title').textContent === 'lobby'");
+    wait_for_status(&browser, "connected as ann");
     assert_clean_console(&browser, |_| false);
 }

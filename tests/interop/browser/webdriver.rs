@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,15 @@ pub(crate) struct Browser {
 /// The key of an element's id in JSON, from the specification.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// Keys of WebDriver's actions.
+pub(crate) const ENTER: &str = "\u{E007}";
+pub(crate) const TAB: &str = "\u{E004}";
+pub(crate) const ESCAPE: &str = "\u{E00C}";
+pub(crate) const SHIFT: &str = "\u{E008}";
+pub(crate) const CONTROL: &str = "\u{E009}";
+/// Releases the modifier keys before it.
+pub(crate) const RELEASE: &str = "\u{E000}";
+
 impl Browser {
     /// Starts a headless Chromium.
     pub(crate) fn start() -> Self {
@@ -33,10 +43,13 @@ impl Browser {
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
+            "--hide-scrollbars",
             "--ignore-certificate-errors",
         ];
         let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
+            // An alert stays until the test dismisses it.
+            "unhandledPromptBehavior": "ignore",
             "goog:loggingPrefs": { "browser": "ALL" },
             "goog:chromeOptions": { "args": arguments },
         }}});
@@ -103,15 +116,15 @@ impl Browser {
         self.call("POST", "/url", &json!({ "url": url }));
     }
 
-    pub(crate) fn resize(&self, width: u32, height: u32) {
+    pub(crate) fn resize(&self, (width, height): (u32, u32)) {
         // The inner size of a headless window is that of the emulated screen.
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.command("Emulation.setDeviceMetricsOverride", &metrics);
     }
 
     /// Runs a command of the DevTools protocol.
-    pub(crate) fn command(&self, name: &str, parameters: &Value) {
-        self.call("POST", "/goog/cdp/execute", &json!({ "cmd": name, "params": parameters }));
+    pub(crate) fn command(&self, name: &str, parameters: &Value) -> Value {
+        self.call("POST", "/goog/cdp/execute", &json!({ "cmd": name, "params": parameters }))
     }
 
     /// Runs the body of a function in the page, and returns its result.
@@ -120,15 +133,28 @@ impl Browser {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
+    /// Waits until a CSS selector finds an element, and returns its path.
+    #[track_caller]
+    fn find(&self, selector: &str) -> String {
+        self.wait_for(&format!("document.querySelector({selector:?})"));
+        let found = self.call("POST", "/element", &json!({ "using": "css selector", "value": selector }));
+        format!("/element/{}", found[ELEMENT].as_str().unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn click(&self, selector: &str) {
+        let element = self.find(selector);
+        self.call("POST", &format!("{element}/click"), &json!({}));
+    }
+
     /// Types into the element that a CSS selector finds.
     #[track_caller]
     pub(crate) fn type_into(&self, selector: &str, text: &str) {
-        let found = self.call("POST", "/element", &json!({ "using": "css selector", "value": selector }));
-        let id = found[ELEMENT].as_str().unwrap();
-        self.call("POST", &format!("/element/{id}/value"), &json!({ "text": text }));
+        let element = self.find(selector);
+        self.call("POST", &format!("{element}/value"), &json!({ "text": text }));
     }
 
-    /// Types into the element that has the focus, as with a keyboard.
+    /// Types into the element that has the focus.
     #[track_caller]
     pub(crate) fn type_keys(&self, text: &str) {
         let found = self.call("GET", "/element/active", &Value::Null);
@@ -136,22 +162,51 @@ impl Browser {
         self.call("POST", &format!("/element/{id}/value"), &json!({ "text": text }));
     }
 
+    /// Presses keys as on a keyboard, whatever has the focus. A modifier stays down until
+    /// [`RELEASE`].
+    #[track_caller]
+    pub(crate) fn press(&self, keys: &str) {
+        let mut held = Vec::new();
+        let mut actions = Vec::new();
+        let mut action = |kind: &str, key: char| actions.push(json!({ "type": kind, "value": key }));
+        for key in keys.chars() {
+            if RELEASE.starts_with(key) {
+                held.drain(..).for_each(|key| action("keyUp", key));
+                continue;
+            }
+            action("keyDown", key);
+            if SHIFT.starts_with(key) || CONTROL.starts_with(key) {
+                held.push(key);
+            } else {
+                action("keyUp", key);
+            }
+        }
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
+        self.call("POST", "/actions", &json!({ "actions": [keyboard] }));
+    }
+
+    /// Waits until the page shows an alert. Until it is dismissed, the page runs no code and reads
+    /// nothing from its connections.
+    #[track_caller]
+    pub(crate) fn wait_for_alert(&self) {
+        poll("an alert", || self.try_call("GET", "/alert/text", &Value::Null).is_ok(), String::new);
+    }
+
+    #[track_caller]
+    pub(crate) fn dismiss_alert(&self) {
+        self.call("POST", "/alert/dismiss", &json!({}));
+    }
+
     /// Waits until an expression is true in the page.
     #[track_caller]
     pub(crate) fn wait_for(&self, expression: &str) {
-        let give_up = Instant::now() + PATIENCE;
-        loop {
-            // The page may be loading.
-            let script = json!({ "script": format!("return Boolean({expression})"), "args": [] });
-            if self.try_call("POST", "/execute/sync", &script) == Ok(Value::Bool(true)) {
-                return;
-            }
-            if Instant::now() > give_up {
-                let text = self.run("return document.body.innerText.slice(0, 2000)");
-                panic!("still not true: {expression}\n{}\n{:?}", text.as_str().unwrap_or(""), self.console());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // The page may be loading.
+        let script = json!({ "script": format!("return Boolean({expression})"), "args": [] });
+        let is_true = || self.try_call("POST", "/execute/sync", &script) == Ok(Value::Bool(true));
+        poll(expression, is_true, || {
+            let text = self.run("return document.body.innerText.slice(0, 2000)");
+            format!("{}\n{:?}", text.as_str().unwrap_or(""), self.console())
+        });
     }
 
     /// Returns the lines of the console of all pages since the last call, with their level.
@@ -165,6 +220,16 @@ impl Browser {
     pub(crate) fn screenshot(&self) -> Vec<u8> {
         let picture = self.call("GET", "/screenshot", &Value::Null);
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
+    }
+}
+
+/// Waits until the condition is true. WebDriver has no events, so this has to ask.
+#[track_caller]
+fn poll(what: &str, is_true: impl Fn() -> bool, explain: impl Fn() -> String) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < give_up, "still not true: {what}\n{}", explain());
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -66,16 +66,19 @@ fn uploads_are_echoed_with_a_length_and_chunked_behind_100_continue() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_refused_before_it_is_sent() {
+fn a_body_that_is_too_long_is_refused_whether_curl_sends_it_at_once_or_not() {
     if !are_installed(&["curl"]) {
         return;
     }
     let server = HttpExample::start(&["--max-body", "1000"]);
     let files = Files::new();
     let (path, _) = large_file(&files);
-    let answer = curl(&["--data-binary", &format!("@{path}"), &server.url("/")]);
-    assert!(answer.heads.contains("< HTTP/1.1 413"), "{}", answer.heads);
-    assert!(!answer.heads.contains("100 Continue"), "{}", answer.heads);
+    for expectation in ["Expect: 100-continue", "Expect:"] {
+        let data = format!("@{path}");
+        let answer = curl(&["--header", expectation, "--data-binary", &data, &server.url("/")]);
+        assert!(answer.heads.contains("< HTTP/1.1 413"), "{}", answer.heads);
+        assert!(!answer.heads.contains("100 Continue"), "{}", answer.heads);
+    }
     server.stop();
 }
 

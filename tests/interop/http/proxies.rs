@@ -1,9 +1,6 @@
 //! nginx and haproxy in front: we see no more requests than they have forwarded.
 
-use super::{
-    attacks::{ATTACKS, Attack},
-    differential::Case,
-};
+use super::differential::{ATTACKS, Attack, Case};
 use crate::{
     files::Files,
     support::{
@@ -101,7 +98,7 @@ impl Proxy {
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < end, "waited in vain until {what}");
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         thread::yield_now();
     }
 }
@@ -127,7 +124,7 @@ fn send_streams_through(start: impl FnOnce(SocketAddr) -> Proxy) {
     assert!(answer.starts_with(b"HTTP/1.1 404 "), "{}", answer.escape_ascii());
     let seen = seen.0.lock().unwrap().clone();
     assert_eq!(seen["end"], 1);
-    assert!(seen.values().sum::<usize>() > 200, "{seen:?}");
+    assert!(seen.values().sum::<usize>() > 100, "{seen:?}");
     println!("seen {seen:?}\nforwarded {:?}", proxy.forwarded());
     // A proxy logs a request after it has closed the connection.
     wait_until("each request that was seen has been forwarded", || {

@@ -131,7 +131,7 @@ fn slow_readers_are_closed_while_others_are_served() {
         .bind(ANY_PORT.parse::<SocketAddr>().unwrap())
         .unwrap();
     let address = server.local_address().to_string();
-    // They do not see the end of their connections before they have read what was sent.
+    // These clients notice the end of a connection after they have read all bytes before it.
     let mut slow =
         slow_clients(&address, &["-X", "-w", "100", "-y", "200", "-n", "1", "-z", "32"]).spawn().unwrap();
     serve_during(&address, LENGTH, || timeouts.load(Ordering::Relaxed) < CONNECTIONS);

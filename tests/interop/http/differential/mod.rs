@@ -1,15 +1,21 @@
 //! Every stream of requests is refused by us if h11 or llhttp refuses it, and otherwise means the
 //! same.
 
-use super::{
-    attacks::{ATTACKS, Attack},
-    compare::{Agreement, compare},
-    mutations::{MUTATIONS, mutate_bytes},
-    ours,
-    parsers::{End, Parsers, Reading, are_parsers_installed},
-    requests::{Draft, one_in},
-};
+mod attacks;
+mod bodies;
+mod compare;
+mod mutations;
+mod ours;
+mod parsers;
+mod requests;
+
+pub(crate) use attacks::{ATTACKS, Attack};
+
 use crate::support::random::Random;
+use compare::{Agreement, compare};
+use mutations::{MUTATIONS, mutate_bytes};
+use parsers::{End, Parsers, Reading, are_parsers_installed};
+use requests::{Draft, one_in};
 use std::{collections::BTreeMap, env};
 
 /// The number of streams, unless `NETWHEEL_HTTP_CASES` is set.

@@ -11,7 +11,7 @@ pub(crate) struct Attack {
     pub(crate) status: &'static str,
 }
 
-/// Behind each attack: what a recipient that is deceived takes for a request.
+/// Follows each attack. A recipient that is deceived takes it for a request of its own.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 impl Attack {
@@ -78,7 +78,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         body: "0\r\n\r\n",
         status: "400",
     },
-    // Lengths that are no numbers.
+    // Invalid lengths.
     head("Content-Length: +5\r\n"),
     head("Content-Length: -1\r\n"),
     head("Content-Length: 5 5\r\n"),
@@ -188,7 +188,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     chunks("0\r\nX: a\r\n b\r\n\r\n"),
     chunks("0\r\nX\r\n\r\n"),
     chunks("0\r\nX: a\n\r\n"),
-    // Bytes behind a request for a tunnel, of which not all know whose they are.
+    // A body of CONNECT, which other recipients take for bytes of the tunnel.
     Attack {
         line: "CONNECT a:443 HTTP/1.1\r\n",
         headers: "Content-Length: 5\r\n",

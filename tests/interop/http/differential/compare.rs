@@ -12,7 +12,7 @@ pub(crate) enum Agreement {
     Same,
     /// Both refuse something.
     BothRefuse,
-    /// We refuse what the other parser accepts.
+    /// We refuse a stream that the other parser accepts.
     WeAreStricter,
     /// We close the connection where the other parser goes on.
     WeClose,
@@ -26,7 +26,7 @@ pub(crate) enum Agreement {
 /// with two more line endings, which complete a line that is invalid already.
 ///
 /// # Errors
-/// We accept what the other parser refuses, or understand it differently.
+/// We accept a request that the other parser refuses, or understand it differently.
 pub(crate) fn compare(
     ours: &Reading,
     theirs: &Reading,

@@ -38,7 +38,7 @@ pub(crate) enum End {
     /// The last request ends the connection.
     Closed,
     Refused,
-    /// The parser does not read what follows.
+    /// The parser ignores the rest.
     Unknown,
 }
 

@@ -1,0 +1,146 @@
+//! HTTP servers and clients, from the guide's chapter about HTTP.
+
+use netwheel::{
+    channel::ChannelOptions,
+    http::{
+        Aggregate, Body, Call, Event, HttpClient, HttpServer, HttpSettings, Message, Part, Request, Response,
+        StatusCode,
+    },
+    prelude::*,
+    shutdown::ShutdownOptions,
+    testing::EmbeddedChannel,
+};
+use std::{net::SocketAddr, time::Duration};
+
+struct Notes {
+    text: String,
+}
+
+impl Handler for Notes {
+    type Read = Message<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Message<Request>) -> Result {
+        let response = match (request.head.method(), request.head.path()) {
+            ("GET" | "HEAD", "/note") => {
+                Response::ok(self.text.clone()).header("Content-Type", "text/plain; charset=utf-8")
+            }
+            ("PUT", "/note") => match String::from_utf8(request.body.to_vec()) {
+                Ok(text) => {
+                    self.text = text;
+                    Response::new(StatusCode::NO_CONTENT)
+                }
+                Err(_) => Response::from(StatusCode::BAD_REQUEST),
+            },
+            (_, "/note") => Response::from(StatusCode::METHOD_NOT_ALLOWED),
+            _ => Response::from(StatusCode::NOT_FOUND),
+        };
+        ctx.write(response.into())
+    }
+
+    fn shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+        Ok(()) // the response in progress first
+    }
+}
+
+fn serve(group: &EventLoopGroup) -> Result<Server> {
+    let http = HttpServer::with(HttpSettings::new().body(64 * 1024).keep_alive(Duration::from_secs(30)))?;
+    ServerBootstrap::new(group)
+        .channel_options(ChannelOptions::new().half_close(true))
+        .pipeline(move |_peer| {
+            http.pipeline().stage(Aggregate::max(64 * 1024)).handler(Notes { text: String::new() })
+        })
+        .bind("127.0.0.1:0")
+}
+
+struct Upper;
+
+impl Handler for Upper {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        match part {
+            Part::Head(request) => {
+                let body = request.announced_body().clone(); // its length, if it is known
+                ctx.write(Response::ok(body).into())
+            }
+            Part::Body(bytes) => ctx.write(Part::Body(bytes.to_ascii_uppercase().into())),
+            Part::End(trailers) => ctx.write(Part::End(trailers)),
+        }
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        ctx.set_auto_read(writable); // a client that does not read is not read from
+        Ok(())
+    }
+}
+
+struct Clock;
+
+impl Handler for Clock {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        if let Part::Head(_) = part {
+            ctx.write(Response::event_stream().into())?;
+            ctx.schedule(Duration::from_secs(1), Clock::tick);
+        }
+        Ok(())
+    }
+}
+
+impl Clock {
+    fn tick(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Event::data("one more second").name("tick").into_part()?)?;
+        ctx.schedule(Duration::from_secs(1), Clock::tick);
+        Ok(())
+    }
+}
+
+fn fetch(group: &EventLoopGroup, address: SocketAddr) -> Result<String> {
+    let http = HttpClient::new().host("notes.example");
+    let pool = ClientBootstrap::new(group)
+        .pipeline(move |_peer| http.calls(64 * 1024))
+        .pool()
+        .size(4)
+        .build(address)?;
+    let channel = pool.acquire().wait()?;
+    let (call, response) = Call::new(Request::new("PUT", "/note").body("milk"));
+    channel.write(call)?;
+    assert_eq!(response.wait()?.head.status(), StatusCode::NO_CONTENT);
+    let (call, response) = Call::new(Request::get("/note"));
+    channel.write(call)?;
+    Ok(String::from_utf8_lossy(&response.wait()?.body).into_owned())
+}
+
+#[test]
+fn a_client_with_a_pool_stores_and_fetches_a_note() {
+    let group = EventLoopGroup::builder().threads(2).build().unwrap();
+    let server = serve(&group).unwrap();
+    assert_eq!(fetch(&group, server.local_address()).unwrap(), "milk");
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO)).wait().unwrap();
+}
+
+#[test]
+fn a_body_is_streamed_back_in_capitals() -> Result {
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Upper));
+    channel.write_inbound(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe")?;
+    let begin = channel.read_outbound();
+    assert!(begin.starts_with(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n") && begin.ends_with(b"\r\n\r\nHE"));
+    channel.write_inbound(b"llo")?;
+    assert_eq!(channel.read_outbound(), &b"LLO"[..]);
+    Ok(())
+}
+
+#[test]
+fn a_clock_sends_an_event_each_second() -> Result {
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Clock));
+    channel.write_inbound(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    assert!(channel.read_outbound().starts_with(b"HTTP/1.1 200 OK\r\n"));
+    channel.advance(Duration::from_secs(1));
+    assert!(channel.read_outbound().ends_with(b"event: tick\ndata: one more second\n\n\r\n"));
+    assert_eq!(Body::Streamed.length(), None);
+    Ok(())
+}

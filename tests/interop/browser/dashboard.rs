@@ -1,0 +1,63 @@
+//! The dashboard: its charts, and a server that restarts.
+
+use super::{
+    page::{
+        DESKTOP, PHONE, assert_accessible, assert_clean_console, browser, keep_picture, text_of,
+        wait_for_status,
+    },
+    server::{LineClient, Server},
+};
+use crate::support::tcp::ANY_PORT;
+use std::net::TcpListener;
+
+/// The charts that the page must have. Their data is described in docs/im-dashboard.md.
+const CHARTS: [&str; 8] = [
+    "Connections per loop",
+    "Messages per second",
+    "Delivery latency",
+    "Slow consumers",
+    "Loop lag",
+    "Stalls",
+    "Timers",
+    "Traffic",
+];
+
+#[test]
+fn the_dashboard_draws_the_load_and_recovers_from_a_restart() {
+    let Some(browser) = browser() else { return };
+    let address = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
+    let server = Server::start(&address, &[]);
+    browser.resize(DESKTOP);
+    browser.open(&format!("{}dashboard", server.page));
+    wait_for_status(&browser, "live");
+    let labels = "[...document.querySelectorAll('svg[role=img]')].map(svg => svg.getAttribute('aria-label'))";
+    for chart in CHARTS {
+        let condition = format!("label.startsWith('{chart}: ') && !label.includes('no data')");
+        browser.wait_for(&format!("{labels}.some(label => {condition})"));
+    }
+    let mut carl = LineClient::join(&server, "carl");
+    // The event after these messages reports them.
+    for n in 0..50 {
+        carl.say(&n.to_string());
+    }
+    browser.wait_for(&format!("{labels}.some(label => /^Messages per second: [1-9]/.test(label))"));
+    browser.wait_for("document.getElementById('size').textContent === '1 client, 2 loops'");
+    let loops = "document.querySelectorAll('#chart-connections-per-loop .legend li').length";
+    assert_eq!(text_of(&browser, loops), "2");
+    let paths = "document.querySelectorAll('#chart-delivery-latency path').length";
+    assert_eq!(text_of(&browser, paths), "2");
+    assert_accessible(&browser);
+    keep_picture(&browser, DESKTOP, "light", "im-dashboard.png");
+    keep_picture(&browser, PHONE, "dark", "im-dashboard-phone.png");
+    assert_clean_console(&browser, |_| false);
+
+    server.stop();
+    wait_for_status(&browser, "reconnecting");
+    let server = Server::start(&address, &[]);
+    wait_for_status(&browser, "live");
+    assert_clean_console(&browser, |text| {
+        text.contains("ERR_CONNECTION_REFUSED") || text.contains("ERR_INCOMPLETE_CHUNKED_ENCODING")
+    });
+    drop(browser);
+    server.stop();
+}

@@ -1,0 +1,151 @@
+//! A page that loses its server, and one that is too slow for it.
+
+use super::{
+    page::{assert_clean_console, browser, log_in, text_of, wait_for_line, wait_for_status},
+    server::{LineClient, Server},
+    webdriver::{Browser, ENTER},
+};
+use crate::support::tcp::ANY_PORT;
+use std::net::TcpListener;
+
+/// Reconnects now. The backoff of a tab in the background takes long.
+fn hurry(browser: &Browser) {
+    browser.run("dispatchEvent(new Event('online'))");
+}
+
+#[test]
+fn the_pages_recover_from_a_restart_of_the_server() {
+    let Some(browser) = browser() else { return };
+    // The page must find the next server at the same address.
+    let address = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap().to_string();
+    let server = Server::start(&address, &[]);
+    let ann = browser.tab();
+    log_in(&browser, &server.page, "ann");
+    let bob = browser.new_tab();
+    browser.switch_to(&bob);
+    log_in(&browser, &server.page, "bob");
+    assert_clean_console(&browser, |_| false);
+
+    server.stop();
+    wait_for_line(&browser, "The server closed the connection: shutdown.");
+    wait_for_status(&browser, "reconnecting");
+    browser.wait_for("/^in \\d+ s$/.test(document.getElementById('countdown').textContent)");
+    // The text waits for the connection.
+    browser.type_keys(&format!("here again{ENTER}"));
+    assert_eq!(text_of(&browser, "document.getElementById('text').value"), "here again");
+
+    let server = Server::start(&address, &[]);
+    for (tab, user) in [(&ann, "ann"), (&bob, "bob")] {
+        browser.switch_to(tab);
+        hurry(&browser);
+        wait_for_status(&browser, &format!("connected as {user}"));
+        wait_for_line(&browser, "Messages sent in that time are missing.");
+    }
+    browser.wait_for("document.getElementById('members').children.length === 2");
+    browser.type_into("#text", ENTER);
+    browser.switch_to(&ann);
+    wait_for_line(&browser, "bob: here again");
+
+    // A reload keeps the name and the rooms, although the server may not have closed the old
+    // connection yet.
+    browser.run("location.reload()");
+    wait_for_status(&browser, "connected as ann");
+    browser.wait_for("document.getElementById('title').textContent === 'lobby'");
+    browser.wait_for("document.getElementById('members').children.length === 2");
+    // The browser reports each connection that the stopped server has refused.
+    assert_clean_console(&browser, |text| text.contains("ERR_CONNECTION_REFUSED"));
+    drop(browser);
+    server.stop();
+}
+
+/// Options without limits for fast clients, and with a low one for slow clients.
+const NARROW: [&str; 10] = [
+    "--rate",
+    "0",
+    "--delivery-rate",
+    "0",
+    "--input-rate",
+    "0",
+    "--congestion-pause",
+    "0s",
+    "--max-outbound",
+    "262144",
+];
+
+/// Sends messages to a page that does not read, until the server has counted the first one that the
+/// page misses.
+fn overwhelm(browser: &Browser, server: &Server, carl: &mut LineClient, counter: &str) {
+    // While it shows the alert, the page runs no code and reads nothing. The browser and the kernel
+    // buffer several megabytes before the server cannot send more.
+    browser.run("setTimeout(() => alert('wait'))");
+    browser.wait_for_alert();
+    let mut sent = 0;
+    while server.counter(counter) == 0 {
+        assert!(sent < 1000, "the tab still misses nothing");
+        carl.say(&incompressible(sent, 60_000));
+        carl.wait_for("message");
+        sent += 1;
+    }
+    browser.dismiss_alert();
+}
+
+#[test]
+fn a_slow_tab_is_told_what_it_missed() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[NARROW.as_slice(), &["--slow-consumer", "drop"]].concat());
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    overwhelm(&browser, &server, &mut carl, "messages_dropped");
+    wait_for_line(&browser, "This tab was too slow for the server. You missed ");
+    carl.say("nothing is missing now");
+    wait_for_line(&browser, "carl: nothing is missing now");
+    assert_clean_console(&browser, |_| false);
+}
+
+#[test]
+fn a_tab_that_is_closed_for_slowness_is_told_and_returns() {
+    let Some(browser) = browser() else { return };
+    // The page has enough time for the lines before the last one.
+    let server = Server::start(ANY_PORT, &[NARROW.as_slice(), &["--close-timeout", "60s"]].concat());
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    overwhelm(&browser, &server, &mut carl, "messages_refused");
+    wait_for_line(&browser, "The server closed the connection: slow consumer.");
+    hurry(&browser);
+    wait_for_line(&browser, "Messages sent in that time are missing.");
+    wait_for_status(&browser, "connected as ann");
+    assert_clean_console(&browser, |_| false);
+}
+
+/// A page does not grow without bounds.
+#[test]
+fn a_page_keeps_the_last_500_lines_of_a_room() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &NARROW);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(&server, "carl");
+    for n in 1..=600 {
+        carl.say(&format!("number {n}"));
+    }
+    wait_for_line(&browser, "carl: number 600");
+    let lines = "[...document.querySelectorAll('[role=log] p')]";
+    assert_eq!(text_of(&browser, &format!("{lines}.length")), "500");
+    // One of the lines may announce carl.
+    browser.wait_for(&format!("/number 10[12]$/.test({lines}[0].textContent)"));
+    let log = "document.querySelector('[role=log]')";
+    browser.wait_for(&format!("{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 2"));
+    assert_clean_console(&browser, |_| false);
+}
+
+/// Returns a text that compression does not shorten much.
+fn incompressible(seed: u64, length: usize) -> String {
+    let mut state = seed + 1;
+    let mut next = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + (state % 64) as u8)
+    };
+    (0..length).map(|_| next()).filter(|c| *c != '\\').collect()
+}
