@@ -122,6 +122,54 @@ fn an_encoding_is_shared_if_all_links_allow_it() {
     assert_eq!(codec.encoded(), 1 + 2 + 1);
 }
 
+/// Numbers the messages that begin with `#`, and passes on the others.
+struct NumbersSome(u32);
+
+impl Stage for NumbersSome {
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
+        if !message.starts_with(b"#") {
+            return ctx.write(message);
+        }
+        ctx.encode_alone()?;
+        self.0 += 1;
+        ctx.write([format!("{} ", self.0).as_bytes(), &message].concat().into())
+    }
+
+    fn encoding_key(&self) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// A stage may share most encodings, and see some messages for each channel. Links behind it need
+/// not know.
+#[test]
+fn a_stage_may_ask_for_each_channel_s_own_encoding_of_a_message() {
+    let room: Room = ChannelGroup::new();
+    let log = Log::new();
+    let codec = Counting::new(true);
+    let beats = || Heartbeat::new(Duration::from_secs(1), || Bytes::from_static(b"ping"));
+    let pipeline = || Pipeline::codec(codec.clone()).stage(NumbersSome(0)).stage(beats());
+    let mut members: Vec<_> =
+        (0..3).map(|_| EmbeddedChannel::new(pipeline().handler(Recorder::new(&log)))).collect();
+    members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
+    members[2].channel().write("#own".into()).unwrap();
+    assert_eq!(broadcast(&room, "all", &mut members), all_written(3));
+    assert_eq!(codec.encoded(), 1 + 1);
+    assert_eq!(broadcast(&room, "#each", &mut members), all_written(3));
+    assert_eq!(codec.encoded(), 1 + 1 + 3);
+    let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
+    assert_eq!(got, ["all\n1 #each\n", "all\n1 #each\n", "1 #own\nall\n2 #each\n"]);
+}
+
 /// From 1 KiB on, pending bytes of a slow member are a reference to one shared copy. Shorter
 /// messages are copied.
 #[test]
