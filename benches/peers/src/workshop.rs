@@ -62,17 +62,18 @@ impl Server {
             return Ok(vec![port.to_string(), mode.to_string()]);
         }
         let file = self.command.last().ok_or_else(|| io::Error::other("no configuration"))?;
-        fs::write(file, nginx_configuration(port))?;
+        fs::write(file, nginx_configuration(port, file))?;
         Ok(Vec::new())
     }
 }
 
-/// One process, and no limit of requests per connection, because the others have none.
-fn nginx_configuration(port: u16) -> String {
+/// One process, and no limit of requests per connection, because the others have none. nginx writes
+/// its process id beside its configuration, and removes that file at its end.
+fn nginx_configuration(port: u16, file: &str) -> String {
     format!(
         "daemon off;
 master_process off;
-pid /dev/null;
+pid {file}.pid;
 error_log stderr crit;
 events {{ worker_connections 16384; }}
 http {{

@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     sleep(Duration::from_secs_f64(options.seconds));
     let to = usage(options.pid);
     let held = held.elapsed().as_secs_f64();
-    let cpu = (to.user_s + to.sys_s) - (from.user_s + from.sys_s);
+    let cpu = to.cpu_s - from.cpu_s;
     let connections = options.connections as f64;
     let mut report = Report::default();
     report.put("opened_per_s", connections / opening);
