@@ -98,7 +98,9 @@ pub(crate) fn usage(pid: Option<u32>) -> Usage {
         };
         (usage.user_s, usage.sys_s) = (seconds(14), seconds(15));
     }
-    usage.cpu_s = scheduled(pid).unwrap_or(usage.user_s + usage.sys_s);
+    // The ticks are rounded down, so they exceed the other value only if threads have ended, which
+    // have no directory any more.
+    usage.cpu_s = scheduled(pid).unwrap_or(0.0).max(usage.user_s + usage.sys_s);
     if let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) {
         let kib = |key: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -118,7 +120,7 @@ fn scheduled(pid: u32) -> Option<f64> {
         let Ok(text) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
         nanos += text.split_whitespace().next()?.parse::<u64>().ok()?;
     }
-    (nanos > 0).then_some(nanos as f64 / 1e9)
+    Some(nanos as f64 / 1e9)
 }
 
 /// Level-triggered readiness.
