@@ -8,6 +8,16 @@ pub(crate) enum Mode {
     Broadcast,
     /// Echoes every byte, and encrypts all of them. Only servers with TLS support it.
     EchoTls,
+    /// Answers HTTP/1.1 requests.
+    Http,
+    /// Echoes WebSocket messages.
+    Ws,
+    /// Like `Ws`. Only servers with permessage-deflate support it.
+    WsDeflate,
+    /// Sends every WebSocket message to every connection.
+    WsBroadcast,
+    /// Like `WsBroadcast`. Only servers with permessage-deflate support it.
+    WsBroadcastDeflate,
 }
 
 impl Mode {
@@ -18,6 +28,9 @@ impl Mode {
             Mode::EchoFrames => "echo-frames",
             Mode::EchoFramesIdle => "echo-frames-idle",
             Mode::Broadcast => "broadcast",
+            Mode::Http => "http",
+            Mode::Ws | Mode::WsDeflate => "ws",
+            Mode::WsBroadcast | Mode::WsBroadcastDeflate => "ws-broadcast",
         }
     }
 }
@@ -34,6 +47,12 @@ pub(crate) enum Origin {
     /// A binary of `servers/` with netwheel and TLS, and its first arguments.
     NetwheelTls(&'static [&'static str]),
     Libuv,
+    /// An installed nginx, with a generated configuration.
+    Nginx,
+    /// npm's package `ws` on an installed node.
+    Node,
+    /// A program of `servers/javascript` on npm's package of Bun.
+    Bun,
     Netty,
     /// Netty with TLS by this provider: `jdk` or `openssl`.
     NettyTls(&'static str),
@@ -55,6 +74,10 @@ const NO_IDLE: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::Broadcast];
 const NO_BROADCAST: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle];
 const ECHO: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames];
 const TLS: &[Mode] = &[Mode::EchoTls];
+
+const HTTP: &[Mode] = &[Mode::Http];
+const WS: &[Mode] = &[Mode::Ws];
+const ALL_WS: &[Mode] = &[Mode::Ws, Mode::WsDeflate, Mode::WsBroadcast, Mode::WsBroadcastDeflate];
 
 pub(crate) const PEERS: &[Peer] = &[
     peer("epoll", "raw epoll, the limit", Origin::Servers("epoll-server"), ALL),
@@ -103,6 +126,25 @@ pub(crate) const PEERS: &[Peer] = &[
         warm_up: 12.0,
         ..peer("netty-openssl", "Netty's SslHandler on OpenSSL", Origin::NettyTls("openssl"), TLS)
     },
+    peer(
+        "epoll-httparse",
+        "raw epoll and httparse, the limit with HTTP",
+        Origin::Servers("epoll-web-server"),
+        HTTP,
+    ),
+    peer("epoll-ws", "WebSocket by hand on raw epoll, the limit", Origin::Servers("epoll-web-server"), WS),
+    peer("netwheel-http", "netwheel with HTTP", Origin::Feature("netwheel-web-server", "netwheel-web"), HTTP),
+    peer(
+        "netwheel-ws",
+        "netwheel with WebSocket",
+        Origin::Feature("netwheel-web-server", "netwheel-web"),
+        ALL_WS,
+    ),
+    peer("hyper", "hyper on tokio", Origin::Feature("hyper-server", "hyper"), HTTP),
+    peer("nginx", "nginx with `return 200`", Origin::Nginx, HTTP),
+    peer("tungstenite", "tokio-tungstenite", Origin::Feature("tungstenite-server", "tungstenite"), WS),
+    Peer { warm_up: 6.0, ..peer("ws", "npm's ws on node", Origin::Node, ALL_WS) },
+    Peer { warm_up: 6.0, ..peer("bun", "uWebSockets in Bun", Origin::Bun, ALL_WS) },
 ];
 
 const fn peer(name: &'static str, about: &'static str, origin: Origin, modes: &'static [Mode]) -> Peer {
@@ -113,12 +155,12 @@ impl Peer {
     /// Returns whether the server depends on something besides a Rust toolchain (a compiler, a
     /// library, io_uring), so that it is left out if that is missing.
     pub(crate) fn is_optional(&self) -> bool {
-        matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty | Origin::NettyTls(_))
+        !matches!(self.origin, Origin::Servers(_) | Origin::Netwheel | Origin::NetwheelTls(_))
     }
 
     /// Returns whether the program is compiled to native code ahead of time, so that its
     /// instructions can be counted.
     pub(crate) fn is_native(&self) -> bool {
-        !matches!(self.origin, Origin::Netty | Origin::NettyTls(_))
+        !matches!(self.origin, Origin::Netty | Origin::NettyTls(_) | Origin::Node | Origin::Bun)
     }
 }

@@ -124,7 +124,8 @@ impl Running {
     ) -> io::Result<Result<Self, ExitStatus>> {
         let mut words = tool.iter().chain(&server.command);
         let mut command = Command::new(words.next().ok_or_else(|| io::Error::other("no command"))?);
-        command.args(words).arg(address.port().to_string()).arg(scenario.mode.name()).stdout(Stdio::null());
+        command.args(words).args(server.arguments(address.port(), scenario.mode.name())?);
+        command.stdout(Stdio::null());
         if scenario.threads > 1 {
             command.args(["--threads", &scenario.threads.to_string()]);
         }

@@ -24,6 +24,8 @@ pub(crate) struct Load {
     pipeline: usize,
     senders: usize,
     frames: bool,
+    /// Protocol above TCP, if it is not that of echoes and frames.
+    protocol: Option<&'static str>,
     /// Kind of the TLS handshakes, if the server uses TLS: `full` or `resumed`.
     tls: Option<&'static str>,
     /// Number of connections that start their handshakes at the same time; `storm` only.
@@ -45,10 +47,16 @@ impl Load {
             pipeline: 1,
             senders: 1,
             frames: false,
+            protocol: None,
             tls: None,
             storm: 0,
             operations: 0,
         }
+    }
+
+    const fn protocol(mut self, name: &'static str) -> Self {
+        self.protocol = Some(name);
+        self
     }
 
     const fn tls(mut self, handshakes: &'static str) -> Self {
@@ -128,6 +136,9 @@ impl Load {
         if self.frames {
             arguments.push("--frames".to_string());
         }
+        if let Some(name) = self.protocol {
+            arguments.extend(["--protocol".to_string(), name.to_string()]);
+        }
         if let Some(handshakes) = self.tls {
             arguments.extend(["--tls".to_string(), handshakes.to_string()]);
         }
@@ -151,7 +162,10 @@ const fn two(mut one: Scenario) -> Scenario {
     one
 }
 
-use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw, EchoTls};
+use Mode::{
+    Broadcast, EchoFrames, EchoFramesIdle, EchoRaw, EchoTls, Http, Ws, WsBroadcast, WsBroadcastDeflate,
+    WsDeflate,
+};
 
 const C64_P1: Load = Load::new("echo", 64, 32).frames();
 const C16_P64: Load = Load::new("echo", 16, 32).frames().pipeline(64);
@@ -330,6 +344,90 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "12,800 echoes per second on 64 connections while 1,000 others start handshakes at once",
         EchoTls,
         Load::new("storm", 64, 64).tls("full").storm(1_000),
+    ),
+    scenario(
+        "http",
+        "http-c64",
+        "HTTP/1.1, GET with a small body, 64 connections",
+        Http,
+        Load::new("echo", 64, 14).protocol("http").operations(64 * 250),
+    ),
+    scenario(
+        "http",
+        "http-pipelined-16-c64",
+        "HTTP/1.1, GET with a small body, 16 in flight on 64 connections",
+        Http,
+        Load::new("echo", 64, 14).protocol("http").pipeline(16).operations(64 * 16 * 50),
+    ),
+    scenario(
+        "ws",
+        "ws-64B-c64",
+        "WebSocket, echo of 64 bytes, 64 connections",
+        Ws,
+        Load::new("echo", 64, 64).protocol("websocket").operations(64 * 250),
+    ),
+    scenario(
+        "ws",
+        "ws-64KiB-c8",
+        "WebSocket, echo of 64 KiB, 8 connections",
+        Ws,
+        Load::new("echo", 8, 64 * 1024).protocol("websocket").operations(8 * 100),
+    ),
+    scenario(
+        "ws",
+        "ws-deflate-1KiB-c64",
+        "WebSocket with permessage-deflate, echo of 1 KiB, 64 connections",
+        WsDeflate,
+        Load::new("echo", 64, 1024).protocol("websocket-deflate").operations(64 * 100),
+    ),
+    scenario(
+        "ws-broadcast",
+        "broadcast-1000-64B",
+        "frames of 64 bytes to 1,000 members, 1 sender; per delivery",
+        Broadcast,
+        Load::new("broadcast", 1000, 64).operations(1000 * 40),
+    ),
+    scenario(
+        "ws-broadcast",
+        "ws-broadcast-1000-64B",
+        "WebSocket, messages of 64 bytes to 1,000 members, 1 sender; per delivery",
+        WsBroadcast,
+        Load::new("broadcast", 1000, 64).protocol("websocket").operations(1000 * 40),
+    ),
+    scenario(
+        "ws-broadcast",
+        "broadcast-1000-4KiB",
+        "frames of 4 KiB to 1,000 members, 1 sender; per delivery",
+        Broadcast,
+        Load::new("broadcast", 1000, 4096).operations(1000 * 40),
+    ),
+    scenario(
+        "ws-broadcast",
+        "ws-broadcast-1000-4KiB",
+        "WebSocket, messages of 4 KiB to 1,000 members, 1 sender; per delivery",
+        WsBroadcast,
+        Load::new("broadcast", 1000, 4096).protocol("websocket").operations(1000 * 40),
+    ),
+    scenario(
+        "ws-broadcast",
+        "ws-deflate-broadcast-1000-4KiB",
+        "WebSocket with permessage-deflate, 4 KiB to 1,000 members, 1 sender; per delivery",
+        WsBroadcastDeflate,
+        Load::new("broadcast", 1000, 4096).protocol("websocket-deflate").operations(1000 * 40),
+    ),
+    scenario(
+        "idle-ws",
+        "idle-2k-ws",
+        "memory of 2,000 idle connections, WebSocket",
+        Ws,
+        Load::new("idle", 2_000, 64).protocol("websocket"),
+    ),
+    scenario(
+        "idle-ws",
+        "idle-2k-ws-deflate",
+        "memory of 2,000 idle connections, WebSocket with permessage-deflate",
+        WsDeflate,
+        Load::new("idle", 2_000, 512).protocol("websocket-deflate"),
     ),
 ];
 

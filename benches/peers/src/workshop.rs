@@ -43,10 +43,51 @@ const OPENSSL_JAR: &str = "netty-tcnative.jar";
 /// Directory into which Debian's `libnetty-java` installs them.
 const DEBIAN_JARS: &str = "/usr/share/java";
 
+/// Name of the generated configuration, in the directory for programs.
+const NGINX: &str = "nginx.conf";
+
 /// A serial collector, so that there is one thread less beside the loop, and enough initial memory
 /// that the heap does not grow during the measurement.
 const JVM: [&str; 5] =
     ["-XX:+UseSerialGC", "-Xms256m", "-Xmx2g", "-XX:-UsePerfData", "-Dio.netty.leakDetection.level=disabled"];
+
+impl Server {
+    /// Returns the last arguments: the port and the mode. nginx reads the port from a file, which
+    /// this writes.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn arguments(&self, port: u16, mode: &str) -> io::Result<Vec<String>> {
+        if self.peer.origin != Origin::Nginx {
+            return Ok(vec![port.to_string(), mode.to_string()]);
+        }
+        let file = self.command.last().ok_or_else(|| io::Error::other("no configuration"))?;
+        fs::write(file, nginx_configuration(port, file))?;
+        Ok(Vec::new())
+    }
+}
+
+/// One process, and no limit of requests per connection, because the others have none. nginx writes
+/// its process id beside its configuration, and removes that file at its end.
+fn nginx_configuration(port: u16, file: &str) -> String {
+    format!(
+        "daemon off;
+master_process off;
+pid {file}.pid;
+error_log stderr crit;
+events {{ worker_connections 16384; }}
+http {{
+  access_log off;
+  keepalive_requests 1000000000;
+  default_type 'text/plain; charset=utf-8';
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location = / {{ return 200 'Hello, World!\\n'; }}
+  }}
+}}
+"
+    )
+}
 
 impl Workshop {
     /// Builds the load generator.
@@ -101,6 +142,9 @@ impl Workshop {
                 Ok(vec![text(&find(&built, "bench_server")?)])
             }
             Origin::Libuv => self.libuv(),
+            Origin::Nginx => self.nginx(),
+            Origin::Node => self.node(),
+            Origin::Bun => self.bun(),
             Origin::Netty => self.netty(&[]),
             Origin::NettyTls(provider) => {
                 let folder = self.here.join("tls");
@@ -148,6 +192,51 @@ impl Workshop {
         let source = self.here.join("servers/libuv/server.c");
         quietly(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).arg("-luv"))?;
         Ok(vec![text(&program)])
+    }
+
+    fn nginx(&self) -> io::Result<Vec<String>> {
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
+            .into_iter()
+            .find(|program| Path::new(program).exists())
+            .ok_or_else(|| io::Error::other("it is not installed"))?;
+        let file = self.shelf.join(NGINX);
+        let shelf = self.shelf.display();
+        Ok(vec![
+            program.to_string(),
+            "-e".into(),
+            "stderr".into(),
+            "-p".into(),
+            format!("{shelf}"),
+            "-c".into(),
+            text(&file),
+        ])
+    }
+
+    fn node(&self) -> io::Result<Vec<String>> {
+        let package = self.npm("ws", "8.23.0")?;
+        quietly(Command::new("node").arg("--version"))?;
+        Ok(vec!["node".to_string(), self.javascript("ws.js"), text(&package)])
+    }
+
+    fn bun(&self) -> io::Result<Vec<String>> {
+        let program = self.npm("@oven/bun-linux-x64", "1.4.4")?.join("bin/bun");
+        quietly(Command::new(&program).arg("--version"))?;
+        Ok(vec![text(&program), self.javascript("bun.js")])
+    }
+
+    fn javascript(&self, name: &str) -> String {
+        text(&self.here.join("servers/javascript").join(name))
+    }
+
+    /// Installs a package of npm, and returns its directory.
+    fn npm(&self, name: &str, version: &str) -> io::Result<PathBuf> {
+        let package = self.shelf.join("node_modules").join(name);
+        if !package.exists() {
+            let what = format!("{name}@{version}");
+            let arguments = ["install", "--no-audit", "--no-fund", "--ignore-scripts", &what, "--prefix"];
+            quietly(Command::new("npm").args(arguments).arg(&self.shelf))?;
+        }
+        Ok(package)
     }
 
     /// Copies Netty's bindings of OpenSSL to the name that Netty looks for, and returns the

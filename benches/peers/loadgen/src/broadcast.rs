@@ -8,6 +8,7 @@ use crate::{
     message::pattern,
     report::{Report, Window},
     sys::{Epoll, PER_SOURCE, connect, source},
+    web::Web,
     wire::write_some,
 };
 use std::{
@@ -17,8 +18,53 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Length of a message's header: length, sender (u32), sequence number (u64), time (u64).
-const HEAD: usize = 4 + 20;
+/// Length of the header of a payload: sender (u32), sequence number (u64), time (u64).
+const HEAD: usize = 20;
+
+/// The payload of the next message, and how it is framed.
+struct Format {
+    payload: Vec<u8>,
+    /// `None`: a length of 4 bytes, big-endian, then the payload.
+    web: Option<Web>,
+    /// The next message.
+    wire: Vec<u8>,
+}
+
+impl Format {
+    fn new(options: &Options) -> io::Result<Self> {
+        u32::try_from(options.size).map_err(io::Error::other)?;
+        Ok(Format { payload: pattern(options.size).collect(), web: options.web(), wire: Vec::new() })
+    }
+
+    fn encode(&mut self) -> io::Result<&[u8]> {
+        self.wire.clear();
+        match &mut self.web {
+            Some(web) => web.append(&mut self.wire, &self.payload)?,
+            None => {
+                self.wire.extend_from_slice(&(self.payload.len() as u32).to_be_bytes());
+                self.wire.extend_from_slice(&self.payload);
+            }
+        }
+        Ok(&self.wire)
+    }
+}
+
+/// Returns the length of the first message in `bytes` and its payload, or `None` if it is
+/// incomplete.
+fn split<'a>(
+    bytes: &'a [u8],
+    size: usize,
+    web: &'a mut Option<Web>,
+) -> io::Result<Option<(usize, &'a [u8])>> {
+    if let Some(web) = web {
+        return web.split(bytes);
+    }
+    let Some(payload) = bytes.get(4..4 + size) else { return Ok(None) };
+    if bytes[..4] != (size as u32).to_be_bytes() {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(Some((4 + size, payload)))
+}
 
 /// Sender number of a probe. Sending may start only when the server has accepted all members. The
 /// server does not report that, so the generator sends probes, which are not counted.
@@ -58,20 +104,20 @@ impl Sender {
         self.sendable == self.missing.len()
     }
 
-    /// Fills the header of `wire` for the next message.
-    fn prepare(&mut self, number: usize, now: u64, members: usize, wire: &mut [u8]) {
+    /// Fills the header of `payload` for the next message.
+    fn prepare(&mut self, number: usize, now: u64, members: usize, payload: &mut [u8]) {
         let slot = self.next_seq as usize % self.missing.len();
         self.missing[slot] = members as u32;
         self.sendable -= 1;
-        wire[4..8].copy_from_slice(&(number as u32).to_le_bytes());
-        wire[8..16].copy_from_slice(&self.next_seq.to_le_bytes());
-        wire[16..24].copy_from_slice(&now.to_le_bytes());
+        payload[..4].copy_from_slice(&(number as u32).to_le_bytes());
+        payload[4..12].copy_from_slice(&self.next_seq.to_le_bytes());
+        payload[12..20].copy_from_slice(&now.to_le_bytes());
         self.next_seq += 1;
     }
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<Report> {
-    if options.size < HEAD - 4 || options.senders > options.connections {
+    if options.size < HEAD || options.senders > options.connections {
         return Err(io::Error::other("the size is below 20, or there are more senders than members"));
     }
     if options.operations.is_some_and(|n| !n.is_multiple_of(options.connections as u64)) {
@@ -79,13 +125,14 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
             "operations is not a multiple of the members: each message is one operation per member",
         ));
     }
-    let length = u32::try_from(options.size).map_err(io::Error::other)?;
-    let mut wire = length.to_be_bytes().to_vec();
-    wire.extend(pattern(options.size));
+    let mut format = Format::new(options)?;
     let mut poll = Epoll::new()?;
     let mut members = Vec::new();
     for n in 0..options.connections {
-        let stream = connect(options.addr, source(n / PER_SOURCE))?;
+        let mut stream = connect(options.addr, source(n / PER_SOURCE))?;
+        if let Some(web) = &format.web {
+            web.open(&mut stream)?;
+        }
         stream.set_nonblocking(true)?;
         poll.add(&stream, n)?;
         members.push(Member { stream, expect: vec![0; options.senders], partial: Vec::new(), joined: false });
@@ -93,7 +140,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     if options.operations.is_some() {
         sleep(REST);
     }
-    until_joined(options, &mut members, &mut poll, &mut wire)?;
+    until_joined(options, &mut members, &mut poll, &mut format)?;
     let mut senders: Vec<Sender> = (0..options.senders).map(|_| Sender::new(options.pipeline)).collect();
     let mut buffer = vec![0; 256 * 1024];
     let mut window = Window::new(options)?;
@@ -108,8 +155,9 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         }
         for (number, sender) in senders.iter_mut().enumerate() {
             while sender.sendable > 0 && report.is_none() && window.begin(options.connections) > 0 {
-                sender.prepare(number, window.now(), options.connections, &mut wire);
-                if write_some(&mut members[number].stream, &wire)? < wire.len() {
+                sender.prepare(number, window.now(), options.connections, &mut format.payload);
+                let wire = format.encode()?;
+                if write_some(&mut members[number].stream, wire)? < wire.len() {
                     return Err(io::Error::other("a sender's socket is full"));
                 }
             }
@@ -122,7 +170,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
             let member = &mut members[poll.ready(n).token];
             match member.stream.read(&mut buffer) {
                 Ok(n) if n > 0 => {
-                    let right = member.receive(&buffer[..n], &wire, &mut senders, &mut window);
+                    let right = member.receive(&buffer[..n], &mut format, &mut senders, &mut window);
                     window.errors += u64::from(!right);
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -141,25 +189,26 @@ fn until_joined(
     options: &Options,
     members: &mut [Member],
     poll: &mut Epoll,
-    wire: &mut [u8],
+    format: &mut Format,
 ) -> io::Result<()> {
     let (mut window, mut buffer) = (Window::new(options)?, vec![0; 64 * 1024]);
     let began = Instant::now();
-    wire[4..8].copy_from_slice(&PROBE.to_le_bytes());
+    format.payload[..4].copy_from_slice(&PROBE.to_le_bytes());
+    format.encode()?;
     let mut ready = 0;
     while members.iter().any(|member| !member.joined) {
         if began.elapsed() > PATIENCE {
             return Err(io::Error::other("the server does not send to all members"));
         }
         // The previous probe has reached all members that had joined.
-        if ready == 0 && write_some(&mut members[0].stream, wire)? < wire.len() {
+        if ready == 0 && write_some(&mut members[0].stream, &format.wire)? < format.wire.len() {
             return Err(io::Error::other("the first member's socket is full"));
         }
         ready = poll.wait()?;
         for n in 0..ready {
             let member = &mut members[poll.ready(n).token];
             let right = match member.stream.read(&mut buffer) {
-                Ok(n) => n > 0 && member.receive(&buffer[..n], wire, &mut [], &mut window),
+                Ok(n) => n > 0 && member.receive(&buffer[..n], format, &mut [], &mut window),
                 Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             };
             if !right {
@@ -174,48 +223,51 @@ impl Member {
     /// Returns `false` if a byte is wrong.
     fn receive(
         &mut self,
-        mut bytes: &[u8],
-        wire: &[u8],
+        bytes: &[u8],
+        format: &mut Format,
         senders: &mut [Sender],
         window: &mut Window,
     ) -> bool {
         let now = window.now();
-        if !self.partial.is_empty() {
-            let n = bytes.len().min(wire.len() - self.partial.len());
-            self.partial.extend_from_slice(&bytes[..n]);
-            bytes = &bytes[n..];
-            if self.partial.len() < wire.len() {
-                return true;
-            }
-            let whole = std::mem::take(&mut self.partial);
-            if self.count(&whole, wire, now, senders, window).is_none() {
-                return false;
+        let mut partial = std::mem::take(&mut self.partial);
+        let bytes = if partial.is_empty() {
+            bytes
+        } else {
+            partial.extend_from_slice(bytes);
+            &partial
+        };
+        let Format { payload: expected, web, .. } = format;
+        let mut used = 0;
+        loop {
+            match split(&bytes[used..], expected.len(), web) {
+                Ok(Some((length, payload))) => {
+                    if self.count(payload, expected, now, senders, window).is_none() {
+                        return false;
+                    }
+                    used += length;
+                }
+                Ok(None) => break,
+                Err(_) => return false,
             }
         }
-        let mut messages = bytes.chunks_exact(wire.len());
-        for message in &mut messages {
-            if self.count(message, wire, now, senders, window).is_none() {
-                return false;
-            }
-        }
-        self.partial.extend_from_slice(messages.remainder());
+        self.partial.extend_from_slice(&bytes[used..]);
         true
     }
 
-    /// Checks one frame and counts the delivery. Returns `None` if it is not the next one of its
+    /// Checks one payload and counts the delivery. Returns `None` if it is not the next one of its
     /// sender.
     fn count(
         &mut self,
         message: &[u8],
-        wire: &[u8],
+        expected: &[u8],
         now: u64,
         senders: &mut [Sender],
         window: &mut Window,
     ) -> Option<()> {
-        let number = u32::from_le_bytes(message.get(4..8)?.try_into().ok()?);
-        let seq = u64::from_le_bytes(message.get(8..16)?.try_into().ok()?);
-        let sent_at = u64::from_le_bytes(message.get(16..24)?.try_into().ok()?);
-        if message[..4] != wire[..4] || message[HEAD..] != wire[HEAD..] {
+        let number = u32::from_le_bytes(message.get(..4)?.try_into().ok()?);
+        let seq = u64::from_le_bytes(message.get(4..12)?.try_into().ok()?);
+        let sent_at = u64::from_le_bytes(message.get(12..20)?.try_into().ok()?);
+        if message[HEAD..] != expected[HEAD..] {
             return None;
         }
         if number == PROBE {

@@ -7,6 +7,7 @@ use crate::{
     report::{Report, Window},
     sys::{Epoll, PER_SOURCE, Ready, connect, source},
     tls::Tls,
+    web::Web,
     wire::{Buffers, Wire},
 };
 use std::{collections::VecDeque, io};
@@ -18,14 +19,18 @@ pub(crate) struct Connection {
     /// The message whose reply is next, and the number of its bytes that have arrived.
     expect: u64,
     offset: usize,
+    /// An incomplete message of the protocol.
+    partial: Vec<u8>,
     sent_at: VecDeque<u64>,
 }
 
 /// State that all connections of a run share.
 pub(crate) struct Run {
     pub(crate) message: Message,
+    web: Option<Web>,
     pub(crate) window: Window,
     scratch: Vec<u8>,
+    payload: Vec<u8>,
     pub(crate) buffers: Buffers,
 }
 
@@ -33,16 +38,32 @@ impl Run {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
         Ok(Run {
             message: Message::new(options.size, options.frames)?,
+            web: options.web(),
             window: Window::new(options)?,
             scratch: Vec::new(),
+            payload: Vec::new(),
             buffers: Buffers::new(),
         })
+    }
+
+    /// Appends a message to those that are sent next.
+    fn append(&mut self, connection: u32, seq: u64) -> io::Result<()> {
+        let Some(web) = &mut self.web else {
+            self.message.append(&mut self.scratch, connection, seq);
+            return Ok(());
+        };
+        self.payload.clear();
+        self.message.append(&mut self.payload, connection, seq);
+        web.append(&mut self.scratch, &self.payload)
     }
 }
 
 impl Connection {
     pub(crate) fn open(options: &Options, tls: Option<&Tls>, n: usize) -> io::Result<Self> {
-        let stream = connect(options.addr, source((options.idle + n) / PER_SOURCE))?;
+        let mut stream = connect(options.addr, source((options.idle + n) / PER_SOURCE))?;
+        if let Some(web) = options.web() {
+            web.open(&mut stream)?;
+        }
         stream.set_nonblocking(true)?;
         Ok(Connection {
             wire: Wire::new(stream, tls.map(Tls::connection).transpose()?),
@@ -50,6 +71,7 @@ impl Connection {
             next_seq: 0,
             expect: 0,
             offset: 0,
+            partial: Vec::new(),
             sent_at: VecDeque::with_capacity(options.pipeline),
         })
     }
@@ -63,7 +85,7 @@ impl Connection {
     pub(crate) fn send(&mut self, n: usize, now: u64, run: &mut Run) -> io::Result<()> {
         run.scratch.clear();
         for _ in 0..run.window.begin(n) {
-            run.message.append(&mut run.scratch, self.id, self.next_seq);
+            run.append(self.id, self.next_seq)?;
             self.next_seq += 1;
             self.sent_at.push_back(now);
         }
@@ -100,6 +122,37 @@ impl Connection {
         Some(whole)
     }
 
+    /// Like `receive`, with a protocol.
+    fn receive_messages(
+        &mut self,
+        bytes: &[u8],
+        web: &mut Web,
+        message: &Message,
+        mut record: impl FnMut(u64),
+    ) -> Option<usize> {
+        let mut partial = std::mem::take(&mut self.partial);
+        let bytes = if partial.is_empty() {
+            bytes
+        } else {
+            partial.extend_from_slice(bytes);
+            &partial
+        };
+        let (mut used, mut whole, is_http) = (0, 0, web.is_http());
+        while let Some((length, payload)) = web.split(&bytes[used..]).ok()? {
+            let right = payload.len() == message.len() && message.matches(self.id, self.expect, 0, payload);
+            if !right && !is_http {
+                return None;
+            }
+            used += length;
+            whole += 1;
+            self.expect += 1;
+            record(self.sent_at.pop_front()?);
+        }
+        let rest = bytes[used..].to_vec();
+        self.partial = rest;
+        Some(whole)
+    }
+
     /// Handles readiness without recording latencies. Returns `false` if the connection has failed.
     pub(crate) fn reply(&mut self, ready: Ready, run: &mut Run) -> bool {
         if ready.write && self.wire.flush().is_err() {
@@ -119,8 +172,13 @@ impl Connection {
         }
         let Ok(n) = self.wire.receive(&mut run.buffers) else { return false };
         let now = run.window.now();
-        let Run { buffers, message, window, .. } = run;
-        match self.receive(&buffers.plain[..n], message, |sent_at| window.record(now - sent_at)) {
+        let Run { buffers, message, web, window, .. } = run;
+        let (bytes, record) = (&buffers.plain[..n], |sent_at| window.record(now - sent_at));
+        let received = match web {
+            Some(web) => self.receive_messages(bytes, web, message, record),
+            None => self.receive(bytes, message, record),
+        };
+        match received {
             Some(whole) if whole == 0 || !more => true,
             Some(whole) => self.send(whole, now, run).is_ok(),
             None => false,

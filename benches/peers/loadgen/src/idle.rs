@@ -7,6 +7,7 @@ use crate::{
     report::Report,
     sys::{PER_SOURCE, connect, source, usage},
     tls::Tls,
+    web::Web,
     wire::Wire,
 };
 use std::{
@@ -30,17 +31,26 @@ impl Idle {
     pub(crate) fn open(options: &Options, count: usize) -> io::Result<Self> {
         let message = Message::new(options.size, options.frames)?;
         let (mut bytes, mut back) = (Vec::new(), vec![0; message.len()]);
-        let tls = options.client()?;
+        let (tls, mut web) = (options.client()?, options.web());
         let mut idle = Idle { wires: Vec::with_capacity(count), errors: 0 };
         for n in 0..count {
-            let stream = connect(options.addr, source(n / PER_SOURCE))?;
+            let mut stream = connect(options.addr, source(n / PER_SOURCE))?;
             stream.set_read_timeout(Some(PATIENCE))?;
+            if let Some(web) = &mut web {
+                web.open(&mut stream)?;
+            }
             let mut wire = Wire::new(stream, tls.as_ref().map(Tls::connection).transpose()?);
             bytes.clear();
             message.append(&mut bytes, n as u32, 0);
-            wire.write_all(&bytes)?;
-            wire.read_exact(&mut back)?;
-            idle.errors += u64::from(back != bytes);
+            let right = match &mut web {
+                Some(web) => echo(&mut wire, web, &bytes)?,
+                None => {
+                    wire.write_all(&bytes)?;
+                    wire.read_exact(&mut back)?;
+                    back == bytes
+                }
+            };
+            idle.errors += u64::from(!right);
             idle.wires.push(wire);
         }
         Ok(idle)
@@ -58,6 +68,23 @@ impl Idle {
     }
 }
 
+/// Sends a message and waits for the reply. Returns whether it is right.
+fn echo(wire: &mut Wire, web: &mut Web, payload: &[u8]) -> io::Result<bool> {
+    let (mut message, mut reply, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
+    web.append(&mut message, payload)?;
+    wire.write_all(&message)?;
+    let is_http = web.is_http();
+    loop {
+        match wire.read(&mut buffer)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            n => reply.extend_from_slice(&buffer[..n]),
+        }
+        if let Some((length, back)) = web.split(&reply)? {
+            return Ok(length == reply.len() && (is_http || back == payload));
+        }
+    }
+}
+
 pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let before = usage(options.pid);
     let began = Instant::now();
@@ -69,7 +96,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     sleep(Duration::from_secs_f64(options.seconds));
     let to = usage(options.pid);
     let held = held.elapsed().as_secs_f64();
-    let cpu = (to.user_s + to.sys_s) - (from.user_s + from.sys_s);
+    let cpu = to.cpu_s - from.cpu_s;
     let connections = options.connections as f64;
     let mut report = Report::default();
     report.put("opened_per_s", connections / opening);

@@ -1,5 +1,5 @@
-//! A closed-loop load generator for echo and broadcast servers, also with TLS 1.3: one thread,
-//! level-triggered epoll. It checks every byte that it receives, so a server that replies
+//! A closed-loop load generator for echo and broadcast servers, also with TLS 1.3, HTTP/1.1
+//! and WebSocket: one thread, level-triggered epoll. It checks every byte that it receives, so a server that replies
 //! incorrectly fails instead of appearing fast.
 //!
 //! ```text
@@ -19,6 +19,7 @@ mod report;
 mod storm;
 mod sys;
 mod tls;
+mod web;
 mod wire;
 
 use clap::{Parser, ValueEnum};
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// Prefixes every payload with its length in 4 bytes, big-endian.
     #[arg(long)]
     frames: bool,
+    /// Speaks this protocol. For `echo`, `idle` and, except `http`, `broadcast`.
+    #[arg(long, value_enum, conflicts_with_all = ["frames", "tls"])]
+    protocol: Option<web::Protocol>,
     /// Measured time in seconds.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
@@ -97,6 +101,11 @@ impl Options {
     fn client(&self) -> io::Result<Option<tls::Tls>> {
         self.tls.map(tls::Tls::new).transpose()
     }
+
+    /// Returns the protocol above TCP, if there is one.
+    fn web(&self) -> Option<web::Web> {
+        self.protocol.map(web::Web::new)
+    }
 }
 
 /// Parses seconds, up to a day.
@@ -134,6 +143,14 @@ fn run(options: &Options) -> io::Result<Report> {
         || resumes && !matches!(options.mode, Mode::Churn)
     {
         return Err(io::Error::other("--tls with this value does not apply to this mode"));
+    }
+    let fits = match options.mode {
+        Mode::Echo | Mode::Idle => true,
+        Mode::Broadcast => options.protocol != Some(web::Protocol::Http),
+        Mode::Churn | Mode::Storm => options.protocol.is_none(),
+    };
+    if !fits {
+        return Err(io::Error::other("--protocol with this value does not apply to this mode"));
     }
     let needed = (options.connections + options.idle + options.storm) as u64 + 32;
     let limit = sys::raise_descriptor_limit();

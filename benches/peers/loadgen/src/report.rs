@@ -133,6 +133,7 @@ impl Window {
     pub(crate) fn report(&self, bytes: usize) -> Report {
         let seconds = (self.now() - self.opened_at.unwrap_or(0)) as f64 / 1e9;
         let server = usage(self.pid);
+        let cpu = server.cpu_s - self.server.cpu_s;
         let own = own_cpu() - self.own_cpu;
         let per_s = self.count as f64 / seconds;
         let (user, sys) = (server.user_s - self.server.user_s, server.sys_s - self.server.sys_s);
@@ -150,8 +151,8 @@ impl Window {
         if self.pid.is_some() {
             report.put("server_user_us_per_op", per_op(user));
             report.put("server_sys_us_per_op", per_op(sys));
-            report.put("server_cpu_us_per_op", per_op(user + sys));
-            report.put("server_cpu_pct", (user + sys) / seconds * 100.0);
+            report.put("server_cpu_us_per_op", per_op(cpu));
+            report.put("server_cpu_pct", cpu / seconds * 100.0);
             report.put("server_rss_kib", server.rss_kib);
             report.put("server_peak_rss_kib", server.peak_rss_kib);
         }

@@ -30,6 +30,12 @@ pub(crate) enum Mode {
     EchoFramesIdle,
     /// Send every frame to every connection.
     Broadcast,
+    /// Answer every HTTP/1.1 request with a small body.
+    Http,
+    /// Echo every WebSocket message.
+    Ws,
+    /// Send every WebSocket message to every connection.
+    WsBroadcast,
 }
 
 /// Length of the accept queue.
