@@ -44,8 +44,8 @@ impl Response {
         Response::new(StatusCode::OK).body(body)
     }
 
-    /// Returns a stream of server-sent events. Each [`Part::Body`] is one event or several, from
-    /// [`Event`](crate::http::Event).
+    /// Returns a stream of server-sent events. Each [`Part::Body`](crate::http::Part::Body) is one
+    /// event or several, from [`Event`](crate::http::Event).
     ///
     /// The response must not be cached or buffered, which its headers say. The server sends a
     /// comment if there was no event for a while

@@ -25,6 +25,8 @@ fn with_headers(headers: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n")
 }
 
+/// D-34
+
 #[test]
 fn smuggling_by_transfer_encoding_and_content_length() {
     assert_bad(&with_headers("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"));
@@ -57,6 +59,8 @@ fn smuggling_by_obfuscated_transfer_encoding() {
     assert_bad(&with_headers(" Transfer-Encoding: chunked\r\n"));
     assert_refused(with_headers("Transfer-Encoding: gzip, chunked\r\n"), 501);
 }
+
+/// D-34
 
 #[test]
 fn smuggling_by_content_length() {
@@ -101,6 +105,8 @@ fn smuggling_by_white_space_and_folded_lines() {
     assert_bad("GET / HTTP/1.1\r\n Host: a\r\n");
 }
 
+/// D-34
+
 #[test]
 fn smuggling_by_line_endings() {
     for input in [
@@ -131,6 +137,8 @@ fn invalid_characters_in_names_and_values() {
     let output = server.send(with_headers("A: \u{E9}\tb\r\nA!#$%&'*+-.^_`|~9: c\r\n"));
     assert_eq!(status(&output), 200, "bytes above ASCII are allowed in values");
 }
+
+/// D-34
 
 #[test]
 fn malformed_request_lines() {
@@ -209,6 +217,8 @@ fn malformed_chunk_sizes() {
     assert_eq!(status(&chunked("ffffffffffffffff\r\n").0), 413);
     assert_eq!(status(&chunked("ffffffff\r\n").0), 413);
 }
+
+/// D-34
 
 #[test]
 fn smuggling_in_chunk_extensions() {

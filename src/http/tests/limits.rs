@@ -7,6 +7,8 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// D-34
+
 #[test]
 fn the_request_line_the_head_and_the_headers_are_limited_exactly() {
     let settings = || HttpSettings::new().start_line(100).head(400).headers(5);
@@ -60,6 +62,8 @@ fn a_head_that_trickles_without_end_is_refused_at_its_limit() {
     assert_eq!(status(&server.output()), 431);
     assert!(sent > 16_000);
 }
+
+/// D-34
 
 #[test]
 fn slowloris_is_answered_with_408_from_the_first_byte_of_each_request() {
@@ -157,6 +161,8 @@ const SAMPLES: [&str; 12] = [
     "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
     "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
+
+/// D-34
 
 #[test]
 fn every_split_in_two_gives_the_same_messages_and_the_same_error() {

@@ -62,6 +62,8 @@ fn control_frames_that_the_protocol_forbids_are_not_written() {
     }
 }
 
+/// D-35
+
 #[test]
 fn a_close_frame_is_echoed_once_and_nothing_follows_it() {
     let (mut channel, seen) = server_channel(settings());
@@ -125,6 +127,8 @@ fn a_client_waits_until_the_server_ends_the_connection() {
     channel.advance(Duration::from_millis(5200));
     assert!(channel.is_closed(), "the server has not ended the connection");
 }
+
+/// D-35
 
 #[test]
 fn invalid_bytes_are_answered_with_their_code() {

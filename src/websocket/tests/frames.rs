@@ -52,6 +52,8 @@ fn an_unmasked_frame_of_a_client_and_a_masked_one_of_a_server_are_protocol_error
     assert_eq!((error.clone(), error.close_code()), (WebSocketError::Masked, CloseCode::PROTOCOL_ERROR));
 }
 
+/// D-35
+
 #[test]
 fn reserved_bits_and_opcodes_are_protocol_errors() {
     for rsv in [0x10, 0x20, 0x40, 0x70] {

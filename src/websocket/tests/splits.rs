@@ -45,6 +45,7 @@ fn agrees(whole: &Decoded, split: &Decoded, cuts: &[usize], len: usize) -> Resul
 }
 
 proptest! {
+    /// D-35
     #[test]
     fn any_split_gives_the_same_messages_and_the_same_error(
         bytes in stream(true),

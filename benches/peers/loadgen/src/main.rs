@@ -1,6 +1,6 @@
-//! A closed-loop load generator for echo and broadcast servers, also with TLS 1.3, HTTP/1.1
-//! and WebSocket: one thread, level-triggered epoll. It checks every byte that it receives, so a server that replies
-//! incorrectly fails instead of appearing fast.
+//! A closed-loop load generator for echo and broadcast servers, also with TLS 1.3, HTTP/1.1 and
+//! WebSocket: one thread, level-triggered epoll. It checks every byte that it receives, so a server
+//! that replies incorrectly fails instead of appearing fast.
 //!
 //! ```text
 //! loadgen echo --addr 127.0.0.1:7000 --connections 64 --size 64 --pid 4711
