@@ -26,7 +26,6 @@ fn with_headers(headers: &str) -> String {
 }
 
 /// D-34
-
 #[test]
 fn smuggling_by_transfer_encoding_and_content_length() {
     assert_bad(&with_headers("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"));
@@ -61,7 +60,6 @@ fn smuggling_by_obfuscated_transfer_encoding() {
 }
 
 /// D-34
-
 #[test]
 fn smuggling_by_content_length() {
     for value in [
@@ -106,7 +104,6 @@ fn smuggling_by_white_space_and_folded_lines() {
 }
 
 /// D-34
-
 #[test]
 fn smuggling_by_line_endings() {
     for input in [
@@ -139,7 +136,6 @@ fn invalid_characters_in_names_and_values() {
 }
 
 /// D-34
-
 #[test]
 fn malformed_request_lines() {
     for line in [
@@ -219,7 +215,6 @@ fn malformed_chunk_sizes() {
 }
 
 /// D-34
-
 #[test]
 fn smuggling_in_chunk_extensions() {
     for body in [

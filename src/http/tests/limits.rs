@@ -8,7 +8,6 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// D-34
-
 #[test]
 fn the_request_line_the_head_and_the_headers_are_limited_exactly() {
     let settings = || HttpSettings::new().start_line(100).head(400).headers(5);
@@ -64,7 +63,6 @@ fn a_head_that_trickles_without_end_is_refused_at_its_limit() {
 }
 
 /// D-34
-
 #[test]
 fn slowloris_is_answered_with_408_from_the_first_byte_of_each_request() {
     let mut server = Server::new();
@@ -163,7 +161,6 @@ const SAMPLES: [&str; 12] = [
 ];
 
 /// D-34
-
 #[test]
 fn every_split_in_two_gives_the_same_messages_and_the_same_error() {
     for sample in SAMPLES {

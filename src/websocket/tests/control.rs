@@ -63,7 +63,6 @@ fn control_frames_that_the_protocol_forbids_are_not_written() {
 }
 
 /// D-35
-
 #[test]
 fn a_close_frame_is_echoed_once_and_nothing_follows_it() {
     let (mut channel, seen) = server_channel(settings());
@@ -129,7 +128,6 @@ fn a_client_waits_until_the_server_ends_the_connection() {
 }
 
 /// D-35
-
 #[test]
 fn invalid_bytes_are_answered_with_their_code() {
     for (bytes, code) in [

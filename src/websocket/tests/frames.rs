@@ -53,7 +53,6 @@ fn an_unmasked_frame_of_a_client_and_a_masked_one_of_a_server_are_protocol_error
 }
 
 /// D-35
-
 #[test]
 fn reserved_bits_and_opcodes_are_protocol_errors() {
     for rsv in [0x10, 0x20, 0x40, 0x70] {

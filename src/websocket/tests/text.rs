@@ -4,7 +4,6 @@ use super::support::{CONTINUATION, Decoded, FIN, TEXT, client, decode, error_of,
 use crate::websocket::{CloseCode, Message, WebSocketError};
 
 /// D-35
-
 #[test]
 fn a_text_that_is_not_utf_8_is_an_error_at_the_first_bad_byte() {
     let payload = b"good \xCE\xBA bad \xED\xA0 never read";
