@@ -39,7 +39,7 @@ fn two_tabs_and_a_tcp_client_chat() {
     carl.send(&json!({ "type": "join", "room": "lobby" }));
     wait_for_line(&browser, "carl joined");
     assert_accessible(&browser);
-    keep_picture(&browser, DESKTOP, "light", "im-chat.png");
+    keep_picture(&browser, DESKTOP, "light", "im-chat-desktop.png");
     keep_picture(&browser, PHONE, "dark", "im-chat-phone.png");
     assert_clean_console(&browser, |_| false);
     drop(browser);

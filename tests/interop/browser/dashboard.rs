@@ -45,7 +45,7 @@ fn the_dashboard_draws_the_load_and_recovers_from_a_restart() {
     let paths = "document.querySelectorAll('#chart-delivery-latency path').length";
     assert_eq!(text_of(&browser, paths), "2");
     assert_accessible(&browser);
-    keep_picture(&browser, DESKTOP, "light", "im-dashboard.png");
+    keep_picture(&browser, DESKTOP, "light", "im-dashboard-desktop.png");
     keep_picture(&browser, PHONE, "dark", "im-dashboard-phone.png");
     assert_clean_console(&browser, |_| false);
 
