@@ -189,6 +189,8 @@ impl Server {
                 connection.partial.take(&buffer[..n], out)?;
                 if out.is_empty() { Ok(()) } else { connection.send(poll, out) }
             }
+            // Refused at the start.
+            Mode::Http | Mode::Ws | Mode::WsBroadcast => Err(ErrorKind::Unsupported.into()),
         }
     }
 

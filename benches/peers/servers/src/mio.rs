@@ -74,6 +74,8 @@ impl Server {
                     connection.partial.take(&buffer[..n], out)?;
                     connection.send(out)?;
                 }
+                // Refused at the start.
+                Mode::Http | Mode::Ws | Mode::WsBroadcast => return Err(ErrorKind::Unsupported.into()),
             }
             if n < buffer.len() {
                 return Ok(());

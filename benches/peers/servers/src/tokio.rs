@@ -117,6 +117,8 @@ async fn serve(options: Options) -> io::Result<()> {
             Mode::EchoFrames => spawn(echo_frames(stream)),
             Mode::EchoFramesIdle => spawn(echo_frames_idle(stream)),
             Mode::Broadcast => spawn(member(stream, members.clone())),
+            // Refused at the start.
+            Mode::Http | Mode::Ws | Mode::WsBroadcast => return Err(io::ErrorKind::Unsupported.into()),
         });
     }
 }
