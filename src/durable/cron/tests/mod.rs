@@ -1,0 +1,3 @@
+//! Tests of cron expressions.
+
+pub(super) mod work;
