@@ -10,11 +10,7 @@ use crate::durable::{
 use std::time::Duration;
 
 fn lease() -> Lease {
-    Lease {
-        partitions: vec![(0, 1)],
-        valid_for: Duration::from_secs(3),
-        renew_after: Duration::from_secs(1),
-    }
+    Lease { partitions: vec![(0, 1)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
 }
 
 fn node(lease: Option<Lease>) -> Simulation {

@@ -9,8 +9,7 @@ use crate::durable::{
 use std::time::Duration;
 
 fn failing() -> Simulation {
-    let mut simulation =
-        Simulation::new(Late::RunOnce, Retry::backoff(2).first(Duration::from_secs(10)));
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(2).first(Duration::from_secs(10)));
     simulation.handler(|_| Some(Answer::Failed("no".to_owned())));
     simulation
 }
@@ -82,15 +81,17 @@ fn at_most_once_ends_before_the_handler_is_called() {
 
 #[test]
 fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
-    let mut simulation =
-        Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(1)));
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(1)));
     simulation.handler(|_| None);
     let id = simulation.start(SECOND);
     simulation.run_until(SECOND);
     simulation.done_with(
         id,
         Box::new(|transaction| {
-            transaction.sqlite()?.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
+            transaction
+                .sqlite()?
+                .execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)")
+                .unwrap();
             Err("changed my mind".into())
         }),
     );
@@ -101,7 +102,10 @@ fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
         id,
         Box::new(|transaction| {
             // The table of the first attempt is gone.
-            transaction.sqlite()?.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (2)").unwrap();
+            transaction
+                .sqlite()?
+                .execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (2)")
+                .unwrap();
             Ok(())
         }),
     );
