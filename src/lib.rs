@@ -81,6 +81,8 @@ pub mod buffer;
 pub mod channel;
 pub mod codec;
 pub mod datagram;
+#[cfg(feature = "durable")]
+pub mod durable;
 pub mod error;
 pub mod executor;
 pub mod group;
