@@ -22,8 +22,8 @@ use std::fmt;
 ///
 /// # Fields
 ///
-/// An expression has five fields, separated by spaces: minute, hour, day of the month, month and day
-/// of the week. With six fields, the first one is the second. Otherwise, runs are at second 0.
+/// An expression has five fields, separated by spaces: minute, hour, day of the month, month and
+/// day of the week. With six fields, the first one is the second. Otherwise, runs are at second 0.
 ///
 /// | field | values | names |
 /// |---|---|---|
@@ -34,7 +34,7 @@ use std::fmt;
 /// | month | 1 to 12 | JAN to DEC |
 /// | day of the week | 0 to 7, where 0 and 7 are Sunday | SUN to SAT |
 ///
-/// A field is a list of items, separated by commas. Names and letters may be in upper or lower case.
+/// A field is a list of items, separated by commas. Letters may be in upper or lower case.
 ///
 /// | item | fields | meaning |
 /// |---|---|---|
@@ -51,7 +51,7 @@ use std::fmt;
 /// | `FRI#2`, `5#2` | day of the week | the second Friday of the month |
 /// | `FRIL`, `5L` | day of the week | the last Friday of the month |
 ///
-/// Months without the day have no run: `31` skips April, and so does `31W`.
+/// Months that lack the day are skipped: neither `31` nor `31W` runs in April.
 ///
 /// | name | the same as |
 /// |---|---|
@@ -63,10 +63,10 @@ use std::fmt;
 ///
 /// # Two fields of days
 ///
-/// If both fields of days are restricted, a day matches when **either** field matches. `0 0 13 * FRI`
-/// runs on each 13th and on each Friday, as POSIX and Vixie cron define. As in Vixie cron, a field
-/// that starts with `*` is not restricted in this sense, and the day must match both fields:
-/// `0 0 */2 * MON` runs on Mondays with an odd date.
+/// If both fields of days are restricted, a day matches when **either** field matches.
+/// `0 0 13 * FRI` runs on each 13th and on each Friday, as POSIX and Vixie cron define. As in Vixie
+/// cron, a field that starts with `*` is not restricted in this sense, and the day must match both
+/// fields: `0 0 */2 * MON` runs on Mondays with an odd date.
 ///
 /// # Daylight saving time
 ///
@@ -80,8 +80,8 @@ use std::fmt;
 ///
 /// - `30 2 * * *` runs once on each day. If 02:00 becomes 03:00, it runs at 03:00.
 /// - `*/15 2 * * *` then runs once at 03:00, and so does `*/15 2,3 * * *`, followed by 03:15.
-/// - `*/15 * * * *` and `@hourly` run at regular intervals, also in the hour that is shown twice. This
-///   is the rule of cronie and Debian's cron for jobs that run every hour or more often.
+/// - `*/15 * * * *` and `@hourly` keep their interval, also in the hour that is shown twice. This
+///   is the rule of cronie for jobs that run every hour or more often.
 ///
 /// The rules of zones come from the system, or from a database in the crate jiff if the system does
 /// not have the zone. They are read when the value is made. Nodes whose databases differ may
@@ -95,6 +95,7 @@ use std::fmt;
 /// | years | no | no | optional |
 /// | number of Sunday | 0 and 7 | 0 and 7 | 1 |
 /// | both fields of days restricted | either matches | either matches | refused, one must be `?` |
+/// | `5/20` | 5, 25, 45 | refused | 5, 25, 45 |
 /// | `FRI-MON` | goes on at the start | refused | goes on at the start |
 /// | `L`, `W`, `#` | yes | no | yes |
 /// | `L` as day of the week | refused, write `SAT` | no | Saturday |
@@ -122,8 +123,8 @@ impl Cron {
     ///
     /// # Errors
     ///
-    /// Returns an error if the expression is malformed, longer than [`MAX_LENGTH`](Cron::MAX_LENGTH)
-    /// or never matches, and if the zone is unknown.
+    /// Returns an error if the expression is malformed, never matches or is longer than
+    /// [`MAX_LENGTH`](Cron::MAX_LENGTH), and if the zone is unknown.
     pub fn new(expression: &str, zone: &str) -> Result<Cron, CronError> {
         let rules = Zone::get(zone);
         Cron::with_rules(expression, zone, rules)

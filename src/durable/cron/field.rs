@@ -78,14 +78,12 @@ impl CronField {
         offsets.map(|offset| smallest + (first - smallest + offset) % count).collect()
     }
 
-    /// Returns what may be written, for error messages.
+    /// Describes the allowed texts, for error messages.
     fn allowed(self) -> &'static str {
         match self {
             CronField::Second | CronField::Minute => "0 to 59, *, lists, ranges and steps",
             CronField::Hour => "0 to 23, *, lists, ranges and steps",
-            CronField::DayOfMonth => {
-                "1 to 31, *, ?, L, L-1 to L-30, LW, 1W to 31W, lists, ranges and steps"
-            }
+            CronField::DayOfMonth => "1 to 31, *, ?, L, L-1 to L-30, LW, 1W to 31W, lists, ranges and steps",
             CronField::Month => "1 to 12, JAN to DEC, *, lists, ranges and steps",
             CronField::DayOfWeek => {
                 "0 to 7, SUN to SAT, *, ?, SUNL to SATL, SUN#1 to SAT#5, lists, ranges and steps"

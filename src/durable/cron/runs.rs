@@ -2,10 +2,10 @@
 
 use super::Cron;
 
-/// 1 January of the year 1. Earlier instants have no runs.
+/// 1 January of the year 1. Runs start there.
 const EARLIEST_SECOND: i64 = -62_135_596_800;
 
-/// 1 January of the year 10000, in milliseconds. There are no runs from then on.
+/// 1 January of the year 10000, in milliseconds. Runs end before it.
 const LATEST_MILLIS: i64 = 253_402_300_800_000;
 
 /// How far to look back for wall-clock times that were shown before. No zone has ever turned its
@@ -16,7 +16,7 @@ impl Cron {
     /// Returns the first run after `millis`, both in UTC milliseconds since 1970. Runs are on whole
     /// seconds, and strictly after `millis`.
     ///
-    /// `None` if there is no run up to the year 9999. The search visits each month and each
+    /// `None` if the next run would be after the year 9999. The search visits each month and each
     /// transition of the zone until the run. These are less than 40 years: the longest wait is that
     /// for 29 February on a certain day of the week.
     pub(crate) fn next_after(&self, millis: i64) -> Option<i64> {

@@ -131,14 +131,9 @@ fn steps_select_more_than_one_value() {
 
 #[test]
 fn dates_that_do_not_exist_are_refused() {
-    for expression in [
-        "0 0 30 2 *",
-        "0 0 31 2,4,6,9,11 *",
-        "0 0 31W 4 *",
-        "0 0 L-29 2 *",
-        "0 0 30 2 ?",
-        "0 0 30 2 */2",
-    ] {
+    for expression in
+        ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 31W 4 *", "0 0 L-29 2 *", "0 0 30 2 ?", "0 0 30 2 */2"]
+    {
         assert_eq!(error(expression), CronError::NeverMatches { expression: text(expression) });
     }
     // The other field of days matches.
@@ -149,7 +144,8 @@ fn dates_that_do_not_exist_are_refused() {
 #[test]
 fn zones_are_looked_up() {
     let long = "\u{e9}/".repeat(100);
-    for zone in ["", " ", "Mars/Olympus", "Etc/Unknown", "../../etc/passwd", "CET-1CEST,M3.5.0", "\0", &long] {
+    for zone in ["", " ", "Mars/Olympus", "Etc/Unknown", "../../etc/passwd", "CET-1CEST,M3.5.0", "\0", &long]
+    {
         let cut = zone.chars().take(64).collect();
         assert_eq!(Cron::new("@daily", zone).unwrap_err(), CronError::UnknownZone { zone: cut });
     }

@@ -53,8 +53,7 @@ fn day_of_week() -> BoxedStrategy<String> {
 /// An expression of five fields.
 fn expression() -> impl Strategy<Value = String> {
     let months = select(vec!["*", "*", "2", "JAN-MAR", "oct-APR", "*/4", "2,6,11"]).prop_map(str::to_owned);
-    let fields =
-        (list(item(0, 59)), list(item(0, 23)), list(day_of_month()), months, list(day_of_week()));
+    let fields = (list(item(0, 59)), list(item(0, 23)), list(day_of_month()), months, list(day_of_week()));
     fields.prop_map(|(minute, hour, date, month, day)| format!("{minute} {hour} {date} {month} {day}"))
 }
 

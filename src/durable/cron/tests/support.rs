@@ -19,7 +19,7 @@ pub(super) fn runs(cron: &Cron, after: &str, count: usize) -> String {
     let local = |run| Timestamp::from_millisecond(run).unwrap().to_zoned(zone.clone());
     let runs = cron.runs_after(millis(after)).take(count);
     let text = |run| local(run).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
-    // Most expressions have no seconds.
+    // Leaves out the second 0.
     runs.map(|run| text(run).replacen(":00+", "+", 1).replacen(":00-", "-", 1)).collect::<Vec<_>>().join(" ")
 }
 

@@ -64,7 +64,14 @@ fn expressions(hour: i64) -> Vec<String> {
 }
 
 /// Compares the runs around a change and returns their number.
-fn check(name: &str, zone: &TimeZone, (at, before, after): Change, lead: i64, tail: i64, every: i64) -> usize {
+fn check(
+    name: &str,
+    zone: &TimeZone,
+    (at, before, after): Change,
+    lead: i64,
+    tail: i64,
+    every: i64,
+) -> usize {
     let rules = Zone::bundled(name).unwrap();
     let (start, end) = (at - lead, at + tail);
     let walk = Walk::new(zone, start, end, every);
