@@ -30,7 +30,9 @@ impl Cron {
     /// shown. Times that it shows twice run twice, and times that it skips do not run.
     fn next_hourly(&self, past: i64) -> Option<i64> {
         let (mut offset, transitions) = self.rules.from(past)?;
-        let mut wall = self.schedule.next(past + 1 + offset)?;
+        // No time from `searched` up to `wall` matches.
+        let mut searched = past + 1 + offset;
+        let mut wall = self.schedule.next(searched)?;
         for transition in transitions {
             #[cfg(test)]
             super::tests::work::add();
@@ -38,7 +40,11 @@ impl Cron {
                 break;
             }
             offset = transition.offset;
-            wall = self.schedule.next(transition.at + offset)?;
+            let shown = transition.at + offset;
+            if !(searched..=wall).contains(&shown) {
+                searched = shown;
+                wall = self.schedule.next(searched)?;
+            }
         }
         Some(wall - offset)
     }
