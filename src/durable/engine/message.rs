@@ -1,11 +1,10 @@
 //! What the engine is told, and what it asks for.
 
-use super::Firing;
+use super::{Firing, Permit};
 use crate::{
     Error,
     durable::{
         TimerId,
-        permit::Permit,
         store::{Change, Effect, Lease, LoadRange, Outcome, TimerRow},
     },
     sync::Completer,

@@ -3,8 +3,8 @@
 /// What to do with a late timer. Each topic states one.
 ///
 /// A timer is late if it is due for longer than
-/// [`late_after`](super::DurableTimersBuilder::late_after) when it could fire. The usual reasons are
-/// a program that was not running, and a clock that was set forward.
+/// [`late_after`](crate::durable::DurableTimersBuilder::late_after) when it could fire. The usual
+/// reasons are a program that was not running, and a clock that was set forward.
 ///
 /// | | a late one-shot timer | a periodic timer that missed runs |
 /// |---|---|---|
@@ -13,8 +13,9 @@
 /// | `Skip` | ends without a run | no run; goes on with the next one |
 /// | `Ask` | runs | one run for all that were missed |
 ///
-/// With `Ask`, the handler decides by [`Due::lateness`](super::Due::lateness) and
-/// [`Due::missed`](super::Due::missed), and may answer [`Due::skip`](super::Due::skip).
+/// With `Ask`, the handler decides by [`Due::lateness`](crate::durable::Due::lateness) and
+/// [`Due::missed`](crate::durable::Due::missed), and may answer
+/// [`Due::skip`](crate::durable::Due::skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Late {
