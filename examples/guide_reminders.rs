@@ -130,7 +130,8 @@ fn main() -> Result {
     if timers.close().wait_timeout(Duration::from_secs(5)).is_err() {
         println!("a reminder has no answer yet; it fires again after the next start");
     }
-    let report = group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()?;
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5));
+    let report = group.shutdown(options).wait()?;
     println!("{report}");
     Ok(())
 }

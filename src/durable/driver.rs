@@ -55,6 +55,11 @@ impl Driver {
         self.event_loop.shared.time.wall_time()
     }
 
+    /// Returns the id of the loop, for completions that it completes.
+    pub(super) fn loop_id(&self) -> u32 {
+        self.event_loop.shared.id
+    }
+
     pub(super) fn tell(self: &Arc<Self>, message: Message) {
         locked(&self.messages).push(message);
         self.wake();

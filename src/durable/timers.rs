@@ -189,7 +189,7 @@ impl DurableTimers {
     /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers. The completion
     /// fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         self.owner.0.driver.tell(Message::Close(completer));
         done
     }
@@ -215,7 +215,7 @@ impl DurableTimers {
     }
 
     fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         match self.permit() {
             Ok(permit) => {
                 let asked = Asked { id, command, completer, permit };

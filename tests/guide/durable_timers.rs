@@ -147,3 +147,15 @@ fn a_dead_letter_is_listed_and_run_again() -> Result {
     assert_eq!(next(&mut by_hand, &received), 1);
     by_hand.run_until(timers.close())
 }
+
+#[test]
+fn waiting_for_a_command_on_the_loop_of_the_timers_is_an_error() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<()>| due.done()))
+        .start(by_hand.group())?;
+    let id = timers.at("remind", DAY, &()).start().wait()?; // the thread of the store completes it
+    assert!(matches!(timers.cancel(id).wait(), Err(Error::WouldDeadlock)));
+    assert!(matches!(timers.close().wait(), Err(Error::WouldDeadlock)));
+    by_hand.run_until(timers.close())
+}
