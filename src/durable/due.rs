@@ -25,8 +25,8 @@ use std::{
 ///
 /// A crash before the answer is stored makes the timer fire again, with the same
 /// [`id`](Due::id) and [`scheduled`](Due::scheduled): the two identify the run for handlers that
-/// deduplicate. Topics that run [at most once](super::Delivery::AtMostOnce) have ended already, and
-/// their answers mean nothing.
+/// deduplicate. Timers that run [at most once](super::Delivery::AtMostOnce) have ended already, and
+/// their answers have no effect.
 #[must_use = "a timer that is not answered counts as failed"]
 pub struct Due<T> {
     answering: Answering,

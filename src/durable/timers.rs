@@ -88,7 +88,8 @@ impl DurableTimers {
     /// [`start`](StartTimer::start) to store it.
     ///
     /// Times are rounded up to milliseconds, and limited to the year 9999. A time that has passed
-    /// means at once.
+    /// is late if it is older than [`late_after`](DurableTimersBuilder::late_after): then the
+    /// topic's [`Late`](super::Late) applies. Otherwise the timer fires at once.
     pub fn at<T: Serialize + ?Sized>(
         &self,
         topic: &str,
@@ -144,18 +145,34 @@ impl DurableTimers {
     ///
     /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
     /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many operations
+    /// wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or [`Error::Other`] with a
+    /// [`StoreError`](super::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }
 
     /// Moves a timer or a dead letter to another time, as if it had been started for that time.
     /// `false` if there is no such timer. A periodic timer goes on from the new time.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.owner.0.driver.wall_time());
         self.ask(id, Command::MoveTo(due))
     }
 
-    /// Runs a timer or a dead letter at once. `false` if there is no such timer.
+    /// Runs a timer or a dead letter at once. `false` if there is no such timer. The runs of
+    /// [`every`](DurableTimers::every) then follow from now, and those of a cron expression as
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn run_now(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::RunNow)
     }
@@ -164,11 +181,20 @@ impl DurableTimers {
     ///
     /// The store's thread reads them, and other operations wait meanwhile. A filter that few timers
     /// match may look at all of them.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
         self.query(move |store| store.list(&filter).map_err(Error::from))
     }
 
-    /// Returns the numbers of timers of each topic of the store.
+    /// Returns the numbers of timers of each topic of the store. Does not read the timers. Fails if
+    /// the store has stopped, so it can serve as a health check.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
         self.query(|store| store.counts().map_err(Error::from))
     }
@@ -178,7 +204,7 @@ impl DurableTimers {
         &self.owner.0.unknown
     }
 
-    /// Returns the current numbers. Callable from any thread, without a lock.
+    /// Returns the current metrics. Callable from any thread, without a lock.
     pub fn metrics(&self) -> DurableMetrics {
         self.owner.0.metrics.snapshot()
     }
@@ -186,8 +212,11 @@ impl DurableTimers {
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
     /// store fire after the next start.
     ///
-    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers. The completion
-    /// fails with the error of a store that has stopped.
+    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
         let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         self.owner.0.driver.tell(Message::Close(completer));

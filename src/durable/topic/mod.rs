@@ -40,8 +40,8 @@ impl Topic {
     /// Creates a topic. `T` is the payload, which is stored as JSON.
     ///
     /// `handler` runs on the event loop of the timers, one run after the other, and must not block.
-    /// It answers with the methods of [`Due`], at once or later and from any thread. A handler that
-    /// panics has failed, as has a payload that is not a `T`.
+    /// It answers with the methods of [`Due`], at once or later and from any thread. A run fails if
+    /// the handler panics, or if the stored payload is not a `T`.
     pub fn new<T: DeserializeOwned + Send + 'static>(
         name: impl Into<String>,
         late: Late,
