@@ -1,6 +1,6 @@
 //! `Driver`: runs the engine on an event loop.
 //!
-//! Any thread may tell it something; it then wakes the loop, once for any number of messages. Only
+//! Any thread may send it messages; it then wakes the loop, once for any number of them. Only
 //! the loop takes the engine's lock and calls handlers, so neither is ever contended, and a handler
 //! may use the timers.
 
@@ -87,7 +87,7 @@ impl Driver {
         }
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Whoever waits is told.
+    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an error.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         let messages = std::mem::take(&mut *locked(&self.messages));
@@ -105,7 +105,7 @@ impl Driver {
         Now { wall: present_millis(time.wall_time()), monotonic: time.now() }
     }
 
-    /// Takes the messages, fires what is due, and sets the timer of the next poll.
+    /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: Arc<Self>) {
         self.is_woken.store(false, Ordering::Release);
         let messages = std::mem::take(&mut *locked(&self.messages));

@@ -82,7 +82,7 @@ impl<T> Due<T> {
     /// Ends the run, and makes the program's own writes in the same transaction: either both are
     /// stored or none. So the effect happens exactly once.
     ///
-    /// `effect` runs on the thread of the store, and other timers wait meanwhile. It is called again
+    /// `effect` runs on the thread of the store, and delays its other work. It is called again
     /// if the transaction could not be committed and is repeated. If it fails, its writes are rolled
     /// back and the run has failed.
     ///
@@ -96,8 +96,8 @@ impl<T> Due<T> {
         self.answering.answer(Answer::Skip);
     }
 
-    /// Reports that the work failed. The topic's [`Retry`](super::Retry) decides what follows. The
-    /// first 1024 bytes of `reason` are stored.
+    /// Reports that the work failed. The run is retried, or becomes a dead letter, as the topic's
+    /// [`Retry`](super::Retry) states. The first 1024 bytes of `reason` are stored.
     pub fn fail(self, reason: impl fmt::Display) {
         self.answering.fail(reason.to_string());
     }
@@ -120,7 +120,7 @@ pub(super) struct Answering {
     reply: AnswerOnce,
 }
 
-/// Who is told the answer, once.
+/// Passes the answer to the engine, once.
 #[derive(Clone)]
 pub(super) struct AnswerOnce {
     id: TimerId,

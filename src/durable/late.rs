@@ -1,4 +1,4 @@
-//! `Late`: what happens to a timer whose time passed while nothing could fire it.
+//! `Late`: the policy for a timer whose time passed while it could not fire.
 
 /// What to do with a late timer. Each topic states it.
 ///
@@ -9,10 +9,10 @@
 ///
 /// | | a late one-shot timer | a periodic timer that missed runs |
 /// |---|---|---|
-/// | `RunOnce` | runs | one run for all that were missed |
+/// | `RunOnce` | runs | one run for all missed runs |
 /// | `RunAll` | runs | each missed run, at most the latest `at_most` of them |
 /// | `Skip` | ends without a run | no run; goes on with the next one |
-/// | `Ask` | runs | one run for all that were missed |
+/// | `Ask` | runs | one run for all missed runs |
 ///
 /// With `Ask`, the handler decides by [`Due::lateness`](super::Due::lateness) and
 /// [`Due::missed`](super::Due::missed), and may answer [`Due::skip`](super::Due::skip).

@@ -55,7 +55,7 @@ pub struct DurableMetrics {
     pub stale: u64,
     /// Jumps of the wall clock by half a second or more.
     pub clock_jumps: u64,
-    /// The time from due to fired, in nanoseconds. Grows if the loop is blocked, if handlers do not
+    /// The time from due to fired. Grows if the loop is blocked, if handlers do not
     /// answer, if the disk is slow, and once after a restart.
     pub lateness: Histogram,
     /// Transactions that were committed.

@@ -22,8 +22,8 @@ use std::{fmt, path::Path, sync::Arc, time::Duration};
 ///
 /// A timer is stored before its start completes, fires on an event loop with a precision of
 /// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
-/// not removed are still there; the [`Late`](super::Late) policy of their topic says what happens to
-/// those whose time has passed. The [module](super) describes the guarantees.
+/// not removed are still there. The [`Late`](super::Late) policy of their topic applies to those
+/// whose time has passed. The [module](super) describes the guarantees.
 ///
 /// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
 /// [closed](DurableTimers::close).
@@ -55,7 +55,7 @@ pub struct DurableTimers {
 
 struct Owner(Parts);
 
-/// What a handle consists of.
+/// The parts of a handle.
 pub(super) struct Parts {
     pub(super) driver: Arc<Driver>,
     pub(super) metrics: Arc<Metrics>,
@@ -179,8 +179,8 @@ impl DurableTimers {
 
     /// Returns timers of the store.
     ///
-    /// The store's thread reads them, and other operations wait meanwhile. A filter that few timers
-    /// match may look at all of them.
+    /// The thread of the store reads them, which delays its other work. A filter that few timers
+    /// match may read all of them.
     ///
     /// # Errors
     ///

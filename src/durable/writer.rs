@@ -1,7 +1,7 @@
 //! `Writer`: the thread that owns the store.
 //!
-//! Invariants: requests are carried out in the order of their submission, and what they did is told
-//! to the engine in that order. Consecutive changes share a transaction. A start is completed after
+//! Invariants: requests are carried out in the order of their submission, and the engine receives
+//! their outcomes in that order. Consecutive changes share a transaction. A start is completed after
 //! its transaction was committed, never before. After a transient error, starts and commands fail,
 //! and the changes of runs stay first in the queue. After any other error nothing is written again.
 
@@ -46,7 +46,7 @@ pub(super) enum Request {
     Close(Vec<Completer<()>>),
 }
 
-/// Who is told what a change did.
+/// The recipient of a change's outcome.
 pub(super) enum Reply {
     /// The program, and the engine.
     Start(Completer<TimerId>, Permit),
@@ -110,7 +110,7 @@ impl Writer {
                 },
                 Request::Close(completers) => {
                     let result = self.close();
-                    // Before anybody is told, the file is unlocked, and requests are refused.
+                    // The file is unlocked and requests are refused before the completions are done.
                     drop(self.store);
                     refuse(self.queue.into_iter().chain(self.requests.try_iter()));
                     drop(self.requests);
@@ -121,7 +121,7 @@ impl Writer {
         }
     }
 
-    /// Returns the next request. `None` if there can be no more of them.
+    /// Returns the next request, or `None` if all senders are gone.
     fn next(&mut self) -> Option<Request> {
         if let Some(request) = self.queue.pop_front() {
             return Some(request);
@@ -155,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// Commits what was gathered, and tells everyone concerned.
+    /// Commits the gathered changes, and delivers their outcomes.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
     fn commit(&mut self) {
         if let Some(error) = self.failed.clone() {
@@ -206,7 +206,7 @@ impl Writer {
                 Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
             }
         }
-        // The engine first: a program that was told of its start may ask to move the timer.
+        // The engine first: a program whose start is completed may move the timer at once.
         self.tell(messages);
         completed.into_iter().for_each(|(completer, result)| completer.complete(result));
     }
@@ -237,7 +237,7 @@ impl Writer {
                 completer.complete(Err(error.clone()));
             }
         }
-        // The engine has been told to stop, and completes its commands itself.
+        // The engine has received `Stopped`, and completes its commands itself.
     }
 
     fn stop(&mut self, error: StoreError) {

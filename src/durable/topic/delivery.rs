@@ -1,4 +1,4 @@
-//! `Delivery`: what happens to a run that a crash interrupts.
+//! `Delivery`: whether a run that a crash interrupted is repeated.
 
 /// Whether a run is repeated that a crash of the program interrupted.
 ///

@@ -1,4 +1,4 @@
-//! Topics: what a program does when a timer is due.
+//! Topics: the handlers and policies of timers.
 
 mod delivery;
 
@@ -15,7 +15,7 @@ use std::{
 /// The longest name of a topic, in bytes.
 const NAME_LIMIT: usize = 128;
 
-/// A kind of timer: a name, what happens to late and to failed timers, and the handler.
+/// A kind of timer: a name, policies for late and for failed timers, and the handler.
 ///
 /// ```
 /// use netwheel::durable::{Delivery, Due, Late, Retry, Topic};
@@ -62,7 +62,7 @@ impl Topic {
         Topic { name: name.into(), rules, handler: Box::new(call) }
     }
 
-    /// Sets what happens to a run that a crash interrupts. At least once by default.
+    /// Sets whether a run that a crash interrupted is repeated. At least once by default.
     ///
     /// At most once excludes retries: its [`Retry`] must be [`Retry::never`].
     pub fn delivery(mut self, delivery: Delivery) -> Self {
