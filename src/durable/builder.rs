@@ -132,8 +132,8 @@ impl DurableTimersBuilder {
     /// # Errors
     ///
     /// [`Error::Setting`] for a setting out of its range and for two topics of the same name,
-    /// [`Error::Other`] with a [`StoreError`](super::StoreError), [`Error::Io`] if the thread cannot
-    /// be started.
+    /// [`Error::Other`] with a [`StoreError`](super::StoreError), [`Error::Io`] if the thread
+    /// cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();

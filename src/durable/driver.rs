@@ -87,7 +87,8 @@ impl Driver {
         }
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an error.
+    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an
+    /// error.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         let messages = std::mem::take(&mut *locked(&self.messages));

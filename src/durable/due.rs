@@ -20,8 +20,8 @@ use std::{
 /// A timer that is due, passed to the handler of its topic.
 ///
 /// The handler has to answer with [`done`](Due::done), [`done_with`](Due::done_with),
-/// [`skip`](Due::skip) or [`fail`](Due::fail). It may do so later, and on any thread: move the `Due`
-/// there. One that is dropped without an answer has failed, so nothing is lost by accident.
+/// [`skip`](Due::skip) or [`fail`](Due::fail). It may do so later, and on any thread: move the
+/// `Due` there. One that is dropped without an answer has failed, so nothing is lost by accident.
 ///
 /// A crash before the answer is stored makes the timer fire again, with the same
 /// [`id`](Due::id) and [`scheduled`](Due::scheduled): the two identify the run for handlers that
@@ -82,8 +82,8 @@ impl<T> Due<T> {
     /// Ends the run, and makes the program's own writes in the same transaction: either both are
     /// stored or none. So the effect happens exactly once.
     ///
-    /// `effect` runs on the thread of the store, and delays its other work. It is called again
-    /// if the transaction could not be committed and is repeated. If it fails, its writes are rolled
+    /// `effect` runs on the thread of the store, and delays its other work. It is called again if
+    /// the transaction could not be committed and is repeated. If it fails, its writes are rolled
     /// back and the run has failed.
     ///
     /// In a topic that runs at most once, the effect is not called.

@@ -3,8 +3,8 @@
 /// What to do with a late timer. Each topic states it.
 ///
 /// A timer is late if it has been due for longer than
-/// [`late_after`](super::DurableTimersBuilder::late_after) when it can fire. The usual reasons are a
-/// program that was not running, a clock that was set forward, and a burst of timers that takes
+/// [`late_after`](super::DurableTimersBuilder::late_after) when it can fire. The usual reasons are
+/// a program that was not running, a clock that was set forward, and a burst of timers that takes
 /// longer than `late_after` to fire. Retries are late in the same way.
 ///
 /// | | a late one-shot timer | a periodic timer that missed runs |

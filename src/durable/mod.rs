@@ -1,7 +1,7 @@
 //! Timers that survive the program: stored before `start` completes, fired through an event loop.
 //!
-//! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer is
-//! a topic, a time and a payload; closures are never stored. The default store is an SQLite file
+//! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
+//! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
 //! ([`SqliteStore`]), for one process. The guide has a chapter with a complete program
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!

@@ -89,9 +89,9 @@ impl<'a> StartTimer<'a> {
     /// program does not have, a payload that is too large, or a key that is too long;
     /// [`Error::Other`] if the payload cannot be converted to JSON; [`Error::Full`] if too many
     /// starts wait; [`Error::ShutDown`] after [`DurableTimers::close`]; [`Error::Other`] with a
-    /// [`StoreError`](super::StoreError). After [`StoreError::Busy`](super::StoreError::Busy) from a
-    /// store on another machine it is not known whether the timer was stored; a start with a key can
-    /// be repeated.
+    /// [`StoreError`](super::StoreError). After [`StoreError::Busy`](super::StoreError::Busy) from
+    /// a store on another machine it is not known whether the timer was stored; a start with a key
+    /// can be repeated.
     pub fn start(self) -> Completion<TimerId> {
         let (completer, done) = completion(None);
         let permit = self.timers.permit();

@@ -148,9 +148,9 @@ impl DurableTimers {
     ///
     /// # Errors
     ///
-    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many operations
-    /// wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or [`Error::Other`] with a
-    /// [`StoreError`](super::StoreError).
+    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
+    /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
+    /// [`Error::Other`] with a [`StoreError`](super::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }

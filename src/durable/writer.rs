@@ -1,9 +1,10 @@
 //! `Writer`: the thread that owns the store.
 //!
 //! Invariants: requests are carried out in the order of their submission, and the engine receives
-//! their outcomes in that order. Consecutive changes share a transaction. A start is completed after
-//! its transaction was committed, never before. After a transient error, starts and commands fail,
-//! and the changes of runs stay first in the queue. After any other error nothing is written again.
+//! their outcomes in that order. Consecutive changes share a transaction. A start is completed
+//! after its transaction was committed, never before. After a transient error, starts and commands
+//! fail, and the changes of runs stay first in the queue. After any other error nothing is written
+//! again.
 
 use super::{
     Metrics, TimerId,
@@ -110,7 +111,8 @@ impl Writer {
                 },
                 Request::Close(completers) => {
                     let result = self.close();
-                    // The file is unlocked and requests are refused before the completions are done.
+                    // The file is unlocked and requests are refused before the completions are
+                    // done.
                     drop(self.store);
                     refuse(self.queue.into_iter().chain(self.requests.try_iter()));
                     drop(self.requests);

@@ -7,7 +7,8 @@ use std::fmt;
 /// A timer to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTimer {
-    /// The index of its topic in the list given to [`TimerStore::attach`](super::TimerStore::attach).
+    /// The index of its topic in the list given to
+    /// [`TimerStore::attach`](super::TimerStore::attach).
     pub topic: usize,
     /// When it is due, in milliseconds since 1970 (UTC).
     pub due: i64,

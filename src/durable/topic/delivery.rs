@@ -7,8 +7,8 @@
 /// | `AtLeastOnce` | fired, handler, ended | runs again |
 /// | `AtMostOnce` | fired, ended, handler | does not run again |
 ///
-/// No scheduler can offer both, except for effects that are stored in the transaction which ends the
-/// timer: see [`Due::done_with`](crate::durable::Due::done_with).
+/// No scheduler can offer both, except for effects that are stored in the transaction which ends
+/// the timer: see [`Due::done_with`](crate::durable::Due::done_with).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {

@@ -54,7 +54,8 @@ impl<'a> Batch<'a> {
         let outcomes = self.apply_all(changes);
         let result = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
         if result.is_err() && !self.connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next
+            // BEGIN.
             let _ = self.execute("ROLLBACK");
         }
         result
