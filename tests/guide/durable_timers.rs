@@ -26,6 +26,7 @@ fn next<T>(by_hand: &mut ManualEventLoop, received: &Receiver<T>) -> T {
     }
 }
 
+/// P-03.
 #[test]
 fn a_reminder_fires_after_three_days_and_not_before() -> Result {
     let clock = ManualClock::new();
@@ -66,6 +67,7 @@ fn hourly(
     Ok((timers, received))
 }
 
+/// P-13.
 #[test]
 fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Result {
     let folder = Folder::new();
@@ -82,6 +84,7 @@ fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Resul
     by_hand.run_until(timers.close())
 }
 
+/// P-06.
 #[test]
 fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
     let folder = Folder::new();
@@ -122,6 +125,7 @@ fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
     Ok(())
 }
 
+/// P-09.
 #[test]
 fn a_dead_letter_is_listed_and_run_again() -> Result {
     let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;

@@ -155,6 +155,7 @@ fn the_proxy_closes_a_connection_that_it_cannot_forward() {
     program.stop();
 }
 
+/// P-01.
 #[cfg(feature = "durable")]
 #[test]
 fn a_reminder_survives_a_kill_of_its_server() {
