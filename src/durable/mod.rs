@@ -2,19 +2,20 @@
 //!
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
 //! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
-//! ([`SqliteStore`]), for one process. The guide has a chapter about it
+//! ([`SqliteStore`]), for one process. The guide has a chapter with a complete program
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
 //!
-//! - A completed start is on disk. A crash, or a power failure if the disk keeps its word, does not
-//!   lose the timer.
+//! - A completed start is on disk. The timer survives a crash, and a power failure if the disk
+//!   honours `fsync`.
 //! - A timer fires at least once ([`Delivery::AtLeastOnce`]), or at most once
-//!   ([`Delivery::AtMostOnce`]), as its topic says. Twice only if the program died between the call
-//!   of the handler and the storage of its answer.
+//!   ([`Delivery::AtMostOnce`]), as its topic states. A run is repeated only if the program or the
+//!   store stopped after the handler was called and before its answer was stored.
+//! - Rows that a handler writes with [`Due::done_with`] are stored exactly once.
 //! - Never early by the wall clock. If the wall clock is set, timers follow it within a second.
 //! - The next run of a periodic timer is stored in the same transaction that ends the current one.
-//! - What a late timer does is stated by its topic ([`Late`]).
+//! - Each topic has a policy for late timers ([`Late`]).
 //! - A `cancel` that returned `true` is never followed by a run.
 //!
 //! # Order

@@ -56,6 +56,11 @@ impl Driver {
         self.event_loop.shared.time.wall_time()
     }
 
+    /// Returns the id of the loop, for completions that it completes.
+    pub(in crate::durable) fn loop_id(&self) -> u32 {
+        self.event_loop.shared.id
+    }
+
     /// Tells the engine something.
     pub(in crate::durable) fn tell(&self, message: Message) {
         self.inbox.tell(message);
@@ -73,7 +78,8 @@ impl Driver {
         }
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Whoever waits is told.
+    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an
+    /// error.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
         {

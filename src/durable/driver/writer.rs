@@ -1,9 +1,10 @@
 //! `Writer`: the thread that owns the store.
 //!
-//! Invariants: requests are carried out in the order of their submission, and what they did is told
-//! to the engine in that order. Consecutive changes share a transaction. A start is completed after
-//! its transaction was committed, never before. After a transient error, starts and commands fail,
-//! and the changes of runs stay first in the queue. After any other error nothing is written again.
+//! Invariants: requests are carried out in the order of their submission, and the engine receives
+//! their outcomes in that order. Consecutive changes share a transaction. A start is completed
+//! after its transaction was committed, never before. After a transient error, starts and commands
+//! fail, and the changes of runs stay first in the queue. After any other error nothing is written
+//! again.
 
 use super::request::{Reply, Request};
 use crate::durable::{
@@ -83,7 +84,8 @@ impl Writer {
                 },
                 Request::Close(completers) => {
                     let result = self.close();
-                    // Before anybody is told, the file is unlocked, and requests are refused.
+                    // The file is unlocked and requests are refused before the completions are
+                    // done.
                     drop(self.store);
                     refuse(self.queue.into_iter().chain(self.requests.try_iter()));
                     drop(self.requests);
@@ -94,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// Returns the next request. `None` if there can be no more of them.
+    /// Returns the next request, or `None` if all senders are gone.
     fn next(&mut self) -> Option<Request> {
         if let Some(request) = self.queue.pop_front() {
             return Some(request);
@@ -128,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// Commits what was gathered, and tells everyone concerned.
+    /// Commits the gathered changes, and delivers their outcomes.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
     fn commit(&mut self) {
         if let Some(error) = self.failed.clone() {
@@ -210,7 +212,7 @@ impl Writer {
                 completer.complete(Err(error.clone()));
             }
         }
-        // The engine has been told to stop, and completes its commands itself.
+        // The engine has received `Stopped`, and completes its commands itself.
     }
 
     fn stop(&mut self, error: StoreError) {

@@ -1,7 +1,7 @@
 //! `Engine`: decides which timers fire, without I/O.
 //!
-//! It is told what happened ([`Message`]), is polled with the two clocks, and says what is to be
-//! done ([`Step`]). The driver runs it on one event loop.
+//! It receives events ([`Message`]), is polled with the two clocks, and returns actions ([`Step`]).
+//! The driver runs it on one event loop.
 //!
 //! # Invariants
 //!
@@ -81,7 +81,7 @@ pub(super) struct Now {
 enum State {
     Active,
     Closing(Vec<Completer<()>>),
-    /// The store was told to close, or has failed.
+    /// The store was asked to close, or has failed.
     Stopped(Option<Error>),
 }
 
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Fires what is due, and asks for what is missing.
+    /// Fires due timers, and requests those that are not loaded yet.
     pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<Step>) {
         if let Some(jump) = self.clock.observe(now.wall, now.monotonic) {
             // The window is ordered by wall time, so it stays correct: only its distance changes.
@@ -219,7 +219,7 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node owns what it has loaded.
+    /// Returns whether this node owns the timers that it has loaded.
     fn may_fire(&self, now: Now) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }

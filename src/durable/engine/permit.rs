@@ -1,9 +1,9 @@
-//! `Permit`: a place among the operations that the store has not answered.
+//! `Permit`: bounds the operations that the store has not answered.
 
 use crate::{Error, Result, error::Resource, sync::Permits};
 use std::sync::Arc;
 
-/// Gives its place back when it is dropped.
+/// Returns itself to the semaphore when it is dropped.
 #[derive(Debug)]
 pub(in crate::durable) struct Permit(Arc<Permits>);
 

@@ -108,13 +108,14 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how many bytes the timers in memory may take, about.
+    /// Sets approximately how many bytes the timers in memory may take.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
         self
     }
 
-    /// Sets how many runs may be without an end.
+    /// Sets how many runs may be in progress: the handler has not answered, or the answer is not
+    /// stored yet.
     pub fn max_running(mut self, runs: usize) -> Self {
         self.max_running = runs;
         self

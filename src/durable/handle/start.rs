@@ -29,7 +29,9 @@ impl DurableTimers {
     /// [`start`](StartTimer::start) to store it.
     ///
     /// Times are rounded up to milliseconds, and limited to the year 9999. A time that has passed
-    /// means at once.
+    /// is late if it is older than
+    /// [`late_after`](crate::durable::DurableTimersBuilder::late_after): then the topic's
+    /// [`Late`](crate::durable::Late) applies. Otherwise the timer fires at once.
     pub fn at<T: Serialize + ?Sized>(
         &self,
         topic: &str,
@@ -87,12 +89,14 @@ impl<'a> StartTimer<'a> {
     }
 
     /// Sets the idempotency key, at most 256 bytes. A topic has at most one timer with a key: a
-    /// second start returns the id of the first. The key of a one-shot timer is remembered for a
-    /// day after its end.
+    /// second start returns the id of the first, and changes neither its time nor its payload. The
+    /// key of a one-shot timer is remembered for a day after its end, also if it was cancelled. To
+    /// change its time, use [`move_to`](DurableTimers::move_to).
     ///
-    /// So a program that does not know whether its start was stored, for example after a crash, can
-    /// simply start again. If a periodic timer is started with another schedule, it gets the new
-    /// schedule and payload. Periodic timers have the key `periodic` unless another one is set.
+    /// A program that does not know whether its start was stored, for example after a crash, can
+    /// therefore start again. If a periodic timer is started with another schedule, it gets the new
+    /// schedule and payload. Periodic timers have the key `periodic` unless another one is set, so
+    /// several of them in one topic need a key each.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         let key = key.into();
         if key.len() > KEY_LIMIT {
@@ -111,7 +115,7 @@ impl<'a> StartTimer<'a> {
     ///
     /// The completion fails, and nothing is stored: with [`Error::Setting`] for a topic that the
     /// program does not have, a payload that is too large, or a key that is too long;
-    /// [`Error::Encode`](Error::Other) if the payload is not JSON; [`Error::Full`] if too many
+    /// [`Error::Other`] if the payload cannot be converted to JSON; [`Error::Full`] if too many
     /// starts wait; [`Error::ShutDown`] after [`DurableTimers::close`]; [`Error::Other`] with a
     /// [`StoreError`](crate::durable::StoreError). After
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine it is

@@ -19,8 +19,8 @@ use std::{fmt, sync::Arc, time::SystemTime};
 ///
 /// A timer is stored before its start completes, fires on an event loop with a precision of
 /// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
-/// not removed are still there; the [`Late`](crate::durable::Late) policy of their topic says what
-/// happens to those whose time has passed. The [module](super) describes the guarantees.
+/// not removed are still there. The [`Late`](crate::durable::Late) policy of their topic applies to
+/// those whose time has passed. The [module](super) describes the guarantees.
 ///
 /// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
 /// [closed](DurableTimers::close).
@@ -52,7 +52,7 @@ pub struct DurableTimers {
 
 struct Owner(Parts);
 
-/// What a handle consists of.
+/// The parts of a handle.
 pub(super) struct Parts {
     pub(super) driver: Arc<Driver>,
     pub(super) metrics: Arc<Metrics>,
@@ -72,31 +72,56 @@ impl DurableTimers {
     ///
     /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
     /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
+    /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
+    /// [`Error::Other`] with a [`StoreError`](super::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }
 
     /// Moves a timer or a dead letter to another time, as if it had been started for that time.
     /// `false` if there is no such timer. A periodic timer goes on from the new time.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.wall_time());
         self.ask(id, Command::MoveTo(due))
     }
 
-    /// Runs a timer or a dead letter at once. `false` if there is no such timer.
+    /// Runs a timer or a dead letter at once. `false` if there is no such timer. The runs of
+    /// [`every`](DurableTimers::every) then follow from now, and those of a cron expression as
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn run_now(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::RunNow)
     }
 
     /// Returns timers of the store.
     ///
-    /// The store's thread reads them, and other operations wait meanwhile. A filter that few timers
-    /// match may look at all of them.
+    /// The thread of the store reads them, which delays its other work. A filter that few timers
+    /// match may read all of them.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
         self.query(move |store| store.list(&filter).map_err(Error::from))
     }
 
-    /// Returns the numbers of timers of each topic of the store.
+    /// Returns the numbers of timers of each topic of the store. Does not read the timers. Fails if
+    /// the store has stopped, so it can serve as a health check.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
         self.query(|store| store.counts().map_err(Error::from))
     }
@@ -106,7 +131,7 @@ impl DurableTimers {
         &self.owner.0.unknown
     }
 
-    /// Returns the current numbers. Callable from any thread, without a lock.
+    /// Returns the current metrics. Callable from any thread, without a lock.
     pub fn metrics(&self) -> DurableMetrics {
         self.owner.0.metrics.snapshot()
     }
@@ -114,10 +139,13 @@ impl DurableTimers {
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
     /// store fire after the next start.
     ///
-    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers. The
-    /// completion fails with the error of a store that has stopped.
+    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         self.owner.0.driver.tell(Message::Close(completer));
         done
     }
@@ -154,7 +182,7 @@ impl DurableTimers {
     }
 
     fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         match self.permit() {
             Ok(permit) => {
                 let asked = Asked { id, command, completer, permit };

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// When to try a timer again whose handler failed.
+/// When to retry a timer whose handler failed.
 ///
 /// After the last attempt, the timer becomes a dead letter. Dead letters stay in the store, can be
 /// [listed](crate::durable::DurableTimers::list), and can be run again

@@ -24,8 +24,8 @@ use std::{
 ///
 /// A crash before the answer is stored makes the timer fire again, with the same [`id`](Due::id)
 /// and [`scheduled`](Due::scheduled): the two identify the run for handlers that deduplicate.
-/// Topics that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already, and
-/// their answers mean nothing.
+/// Timers that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already, and
+/// their answers have no effect.
 #[must_use = "a timer that is not answered counts as failed"]
 pub struct Due<T> {
     answering: Answering,
@@ -81,9 +81,9 @@ impl<T> Due<T> {
     /// Ends the run, and makes the program's own writes in the same transaction: either both are
     /// stored or none. So the effect happens exactly once.
     ///
-    /// `effect` runs on the thread of the store, and other timers wait meanwhile. It is called
-    /// again if the transaction could not be committed and is repeated. If it fails, its writes are
-    /// rolled back and the run has failed.
+    /// `effect` runs on the thread of the store, and delays its other work. It is called again if
+    /// the transaction could not be committed and is repeated. If it fails, its writes are rolled
+    /// back and the run has failed.
     ///
     /// In a topic that runs at most once, the effect is not called.
     pub fn done_with(self, effect: impl FnMut(&mut StoreTransaction<'_>) -> Result + Send + 'static) {
@@ -95,8 +95,8 @@ impl<T> Due<T> {
         self.answering.answer(Answer::Skip);
     }
 
-    /// Reports that the work failed. The topic's [`Retry`](crate::durable::Retry) decides what
-    /// follows. The first 1024 bytes of `reason` are stored.
+    /// Reports that the work failed. The run is retried, or becomes a dead letter, as the topic's
+    /// [`Retry`](crate::durable::Retry) states. The first 1024 bytes of `reason` are stored.
     pub fn fail(self, reason: impl fmt::Display) {
         self.answering.fail(reason.to_string());
     }
@@ -119,7 +119,7 @@ pub(in crate::durable) struct Answering {
     reply: AnswerOnce,
 }
 
-/// Who is told the answer, once.
+/// Passes the answer to the engine, once.
 #[derive(Clone)]
 pub(super) struct AnswerOnce {
     id: TimerId,

@@ -1,4 +1,4 @@
-//! Topics: what a program does when a timer is due.
+//! `Topic`: the handler and the policies of a kind of timer.
 
 use super::due::{Answering, Due};
 use crate::durable::{
@@ -15,7 +15,7 @@ use std::{
 /// The longest name of a topic, in bytes.
 const NAME_LIMIT: usize = 128;
 
-/// A kind of timer: a name, what happens to late and to failed timers, and the handler.
+/// A kind of timer: a name, policies for late and for failed timers, and the handler.
 ///
 /// ```
 /// use netwheel::durable::{Delivery, Due, Late, Retry, Topic};
@@ -40,8 +40,8 @@ impl Topic {
     /// Creates a topic. `T` is the payload, which is stored as JSON.
     ///
     /// `handler` runs on the event loop of the timers, one run after the other, and must not block.
-    /// It answers with the methods of [`Due`], at once or later and from any thread. A handler that
-    /// panics has failed, as has a payload that is not a `T`.
+    /// It answers with the methods of [`Due`], at once or later and from any thread. A run fails if
+    /// the handler panics, or if the stored payload is not a `T`.
     pub fn new<T: DeserializeOwned + Send + 'static>(
         name: impl Into<String>,
         late: Late,
@@ -62,7 +62,7 @@ impl Topic {
         Topic { name: name.into(), rules, handler: Box::new(call) }
     }
 
-    /// Sets what happens to a run that a crash interrupts. At least once by default.
+    /// Sets whether a run that a crash interrupted is repeated. At least once by default.
     ///
     /// At most once excludes retries: its [`Retry`] must be [`Retry::never`].
     pub fn delivery(mut self, delivery: Delivery) -> Self {

@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
         }))
     }
 
-    /// Looks for a timer with the same key, among those that are stored and those that have ended.
+    /// Looks for a pending, dead or ended timer with the same key.
     fn known_key(&mut self, topic: i64, key: &str, timer: &NewTimer) -> Result<Option<Outcome>, StoreError> {
         let sql = "SELECT id, schedule FROM timers WHERE topic = ?1 AND key = ?2";
         let mut statement = self.connection.prepare_cached(sql).store()?;
