@@ -110,8 +110,10 @@ impl Writer {
                 },
                 Request::Close(completers) => {
                     let result = self.close();
-                    // The file is unlocked before anybody is told.
+                    // Before anybody is told, the file is unlocked, and requests are refused.
                     drop(self.store);
+                    refuse(self.queue.into_iter().chain(self.requests.try_iter()));
+                    drop(self.requests);
                     completers.into_iter().for_each(|completer| completer.complete(result.clone()));
                     return;
                 }
@@ -298,6 +300,23 @@ impl Writer {
     fn tell(&self, messages: Vec<Message>) {
         if let Some(driver) = self.driver.upgrade() {
             driver.tell_all(messages);
+        }
+    }
+}
+
+/// Tells the programs whose requests came after the store was closed.
+fn refuse(requests: impl Iterator<Item = Request>) {
+    for request in requests {
+        match request {
+            Request::Change { reply: Reply::Start(completer, _permit), .. } => {
+                completer.complete(Err(Error::ShutDown));
+            }
+            Request::Query(query) => query(Err(Error::ShutDown)),
+            Request::Close(completers) => {
+                completers.into_iter().for_each(|completer| completer.complete(Ok(())));
+            }
+            // Those of the engine, which has stopped.
+            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } => {}
         }
     }
 }

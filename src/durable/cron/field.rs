@@ -78,7 +78,7 @@ impl CronField {
         offsets.map(|offset| smallest + (first - smallest + offset) % count).collect()
     }
 
-    /// Returns what may be written, for error messages.
+    /// Describes the allowed texts, for error messages.
     fn allowed(self) -> &'static str {
         match self {
             CronField::Second | CronField::Minute => "0 to 59, *, lists, ranges and steps",

@@ -2,10 +2,10 @@
 
 use super::Cron;
 
-/// 1 January of the year 1. Earlier instants have no runs.
+/// 1 January of the year 1. Runs start there.
 const EARLIEST_SECOND: i64 = -62_135_596_800;
 
-/// 1 January of the year 10000, in milliseconds. There are no runs from then on.
+/// 1 January of the year 10000, in milliseconds. Runs end before it.
 const LATEST_MILLIS: i64 = 253_402_300_800_000;
 
 /// How far to look back for wall-clock times that were shown before. No zone has ever turned its
@@ -16,7 +16,7 @@ impl Cron {
     /// Returns the first run after `millis`, both in UTC milliseconds since 1970. Runs are on whole
     /// seconds, and strictly after `millis`.
     ///
-    /// `None` if there is no run up to the year 9999. The search visits each month and each
+    /// `None` if the next run would be after the year 9999. The search visits each month and each
     /// transition of the zone until the run. These are less than 40 years: the longest wait is that
     /// for 29 February on a certain day of the week.
     pub(crate) fn next_after(&self, millis: i64) -> Option<i64> {
@@ -30,19 +30,23 @@ impl Cron {
     /// shown. Times that it shows twice run twice, and times that it skips do not run.
     fn next_hourly(&self, past: i64) -> Option<i64> {
         let (mut offset, transitions) = self.rules.from(past)?;
-        let mut wall = self.schedule.next(past + 1 + offset);
+        // No time from `searched` up to `wall` matches.
+        let mut searched = past + 1 + offset;
+        let mut wall = self.schedule.next(searched)?;
         for transition in transitions {
             #[cfg(test)]
             super::tests::work::add();
-            if let Some(wall) = wall
-                && wall - offset < transition.at
-            {
+            if wall - offset < transition.at {
                 break;
             }
             offset = transition.offset;
-            wall = self.schedule.next(transition.at + offset);
+            let shown = transition.at + offset;
+            if !(searched..=wall).contains(&shown) {
+                searched = shown;
+                wall = self.schedule.next(searched)?;
+            }
         }
-        wall.map(|wall| wall - offset)
+        Some(wall - offset)
     }
 
     /// Finds the next run of an expression with runs in certain hours: each time of the wall clock

@@ -17,8 +17,8 @@ pub(super) struct Schedule {
     pub(super) months: Values,
 }
 
-/// The calendar repeats itself after 400 years, which are whole weeks. A search that finds nothing
-/// in so many months never does.
+/// The calendar repeats itself after 400 years, which are whole weeks. A date that is not in such a
+/// cycle does not exist.
 const CYCLE_MONTHS: u32 = 400 * 12;
 
 const LAST_YEAR: i16 = 9999;
@@ -30,7 +30,7 @@ impl Schedule {
     }
 
     /// Returns the first matching time at or after `wall`, both in seconds of a wall clock since
-    /// 1970. `None` if there is none up to the year 9999.
+    /// 1970. `None` if it is after the year 9999.
     pub(super) fn next(&self, wall: i64) -> Option<i64> {
         let from = Offset::UTC.to_datetime(Timestamp::from_second(wall).ok()?);
         let today = self.next_date(from.date())?;

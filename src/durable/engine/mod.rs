@@ -18,6 +18,8 @@ mod lease_watch;
 mod message;
 mod run;
 mod runs;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub(super) use message::{Answer, Asked, Command, Message, Step};
