@@ -55,8 +55,9 @@ impl Bare {
         }
     }
 
-    /// Commits `rows` far timers in each transaction, and returns how many there are per second.
-    pub(crate) fn rate(&mut self, rows: usize, time: Duration) -> Result<f64> {
+    /// Commits `rows` far timers in each transaction for some time. Returns the number of timers and
+    /// the seconds that they took.
+    pub(crate) fn run(&mut self, rows: usize, time: Duration) -> Result<(f64, f64)> {
         let begun = Instant::now();
         let mut timers = 0;
         while begun.elapsed() < time {
@@ -65,6 +66,6 @@ impl Bare {
             self.commit((0..rows).map(|_| far()))?;
             timers += rows;
         }
-        Ok(timers as f64 / begun.elapsed().as_secs_f64())
+        Ok((timers as f64, begun.elapsed().as_secs_f64()))
     }
 }

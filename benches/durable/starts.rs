@@ -31,6 +31,9 @@ pub(crate) fn open(
     builder.topic(topic).start(group)
 }
 
+/// The number of parts of a measurement.
+const SLICES: u32 = 5;
+
 struct Sample {
     bare: f64,
     durable: f64,
@@ -38,16 +41,36 @@ struct Sample {
     batch: f64,
 }
 
+/// What was done in several slices.
+#[derive(Default)]
+struct Work {
+    timers: f64,
+    commits: f64,
+    seconds: f64,
+}
+
+impl Work {
+    fn add(&mut self, timers: f64, commits: f64, seconds: f64) {
+        self.timers += timers;
+        self.commits += commits;
+        self.seconds += seconds;
+    }
+
+    fn rate(&self) -> f64 {
+        self.timers / self.seconds
+    }
+}
+
 /// Lets each starter start its next timer as soon as its last one is stored, all of them on the
-/// calling thread. Returns the starts per second and the mean batch.
-fn rate(timers: &DurableTimers, starters: usize, time: Duration) -> Result<(f64, f64)> {
+/// calling thread.
+fn run(timers: &DurableTimers, starters: usize, time: Duration, work: &mut Work) -> Result {
     let (sender, stored) = channel();
     let start = |sender: &Sender<Result>| {
         let sender = sender.clone();
         let completion = timers.at(TOPIC, far(), TEXT).start();
         completion.on_complete(move |result| drop(sender.send(result.map(drop))));
     };
-    let before = timers.metrics();
+    let before = timers.metrics().commits;
     let begun = Instant::now();
     (0..starters).for_each(|_| start(&sender));
     let (mut running, mut done) = (starters, 0);
@@ -60,24 +83,28 @@ fn rate(timers: &DurableTimers, starters: usize, time: Duration) -> Result<(f64,
             running -= 1;
         }
     }
-    let took = begun.elapsed().as_secs_f64();
-    let after = timers.metrics();
-    let batch = (after.changes - before.changes) as f64 / (after.commits - before.commits).max(1) as f64;
-    Ok((f64::from(done) / took, batch))
+    let commits = timers.metrics().commits - before;
+    work.add(f64::from(done), commits as f64, begun.elapsed().as_secs_f64());
+    Ok(())
 }
 
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let timers = open(&place.file("starts.db"), &group, None)?;
     let mut store = Bare::open(&place.file("starts-bare.db"))?;
-    let time = Duration::from_millis(settings.millis);
+    let time = Duration::from_millis(settings.millis) / SLICES;
     let mut samples: [Vec<Sample>; 4] = Default::default();
     for round in 1..=settings.rounds {
         for (starters, samples) in STARTERS.into_iter().zip(&mut samples) {
-            // The first measurement of a pair alternates.
-            let early = if round % 2 == 0 { Some(store.rate(starters, time)?) } else { None };
-            let (durable, batch) = rate(&timers, starters, time)?;
-            let bare = early.map_or_else(|| store.rate(starters, time), Ok)?;
+            // Short slices in turn: the speed of a disk changes within a second.
+            let (mut bare, mut durable) = (Work::default(), Work::default());
+            for _ in 0..SLICES {
+                let (rows, seconds) = store.run(starters, time)?;
+                bare.add(rows, rows / starters as f64, seconds);
+                run(&timers, starters, time, &mut durable)?;
+            }
+            let batch = durable.timers / durable.commits.max(1.0);
+            let (bare, durable) = (bare.rate(), durable.rate());
             eprintln!(
                 "starts, round {round} of {}: {starters} starters: {durable:.0}/s, bare {bare:.0}/s, ratio {:.2}",
                 settings.rounds,
