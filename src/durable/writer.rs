@@ -228,8 +228,7 @@ impl Writer {
                         _ => Err(Error::other("the store did not start the timer")),
                     };
                     // The engine would drop a timer that is due later, after the loop was woken for it.
-                    let is_far =
-                        matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
+                    let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
                     if !is_far {
                         messages.extend(outcome.into_row().map(Message::Stored));
                     }
