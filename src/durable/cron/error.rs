@@ -1,16 +1,18 @@
 //! `CronError`: why an expression or a zone is refused.
 
-use super::{Cron, CronField};
+use super::CronField;
 use std::fmt;
 
-/// Why [`Cron::new`] refuses an expression or a zone.
+/// Why [`Cron::new`](super::Cron::new) refuses an expression or a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CronError {
-    /// The expression is longer than [`Cron::MAX_LENGTH`].
+    /// The expression is too long.
     TooLong {
         /// Length of the expression in bytes.
         length: usize,
+        /// Longest expression in bytes.
+        limit: usize,
     },
     /// The expression has neither five nor six fields.
     FieldCount {
@@ -60,8 +62,8 @@ pub enum CronError {
 impl fmt::Display for CronError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CronError::TooLong { length } => {
-                write!(f, "cron expression has {length} bytes; allowed are up to {}", Cron::MAX_LENGTH)
+            CronError::TooLong { length, limit } => {
+                write!(f, "cron expression has {length} bytes; allowed are up to {limit}")
             }
             CronError::FieldCount { count } => write!(
                 f,

@@ -113,8 +113,8 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Longest expression, in bytes.
-    pub const MAX_LENGTH: usize = 256;
+    /// Longest expression, in bytes: 256.
+    pub const MAX_LENGTH: usize = parse::MAX_LENGTH;
 
     /// Parses `expression` for the time zone with the IANA name `zone`, such as `Europe/Paris`.
     ///

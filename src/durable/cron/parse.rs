@@ -1,11 +1,14 @@
 //! From the text of an expression to a `Schedule`.
 
 use super::{
-    Cron, CronError, CronField,
+    CronError, CronField,
     days::{Days, DaysOfMonth, DaysOfWeek},
     schedule::Schedule,
     values::Values,
 };
+
+/// Longest expression, in bytes.
+pub(super) const MAX_LENGTH: usize = 256;
 
 /// Names that stand for an expression.
 const NAMES: [(&str, &str); 7] = [
@@ -20,8 +23,8 @@ const NAMES: [(&str, &str); 7] = [
 
 /// Parses an expression, without a check whether it ever matches.
 pub(super) fn parse(expression: &str) -> Result<Schedule, CronError> {
-    if expression.len() > Cron::MAX_LENGTH {
-        return Err(CronError::TooLong { length: expression.len() });
+    if expression.len() > MAX_LENGTH {
+        return Err(CronError::TooLong { length: expression.len(), limit: MAX_LENGTH });
     }
     let expression = expression.trim_ascii();
     let fields = if expression.starts_with('@') { expand(expression)? } else { expression };
