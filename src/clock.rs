@@ -32,7 +32,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -100,7 +100,9 @@ impl Clock for SystemClock {
 /// A clock that moves only when it is advanced, for tests.
 ///
 /// Clones share one time. Event loops that run on the clock wake up when it moves. Its time of day
-/// begins at 2001-09-09 01:46:40 UTC (1,000,000,000 s after the Unix epoch), and moves with it.
+/// begins at 2001-09-09 01:46:40 UTC (1,000,000,000 s after the Unix epoch), and moves with it. It
+/// can also be set, as an operator or NTP sets the clock of a machine
+/// ([`set_wall_time`](ManualClock::set_wall_time)).
 ///
 /// ```
 /// use netwheel::testing::ManualClock;
@@ -121,6 +123,8 @@ pub struct ManualClock {
 #[derive(Default)]
 struct Shared {
     offset: AtomicU64,
+    /// The time of day at the offset zero, relative to its default. In nanoseconds.
+    wall_shift: AtomicI64,
     wakes: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
@@ -143,6 +147,28 @@ impl ManualClock {
         }
     }
 
+    /// Sets the time of day, and leaves the monotonic time as it is. Limited to 292 years before
+    /// and after the default.
+    ///
+    /// ```
+    /// use netwheel::{testing::ManualClock, time::Clock};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// let clock = ManualClock::new();
+    /// let (monotonic, tomorrow) = (clock.now(), clock.wall_time() + Duration::from_secs(86_400));
+    /// clock.set_wall_time(tomorrow);
+    /// assert_eq!((clock.now(), clock.wall_time()), (monotonic, tomorrow));
+    /// ```
+    pub fn set_wall_time(&self, time: SystemTime) {
+        let default = SystemTime::UNIX_EPOCH.checked_add(MANUAL_EPOCH.saturating_add(self.elapsed()));
+        let shift = match default.map(|default| time.duration_since(default)) {
+            Some(Ok(later)) => i64::try_from(later.as_nanos()).unwrap_or(i64::MAX),
+            Some(Err(earlier)) => i64::try_from(earlier.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
+            None => 0,
+        };
+        self.shared.wall_shift.store(shift, Ordering::SeqCst);
+    }
+
     /// Returns how far the clock was advanced since it was created.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.shared.offset.load(Ordering::SeqCst))
@@ -161,7 +187,11 @@ impl Clock for ManualClock {
 
     fn wall_time(&self) -> SystemTime {
         let start = SystemTime::UNIX_EPOCH + MANUAL_EPOCH;
-        start.checked_add(self.elapsed()).unwrap_or(start)
+        let unset = start.checked_add(self.elapsed()).unwrap_or(start);
+        let shift = self.shared.wall_shift.load(Ordering::SeqCst);
+        let by = Duration::from_nanos(shift.unsigned_abs());
+        let set = if shift < 0 { unset.checked_sub(by) } else { unset.checked_add(by) };
+        set.unwrap_or(unset)
     }
 
     fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {

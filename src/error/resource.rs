@@ -53,6 +53,7 @@ resources! {
     ShutdownHooks => "shutdown hooks of an event loop", "fixed";
     WorkerQueue => "pending tasks of a worker pool", "`WorkerPoolBuilder::max_pending`";
     Timeouts => "pending timeouts of a timer", "`HashedWheelTimerBuilder::max_pending`";
+    TimerOperations => "unanswered operations of durable timers", "`DurableTimersBuilder::max_waiting`";
     PipelinedRequests => "pipelined requests of an HTTP client", "`HttpSettings::pipelined`";
     PoolWaiters => "waiters of a channel pool", "`ChannelPoolBuilder::max_waiters`";
 }

@@ -21,7 +21,10 @@ mod histogram;
 mod metric;
 mod table;
 
+pub(crate) use counter::Counter;
 pub use histogram::Histogram;
+#[cfg(feature = "durable")]
+pub(crate) use histogram::Recorder;
 #[cfg(any(feature = "prometheus", test))]
 #[cfg_attr(
     not(feature = "prometheus"),

@@ -3,16 +3,17 @@
 use super::CronField;
 use std::fmt;
 
-/// Why [`Cron::new`](super::Cron::new) refuses an expression or a zone.
+/// The longest expression, in bytes.
+pub(super) const MAX_LENGTH: usize = 256;
+
+/// Why [`Cron::new`](crate::durable::Cron::new) refuses an expression or a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CronError {
-    /// The expression is too long.
+    /// The expression is longer than [`MAX_LENGTH`](crate::durable::Cron::MAX_LENGTH).
     TooLong {
         /// Length of the expression in bytes.
         length: usize,
-        /// Longest expression in bytes.
-        limit: usize,
     },
     /// The expression has neither five nor six fields.
     FieldCount {
@@ -62,8 +63,8 @@ pub enum CronError {
 impl fmt::Display for CronError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CronError::TooLong { length, limit } => {
-                write!(f, "cron expression has {length} bytes; allowed are up to {limit}")
+            CronError::TooLong { length } => {
+                write!(f, "cron expression has {length} bytes; allowed are up to {}", MAX_LENGTH)
             }
             CronError::FieldCount { count } => write!(
                 f,

@@ -3,12 +3,10 @@
 use super::{
     CronError, CronField,
     days::{Days, DaysOfMonth, DaysOfWeek},
+    error::MAX_LENGTH,
     schedule::Schedule,
     values::Values,
 };
-
-/// Longest expression, in bytes.
-pub(super) const MAX_LENGTH: usize = 256;
 
 /// Names that stand for an expression.
 const NAMES: [(&str, &str); 7] = [
@@ -24,7 +22,7 @@ const NAMES: [(&str, &str); 7] = [
 /// Parses an expression, without a check whether it ever matches.
 pub(super) fn parse(expression: &str) -> Result<Schedule, CronError> {
     if expression.len() > MAX_LENGTH {
-        return Err(CronError::TooLong { length: expression.len(), limit: MAX_LENGTH });
+        return Err(CronError::TooLong { length: expression.len() });
     }
     let expression = expression.trim_ascii();
     let fields = if expression.starts_with('@') { expand(expression)? } else { expression };

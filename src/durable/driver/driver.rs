@@ -1,0 +1,155 @@
+//! `Driver`: runs the engine on an event loop.
+//!
+//! Only the loop takes the locks of the engine and of the handlers, so neither is ever contended,
+//! and a handler may use the timers. While the engine has not stopped, a timer of the loop keeps
+//! the driver alive.
+
+use super::request::{Reply, Request};
+use crate::durable::{
+    engine::{Engine, Inbox, Message, Now, Step},
+    topic::{Answering, Handler},
+    unix_millis::present_millis,
+};
+use crate::{Error, EventLoop, event_loop::ScheduledTask, sync::Completer};
+use crossbeam_channel::Sender;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+pub(in crate::durable) struct Driver {
+    event_loop: EventLoop,
+    inbox: Arc<Inbox>,
+    engine: Mutex<Engine>,
+    handlers: Mutex<Vec<Handler>>,
+    /// The timer of the next poll.
+    next_poll: Mutex<Option<ScheduledTask>>,
+    requests: Sender<Request>,
+}
+
+impl Driver {
+    pub(in crate::durable) fn new(
+        event_loop: EventLoop,
+        inbox: Arc<Inbox>,
+        engine: Engine,
+        handlers: Vec<Handler>,
+        requests: Sender<Request>,
+    ) -> Arc<Self> {
+        let driver = Arc::new(Driver {
+            event_loop,
+            inbox: inbox.clone(),
+            engine: Mutex::new(engine),
+            handlers: Mutex::new(handlers),
+            next_poll: Mutex::new(None),
+            requests,
+        });
+        let weak = Arc::downgrade(&driver);
+        inbox.connect(Box::new(move || {
+            if let Some(driver) = weak.upgrade() {
+                driver.run_soon();
+            }
+        }));
+        driver
+    }
+
+    pub(in crate::durable) fn wall_time(&self) -> SystemTime {
+        self.event_loop.shared.time.wall_time()
+    }
+
+    /// Tells the engine something.
+    pub(in crate::durable) fn tell(&self, message: Message) {
+        self.inbox.tell(message);
+    }
+
+    /// Passes a request to the store's thread. Hands it back if that has ended.
+    pub(in crate::durable) fn request(&self, request: Request) -> Result<(), Request> {
+        self.requests.send(request).map_err(|refused| refused.0)
+    }
+
+    fn run_soon(self: &Arc<Self>) {
+        let driver = self.clone();
+        if self.event_loop.schedule_always(Duration::ZERO, move || driver.run()).is_err() {
+            self.loop_ended();
+        }
+    }
+
+    /// The loop does not run tasks any more, so nothing fires. Whoever waits is told.
+    fn loop_ended(self: &Arc<Self>) {
+        let mut steps = Vec::new();
+        {
+            let mut engine = locked(&self.engine);
+            let now = self.now();
+            self.inbox.take().into_iter().for_each(|message| engine.handle(message, now, &mut steps));
+            engine.handle(Message::CloseNow, now, &mut steps);
+        }
+        self.carry_out(steps);
+    }
+
+    fn now(&self) -> Now {
+        let time = &self.event_loop.shared.time;
+        Now { wall: present_millis(time.wall_time()), monotonic: time.now() }
+    }
+
+    /// Takes the messages, fires what is due, and sets the timer of the next poll.
+    fn run(self: &Arc<Self>) {
+        let messages = self.inbox.take();
+        let mut steps = Vec::new();
+        let sleep = {
+            let mut engine = locked(&self.engine);
+            let now = self.now();
+            messages.into_iter().for_each(|message| engine.handle(message, now, &mut steps));
+            engine.poll(now, &mut steps);
+            engine.sleep(now)
+        };
+        self.carry_out(steps);
+        let timer = sleep.and_then(|sleep| {
+            let driver = self.clone();
+            self.event_loop.schedule_always(sleep, move || driver.inbox.wake()).ok()
+        });
+        if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
+            old.cancel();
+        }
+    }
+
+    fn carry_out(&self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Fire(firing) => {
+                    let topic = firing.row.topic;
+                    let answering = Answering::new(firing, self.inbox.clone());
+                    if let Some(handler) = locked(&self.handlers).get_mut(topic) {
+                        handler(answering);
+                    }
+                }
+                Step::Change { id, change, is_command } => {
+                    let reply = if is_command { Reply::Command(id) } else { Reply::Run(id) };
+                    self.pass(Request::Change { change, reply });
+                }
+                Step::Load(range) => self.pass(Request::Load(range)),
+                Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
+                Step::Complete(completer, result) => completer.complete(result),
+                Step::Close(completers) => {
+                    if let Err(Request::Close(completers)) = self.request(Request::Close(completers)) {
+                        complete_all(completers, &Ok(()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The store's thread ends only after it was closed, and then the engine has stopped.
+    fn pass(&self, request: Request) {
+        if self.request(request).is_err() {
+            log::debug!("a request to the closed timer store was dropped");
+        }
+    }
+}
+
+fn complete_all(completers: Vec<Completer<()>>, result: &Result<(), Error>) {
+    completers.into_iter().for_each(|completer| completer.complete(result.clone()));
+}
+
+/// A panic in a handler is caught, so what the locks protect is consistent.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,289 @@
+//! `Writer`: the thread that owns the store.
+//!
+//! Invariants: requests are carried out in the order of their submission, and what they did is told
+//! to the engine in that order. Consecutive changes share a transaction. A start is completed after
+//! its transaction was committed, never before. After a transient error, starts and commands fail,
+//! and the changes of runs stay first in the queue. After any other error nothing is written again.
+
+use super::request::{Reply, Request};
+use crate::durable::{
+    engine::{Inbox, Message},
+    metrics::Metrics,
+    store::{Change, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
+    unix_millis::present_millis,
+};
+use crate::{Error, clock::TimeSource};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The largest number of changes in one transaction.
+const BATCH_LIMIT: usize = 1024;
+
+/// The pause before changes are repeated after a transient error.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+pub(in crate::durable) struct Writer {
+    store: Box<dyn TimerStore>,
+    requests: Receiver<Request>,
+    inbox: Arc<Inbox>,
+    time: TimeSource,
+    metrics: Arc<Metrics>,
+    commit_within: Duration,
+    /// Changes that wait for a commit, and their replies.
+    changes: Vec<Change>,
+    replies: Vec<Reply>,
+    /// Requests that were received and not begun.
+    queue: VecDeque<Request>,
+    failed: Option<Error>,
+}
+
+impl Writer {
+    pub(in crate::durable) fn new(
+        store: Box<dyn TimerStore>,
+        requests: Receiver<Request>,
+        inbox: Arc<Inbox>,
+        time: TimeSource,
+        metrics: Arc<Metrics>,
+        commit_within: Duration,
+    ) -> Self {
+        Writer {
+            store,
+            requests,
+            inbox,
+            time,
+            metrics,
+            commit_within,
+            changes: Vec::new(),
+            replies: Vec::new(),
+            queue: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Works until the store is closed.
+    pub(in crate::durable) fn run(mut self) {
+        self.count();
+        while let Some(request) = self.next() {
+            match request {
+                Request::Change { change, reply } => {
+                    self.changes.push(change);
+                    self.replies.push(reply);
+                    self.gather();
+                    self.commit();
+                }
+                Request::Load(range) => self.load(range),
+                Request::Renew { asked, until } => self.renew(asked, until),
+                Request::Query(query) => match &self.failed {
+                    Some(error) => query(Err(error.clone())),
+                    None => query(Ok(&mut *self.store)),
+                },
+                Request::Close(completers) => {
+                    let result = self.close();
+                    // Before anybody is told, the file is unlocked, and requests are refused.
+                    drop(self.store);
+                    refuse(self.queue.into_iter().chain(self.requests.try_iter()));
+                    drop(self.requests);
+                    completers.into_iter().for_each(|completer| completer.complete(result.clone()));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Returns the next request. `None` if there can be no more of them.
+    fn next(&mut self) -> Option<Request> {
+        if let Some(request) = self.queue.pop_front() {
+            return Some(request);
+        }
+        loop {
+            if self.changes.is_empty() {
+                return self.requests.recv().ok();
+            }
+            // Changes are left from a transient error.
+            match self.requests.recv_timeout(RETRY_PAUSE) {
+                Ok(request) => return Some(request),
+                Err(RecvTimeoutError::Timeout) => self.commit(),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Receives more changes for the same transaction, for at most `commit_within`.
+    #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
+    fn gather(&mut self) {
+        let until = Instant::now() + self.commit_within;
+        while self.changes.len() < BATCH_LIMIT && self.queue.is_empty() {
+            match self.requests.recv_deadline(until) {
+                Ok(Request::Change { change, reply }) => {
+                    self.changes.push(change);
+                    self.replies.push(reply);
+                }
+                Ok(other) => self.queue.push_back(other),
+                Err(_) => break,
+            }
+        }
+    }
+
+    /// Commits what was gathered, and tells everyone concerned.
+    #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
+    fn commit(&mut self) {
+        if let Some(error) = self.failed.clone() {
+            return self.refuse_all(&error);
+        }
+        let now = present_millis(self.time.wall_time());
+        let begun = Instant::now();
+        let result = self.store.commit(&mut self.changes, now);
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match result {
+            Ok(outcomes) => {
+                let size = self.changes.len() as u64;
+                self.metrics.commits.add(1);
+                self.metrics.changes.add(size);
+                self.metrics.largest_batch.set(self.metrics.largest_batch.read().max(size));
+                self.metrics.commit_time.record(took);
+                self.changes.clear();
+                let replies = std::mem::take(&mut self.replies);
+                self.count();
+                self.told(replies, outcomes);
+            }
+            Err(error) if error.is_transient() => {
+                self.metrics.commit_failures.add(1);
+                self.refuse_starts(&error.into());
+            }
+            Err(error) => self.stop(error),
+        }
+    }
+
+    fn told(&mut self, replies: Vec<Reply>, outcomes: Vec<Outcome>) {
+        let mut messages = Vec::with_capacity(replies.len());
+        let mut completed = Vec::new();
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            match reply {
+                Reply::Start(completer, _permit) => {
+                    let result = match &outcome {
+                        Outcome::Started(row) => {
+                            self.metrics.started.add(1);
+                            Ok(row.key.id)
+                        }
+                        Outcome::AlreadyStarted { id, .. } => Ok(*id),
+                        Outcome::Refused(error) => Err(error.clone().into()),
+                        _ => Err(Error::other("the store did not start the timer")),
+                    };
+                    messages.extend(outcome.into_row().map(Message::Stored));
+                    completed.push((completer, result));
+                }
+                Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
+            }
+        }
+        // The engine first: a program that was told of its start may ask to move the timer.
+        self.inbox.tell_all(messages);
+        completed.into_iter().for_each(|(completer, result)| completer.complete(result));
+    }
+
+    /// Fails starts and commands. Changes of runs stay.
+    fn refuse_starts(&mut self, error: &Error) {
+        let changes = std::mem::take(&mut self.changes);
+        let replies = std::mem::take(&mut self.replies);
+        let mut messages = Vec::new();
+        for (change, reply) in changes.into_iter().zip(replies) {
+            match reply {
+                Reply::Start(completer, _permit) => completer.complete(Err(error.clone())),
+                Reply::Command(id) => messages.push(Message::CommandFailed { id, error: error.clone() }),
+                Reply::Run(_) => {
+                    self.changes.push(change);
+                    self.replies.push(reply);
+                }
+            }
+        }
+        self.inbox.tell_all(messages);
+    }
+
+    /// Fails everything.
+    fn refuse_all(&mut self, error: &Error) {
+        self.changes.clear();
+        for reply in std::mem::take(&mut self.replies) {
+            if let Reply::Start(completer, _permit) = reply {
+                completer.complete(Err(error.clone()));
+            }
+        }
+        // The engine has been told to stop, and completes its commands itself.
+    }
+
+    fn stop(&mut self, error: StoreError) {
+        let error = Error::from(error);
+        log::error!("durable timers have stopped: {error:#}");
+        self.failed = Some(error.clone());
+        self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
+        self.refuse_all(&error);
+    }
+
+    fn load(&mut self, range: LoadRange) {
+        if self.failed.is_some() {
+            return;
+        }
+        match self.store.load(range) {
+            Ok(rows) => self.inbox.tell_all(vec![Message::Loaded { range, rows }]),
+            Err(error) if error.is_transient() => {
+                self.metrics.commit_failures.add(1);
+                self.inbox.tell_all(vec![Message::LoadFailed]);
+            }
+            Err(error) => self.stop(error),
+        }
+    }
+
+    fn renew(&mut self, asked: u64, until: i64) {
+        if self.failed.is_some() {
+            return;
+        }
+        let renewed = self.store.renew().and_then(|lease| Ok((lease, self.store.changed_by_others(until)?)));
+        let (lease, changed): (Option<Lease>, Vec<TimerRow>) = match renewed {
+            Ok(renewed) => renewed,
+            Err(error) if error.is_transient() => {
+                log::warn!("the lease of the timer store was not renewed: {error}");
+                (None, Vec::new())
+            }
+            Err(error) => return self.stop(error),
+        };
+        self.count();
+        self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if !self.changes.is_empty() {
+            self.commit();
+        }
+        self.store.release().map_err(Error::from)
+    }
+
+    /// Publishes the numbers of timers in the store.
+    fn count(&mut self) {
+        if let Ok(counts) = self.store.counts() {
+            self.metrics.pending.set(counts.iter().map(|topic| topic.pending).sum());
+            self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
+        }
+    }
+}
+
+/// Tells the programs whose requests came after the store was closed.
+fn refuse(requests: impl Iterator<Item = Request>) {
+    for request in requests {
+        match request {
+            Request::Change { reply: Reply::Start(completer, _permit), .. } => {
+                completer.complete(Err(Error::ShutDown));
+            }
+            Request::Query(query) => query(Err(Error::ShutDown)),
+            Request::Close(completers) => {
+                completers.into_iter().for_each(|completer| completer.complete(Ok(())));
+            }
+            // Those of the engine, which has stopped.
+            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } => {}
+        }
+    }
+}

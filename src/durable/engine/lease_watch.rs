@@ -1,0 +1,55 @@
+//! `LeaseWatch`: whether this node may fire.
+
+use crate::{clock::nanos, durable::store::Lease};
+use std::time::Duration;
+
+/// The pause after a renewal that failed.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The lease of a store that several nodes use. Times are nanoseconds of the loop.
+#[derive(Debug)]
+pub(super) struct LeaseWatch {
+    partitions: Vec<(u32, i64)>,
+    valid_until: u64,
+    renew_at: Option<u64>,
+}
+
+impl LeaseWatch {
+    pub(super) fn new() -> Self {
+        LeaseWatch { partitions: Vec::new(), valid_until: 0, renew_at: Some(0) }
+    }
+
+    /// Returns whether the lease is valid. Called at the instant of firing: a program that was
+    /// stopped does not notice otherwise that its lease is over.
+    pub(super) fn is_valid(&self, now: u64) -> bool {
+        now < self.valid_until
+    }
+
+    /// Returns whether it is time to renew. The caller then asks the store, and calls
+    /// [`LeaseWatch::renewed`] with the answer.
+    pub(super) fn start_renewal(&mut self, now: u64) -> bool {
+        let is_time = self.renew_at.is_some_and(|at| at <= now);
+        if is_time {
+            self.renew_at = None;
+        }
+        is_time
+    }
+
+    /// Returns when to renew.
+    pub(super) fn renew_at(&self) -> Option<u64> {
+        self.renew_at
+    }
+
+    /// Takes the answer of the store. Returns whether other partitions are owned than before.
+    pub(super) fn renewed(&mut self, asked: u64, now: u64, lease: Option<Lease>) -> bool {
+        let Some(lease) = lease else {
+            self.renew_at = Some(now.saturating_add(nanos(AGAIN)));
+            return false;
+        };
+        self.valid_until = asked.saturating_add(nanos(lease.valid_for));
+        self.renew_at = Some(asked.saturating_add(nanos(lease.renew_after)).max(now));
+        let is_other = lease.partitions != self.partitions;
+        self.partitions = lease.partitions;
+        is_other
+    }
+}

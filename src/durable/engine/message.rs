@@ -1,0 +1,77 @@
+//! What the engine is told, and what it asks for.
+
+use super::{Firing, Permit};
+use crate::{
+    Error,
+    durable::{
+        TimerId,
+        store::{Change, Effect, Lease, LoadRange, Outcome, TimerRow},
+    },
+    sync::Completer,
+};
+
+/// The answer of a handler.
+pub(in crate::durable) enum Answer {
+    Done(Option<Effect>),
+    Skip,
+    Failed(String),
+}
+
+/// What a program asks of a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::durable) enum Command {
+    Cancel,
+    MoveTo(i64),
+    RunNow,
+}
+
+/// A command and who waits for it.
+pub(in crate::durable) struct Asked {
+    pub(in crate::durable) id: TimerId,
+    pub(in crate::durable) command: Command,
+    pub(in crate::durable) completer: Completer<bool>,
+    pub(in crate::durable) permit: Permit,
+}
+
+/// What happened, in the order in which the store's thread saw it.
+pub(in crate::durable) enum Message {
+    /// A timer was stored.
+    Stored(TimerRow),
+    /// A change of the engine was made.
+    Changed { id: TimerId, outcome: Outcome },
+    /// The change of a command failed, and the command with it.
+    CommandFailed { id: TimerId, error: Error },
+    /// Timers were loaded.
+    Loaded { range: LoadRange, rows: Vec<TimerRow> },
+    /// A load failed, and may be repeated.
+    LoadFailed,
+    /// Leases were renewed. `asked` is the loop's time before the request. `lease` is `None` if the
+    /// store could not be reached. `changed` are timers that other nodes have changed.
+    Renewed { asked: u64, lease: Option<Lease>, changed: Vec<TimerRow> },
+    /// The store cannot go on.
+    Stopped(Error),
+    /// A handler has answered.
+    Answered { id: TimerId, answer: Answer },
+    /// The program asks for something.
+    Asked(Asked),
+    /// Do not fire any more, and close the store when the runs have ended.
+    Close(Completer<()>),
+    /// Close the store now.
+    CloseNow,
+}
+
+/// What the engine wants to be done.
+pub(in crate::durable) enum Step {
+    /// Call the handler.
+    Fire(Firing),
+    /// Pass the change to the store.
+    Change { id: TimerId, change: Change, is_command: bool },
+    /// Load timers.
+    Load(LoadRange),
+    /// Renew leases; `until` is the due time up to which changes of others matter.
+    Renew { asked: u64, until: i64 },
+    /// Complete a command.
+    Complete(Completer<bool>, Result<bool, Error>),
+    /// Close the store, then complete these.
+    Close(Vec<Completer<()>>),
+}

@@ -1,0 +1,318 @@
+//! `Engine`: decides which timers fire, without I/O.
+//!
+//! It is told what happened ([`Message`]), is polled with the two clocks, and says what is to be
+//! done ([`Step`]). The driver runs it on one event loop.
+//!
+//! # Invariants
+//!
+//! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
+//!   A row that arrives while its timer is in one of the last two is older, and is dropped.
+//! - A timer fires only if its due time has passed by the wall clock of that very call, and if the
+//!   lease is valid.
+//! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
+//!   that was completed with `true` is never followed by a run that it should have prevented.
+//! - At most `max_running` runs have not ended. Each poll fires at most `fires_per_turn`.
+
+mod clock_watch;
+mod inbox;
+mod lease_watch;
+mod message;
+mod permit;
+mod run;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub(super) use inbox::Inbox;
+pub(super) use message::{Answer, Asked, Command, Message, Step};
+pub(super) use permit::Permit;
+pub(super) use run::Firing;
+
+use super::{
+    TimerId,
+    metrics::Metrics,
+    policy::{Delivery, Late, Retry},
+    store::{Change, Lease, TimerRow},
+};
+use crate::{Error, clock::nanos, sync::Completer};
+use clock_watch::ClockWatch;
+use lease_watch::LeaseWatch;
+use run::{Phase, Run};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+use window::Window;
+
+/// The longest time between two polls: jumps of the wall clock are noticed within it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the engine has to know about a topic.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) late: Late,
+    pub(super) retry: Retry,
+    pub(super) delivery: Delivery,
+}
+
+/// The limits of an engine. Times in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) near: i64,
+    pub(super) late_after: i64,
+    pub(super) max_loaded: usize,
+    pub(super) max_loaded_bytes: usize,
+    pub(super) max_running: usize,
+    pub(super) fires_per_turn: usize,
+}
+
+/// The two clocks at one instant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    /// Milliseconds since 1970 (UTC), rounded down.
+    pub(super) wall: i64,
+    /// Nanoseconds of the loop.
+    pub(super) monotonic: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Active,
+    Closing(Vec<Completer<()>>),
+    /// The store was told to close, or has failed.
+    Stopped(Option<Error>),
+}
+
+pub(super) struct Engine {
+    rules: Vec<Rules>,
+    limits: Limits,
+    window: Window,
+    runs: BTreeMap<TimerId, Run>,
+    /// Timers of commands that the store has not answered.
+    changing: BTreeMap<TimerId, (Completer<bool>, Permit)>,
+    /// Commands that wait for the end of a run or of another command.
+    waiting: BTreeMap<TimerId, VecDeque<Asked>>,
+    /// Timers whose oldest missed runs were skipped, so that the next one runs.
+    caught_up: BTreeSet<TimerId>,
+    is_loading: bool,
+    clock: ClockWatch,
+    lease: Option<LeaseWatch>,
+    state: State,
+    metrics: Arc<Metrics>,
+}
+
+impl Engine {
+    pub(super) fn new(rules: Vec<Rules>, limits: Limits, needs_claims: bool, metrics: Arc<Metrics>) -> Self {
+        Engine {
+            rules,
+            limits,
+            window: Window::new(limits.max_loaded, limits.max_loaded_bytes),
+            runs: BTreeMap::new(),
+            changing: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            caught_up: BTreeSet::new(),
+            is_loading: false,
+            clock: ClockWatch::default(),
+            lease: needs_claims.then(LeaseWatch::new),
+            state: State::Active,
+            metrics,
+        }
+    }
+
+    /// Takes a message. What follows from it is appended to `steps`.
+    pub(super) fn handle(&mut self, message: Message, now: Now, steps: &mut Vec<Step>) {
+        match message {
+            Message::Stored(row) => self.insert(row),
+            Message::Changed { id, outcome } => self.changed(id, outcome, now, steps),
+            Message::CommandFailed { id, error } => {
+                if let Some((completer, _permit)) = self.changing.remove(&id) {
+                    steps.push(Step::Complete(completer, Err(error)));
+                }
+                // The timer may be in the part that counts as loaded, so load it again.
+                self.window.clear();
+                self.next_command(id, now, steps);
+            }
+            Message::Loaded { range, rows } => {
+                self.is_loading = false;
+                if self.window.extend(range, &rows) {
+                    rows.into_iter().for_each(|row| self.insert(row));
+                }
+            }
+            Message::LoadFailed => self.is_loading = false,
+            Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
+            Message::Stopped(error) => self.stop(Some(error), steps),
+            Message::Answered { id, answer } => self.answered(id, answer, now, steps),
+            Message::Asked(asked) => self.asked(asked, now, steps),
+            Message::Close(completer) => match &mut self.state {
+                State::Active => self.state = State::Closing(vec![completer]),
+                State::Closing(completers) => completers.push(completer),
+                State::Stopped(error) => {
+                    let result = error.clone().map_or(Ok(()), Err);
+                    completer.complete(result);
+                }
+            },
+            Message::CloseNow => self.close(steps),
+        }
+    }
+
+    /// Fires what is due, and asks for what is missing.
+    pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<Step>) {
+        if let Some(jump) = self.clock.observe(now.wall, now.monotonic) {
+            // The window is ordered by wall time, so it stays correct: only its distance changes.
+            self.metrics.clock_jumps.add(1);
+            log::warn!("the wall clock jumped by {jump} ms; durable timers follow it");
+        }
+        match self.state {
+            State::Active => {}
+            State::Closing(_) => {
+                if self.runs.is_empty() && self.changing.is_empty() {
+                    self.close(steps);
+                }
+                return self.publish();
+            }
+            State::Stopped(_) => return self.publish(),
+        }
+        let until = now.wall.saturating_add(self.limits.near);
+        if let Some(lease) = &mut self.lease
+            && lease.start_renewal(now.monotonic)
+        {
+            steps.push(Step::Renew { asked: now.monotonic, until });
+        }
+        self.fire_due(now, steps);
+        if !self.is_loading
+            && self.may_fire(now)
+            && let Some(range) = self.window.missing(until)
+            && self.should_load(now)
+        {
+            self.is_loading = true;
+            steps.push(Step::Load(range));
+        }
+        self.publish();
+    }
+
+    /// Returns how long to wait before the next poll. Zero if there is more to do, `None` if there
+    /// will be nothing to do any more.
+    pub(super) fn sleep(&self, now: Now) -> Option<Duration> {
+        match self.state {
+            State::Active => {}
+            State::Closing(_) => return Some(LOOK_AGAIN),
+            State::Stopped(_) => return None,
+        }
+        let mut sleep = LOOK_AGAIN;
+        if let Some(at) = self.lease.as_ref().and_then(LeaseWatch::renew_at) {
+            sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
+        }
+        if self.runs.len() < self.limits.max_running
+            && self.may_fire(now)
+            && let Some(first) = self.window.first()
+        {
+            let left = u64::try_from(first.due.saturating_sub(now.wall)).unwrap_or(0);
+            sleep = sleep.min(Duration::from_millis(left));
+        }
+        Some(sleep)
+    }
+
+    /// Loads early enough that a timer is in memory before it is due, but not at every poll.
+    fn should_load(&self, now: Now) -> bool {
+        self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
+    }
+
+    /// Returns whether this node owns what it has loaded.
+    fn may_fire(&self, now: Now) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
+    }
+
+    fn insert(&mut self, row: TimerRow) {
+        let id = row.key.id;
+        if !self.runs.contains_key(&id) && !self.changing.contains_key(&id) {
+            self.window.insert(row);
+        }
+    }
+
+    fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Vec<TimerRow>, now: Now) {
+        let Some(watch) = &mut self.lease else { return };
+        if watch.renewed(asked, now.monotonic, lease) {
+            self.window.clear();
+        }
+        changed.into_iter().for_each(|row| self.insert(row));
+    }
+
+    fn asked(&mut self, asked: Asked, now: Now, steps: &mut Vec<Step>) {
+        match &self.state {
+            State::Active => {}
+            State::Closing(_) => return steps.push(Step::Complete(asked.completer, Err(Error::ShutDown))),
+            State::Stopped(error) => {
+                let error = error.clone().unwrap_or(Error::ShutDown);
+                return steps.push(Step::Complete(asked.completer, Err(error)));
+            }
+        }
+        let Asked { id, command, .. } = asked;
+        if self.runs.contains_key(&id) || self.changing.contains_key(&id) {
+            self.waiting.entry(id).or_default().push_back(asked);
+            return;
+        }
+        self.window.remove(id);
+        self.changing.insert(id, (asked.completer, asked.permit));
+        let change = match command {
+            Command::Cancel => Change::Cancel(id),
+            Command::MoveTo(due) => Change::Move { id, due },
+            Command::RunNow => Change::Move { id, due: now.wall },
+        };
+        steps.push(Step::Change { id, change, is_command: true });
+    }
+
+    /// Starts the next command that waits for a timer.
+    fn next_command(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        let next = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&id);
+        }
+        if let Some(asked) = next {
+            self.asked(asked, now, steps);
+        }
+    }
+
+    fn stop(&mut self, error: Option<Error>, steps: &mut Vec<Step>) {
+        let closing = std::mem::replace(&mut self.state, State::Stopped(error.clone()));
+        if let State::Closing(completers) = closing {
+            let result = || error.clone().map_or(Ok(()), Err);
+            completers.into_iter().for_each(|completer| completer.complete(result()));
+        }
+        let error = error.unwrap_or(Error::ShutDown);
+        let changing = std::mem::take(&mut self.changing).into_values().map(|(completer, _)| completer);
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|asked| asked.completer);
+        for completer in changing.chain(waiting) {
+            steps.push(Step::Complete(completer, Err(error.clone())));
+        }
+        self.window.clear();
+        self.runs.clear();
+    }
+
+    /// Tells the store to close. What has not ended fires again after the next start.
+    fn close(&mut self, steps: &mut Vec<Step>) {
+        let completers = match std::mem::replace(&mut self.state, State::Active) {
+            State::Closing(completers) => completers,
+            State::Active => Vec::new(),
+            stopped @ State::Stopped(_) => {
+                self.state = stopped;
+                return;
+            }
+        };
+        self.stop(None, steps);
+        steps.push(Step::Close(completers));
+    }
+
+    fn publish(&self) {
+        self.metrics.loaded.set(self.window.len() as u64);
+        self.metrics.running.set(self.runs.len() as u64);
+    }
+
+    /// Converts a duration for the stores' due times.
+    fn due_after(now: Now, pause: Duration) -> i64 {
+        let millis = nanos(pause).div_ceil(1_000_000);
+        now.wall.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+}

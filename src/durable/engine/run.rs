@@ -1,0 +1,37 @@
+//! `Run`: a timer that has left the window and has not ended.
+
+use crate::durable::store::TimerRow;
+use std::time::Duration;
+
+/// What a run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// For the store, before the handler is called: a claim, or the end of an at-most-once run.
+    Permission,
+    /// For the handler's answer.
+    Handler,
+    /// For the store, which ends it.
+    End,
+}
+
+/// A run of a timer.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) row: TimerRow,
+    pub(super) phase: Phase,
+    /// The next run of a periodic timer.
+    pub(super) next: Option<i64>,
+    /// The number of missed runs that this one stands for.
+    pub(super) missed: u64,
+}
+
+/// A run that is handed to its handler.
+#[derive(Debug)]
+pub(in crate::durable) struct Firing {
+    pub(in crate::durable) row: TimerRow,
+    pub(in crate::durable) missed: u64,
+    /// The time since the scheduled time.
+    pub(in crate::durable) lateness: Duration,
+    /// Whether the run has ended already, so that no answer is expected.
+    pub(in crate::durable) is_ended: bool,
+}

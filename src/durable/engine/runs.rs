@@ -1,0 +1,212 @@
+//! From due to ended.
+
+use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
+use crate::durable::{
+    Delivery, Late, TimerId,
+    schedule::Schedule,
+    store::{Change, Effect, Outcome, StoreError, TimerRow},
+};
+use std::time::Duration;
+
+/// How many missed runs are counted for [`Due::missed`](crate::durable::Due::missed).
+const MISSED_LIMIT: u64 = 1_000;
+
+/// The longest text of an error that is stored, in bytes.
+const ERROR_LIMIT: usize = 1024;
+
+/// What becomes of a timer that is due.
+enum Plan {
+    Run {
+        next: Option<i64>,
+        missed: u64,
+    },
+    SkipTo {
+        next: i64,
+    },
+    /// Without a run.
+    End,
+    Bury(String),
+}
+
+impl Engine {
+    pub(super) fn fire_due(&mut self, now: Now, steps: &mut Vec<Step>) {
+        for _ in 0..self.limits.fires_per_turn {
+            if self.runs.len() >= self.limits.max_running || !self.may_fire(now) {
+                break;
+            }
+            let Some(row) = self.window.pop_due(now.wall) else { break };
+            // The order of the window is not what decides: never early.
+            assert!(row.key.due <= now.wall, "a timer must not fire early");
+            self.begin(row, now, steps);
+        }
+    }
+
+    fn begin(&mut self, row: TimerRow, now: Now, steps: &mut Vec<Step>) {
+        let id = row.key.id;
+        let held = row.held();
+        let plan = self.plan(&row, now);
+        let mut run = Run { row, phase: Phase::End, next: None, missed: 0 };
+        let change = match plan {
+            Plan::SkipTo { next } => {
+                self.caught_up.insert(id);
+                self.metrics.skipped.add(1);
+                Change::SkipTo { held, next }
+            }
+            Plan::End => {
+                self.metrics.skipped.add(1);
+                Change::End { held, next: None, effect: None }
+            }
+            Plan::Bury(error) => {
+                self.metrics.buried.add(1);
+                Change::Bury { held, next: None, error }
+            }
+            Plan::Run { next, missed } => {
+                self.caught_up.remove(&id);
+                run.next = next;
+                run.missed = missed;
+                run.phase = Phase::Permission;
+                match self.rules[run.row.topic].delivery {
+                    Delivery::AtMostOnce => Change::End { held, next, effect: None },
+                    Delivery::AtLeastOnce if self.lease.is_some() => Change::Claim { held },
+                    Delivery::AtLeastOnce => {
+                        run.phase = Phase::Handler;
+                        steps.push(Step::Fire(self.firing(&run, now, false)));
+                        self.runs.insert(id, run);
+                        return;
+                    }
+                }
+            }
+        };
+        self.runs.insert(id, run);
+        steps.push(Step::Change { id, change, is_command: false });
+    }
+
+    fn plan(&self, row: &TimerRow, now: Now) -> Plan {
+        let schedule = match row.schedule.as_deref().map(Schedule::parse).transpose() {
+            Ok(schedule) => schedule,
+            Err(error) => return Plan::Bury(error.to_string()),
+        };
+        let run = row.scheduled;
+        let next = |after: i64| schedule.as_ref().and_then(|schedule| schedule.next_after(run, after));
+        let is_late = now.wall.saturating_sub(row.key.due) > self.limits.late_after;
+        if !is_late {
+            return Plan::Run { next: next(run), missed: 0 };
+        }
+        match self.rules[row.topic].late {
+            Late::Skip => next(now.wall).map_or(Plan::End, |next| Plan::SkipTo { next }),
+            Late::RunOnce | Late::Ask => {
+                let missed = schedule.as_ref().map_or(0, |s| s.missed(run, now.wall, MISSED_LIMIT));
+                Plan::Run { next: next(now.wall), missed }
+            }
+            Late::RunAll { at_most } => {
+                if let Some(schedule) = schedule.as_ref().filter(|_| !self.caught_up.contains(&row.key.id)) {
+                    let first = schedule.last_runs(run, now.wall, at_most);
+                    if first > run {
+                        return Plan::SkipTo { next: first };
+                    }
+                }
+                Plan::Run { next: next(run), missed: 0 }
+            }
+        }
+    }
+
+    fn firing(&self, run: &Run, now: Now, is_ended: bool) -> Firing {
+        let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
+        let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
+        self.metrics.fired.add(1);
+        self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
+        let lateness = Duration::from_millis(late);
+        Firing { row: run.row.clone(), missed: run.missed, lateness, is_ended }
+    }
+
+    pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
+        if let Some((completer, _permit)) = self.changing.remove(&id) {
+            let result = match &outcome {
+                Outcome::Refused(error) => Err(error.clone().into()),
+                Outcome::Missing => Ok(false),
+                _ => Ok(true),
+            };
+            steps.push(Step::Complete(completer, result));
+            outcome.into_row().into_iter().for_each(|row| self.insert(row));
+            return self.next_command(id, now, steps);
+        }
+        let Some(run) = self.runs.remove(&id) else { return };
+        match (run.phase, outcome) {
+            (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row, now, steps),
+            (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
+                return self.fail(run, error.to_string(), now, steps);
+            }
+            (_, Outcome::Missing | Outcome::Refused(_)) => self.metrics.stale.add(1),
+            (_, outcome) => {
+                self.metrics.ended.add(1);
+                outcome.into_row().into_iter().for_each(|row| self.insert(row));
+            }
+        }
+        if !self.runs.contains_key(&id) {
+            self.next_command(id, now, steps);
+        }
+    }
+
+    /// The store has confirmed that the handler may be called.
+    fn permitted(&mut self, mut run: Run, row: Option<TimerRow>, now: Now, steps: &mut Vec<Step>) {
+        if self.rules[run.row.topic].delivery == Delivery::AtMostOnce {
+            self.metrics.ended.add(1);
+            steps.push(Step::Fire(self.firing(&run, now, true)));
+            row.into_iter().for_each(|row| self.insert(row));
+        } else if self.may_fire(now) {
+            run.phase = Phase::Handler;
+            steps.push(Step::Fire(self.firing(&run, now, false)));
+            self.runs.insert(run.row.key.id, run);
+        }
+        // Otherwise the lease has ended in between. The next owner fires the timer.
+    }
+
+    pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {
+        let Some(run) = self.runs.remove(&id).filter(|run| run.phase == Phase::Handler) else { return };
+        match answer {
+            Answer::Done(effect) => self.end(run, effect, steps),
+            Answer::Skip => {
+                self.metrics.skipped.add(1);
+                self.end(run, None, steps);
+            }
+            Answer::Failed(error) => self.fail(run, error, now, steps),
+        }
+    }
+
+    fn end(&mut self, mut run: Run, effect: Option<Effect>, steps: &mut Vec<Step>) {
+        let id = run.row.key.id;
+        let change = Change::End { held: run.row.held(), next: run.next, effect };
+        run.phase = Phase::End;
+        self.runs.insert(id, run);
+        steps.push(Step::Change { id, change, is_command: false });
+    }
+
+    /// Tries the run again later, or makes it a dead letter.
+    fn fail(&mut self, mut run: Run, error: String, now: Now, steps: &mut Vec<Step>) {
+        let id = run.row.key.id;
+        let held = run.row.held();
+        let error = shortened(error);
+        let attempt = run.row.attempts.saturating_add(1);
+        let change = match self.rules[run.row.topic].retry.pause_after(attempt) {
+            Some(pause) => {
+                self.metrics.retried.add(1);
+                Change::Retry { held, due: Self::due_after(now, pause), error }
+            }
+            None => {
+                self.metrics.buried.add(1);
+                Change::Bury { held, next: run.next, error }
+            }
+        };
+        run.phase = Phase::End;
+        self.runs.insert(id, run);
+        steps.push(Step::Change { id, change, is_command: false });
+    }
+}
+
+fn shortened(mut error: String) -> String {
+    if error.len() > ERROR_LIMIT {
+        let end = (0..=ERROR_LIMIT).rev().find(|end| error.is_char_boundary(*end)).unwrap_or(0);
+        error.truncate(end);
+    }
+    error
+}

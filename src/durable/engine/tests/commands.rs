@@ -1,0 +1,164 @@
+//! Cancel, move and run, at every stage of a timer's life.
+
+use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation, failure};
+use crate::{
+    Error,
+    durable::{
+        Late, Retry, TimerId, TimerState,
+        engine::{Answer, Command, Message},
+    },
+    sync::completion,
+};
+use std::time::Duration;
+
+fn simulation() -> Simulation {
+    Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(10)))
+}
+
+#[test]
+fn a_cancelled_timer_does_not_fire() {
+    let mut simulation = simulation();
+    let (near, far) = (simulation.start(SECOND), simulation.start(DAY));
+    simulation.settle();
+    assert_eq!(simulation.command(near, Command::Cancel).take().unwrap().ok(), Some(true));
+    assert_eq!(simulation.command(far, Command::Cancel).take().unwrap().ok(), Some(true));
+    assert_eq!(simulation.command(far, Command::Cancel).take().unwrap().ok(), Some(false));
+    simulation.run_until(2 * DAY);
+    assert_eq!(simulation.fired, []);
+    assert_eq!(simulation.stored(), []);
+}
+
+#[test]
+fn a_moved_timer_fires_at_its_new_time_only() {
+    let mut simulation = simulation();
+    let later = simulation.start(SECOND);
+    let earlier = simulation.start(DAY);
+    simulation.settle();
+    let start = super::simulation::START;
+    assert!(simulation.command(later, Command::MoveTo(start + HOUR)).take().unwrap().unwrap());
+    assert!(simulation.command(earlier, Command::MoveTo(start + MINUTE)).take().unwrap().unwrap());
+    simulation.run_until(2 * DAY);
+    assert_eq!(simulation.times(), [MINUTE, HOUR]);
+}
+
+#[test]
+fn a_command_on_a_running_timer_waits_for_its_end() {
+    let mut simulation = simulation();
+    simulation.handler(|_| None);
+    let id = simulation.start(SECOND);
+    simulation.run_until(SECOND);
+    let cancelled = simulation.command(id, Command::Cancel);
+    assert!(!cancelled.is_done());
+    simulation.answer(id, Answer::Done(None));
+    assert!(!cancelled.take().unwrap().unwrap(), "it has run");
+}
+
+#[test]
+fn cancelling_a_running_periodic_timer_prevents_its_next_run() {
+    let mut simulation = simulation();
+    simulation.handler(|_| None);
+    let id = simulation.periodic(SECOND, "every 1000");
+    simulation.run_until(SECOND);
+    let cancelled = simulation.command(id, Command::Cancel);
+    simulation.answer(id, Answer::Done(None));
+    assert!(cancelled.take().unwrap().unwrap());
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.fired.len(), 1);
+}
+
+#[test]
+fn cancelling_a_run_that_fails_prevents_its_retry() {
+    let mut simulation = simulation();
+    simulation.handler(|_| None);
+    let id = simulation.start(SECOND);
+    simulation.run_until(SECOND);
+    let cancelled = simulation.command(id, Command::Cancel);
+    simulation.answer(id, Answer::Failed("no".to_owned()));
+    assert!(cancelled.take().unwrap().unwrap());
+    simulation.run_until(HOUR);
+    assert_eq!(simulation.fired.len(), 1);
+}
+
+#[test]
+fn run_now_fires_pending_timers_and_dead_letters() {
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
+    let id = simulation.start(DAY);
+    simulation.handler(|_| Some(Answer::Failed("no".to_owned())));
+    assert!(simulation.command(id, Command::RunNow).take().unwrap().unwrap());
+    simulation.settle();
+    assert_eq!(simulation.times(), [0]);
+    let stored = simulation.stored();
+    assert_eq!((stored[0].state, stored[0].error.as_deref()), (TimerState::Dead, Some("no")));
+
+    simulation.handler(|_| Some(Answer::Done(None)));
+    assert!(simulation.command(id, Command::RunNow).take().unwrap().unwrap());
+    simulation.settle();
+    assert_eq!(simulation.times(), [0, 0]);
+    assert_eq!(simulation.stored(), []);
+}
+
+#[test]
+fn commands_on_unknown_timers_are_false() {
+    let mut simulation = simulation();
+    for command in [Command::Cancel, Command::MoveTo(0), Command::RunNow] {
+        let done = simulation.command(TimerId::new(17), command);
+        assert_eq!(done.take().unwrap().ok(), Some(false), "{command:?}");
+    }
+}
+
+#[test]
+fn a_failed_command_leaves_its_timer_pending() {
+    let mut simulation = simulation();
+    let id = simulation.start(SECOND);
+    simulation.settle();
+    // The store answers the command with an error, as when the disk is full.
+    let (completer, done) = completion(None);
+    let permits = std::sync::Arc::new(crate::sync::Permits::new(1));
+    let permit = crate::durable::engine::Permit::take(&permits).unwrap();
+    let asked = crate::durable::engine::Asked { id, command: Command::Cancel, completer, permit };
+    let mut steps = Vec::new();
+    simulation.engine.handle(Message::Asked(asked), simulation.now, &mut steps);
+    assert_eq!(steps.len(), 1, "the change is not carried out");
+    simulation.tell(Message::CommandFailed { id, error: Error::other("disk full") });
+    assert!(done.take().unwrap().is_err());
+    simulation.run_until(2 * SECOND);
+    assert_eq!(simulation.times(), [SECOND]);
+    assert_eq!(permits.taken(), 0);
+}
+
+#[test]
+fn close_waits_for_runs_and_refuses_commands() {
+    let mut simulation = simulation();
+    simulation.handler(|_| None);
+    let (running, pending) = (simulation.start(SECOND), simulation.start(2 * SECOND));
+    simulation.run_until(SECOND);
+    let (completer, closed) = completion(None);
+    simulation.tell(Message::Close(completer));
+    simulation.run_until(3 * SECOND);
+    assert_eq!(simulation.times(), [SECOND], "nothing fires while closing");
+    assert!(!closed.is_done());
+    assert!(matches!(simulation.command(pending, Command::Cancel).take(), Some(Err(Error::ShutDown))));
+    simulation.answer(running, Answer::Done(None));
+    simulation.poll();
+    assert!(closed.take().unwrap().is_ok());
+    assert_eq!(simulation.stored().len(), 1);
+}
+
+#[test]
+fn a_store_that_stops_ends_everything_with_its_error() {
+    let mut simulation = simulation();
+    simulation.handler(|_| None);
+    let id = simulation.start(SECOND);
+    simulation.start(MINUTE);
+    simulation.run_until(SECOND);
+    let waiting = simulation.command(id, Command::Cancel);
+    simulation.tell(Message::Stopped(failure()));
+    assert!(waiting.take().unwrap().unwrap_err().to_string().contains("fsync"));
+    simulation.run_until(HOUR);
+    assert_eq!(simulation.times(), [SECOND]);
+    let error = simulation.command(id, Command::RunNow).take().unwrap().unwrap_err();
+    assert!(error.to_string().contains("fsync"));
+    let (completer, closed) = completion(None);
+    simulation.tell(Message::Close(completer));
+    assert!(closed.take().unwrap().is_err());
+}

@@ -1,0 +1,104 @@
+//! The window: what is in memory, and that nothing is lost when it is full.
+
+use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation};
+use crate::durable::{
+    Delivery, Late, Retry,
+    engine::{Answer, Limits, Rules},
+};
+
+fn limited(limits: Limits) -> Simulation {
+    let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce };
+    Simulation::with(rules, limits, None)
+}
+
+#[test]
+fn only_near_timers_are_loaded() {
+    let mut simulation = limited(LIMITS);
+    for after in [SECOND, 30 * SECOND, 5 * MINUTE, HOUR, DAY] {
+        simulation.start(after);
+    }
+    simulation.settle();
+    simulation.poll();
+    assert_eq!(simulation.metrics.loaded.read(), 2);
+    simulation.run_until(2 * DAY);
+    assert_eq!(simulation.times(), [SECOND, 30 * SECOND, 5 * MINUTE, HOUR, DAY]);
+}
+
+#[test]
+fn a_full_window_drops_the_latest_and_loads_them_again() {
+    for limits in [
+        Limits { max_loaded: 1, ..LIMITS },
+        Limits { max_loaded: 7, ..LIMITS },
+        Limits { max_loaded_bytes: 1, ..LIMITS },
+        Limits { max_loaded_bytes: 2000, ..LIMITS },
+    ] {
+        let mut simulation = limited(limits);
+        // In an order that inserts in front of, between and behind what is loaded.
+        let mut times: Vec<i64> = (0..100).map(|n| (n * 37) % 100 * 100).collect();
+        for (n, after) in times.iter().enumerate() {
+            simulation.start(SECOND + after);
+            if n % 10 == 0 {
+                simulation.poll();
+            }
+            assert!(simulation.metrics.loaded.read() as usize <= limits.max_loaded);
+        }
+        simulation.run_until(MINUTE);
+        times.sort_unstable();
+        let times: Vec<i64> = times.into_iter().map(|after| SECOND + after).collect();
+        assert_eq!(simulation.times(), times, "{limits:?}");
+    }
+}
+
+#[test]
+fn timers_of_one_millisecond_fire_in_the_order_of_their_starts() {
+    let mut simulation = limited(Limits { max_loaded: 10, ..LIMITS });
+    let ids: Vec<_> = (0..500).map(|_| simulation.start(SECOND)).collect();
+    simulation.run_until(SECOND);
+    assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn a_poll_fires_a_limited_number() {
+    let mut simulation = limited(Limits { fires_per_turn: 3, ..LIMITS });
+    for _ in 0..10 {
+        simulation.start(SECOND);
+    }
+    simulation.settle();
+    simulation.pass(SECOND);
+    for fired in [3, 6, 9, 10, 10] {
+        simulation.poll();
+        assert_eq!(simulation.fired.len(), fired);
+    }
+}
+
+#[test]
+fn runs_without_an_end_are_limited() {
+    let mut simulation = limited(Limits { max_running: 2, ..LIMITS });
+    simulation.handler(|_| None);
+    let ids: Vec<_> = (0..5).map(|_| simulation.start(SECOND)).collect();
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.fired.len(), 2);
+    simulation.answer(ids[0], Answer::Done(None));
+    simulation.settle();
+    assert_eq!(simulation.fired.len(), 3);
+    for id in &ids[1..] {
+        simulation.answer(*id, Answer::Done(None));
+        simulation.settle();
+    }
+    assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), ids);
+    for id in &ids[3..] {
+        simulation.answer(*id, Answer::Done(None));
+    }
+    assert_eq!(simulation.stored(), []);
+}
+
+#[test]
+fn a_timer_is_loaded_before_it_is_due() {
+    let mut simulation = limited(LIMITS);
+    for minute in 1..600 {
+        simulation.start(minute * MINUTE);
+    }
+    simulation.run_until(600 * MINUTE);
+    assert!(simulation.fired.iter().all(|fired| fired.at == fired.scheduled));
+    assert_eq!(simulation.fired.len(), 599);
+}

@@ -1,0 +1,9 @@
+//! The engine in virtual time.
+
+mod clocks;
+mod commands;
+mod lateness;
+mod leases;
+mod memory;
+mod outcomes;
+mod simulation;

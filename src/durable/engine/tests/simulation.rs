@@ -1,0 +1,254 @@
+//! An engine with an SQLite store in memory and two clocks, on one thread.
+
+use crate::{
+    durable::{
+        Delivery, Late, Retry, TimerId,
+        engine::{Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Rules, Step},
+        metrics::Metrics,
+        store::{
+            Change, Effect, Lease, LoadRange, NewTimer, Outcome, SqliteStore, StoreError, TimerFilter,
+            TimerInfo, TimerStore,
+        },
+    },
+    sync::{Completion, Permits, completion},
+};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+/// 2024-03-01 00:00:00 UTC, which is a Friday.
+pub(super) const START: i64 = 1_709_251_200_000;
+pub(super) const SECOND: i64 = 1000;
+pub(super) const MINUTE: i64 = 60 * SECOND;
+pub(super) const HOUR: i64 = 60 * MINUTE;
+pub(super) const DAY: i64 = 24 * HOUR;
+
+pub(super) const LIMITS: Limits = Limits {
+    near: MINUTE,
+    late_after: SECOND,
+    max_loaded: 1000,
+    max_loaded_bytes: 1 << 20,
+    max_running: 100,
+    fires_per_turn: 64,
+};
+
+/// A handler was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fired {
+    pub(super) id: TimerId,
+    /// Milliseconds since [`START`].
+    pub(super) at: i64,
+    /// The scheduled time, since [`START`].
+    pub(super) scheduled: i64,
+    pub(super) attempt: u32,
+    pub(super) missed: u64,
+}
+
+/// What handlers answer.
+pub(super) type Handler = Rc<RefCell<dyn FnMut(&Firing) -> Option<Answer>>>;
+
+pub(super) struct Simulation {
+    pub(super) engine: Engine,
+    pub(super) store: SqliteStore,
+    pub(super) now: Now,
+    pub(super) fired: Vec<Fired>,
+    pub(super) metrics: Arc<Metrics>,
+    /// The answers of renewals, if the store needs claims. `None`: the store cannot be reached.
+    pub(super) leases: Option<Option<Lease>>,
+    handler: Handler,
+    permits: Arc<Permits>,
+    rules: Vec<Rules>,
+    limits: Limits,
+}
+
+impl Simulation {
+    pub(super) fn new(late: Late, retry: Retry) -> Self {
+        Self::with(Rules { late, retry, delivery: Delivery::AtLeastOnce }, LIMITS, None)
+    }
+
+    pub(super) fn with(rules: Rules, limits: Limits, leases: Option<Option<Lease>>) -> Self {
+        let mut store = SqliteStore::in_memory().unwrap();
+        store.attach(&["topic".to_owned()]).unwrap();
+        let metrics = Arc::new(Metrics::default());
+        let rules = vec![rules];
+        Simulation {
+            engine: Engine::new(rules.clone(), limits, leases.is_some(), metrics.clone()),
+            store,
+            now: Now { wall: START, monotonic: 0 },
+            fired: Vec::new(),
+            metrics,
+            leases,
+            handler: Rc::new(RefCell::new(|_: &Firing| Some(Answer::Done(None)))),
+            permits: Arc::new(Permits::new(1000)),
+            rules,
+            limits,
+        }
+    }
+
+    pub(super) fn handler(&mut self, handler: impl FnMut(&Firing) -> Option<Answer> + 'static) {
+        self.handler = Rc::new(RefCell::new(handler));
+    }
+
+    /// Stores a timer that is due `after` milliseconds after [`START`].
+    pub(super) fn start(&mut self, after: i64) -> TimerId {
+        self.store_timer(after, None)
+    }
+
+    /// Stores a periodic timer.
+    pub(super) fn periodic(&mut self, after: i64, schedule: &str) -> TimerId {
+        self.store_timer(after, Some(schedule))
+    }
+
+    fn store_timer(&mut self, after: i64, schedule: Option<&str>) -> TimerId {
+        let timer = NewTimer {
+            topic: 0,
+            due: START + after,
+            idempotency_key: None,
+            schedule: schedule.map(str::to_owned),
+            payload: b"null".to_vec(),
+        };
+        match self.commit(Change::Start(timer)) {
+            Outcome::Started(row) => {
+                let id = row.key.id;
+                self.tell(Message::Stored(row));
+                id
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn command(&mut self, id: TimerId, command: Command) -> Completion<bool> {
+        let (completer, done) = completion(None);
+        let permit = Permit::take(&self.permits).unwrap();
+        self.tell(Message::Asked(Asked { id, command, completer, permit }));
+        done
+    }
+
+    pub(super) fn answer(&mut self, id: TimerId, answer: Answer) {
+        self.tell(Message::Answered { id, answer });
+    }
+
+    pub(super) fn done_with(&mut self, id: TimerId, effect: Effect) {
+        self.answer(id, Answer::Done(Some(effect)));
+    }
+
+    pub(super) fn tell(&mut self, message: Message) {
+        let mut steps = Vec::new();
+        self.engine.handle(message, self.now, &mut steps);
+        self.carry_out(steps);
+    }
+
+    /// Polls once.
+    pub(super) fn poll(&mut self) {
+        let mut steps = Vec::new();
+        self.engine.poll(self.now, &mut steps);
+        self.carry_out(steps);
+    }
+
+    /// Polls until nothing is due.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let (fired, loaded) = (self.fired.len(), self.metrics.skipped.read());
+            self.poll();
+            let is_quiet = self.fired.len() == fired && self.metrics.skipped.read() == loaded;
+            if is_quiet && self.sleep() > 0 {
+                return;
+            }
+        }
+        panic!("the engine does not come to rest");
+    }
+
+    /// Lets both clocks go on, as the engine's sleeps ask for it.
+    pub(super) fn run_until(&mut self, after: i64) {
+        self.settle();
+        while self.now.wall < START + after {
+            self.pass(self.sleep().clamp(1, START + after - self.now.wall));
+            self.settle();
+        }
+    }
+
+    /// Returns the milliseconds to the next poll.
+    fn sleep(&self) -> i64 {
+        self.engine.sleep(self.now).map_or(SECOND, |sleep| i64::try_from(sleep.as_millis()).unwrap())
+    }
+
+    /// Lets both clocks go on without a poll.
+    pub(super) fn pass(&mut self, millis: i64) {
+        self.now.wall += millis;
+        self.now.monotonic += u64::try_from(millis).unwrap() * 1_000_000;
+    }
+
+    /// Sets the wall clock.
+    pub(super) fn jump(&mut self, millis: i64) {
+        self.now.wall += millis;
+    }
+
+    /// Starts a new engine on the same store, as after a crash.
+    pub(super) fn restart(&mut self) {
+        let needs_claims = self.leases.is_some();
+        self.engine = Engine::new(self.rules.clone(), self.limits, needs_claims, self.metrics.clone());
+    }
+
+    /// Returns the times of the runs since [`START`].
+    pub(super) fn times(&self) -> Vec<i64> {
+        self.fired.iter().map(|fired| fired.at).collect()
+    }
+
+    /// Returns the scheduled times of the runs since [`START`].
+    pub(super) fn scheduled(&self) -> Vec<i64> {
+        self.fired.iter().map(|fired| fired.scheduled).collect()
+    }
+
+    pub(super) fn stored(&mut self) -> Vec<TimerInfo> {
+        self.store.list(&TimerFilter::new()).unwrap()
+    }
+
+    pub(super) fn commit(&mut self, change: Change) -> Outcome {
+        self.store.commit(&mut [change], self.now.wall).unwrap().remove(0)
+    }
+
+    fn load(&mut self, range: LoadRange) {
+        let rows = self.store.load(range).unwrap();
+        self.tell(Message::Loaded { range, rows });
+    }
+
+    fn carry_out(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Fire(firing) => self.fire(&firing),
+                Step::Change { id, change, .. } => {
+                    // A claim is always granted here, as far as the store knows.
+                    let outcome = self.commit(change);
+                    self.tell(Message::Changed { id, outcome });
+                }
+                Step::Load(range) => self.load(range),
+                Step::Renew { asked, .. } => {
+                    let lease = self.leases.clone().expect("only stores with claims are asked");
+                    self.tell(Message::Renewed { asked, lease, changed: Vec::new() });
+                }
+                Step::Complete(completer, result) => completer.complete(result),
+                Step::Close(completers) => completers.into_iter().for_each(|c| c.complete(Ok(()))),
+            }
+        }
+    }
+
+    fn fire(&mut self, firing: &Firing) {
+        let row = &firing.row;
+        assert!(row.key.due <= self.now.wall, "fired early");
+        self.fired.push(Fired {
+            id: row.key.id,
+            at: self.now.wall - START,
+            scheduled: row.scheduled - START,
+            attempt: row.attempts + 1,
+            missed: firing.missed,
+        });
+        let handler = self.handler.clone();
+        let answer = handler.borrow_mut()(firing);
+        if let Some(answer) = answer.filter(|_| !firing.is_ended) {
+            self.answer(row.key.id, answer);
+        }
+    }
+}
+
+/// The error of a store that stops.
+pub(super) fn failure() -> crate::Error {
+    StoreError::failed("fsync").into()
+}

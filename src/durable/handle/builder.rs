@@ -1,0 +1,245 @@
+//! `DurableTimersBuilder`: settings, topics and start.
+
+use super::timers::{DurableTimers, Parts};
+use crate::durable::{
+    driver::{Driver, Writer},
+    engine::{Engine, Inbox, Limits, Rules},
+    metrics::Metrics,
+    store::{SqliteStore, TimerStore},
+    topic::Topic,
+    unix_millis::duration_millis,
+};
+use crate::{Error, EventLoopGroup, Result, sync::Permits};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, thread, time::Duration};
+
+/// The largest number of topics of one program.
+const MAX_TOPICS: usize = 256;
+
+/// Settings of [`DurableTimers`]. [`start`](DurableTimersBuilder::start) reports invalid values.
+///
+/// | setting | default | range | when it is reached |
+/// |---|---|---|---|
+/// | `near` | 60 s | 1 s to 1 h | later timers are only in the store |
+/// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
+/// | `late_after` | 1 s | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
+/// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
+/// | `max_loaded_bytes` | 32 MiB | 1 or more | the same |
+/// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
+/// | `fires_per_turn` | 64 | 1 or more | the rest fires in the next turn of the loop |
+/// | `max_waiting` | 65,536 starts and commands without an answer | 1 or more | [`Error::Full`] |
+/// | `max_payload` | 64 KiB of JSON | 0 or more | [`Error::Setting`] |
+/// | topics | | at most 256, with different names | `start` fails |
+#[must_use]
+pub struct DurableTimersBuilder {
+    store: Box<dyn TimerStore>,
+    topics: Vec<Topic>,
+    near: Duration,
+    commit_within: Duration,
+    late_after: Duration,
+    max_loaded: usize,
+    max_loaded_bytes: usize,
+    max_running: usize,
+    fires_per_turn: usize,
+    max_waiting: usize,
+    max_payload: usize,
+}
+
+impl DurableTimers {
+    /// Opens or creates an SQLite file with timers. The file is locked until the timers are closed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SqliteStore::open`], as [`Error::Other`].
+    pub fn open(path: impl AsRef<Path>) -> Result<DurableTimersBuilder> {
+        Ok(Self::on(SqliteStore::open(path)?))
+    }
+
+    /// Uses a store.
+    pub fn on(store: impl TimerStore + 'static) -> DurableTimersBuilder {
+        DurableTimersBuilder::new(Box::new(store))
+    }
+}
+
+impl DurableTimersBuilder {
+    fn new(store: Box<dyn TimerStore>) -> Self {
+        DurableTimersBuilder {
+            store,
+            topics: Vec::new(),
+            near: Duration::from_secs(60),
+            commit_within: Duration::from_millis(2),
+            late_after: Duration::from_secs(1),
+            max_loaded: 65_536,
+            max_loaded_bytes: 32 << 20,
+            max_running: 4096,
+            fires_per_turn: 64,
+            max_waiting: 65_536,
+            max_payload: 64 << 10,
+        }
+    }
+
+    /// Adds a topic.
+    pub fn topic(mut self, topic: Topic) -> Self {
+        self.topics.push(topic);
+        self
+    }
+
+    /// Sets how long before their time timers are loaded into memory.
+    pub fn near(mut self, time: Duration) -> Self {
+        self.near = time;
+        self
+    }
+
+    /// Sets how long a transaction waits for more changes. A longer time makes fewer transactions,
+    /// and each start later.
+    pub fn commit_within(mut self, time: Duration) -> Self {
+        self.commit_within = time;
+        self
+    }
+
+    /// Sets how long after its time a timer is late, so that the policy of its topic applies.
+    pub fn late_after(mut self, time: Duration) -> Self {
+        self.late_after = time;
+        self
+    }
+
+    /// Sets how many timers may be in memory.
+    pub fn max_loaded(mut self, timers: usize) -> Self {
+        self.max_loaded = timers;
+        self
+    }
+
+    /// Sets how many bytes the timers in memory may take, about.
+    pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
+        self.max_loaded_bytes = bytes;
+        self
+    }
+
+    /// Sets how many runs may be without an end.
+    pub fn max_running(mut self, runs: usize) -> Self {
+        self.max_running = runs;
+        self
+    }
+
+    /// Sets how many handlers one turn of the event loop calls at most. The loop serves channels in
+    /// between.
+    pub fn fires_per_turn(mut self, runs: usize) -> Self {
+        self.fires_per_turn = runs;
+        self
+    }
+
+    /// Sets how many starts and commands may wait for the store.
+    pub fn max_waiting(mut self, operations: usize) -> Self {
+        self.max_waiting = operations;
+        self
+    }
+
+    /// Sets the largest payload, in bytes of JSON.
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.max_payload = bytes;
+        self
+    }
+
+    /// Starts firing on an event loop of the group, and a thread for the store.
+    ///
+    /// Topics of the store that were not added are reported in the log and by
+    /// [`DurableTimers::unknown_topics`]. Their timers are kept and do not fire.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting out of its range and for two topics of the same name,
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
+    /// thread cannot be started.
+    pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
+        self.check()?;
+        let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
+        let counts = self.store.attach(&names)?;
+        let unknown: Vec<String> = counts
+            .into_iter()
+            .filter(|topic| topic.pending + topic.dead > 0 && !names.contains(&topic.topic))
+            .map(|topic| {
+                let timers = topic.pending + topic.dead;
+                log::warn!("{timers} durable timers have the unknown topic {:?}; they are kept", topic.topic);
+                topic.topic
+            })
+            .collect();
+        let (rules, handlers): (Vec<Rules>, Vec<_>) =
+            self.topics.into_iter().map(|topic| (topic.rules, topic.handler)).unzip();
+        let metrics = Arc::new(Metrics::default());
+        let limits = Limits {
+            near: duration_millis(self.near),
+            late_after: duration_millis(self.late_after),
+            max_loaded: self.max_loaded,
+            max_loaded_bytes: self.max_loaded_bytes,
+            max_running: self.max_running,
+            fires_per_turn: self.fires_per_turn,
+        };
+        let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
+        let (sender, requests) = crossbeam_channel::unbounded();
+        let event_loop = group.next().clone();
+        let time = event_loop.shared.time.clone();
+        let inbox = Arc::new(Inbox::default());
+        let driver = Driver::new(event_loop, inbox.clone(), engine, handlers, sender);
+        let writer =
+            Writer::new(self.store, requests, inbox.clone(), time, metrics.clone(), self.commit_within);
+        let thread = thread::Builder::new().name("netwheel-timers".to_owned());
+        thread
+            .spawn(move || writer.run())
+            .map_err(|e| Error::io("starting the thread of a timer store", e))?;
+        inbox.wake();
+        Ok(DurableTimers::new(Parts {
+            driver,
+            metrics,
+            topics: names,
+            unknown,
+            permits: Arc::new(Permits::new(self.max_waiting)),
+            max_payload: self.max_payload,
+        }))
+    }
+
+    fn check(&self) -> Result {
+        let seconds = Duration::from_secs;
+        within("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
+        within("commit_within", self.commit_within, Duration::ZERO..=seconds(1), "0 to 1 s")?;
+        within("late_after", self.late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
+        at_least_one("max_loaded", self.max_loaded)?;
+        at_least_one("max_loaded_bytes", self.max_loaded_bytes)?;
+        at_least_one("max_running", self.max_running)?;
+        at_least_one("fires_per_turn", self.fires_per_turn)?;
+        at_least_one("max_waiting", self.max_waiting)?;
+        if self.topics.len() > MAX_TOPICS {
+            return Err(Error::setting("topics", self.topics.len(), "at most 256 topics"));
+        }
+        let mut names = BTreeSet::new();
+        for topic in &self.topics {
+            topic.check()?;
+            if !names.insert(&topic.name) {
+                return Err(Error::setting("topic", &topic.name, "a name that no other topic has"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn within(
+    setting: &'static str,
+    value: Duration,
+    range: RangeInclusive<Duration>,
+    allowed: &'static str,
+) -> Result {
+    if range.contains(&value) { Ok(()) } else { Err(Error::setting(setting, format!("{value:?}"), allowed)) }
+}
+
+fn at_least_one(setting: &'static str, value: usize) -> Result {
+    if value > 0 { Ok(()) } else { Err(Error::setting(setting, value, "1 or more")) }
+}
+
+impl fmt::Debug for DurableTimersBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableTimersBuilder")
+            .field("topics", &self.topics)
+            .field("near", &self.near)
+            .field("commit_within", &self.commit_within)
+            .field("late_after", &self.late_after)
+            .finish_non_exhaustive()
+    }
+}

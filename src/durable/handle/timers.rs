@@ -1,0 +1,202 @@
+//! `DurableTimers`: the handle of a program.
+
+use super::when::When;
+use crate::durable::{
+    TimerId,
+    driver::{Driver, Request},
+    engine::{Asked, Command, Message, Permit},
+    metrics::{DurableMetrics, Metrics},
+    store::{NewTimer, TimerFilter, TimerInfo, TimerStore, TopicCounts},
+};
+use crate::{
+    Completion, Error, Result,
+    sync::{Completer, Permits, completion},
+};
+use serde::Serialize;
+use std::{fmt, sync::Arc, time::SystemTime};
+
+/// Timers that survive the program.
+///
+/// A timer is stored before its start completes, fires on an event loop with a precision of
+/// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
+/// not removed are still there; the [`Late`](crate::durable::Late) policy of their topic says what
+/// happens to those whose time has passed. The [module](super) describes the guarantees.
+///
+/// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
+/// [closed](DurableTimers::close).
+///
+/// ```
+/// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+/// use std::time::Duration;
+///
+/// # let (sent, received) = std::sync::mpsc::channel();
+/// let group = EventLoopGroup::builder().threads(1).build()?;
+/// let remind = move |due: Due<String>| {
+///     println!("Time for {}!", due.payload());
+/// #   sent.send(due.payload().clone()).unwrap();
+///     due.done();
+/// };
+/// // A server uses `DurableTimers::open("/var/lib/program/timers.db")`.
+/// let timers = DurableTimers::on(SqliteStore::in_memory()?)
+///     .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
+///     .start(&group)?;
+/// let id = timers.at("remind", Duration::from_millis(20), &"tea").key("order-17").start().wait()?;
+/// # assert_eq!(received.recv().unwrap(), "tea");
+/// timers.close().wait()?;
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DurableTimers {
+    owner: Arc<Owner>,
+}
+
+struct Owner(Parts);
+
+/// What a handle consists of.
+pub(super) struct Parts {
+    pub(super) driver: Arc<Driver>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) topics: Vec<String>,
+    pub(super) unknown: Vec<String>,
+    pub(super) permits: Arc<Permits>,
+    pub(super) max_payload: usize,
+}
+
+impl DurableTimers {
+    pub(super) fn new(parts: Parts) -> Self {
+        DurableTimers { owner: Arc::new(Owner(parts)) }
+    }
+
+    /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.
+    /// `false` if there is no such timer, because it has ended or was never stored.
+    ///
+    /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
+    /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
+    pub fn cancel(&self, id: TimerId) -> Completion<bool> {
+        self.ask(id, Command::Cancel)
+    }
+
+    /// Moves a timer or a dead letter to another time, as if it had been started for that time.
+    /// `false` if there is no such timer. A periodic timer goes on from the new time.
+    pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
+        let due = when.into().due(self.wall_time());
+        self.ask(id, Command::MoveTo(due))
+    }
+
+    /// Runs a timer or a dead letter at once. `false` if there is no such timer.
+    pub fn run_now(&self, id: TimerId) -> Completion<bool> {
+        self.ask(id, Command::RunNow)
+    }
+
+    /// Returns timers of the store.
+    ///
+    /// The store's thread reads them, and other operations wait meanwhile. A filter that few timers
+    /// match may look at all of them.
+    pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
+        self.query(move |store| store.list(&filter).map_err(Error::from))
+    }
+
+    /// Returns the numbers of timers of each topic of the store.
+    pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
+        self.query(|store| store.counts().map_err(Error::from))
+    }
+
+    /// Returns the topics of the store that the program does not have. Their timers do not fire.
+    pub fn unknown_topics(&self) -> &[String] {
+        &self.owner.0.unknown
+    }
+
+    /// Returns the current numbers. Callable from any thread, without a lock.
+    pub fn metrics(&self) -> DurableMetrics {
+        self.owner.0.metrics.snapshot()
+    }
+
+    /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
+    /// store fire after the next start.
+    ///
+    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers. The
+    /// completion fails with the error of a store that has stopped.
+    pub fn close(&self) -> Completion {
+        let (completer, done) = completion(None);
+        self.owner.0.driver.tell(Message::Close(completer));
+        done
+    }
+
+    /// Checks a timer that is to be stored.
+    pub(super) fn timer<T: Serialize + ?Sized>(
+        &self,
+        topic: &str,
+        due: i64,
+        payload: &T,
+    ) -> Result<NewTimer> {
+        let known = self.owner.0.topics.iter().position(|name| name == topic);
+        let unknown = || Error::setting("topic", topic, "one of the topics that were added before the start");
+        let topic = known.ok_or_else(unknown)?;
+        let payload = serde_json::to_vec(payload).map_err(Error::other)?;
+        if payload.len() > self.owner.0.max_payload {
+            let length = format!("a payload of {} bytes", payload.len());
+            return Err(Error::setting("payload", length, "at most `max_payload` bytes of JSON"));
+        }
+        Ok(NewTimer { topic, due, idempotency_key: None, schedule: None, payload })
+    }
+
+    /// Returns the present time of the loop's clock.
+    pub(super) fn wall_time(&self) -> SystemTime {
+        self.owner.0.driver.wall_time()
+    }
+
+    pub(super) fn permit(&self) -> Result<Permit> {
+        Permit::take(&self.owner.0.permits)
+    }
+
+    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+        self.owner.0.driver.request(request)
+    }
+
+    fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
+        let (completer, done) = completion(None);
+        match self.permit() {
+            Ok(permit) => {
+                let asked = Asked { id, command, completer, permit };
+                self.owner.0.driver.tell(Message::Asked(asked));
+            }
+            Err(error) => completer.complete(Err(error)),
+        }
+        done
+    }
+
+    fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&mut dyn TimerStore) -> Result<T> + Send + 'static,
+    ) -> Completion<T> {
+        let (completer, done): (Completer<T>, _) = completion(None);
+        let permit = match self.permit() {
+            Ok(permit) => permit,
+            Err(error) => {
+                completer.complete(Err(error));
+                return done;
+            }
+        };
+        // If the store is closed, the query is dropped, and the completion fails.
+        let query = Request::Query(Box::new(move |store| {
+            completer.complete(store.and_then(query));
+            drop(permit);
+        }));
+        drop(self.request(query));
+        done
+    }
+}
+
+impl fmt::Debug for DurableTimers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableTimers").field("topics", &self.owner.0.topics).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let (completer, done) = completion(None);
+        done.detach();
+        self.0.driver.tell(Message::Close(completer));
+    }
+}

@@ -1,0 +1,27 @@
+//! `TimerId`: the number of a stored timer.
+
+use std::fmt;
+
+/// The number that the store gave to a timer. It is never used again in the same store.
+///
+/// A periodic timer keeps its id from run to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimerId(i64);
+
+impl TimerId {
+    /// Creates an id from the number of [`TimerId::get`], for programs that keep ids themselves.
+    pub const fn new(id: i64) -> Self {
+        TimerId(id)
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,153 @@
+//! `Change`: what a transaction does to the timers of a store.
+
+use super::{DueKey, Held, StoreError, StoreTransaction, TimerRow};
+use crate::{Result, durable::TimerId};
+use std::fmt;
+
+/// A timer to store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTimer {
+    /// The index of its topic in the list given to
+    /// [`TimerStore::attach`](super::TimerStore::attach).
+    pub topic: usize,
+    /// When it is due, in milliseconds since 1970 (UTC).
+    pub due: i64,
+    /// The idempotency key.
+    pub idempotency_key: Option<String>,
+    /// The text of a periodic timer's schedule.
+    pub schedule: Option<String>,
+    /// The payload as JSON.
+    pub payload: Vec<u8>,
+}
+
+/// A program's own writes in the transaction that ends a timer. See
+/// [`Due::done_with`](crate::durable::Due::done_with).
+pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>;
+
+/// A change of one timer. [`TimerStore::commit`](super::TimerStore::commit) applies many of them in
+/// one transaction.
+#[non_exhaustive]
+pub enum Change {
+    /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored;
+    /// a periodic timer then gets the new schedule if that differs.
+    Start(NewTimer),
+    /// Ends a run: removes the timer, or moves it to its next run.
+    End {
+        /// The run.
+        held: Held,
+        /// The next run of a periodic timer.
+        next: Option<i64>,
+        /// The program's own writes.
+        effect: Option<Effect>,
+    },
+    /// Tries a run again at another time.
+    Retry {
+        /// The run.
+        held: Held,
+        /// When to try again.
+        due: i64,
+        /// Why it failed.
+        error: String,
+    },
+    /// Turns a run into a dead letter. A periodic timer goes on with `next`, and a copy becomes the
+    /// dead letter.
+    Bury {
+        /// The run.
+        held: Held,
+        /// The next run of a periodic timer.
+        next: Option<i64>,
+        /// Why it failed.
+        error: String,
+    },
+    /// Moves a periodic timer to another of its runs without running it.
+    SkipTo {
+        /// The run.
+        held: Held,
+        /// The run to go on with.
+        next: i64,
+    },
+    /// Makes sure that this node still owns the run and that nobody has changed it. Only for stores
+    /// that [need claims](super::TimerStore::needs_claims).
+    Claim {
+        /// The run.
+        held: Held,
+    },
+    /// Removes a timer.
+    Cancel(TimerId),
+    /// Moves a pending timer or a dead letter to another time, with its attempts reset.
+    Move {
+        /// The timer.
+        id: TimerId,
+        /// The new due time.
+        due: i64,
+    },
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Start(timer) => f.debug_tuple("Start").field(timer).finish(),
+            Change::End { held, next, effect } => f
+                .debug_struct("End")
+                .field("held", held)
+                .field("next", next)
+                .field("effect", &effect.is_some())
+                .finish(),
+            Change::Retry { held, due, error } => {
+                f.debug_struct("Retry").field("held", held).field("due", due).field("error", error).finish()
+            }
+            Change::Bury { held, next, error } => {
+                f.debug_struct("Bury").field("held", held).field("next", next).field("error", error).finish()
+            }
+            Change::SkipTo { held, next } => {
+                f.debug_struct("SkipTo").field("held", held).field("next", next).finish()
+            }
+            Change::Claim { held } => f.debug_struct("Claim").field("held", held).finish(),
+            Change::Cancel(id) => f.debug_tuple("Cancel").field(id).finish(),
+            Change::Move { id, due } => f.debug_struct("Move").field("id", id).field("due", due).finish(),
+        }
+    }
+}
+
+/// What a change did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The timer was stored.
+    Started(TimerRow),
+    /// A timer with the same idempotency key is stored, or has ended a short while ago.
+    AlreadyStarted {
+        /// Its id.
+        id: TimerId,
+        /// The timer with its new schedule, if that has changed.
+        changed: Option<TimerRow>,
+    },
+    /// The change was made. The row is the timer as it is now, or `None` if nothing is pending.
+    Done(Option<TimerRow>),
+    /// There is no such timer, or not with this due time.
+    Missing,
+    /// The change was refused; the others of the transaction were made.
+    Refused(StoreError),
+}
+
+impl Outcome {
+    /// Returns the timer as it is now, if it is pending and may have to be loaded.
+    pub(in crate::durable) fn into_row(self) -> Option<TimerRow> {
+        match self {
+            Outcome::Started(row) | Outcome::Done(Some(row)) => Some(row),
+            Outcome::AlreadyStarted { changed, .. } => changed,
+            _ => None,
+        }
+    }
+}
+
+/// Which timers to load.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadRange {
+    /// Only timers behind this one.
+    pub after: DueKey,
+    /// Only timers that are due by then, in milliseconds since 1970 (UTC).
+    pub until: i64,
+    /// At most this many.
+    pub limit: usize,
+}

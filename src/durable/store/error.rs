@@ -1,0 +1,74 @@
+//! `StoreError`: why a store failed.
+
+use crate::Error;
+use std::{fmt, sync::Arc};
+
+/// Why a store could not do what was asked. Reported as the cause of an [`Error::Other`].
+///
+/// [`StoreError::is_transient`] tells what happens next. After a transient error, starts fail and
+/// the ends of timers are tried again. After any other error, the store stops: it cannot know what
+/// is on disk, and trying again would hide that. In particular, a failed `fsync` is never repeated,
+/// because the kernel may drop the pages that it could not write.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another program, or another part of this one, has opened the store.
+    InUse,
+    /// The file is not a store of timers.
+    NotAStore,
+    /// A newer version of this crate wrote the store.
+    #[non_exhaustive]
+    Version {
+        /// The version of the schema in the store.
+        found: i64,
+        /// The newest version that is understood.
+        known: i64,
+    },
+    /// The store is busy or cannot be reached at the moment.
+    Busy(Arc<str>),
+    /// The disk is full.
+    DiskFull,
+    /// A transaction's effect failed, and was rolled back alone.
+    Effect(Arc<str>),
+    /// Another node has taken over the partition of the timer.
+    StaleEpoch,
+    /// Anything else, such as a failed `fsync` or a damaged file.
+    Failed(Arc<str>),
+}
+
+impl StoreError {
+    /// Returns whether trying again later can succeed without a risk.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, StoreError::Busy(_) | StoreError::DiskFull)
+    }
+
+    /// Wraps any other error.
+    pub fn failed(cause: impl fmt::Display) -> Self {
+        StoreError::Failed(cause.to_string().into())
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::InUse => f.write_str("the timer store is in use"),
+            StoreError::NotAStore => f.write_str("the file is not a store of timers"),
+            StoreError::Version { found, known } => {
+                write!(f, "the timer store has version {found}; versions up to {known} are understood")
+            }
+            StoreError::Busy(cause) => write!(f, "the timer store is busy: {cause}"),
+            StoreError::DiskFull => f.write_str("the disk of the timer store is full"),
+            StoreError::Effect(cause) => write!(f, "the transaction of a timer failed: {cause}"),
+            StoreError::StaleEpoch => f.write_str("another node has taken over the timer"),
+            StoreError::Failed(cause) => write!(f, "the timer store failed: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Error::other(error)
+    }
+}

@@ -1,0 +1,15 @@
+//! `Lease`: what a node owns of a store, and for how long.
+
+use std::time::Duration;
+
+/// The partitions that a node owns, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Each partition with the epoch under which the node owns it, in order.
+    pub partitions: Vec<(u32, i64)>,
+    /// For how long the node may fire timers, counted from before the request for the lease. Less
+    /// than the store's own limit, so that the node stops before another one takes over.
+    pub valid_for: Duration,
+    /// How long to wait before the lease is renewed.
+    pub renew_after: Duration,
+}

@@ -1,0 +1,146 @@
+//! `TimerInfo`: a timer as operators see it.
+
+use crate::durable::TimerId;
+use std::time::SystemTime;
+
+/// Whether a stored timer will fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimerState {
+    /// It waits for its time.
+    Pending,
+    /// Its last attempt failed. It fires again only if somebody runs it.
+    Dead,
+}
+
+/// A timer of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimerInfo {
+    /// Its id.
+    pub id: TimerId,
+    /// The name of its topic.
+    pub topic: String,
+    /// Whether it will fire.
+    pub state: TimerState,
+    /// When it is due.
+    pub due: SystemTime,
+    /// The scheduled time of the run. Earlier than `due` after a failed attempt.
+    pub scheduled: SystemTime,
+    /// The number of attempts of the run so far.
+    pub attempts: u32,
+    /// The idempotency key.
+    pub key: Option<String>,
+    /// The schedule of a periodic timer: `every` and milliseconds, or `cron`, zone and expression.
+    pub schedule: Option<String>,
+    /// The payload as JSON.
+    pub payload: String,
+    /// Why the last attempt failed.
+    pub error: Option<String>,
+}
+
+impl TimerInfo {
+    /// Creates the description of a timer, for stores.
+    pub fn new(id: TimerId, topic: String, state: TimerState, due: SystemTime) -> Self {
+        TimerInfo {
+            id,
+            topic,
+            state,
+            due,
+            scheduled: due,
+            attempts: 0,
+            key: None,
+            schedule: None,
+            payload: String::new(),
+            error: None,
+        }
+    }
+}
+
+/// Which timers to list.
+///
+/// ```
+/// use netwheel::durable::{TimerFilter, TimerState};
+///
+/// let first = TimerFilter::new().topic("remind").state(TimerState::Dead).limit(50);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TimerFilter {
+    pub(in crate::durable) topic: Option<String>,
+    pub(in crate::durable) state: Option<TimerState>,
+    pub(in crate::durable) after: Option<TimerId>,
+    pub(in crate::durable) limit: Option<usize>,
+}
+
+impl TimerFilter {
+    /// The largest number of timers in one answer.
+    pub const MAX_LIMIT: usize = 1000;
+
+    /// Selects all timers, in the order of their ids, 100 in one answer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Selects the timers of one topic.
+    pub fn topic(mut self, name: impl Into<String>) -> Self {
+        self.topic = Some(name.into());
+        self
+    }
+
+    /// Selects pending timers or dead letters.
+    pub fn state(mut self, state: TimerState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Selects timers with greater ids, for the next page.
+    pub fn after(mut self, id: TimerId) -> Self {
+        self.after = Some(id);
+        self
+    }
+
+    /// Sets how many timers to return, up to [`MAX_LIMIT`](TimerFilter::MAX_LIMIT).
+    pub fn limit(mut self, timers: usize) -> Self {
+        self.limit = Some(timers);
+        self
+    }
+
+    /// Returns the limit that applies.
+    pub fn effective_limit(&self) -> usize {
+        self.limit.unwrap_or(100).min(Self::MAX_LIMIT)
+    }
+
+    /// Returns the topic to select.
+    pub fn selected_topic(&self) -> Option<&str> {
+        self.topic.as_deref()
+    }
+
+    /// Returns the state to select.
+    pub fn selected_state(&self) -> Option<TimerState> {
+        self.state
+    }
+
+    /// Returns the id behind which the answer begins.
+    pub fn selected_after(&self) -> Option<TimerId> {
+        self.after
+    }
+}
+
+/// The numbers of timers of a topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicCounts {
+    /// The name of the topic.
+    pub topic: String,
+    /// Timers that wait for their time.
+    pub pending: u64,
+    /// Dead letters.
+    pub dead: u64,
+}
+
+impl TopicCounts {
+    /// Creates the numbers of a topic, for stores.
+    pub fn new(topic: String, pending: u64, dead: u64) -> Self {
+        TopicCounts { topic, pending, dead }
+    }
+}

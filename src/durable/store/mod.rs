@@ -1,0 +1,72 @@
+//! Where timers are kept.
+
+mod change;
+mod error;
+mod lease;
+mod listing;
+mod row;
+mod sqlite;
+mod transaction;
+
+pub use change::{Change, Effect, LoadRange, NewTimer, Outcome};
+pub use error::StoreError;
+pub use lease::Lease;
+pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
+pub use row::{DueKey, Held, TimerRow};
+pub use sqlite::SqliteStore;
+pub use transaction::StoreTransaction;
+
+/// A place where timers survive the program.
+///
+/// The engine calls a store from one thread of its own, so a store may block. It must not return
+/// from [`commit`](TimerStore::commit) before the changes survive a power failure.
+pub trait TimerStore: Send {
+    /// Sets the topics of the program. Rows and changes refer to them by index. Returns the numbers
+    /// of timers of all topics in the store, also of those that the program does not have.
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError>;
+
+    /// Applies the changes in their order, in one transaction, and returns an outcome for each of
+    /// them. `now` is the wall time in milliseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// After an error, none of the changes was made. After a [transient](StoreError::is_transient)
+    /// one, the caller may pass the same changes again.
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError>;
+
+    /// Returns pending timers of the attached topics in the order of their keys. An answer with
+    /// fewer than `limit` rows is complete.
+    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError>;
+
+    /// Returns timers for operators, in the order of their ids.
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError>;
+
+    /// Returns the numbers of timers of each topic. Must not count rows, because there may be
+    /// millions of them.
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError>;
+
+    /// Returns whether several nodes use the store, so that a run must be claimed before it fires,
+    /// and [`renew`](TimerStore::renew) must be called.
+    fn needs_claims(&self) -> bool {
+        false
+    }
+
+    /// Renews the leases of this node, takes over partitions that nobody owns, and returns what it
+    /// owns now. Called several times within the duration of a lease. `None` if the store has one
+    /// node only.
+    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
+        Ok(None)
+    }
+
+    /// Returns the timers of this node's partitions that other nodes have stored or moved since the
+    /// last call, as far as they are due by `until`.
+    fn changed_by_others(&mut self, until: i64) -> Result<Vec<TimerRow>, StoreError> {
+        let _ = until;
+        Ok(Vec::new())
+    }
+
+    /// Gives the partitions of this node back, before it stops.
+    fn release(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! `TimerRow`: a timer as a store hands it to the engine.
+
+use crate::durable::TimerId;
+
+/// The place of a timer in the order of firing: by due time, then by id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DueKey {
+    /// When the timer is due, in milliseconds since 1970 (UTC).
+    pub due: i64,
+    /// Its id, which grows in the order of the starts.
+    pub id: TimerId,
+}
+
+impl DueKey {
+    /// Comes before all timers.
+    pub const FIRST: DueKey = DueKey { due: i64::MIN, id: TimerId::new(i64::MIN) };
+
+    /// Returns the key behind all timers that are due at `due`.
+    pub const fn end_of(due: i64) -> Self {
+        DueKey { due, id: TimerId::new(i64::MAX) }
+    }
+}
+
+/// A pending timer of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerRow {
+    /// When it fires next, and its id.
+    pub key: DueKey,
+    /// The index of its topic in the list given to
+    /// [`TimerStore::attach`](super::TimerStore::attach).
+    pub topic: usize,
+    /// The scheduled time of this run in milliseconds. Earlier than `key.due` after a failed
+    /// attempt.
+    pub scheduled: i64,
+    /// The number of attempts of this run so far.
+    pub attempts: u32,
+    /// The idempotency key.
+    pub idempotency_key: Option<String>,
+    /// The text of a periodic timer's schedule.
+    pub schedule: Option<String>,
+    /// The payload as JSON.
+    pub payload: Vec<u8>,
+    /// The partition, 0 in a store of one node.
+    pub partition: u32,
+    /// The epoch under which this node owns the partition, 0 in a store of one node.
+    pub epoch: i64,
+}
+
+impl TimerRow {
+    /// Returns what identifies this run of the timer in a change.
+    pub fn held(&self) -> Held {
+        Held { key: self.key, partition: self.partition, epoch: self.epoch }
+    }
+
+    /// Returns about how many bytes the row takes in memory.
+    pub(in crate::durable) fn weight(&self) -> usize {
+        let texts = self.idempotency_key.as_ref().map_or(0, String::len)
+            + self.schedule.as_ref().map_or(0, String::len);
+        size_of::<TimerRow>() + self.payload.len() + texts
+    }
+}
+
+/// A run of a timer that this node has loaded. A change of it is refused when the stored timer has
+/// another due time, or when another node owns its partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The timer, and the due time with which it was loaded.
+    pub key: DueKey,
+    /// Its partition.
+    pub partition: u32,
+    /// The epoch under which it was loaded.
+    pub epoch: i64,
+}

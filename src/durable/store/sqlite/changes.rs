@@ -1,0 +1,290 @@
+//! One transaction with many changes.
+
+use super::{
+    Change, Connection, DueKey, NewTimer, Outcome, SqliteStore, StoreError, StoreResult, StoreTransaction,
+    TimerRow, queries,
+};
+use crate::durable::{
+    TimerId,
+    store::{Effect, Held},
+    unix_millis::duration_millis,
+};
+use rusqlite::{OptionalExtension, params};
+use std::collections::BTreeMap;
+
+/// The number of remembered keys that a transaction removes at most, so that it stays short.
+const KEYS_REMOVED_AT_ONCE: i64 = 1000;
+
+/// The name of the savepoint of an effect.
+const EFFECT: &str = "effect";
+
+const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload";
+
+/// A transaction, and how it changes the numbers of timers.
+pub(super) struct Batch<'a> {
+    connection: &'a mut Connection,
+    topics: &'a [i64],
+    now: i64,
+    /// Keys that ended before this time are forgotten.
+    forget: i64,
+    /// The changes of pending timers and dead letters by the id of the topic.
+    counts: BTreeMap<i64, (i64, i64)>,
+    ended_keys: bool,
+}
+
+/// What a change has to know about a stored timer.
+struct Stored {
+    topic: i64,
+    state: i64,
+    due: i64,
+    key: Option<String>,
+    is_periodic: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
+        let forget = now.saturating_sub(duration_millis(store.key_memory));
+        let connection = &mut store.connection;
+        Batch { connection, topics: &store.topics, now, forget, counts: BTreeMap::new(), ended_keys: false }
+    }
+
+    /// Makes all changes or none.
+    pub(super) fn commit(mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
+        self.execute("BEGIN IMMEDIATE")?;
+        let outcomes = self.apply_all(changes);
+        let result = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
+        if result.is_err() && !self.connection.is_autocommit() {
+            // The error that counts is the first one. If the rollback fails, so does the next
+            // BEGIN.
+            let _ = self.execute("ROLLBACK");
+        }
+        result
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), StoreError> {
+        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).store()?;
+        Ok(())
+    }
+
+    fn apply_all(&mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
+        let mut outcomes = Vec::with_capacity(changes.len());
+        for change in changes {
+            outcomes.push(self.apply(change)?);
+        }
+        for (topic, (pending, dead)) in &self.counts {
+            let sql = "UPDATE topics SET pending = pending + ?2, dead = dead + ?3 WHERE id = ?1";
+            self.connection.prepare_cached(sql).store()?.execute(params![topic, pending, dead]).store()?;
+        }
+        if self.ended_keys {
+            let sql = "DELETE FROM ended_keys WHERE (topic, key) IN
+                (SELECT topic, key FROM ended_keys WHERE ended < ?1 ORDER BY ended LIMIT ?2)";
+            let values = params![self.forget, KEYS_REMOVED_AT_ONCE];
+            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        }
+        Ok(outcomes)
+    }
+
+    fn apply(&mut self, change: &mut Change) -> Result<Outcome, StoreError> {
+        match change {
+            Change::Start(timer) => self.start(timer),
+            Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
+            Change::Retry { held, due, error } => self.retry(*held, *due, error),
+            Change::Bury { held, next, error } => self.bury(*held, *next, error),
+            Change::SkipTo { held, next } => match self.held(*held)? {
+                Some(_) => self.advance(held.key.id, *next),
+                None => Ok(Outcome::Missing),
+            },
+            Change::Claim { held } => {
+                Ok(if self.held(*held)?.is_some() { Outcome::Done(None) } else { Outcome::Missing })
+            }
+            Change::Cancel(id) => self.cancel(*id),
+            Change::Move { id, due } => self.move_to(*id, *due),
+        }
+    }
+
+    fn start(&mut self, timer: &NewTimer) -> Result<Outcome, StoreError> {
+        let Some(&topic) = self.topics.get(timer.topic) else {
+            return Ok(Outcome::Refused(StoreError::failed("a timer of a topic that is not attached")));
+        };
+        if let Some(key) = &timer.idempotency_key
+            && let Some(outcome) = self.known_key(topic, key, timer)?
+        {
+            return Ok(outcome);
+        }
+        let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, key, schedule, payload)
+            VALUES (?1, 0, ?2, ?2, 0, ?3, ?4, ?5)";
+        let values = params![topic, timer.due, timer.idempotency_key, timer.schedule, timer.payload];
+        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        self.count(topic, 1, 0);
+        Ok(Outcome::Started(TimerRow {
+            key: DueKey { due: timer.due, id: TimerId::new(self.connection.last_insert_rowid()) },
+            topic: timer.topic,
+            scheduled: timer.due,
+            attempts: 0,
+            idempotency_key: timer.idempotency_key.clone(),
+            schedule: timer.schedule.clone(),
+            payload: timer.payload.clone(),
+            partition: 0,
+            epoch: 0,
+        }))
+    }
+
+    /// Looks for a timer with the same key, among those that are stored and those that have ended.
+    fn known_key(&mut self, topic: i64, key: &str, timer: &NewTimer) -> Result<Option<Outcome>, StoreError> {
+        let sql = "SELECT id, schedule FROM timers WHERE topic = ?1 AND key = ?2";
+        let mut statement = self.connection.prepare_cached(sql).store()?;
+        let stored: Option<(i64, Option<String>)> = statement
+            .query_row(params![topic, key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .store()?;
+        drop(statement);
+        if let Some((id, schedule)) = stored {
+            let id = TimerId::new(id);
+            let mut changed = None;
+            if timer.schedule.is_some() && timer.schedule != schedule {
+                let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
+                let values = params![id.get(), timer.schedule, timer.payload];
+                self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+                changed = self.move_to(id, timer.due)?.into_row();
+            }
+            return Ok(Some(Outcome::AlreadyStarted { id, changed }));
+        }
+        let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended >= ?3";
+        let mut statement = self.connection.prepare_cached(sql).store()?;
+        let ended =
+            statement.query_row(params![topic, key, self.forget], |row| row.get(0)).optional().store()?;
+        Ok(ended.map(|id| Outcome::AlreadyStarted { id: TimerId::new(id), changed: None }))
+    }
+
+    /// Runs the effect in a savepoint, so that its failure undoes nothing else.
+    fn end(
+        &mut self,
+        held: Held,
+        next: Option<i64>,
+        effect: Option<&mut Effect>,
+    ) -> Result<Outcome, StoreError> {
+        let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
+        if let Some(effect) = effect {
+            self.execute(&format!("SAVEPOINT {EFFECT}"))?;
+            if let Err(error) = effect(&mut StoreTransaction::new(self.connection)) {
+                self.execute(&format!("ROLLBACK TO {EFFECT}"))?;
+                self.execute(&format!("RELEASE {EFFECT}"))?;
+                return Ok(Outcome::Refused(StoreError::Effect(format!("{error:#}").into())));
+            }
+            self.execute(&format!("RELEASE {EFFECT}"))?;
+        }
+        match next {
+            Some(next) => self.advance(held.key.id, next),
+            None => self.remove(held.key.id, &stored).map(|()| Outcome::Done(None)),
+        }
+    }
+
+    fn retry(&mut self, held: Held, due: i64, error: &str) -> Result<Outcome, StoreError> {
+        if self.held(held)?.is_none() {
+            return Ok(Outcome::Missing);
+        }
+        let sql = "UPDATE timers SET due = ?2, attempts = attempts + 1, error = ?3 WHERE id = ?1";
+        let values = params![held.key.id.get(), due, error];
+        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        self.row(held.key.id).map(Outcome::Done)
+    }
+
+    fn bury(&mut self, held: Held, next: Option<i64>, error: &str) -> Result<Outcome, StoreError> {
+        let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
+        let id = held.key.id.get();
+        if let Some(next) = next {
+            let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload, error)
+                SELECT topic, 1, due, scheduled, attempts + 1, payload, ?2 FROM timers WHERE id = ?1";
+            self.connection.prepare_cached(sql).store()?.execute(params![id, error]).store()?;
+            self.count(stored.topic, 0, 1);
+            return self.advance(held.key.id, next);
+        }
+        let sql = "UPDATE timers SET state = 1, attempts = attempts + 1, error = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute(params![id, error]).store()?;
+        self.count(stored.topic, -1, 1);
+        Ok(Outcome::Done(None))
+    }
+
+    fn cancel(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
+        match self.stored(id)? {
+            Some(stored) => self.remove(id, &stored).map(|()| Outcome::Done(None)),
+            None => Ok(Outcome::Missing),
+        }
+    }
+
+    fn move_to(&mut self, id: TimerId, due: i64) -> Result<Outcome, StoreError> {
+        let Some(stored) = self.stored(id)? else { return Ok(Outcome::Missing) };
+        if stored.state == 1 {
+            self.count(stored.topic, 1, -1);
+        }
+        let sql = "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, error = NULL
+            WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), due]).store()?;
+        self.row(id).map(Outcome::Done)
+    }
+
+    /// Moves a periodic timer to its next run.
+    fn advance(&mut self, id: TimerId, next: i64) -> Result<Outcome, StoreError> {
+        let sql = "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, error = NULL WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), next]).store()?;
+        self.row(id).map(Outcome::Done)
+    }
+
+    fn remove(&mut self, id: TimerId, stored: &Stored) -> Result<(), StoreError> {
+        let sql = "DELETE FROM timers WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute([id.get()]).store()?;
+        if stored.state == 1 {
+            self.count(stored.topic, 0, -1)
+        } else {
+            self.count(stored.topic, -1, 0)
+        }
+        // A periodic timer that was cancelled may be started again.
+        if let Some(key) = stored.key.as_ref().filter(|_| !stored.is_periodic) {
+            let sql = "INSERT OR REPLACE INTO ended_keys (topic, key, id, ended) VALUES (?1, ?2, ?3, ?4)";
+            let values = params![stored.topic, key, id.get(), self.now];
+            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            self.ended_keys = true;
+        }
+        Ok(())
+    }
+
+    /// Returns the timer of a run, if it still waits for that run.
+    fn held(&mut self, held: Held) -> Result<Option<Stored>, StoreError> {
+        let stored = self.stored(held.key.id)?;
+        Ok(stored.filter(|stored| stored.state == 0 && stored.due == held.key.due))
+    }
+
+    fn stored(&mut self, id: TimerId) -> Result<Option<Stored>, StoreError> {
+        let sql = "SELECT topic, state, due, key, schedule IS NOT NULL FROM timers WHERE id = ?1";
+        let mut statement = self.connection.prepare_cached(sql).store()?;
+        let stored = statement.query_row([id.get()], |row| {
+            Ok(Stored {
+                topic: row.get(0)?,
+                state: row.get(1)?,
+                due: row.get(2)?,
+                key: row.get(3)?,
+                is_periodic: row.get(4)?,
+            })
+        });
+        stored.optional().store()
+    }
+
+    /// Returns a pending timer of an attached topic as it is now.
+    fn row(&mut self, id: TimerId) -> Result<Option<TimerRow>, StoreError> {
+        let sql = format!("SELECT {COLUMNS}, topic FROM timers WHERE id = ?1 AND state = 0");
+        let mut statement = self.connection.prepare_cached(&sql).store()?;
+        let topics = self.topics;
+        let row = statement.query_row([id.get()], |row| {
+            let topic: i64 = row.get(7)?;
+            let index = topics.iter().position(|known| *known == topic);
+            index.map(|index| queries::timer(row, index)).transpose()
+        });
+        Ok(row.optional().store()?.flatten())
+    }
+
+    fn count(&mut self, topic: i64, pending: i64, dead: i64) {
+        let counts = self.counts.entry(topic).or_default();
+        counts.0 += pending;
+        counts.1 += dead;
+    }
+}

@@ -1,0 +1,91 @@
+//! What is read from an SQLite store.
+
+use super::{
+    DueKey, LoadRange, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
+};
+use crate::durable::{TimerId, unix_millis::system_time};
+use rusqlite::{Connection, Row, params};
+
+/// Loads pending timers of the topics, merged in the order of their keys.
+///
+/// There is one query for each topic, so that timers of topics that the program does not have cost
+/// nothing.
+pub(super) fn load(
+    connection: &Connection,
+    topics: &[i64],
+    range: LoadRange,
+) -> Result<Vec<TimerRow>, StoreError> {
+    let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
+             WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
+             ORDER BY due, id LIMIT ?5",
+        )
+        .store()?;
+    let mut rows = Vec::new();
+    for (index, topic) in topics.iter().enumerate() {
+        let values = params![topic, range.after.due, range.after.id.get(), range.until, limit];
+        let found = statement.query_map(values, |row| timer(row, index)).store()?;
+        for row in found {
+            rows.push(row.store()?);
+        }
+    }
+    rows.sort_unstable_by_key(|row: &TimerRow| row.key);
+    rows.truncate(range.limit);
+    Ok(rows)
+}
+
+/// Reads the columns of [`load`].
+pub(super) fn timer(row: &Row<'_>, topic: usize) -> rusqlite::Result<TimerRow> {
+    Ok(TimerRow {
+        key: DueKey { id: TimerId::new(row.get(0)?), due: row.get(1)? },
+        topic,
+        scheduled: row.get(2)?,
+        attempts: row.get(3)?,
+        idempotency_key: row.get(4)?,
+        schedule: row.get(5)?,
+        payload: row.get(6)?,
+        partition: 0,
+        epoch: 0,
+    })
+}
+
+pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT timers.id, topics.name, state, due, scheduled, attempts, key, schedule, payload, error
+             FROM timers JOIN topics ON topics.id = timers.topic
+             WHERE timers.id > ?1 AND (?2 IS NULL OR topics.name = ?2) AND (?3 IS NULL OR state = ?3)
+             ORDER BY timers.id LIMIT ?4",
+        )
+        .store()?;
+    let state = filter.state.map(|state| i64::from(state == TimerState::Dead));
+    let after = filter.after.map_or(i64::MIN, TimerId::get);
+    let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
+    let values = params![after, filter.topic, state, limit];
+    let rows = statement.query_map(values, |row| {
+        let state = if row.get::<_, i64>(2)? == 0 { TimerState::Pending } else { TimerState::Dead };
+        let payload: Vec<u8> = row.get(8)?;
+        let mut info =
+            TimerInfo::new(TimerId::new(row.get(0)?), row.get(1)?, state, system_time(row.get(3)?));
+        info.scheduled = system_time(row.get(4)?);
+        info.attempts = row.get(5)?;
+        info.key = row.get(6)?;
+        info.schedule = row.get(7)?;
+        info.payload = String::from_utf8_lossy(&payload).into_owned();
+        info.error = row.get(9)?;
+        Ok(info)
+    });
+    rows.store()?.collect::<rusqlite::Result<_>>().store()
+}
+
+pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT name, pending, dead FROM topics ORDER BY name").store()?;
+    let rows = statement.query_map([], |row| {
+        let number = |index| row.get(index).map(|count: i64| count.max(0).unsigned_abs());
+        Ok(TopicCounts::new(row.get(0)?, number(1)?, number(2)?))
+    });
+    rows.store()?.collect::<rusqlite::Result<_>>().store()
+}

@@ -1,0 +1,73 @@
+//! The tables of an SQLite store, and how older ones become newer ones.
+//!
+//! Invariants: `PRAGMA user_version` is the number of migrations that were applied. Each migration
+//! and its version are committed together, so a crash between two of them is harmless. A migration
+//! is never edited after a release; a new one is added.
+
+use super::errors::StoreResult;
+use crate::durable::StoreError;
+use rusqlite::{Connection, TransactionBehavior};
+
+/// "nwtm" in the header of the file, so that another program's database is not taken for a store.
+const APPLICATION_ID: i64 = 0x6e77_746d;
+
+/// The migrations. Number n leads from version n to version n + 1.
+pub(super) const MIGRATIONS: &[&str] = &[
+    // The counts make the metrics independent of the number of timers.
+    "CREATE TABLE topics (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        pending INTEGER NOT NULL DEFAULT 0,
+        dead INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE TABLE timers (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        topic INTEGER NOT NULL REFERENCES topics,
+        state INTEGER NOT NULL,
+        due INTEGER NOT NULL,
+        scheduled INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        key TEXT,
+        schedule TEXT,
+        payload BLOB NOT NULL,
+        error TEXT
+    ) STRICT;
+    CREATE INDEX timers_due ON timers (topic, due) WHERE state = 0;
+    CREATE INDEX timers_dead ON timers (topic) WHERE state = 1;
+    CREATE UNIQUE INDEX timers_key ON timers (topic, key) WHERE key IS NOT NULL;",
+    // Keys of ended timers, so that a start that is repeated after the end does not run twice.
+    "CREATE TABLE ended_keys (
+        topic INTEGER NOT NULL REFERENCES topics,
+        key TEXT NOT NULL,
+        id INTEGER NOT NULL,
+        ended INTEGER NOT NULL,
+        PRIMARY KEY (topic, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX ended_keys_time ON ended_keys (ended);",
+];
+
+/// Creates the tables or brings them to the newest version.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
+    let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0)).store()?;
+    let owner: i64 = transaction.pragma_query_value(None, "application_id", |row| row.get(0)).store()?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).store()?;
+    let is_empty = tables == 0 && found == 0 && owner == 0;
+    if owner != APPLICATION_ID && !is_empty {
+        return Err(StoreError::NotAStore);
+    }
+    if found > known {
+        return Err(StoreError::Version { found, known });
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).store()?;
+    transaction.commit().store()?;
+    for version in found..known {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
+        transaction.execute_batch(MIGRATIONS[usize::try_from(version).unwrap_or_default()]).store()?;
+        transaction.pragma_update(None, "user_version", version + 1).store()?;
+        transaction.commit().store()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! `StoreTransaction`: the transaction that ends a timer, for a program's own writes.
+
+use crate::{Error, Result};
+use std::{any::Any, fmt};
+
+/// The transaction that ends a timer. What the program writes with it is stored if, and only if,
+/// the timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
+///
+/// It gives access to the store's connection, inside the transaction. Do not commit or roll back.
+pub struct StoreTransaction<'a> {
+    connection: &'a mut dyn Any,
+}
+
+impl<'a> StoreTransaction<'a> {
+    /// Creates a transaction for a store whose connection has the type of `connection`.
+    pub fn new(connection: &'a mut dyn Any) -> Self {
+        StoreTransaction { connection }
+    }
+
+    /// Returns the connection of an SQLite store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] if the store is of another kind.
+    pub fn sqlite(&mut self) -> Result<&rusqlite::Connection> {
+        self.connection::<rusqlite::Connection>().map(|connection| &*connection)
+    }
+
+    /// Returns the connection of a store of another kind, as that store documents it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] if the store's connection has another type.
+    pub fn connection<C: Any>(&mut self) -> Result<&mut C> {
+        let wanted = std::any::type_name::<C>();
+        let other = || Error::other(format!("the connection of the timer store is not a {wanted}"));
+        self.connection.downcast_mut::<C>().ok_or_else(other)
+    }
+}
+
+impl fmt::Debug for StoreTransaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreTransaction").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! `Due`: a timer whose time has come.
+
+use crate::Result;
+use crate::durable::{
+    TimerId,
+    engine::{Answer, Firing, Inbox, Message},
+    store::StoreTransaction,
+    unix_millis::system_time,
+};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+/// A timer that is due, passed to the handler of its topic.
+///
+/// The handler has to answer with [`done`](Due::done), [`done_with`](Due::done_with),
+/// [`skip`](Due::skip) or [`fail`](Due::fail). It may do so later, and on any thread: move the
+/// `Due` there. One that is dropped without an answer has failed, so nothing is lost by accident.
+///
+/// A crash before the answer is stored makes the timer fire again, with the same [`id`](Due::id)
+/// and [`scheduled`](Due::scheduled): the two identify the run for handlers that deduplicate.
+/// Topics that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already, and
+/// their answers mean nothing.
+#[must_use = "a timer that is not answered counts as failed"]
+pub struct Due<T> {
+    answering: Answering,
+    payload: T,
+}
+
+impl<T> Due<T> {
+    pub(super) fn new(answering: Answering, payload: T) -> Self {
+        Due { answering, payload }
+    }
+
+    /// Returns the timer's id.
+    pub fn id(&self) -> TimerId {
+        self.answering.firing.row.key.id
+    }
+
+    /// Returns the idempotency key.
+    pub fn key(&self) -> Option<&str> {
+        self.answering.firing.row.idempotency_key.as_deref()
+    }
+
+    /// Returns the payload.
+    pub fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// Returns the number of this attempt, from 1. A run that a crash interrupted does not count.
+    pub fn attempt(&self) -> u32 {
+        self.answering.firing.row.attempts.saturating_add(1)
+    }
+
+    /// Returns the time for which the run was scheduled. Retries do not change it.
+    pub fn scheduled(&self) -> SystemTime {
+        system_time(self.answering.firing.row.scheduled)
+    }
+
+    /// Returns how long after the scheduled time the run began, to the millisecond.
+    pub fn lateness(&self) -> Duration {
+        self.answering.firing.lateness
+    }
+
+    /// Returns the number of missed runs of a periodic timer for which this run stands, besides its
+    /// own: see [`Late`](crate::durable::Late). At most 1000 are counted.
+    pub fn missed(&self) -> u64 {
+        self.answering.firing.missed
+    }
+
+    /// Ends the run: the work is done.
+    pub fn done(self) {
+        self.answering.answer(Answer::Done(None));
+    }
+
+    /// Ends the run, and makes the program's own writes in the same transaction: either both are
+    /// stored or none. So the effect happens exactly once.
+    ///
+    /// `effect` runs on the thread of the store, and other timers wait meanwhile. It is called
+    /// again if the transaction could not be committed and is repeated. If it fails, its writes are
+    /// rolled back and the run has failed.
+    ///
+    /// In a topic that runs at most once, the effect is not called.
+    pub fn done_with(self, effect: impl FnMut(&mut StoreTransaction<'_>) -> Result + Send + 'static) {
+        self.answering.answer(Answer::Done(Some(Box::new(effect))));
+    }
+
+    /// Ends the run without its work. Counted as skipped.
+    pub fn skip(self) {
+        self.answering.answer(Answer::Skip);
+    }
+
+    /// Reports that the work failed. The topic's [`Retry`](crate::durable::Retry) decides what
+    /// follows. The first 1024 bytes of `reason` are stored.
+    pub fn fail(self, reason: impl fmt::Display) {
+        self.answering.fail(reason.to_string());
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Due<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Due")
+            .field("id", &self.id())
+            .field("scheduled", &self.scheduled())
+            .field("attempt", &self.attempt())
+            .field("payload", &self.payload)
+            .finish()
+    }
+}
+
+/// The duty to answer.
+pub(in crate::durable) struct Answering {
+    firing: Firing,
+    reply: AnswerOnce,
+}
+
+/// Who is told the answer, once.
+#[derive(Clone)]
+pub(super) struct AnswerOnce {
+    id: TimerId,
+    inbox: Arc<Inbox>,
+    /// Shared by the `Due` and the guard against panics.
+    is_answered: Arc<AtomicBool>,
+}
+
+impl Answering {
+    pub(in crate::durable) fn new(firing: Firing, inbox: Arc<Inbox>) -> Self {
+        let is_answered = Arc::new(AtomicBool::new(firing.is_ended));
+        Answering { reply: AnswerOnce { id: firing.row.key.id, inbox, is_answered }, firing }
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.firing.row.payload
+    }
+
+    /// Returns a second way to answer, for a handler that panics.
+    pub(super) fn on_panic(&self) -> AnswerOnce {
+        self.reply.clone()
+    }
+
+    pub(super) fn fail(self, error: String) {
+        self.reply.fail(error);
+    }
+
+    fn answer(self, answer: Answer) {
+        self.reply.answer(answer);
+    }
+}
+
+impl AnswerOnce {
+    pub(super) fn fail(&self, error: String) {
+        self.answer(Answer::Failed(error));
+    }
+
+    fn answer(&self, answer: Answer) {
+        if !self.is_answered.swap(true, Ordering::AcqRel) {
+            self.inbox.tell(Message::Answered { id: self.id, answer });
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // During a panic, the topic reports what happened.
+        if !std::thread::panicking() {
+            self.reply.fail("the handler did not answer".to_owned());
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The handle: start, cancel, move, run, list, close.
+
+use crate::{
+    support::{
+        loops::{end, one_loop},
+        wait::{HOUR, done, ms, receive},
+    },
+    timers::{File, sending, started},
+};
+use netwheel::{
+    Error,
+    durable::{
+        Cron, Delivery, Due, DurableTimers, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerId,
+        TimerInfo, TimerState, Topic, TopicCounts,
+        store::{Change, LoadRange, NewTimer, Outcome, TimerRow, TimerStore},
+    },
+    error::Resource,
+};
+use std::{
+    sync::{Arc, Barrier},
+    time::SystemTime,
+};
+
+#[test]
+fn timers_fire_in_order_and_are_removed() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    let soon = SystemTime::now() + ms(30);
+    for payload in ["a", "b", "c"] {
+        done(timers.at("topic", soon, payload).start()).unwrap();
+    }
+    assert_eq!([receive(&runs), receive(&runs), receive(&runs)], ["a", "b", "c"]);
+    done(timers.close()).unwrap();
+    let metrics = timers.metrics();
+    assert_eq!((metrics.started, metrics.fired, metrics.ended, metrics.pending), (3, 3, 3, 0));
+    assert!(metrics.commits >= 2 && metrics.changes == 6, "{metrics:?}");
+    end(&group);
+}
+
+#[test]
+fn a_stored_timer_fires_in_the_next_program() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    let id = done(timers.at("topic", HOUR, "later").start()).unwrap();
+    done(timers.close()).unwrap();
+    assert!(runs.try_recv().is_err());
+
+    let (next_group, timers, runs) = started(&file);
+    assert!(done(timers.run_now(id)).unwrap());
+    assert_eq!(receive(&runs), "later");
+    done(timers.close()).unwrap();
+    end(&group);
+    end(&next_group);
+}
+
+#[test]
+fn cancelled_and_moved_timers() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    let cancelled = done(timers.at("topic", HOUR, "cancelled").start()).unwrap();
+    let moved = done(timers.at("topic", HOUR, "moved").start()).unwrap();
+    assert!(done(timers.cancel(cancelled)).unwrap());
+    assert!(!done(timers.cancel(cancelled)).unwrap());
+    assert!(done(timers.move_to(moved, ms(1))).unwrap());
+    assert_eq!(receive(&runs), "moved");
+    assert!(!done(timers.run_now(TimerId::new(99))).unwrap());
+    done(timers.close()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn listings_have_pages_and_filters() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let ids: Vec<TimerId> = (0..5)
+        .map(|n| done(timers.at("topic", HOUR * (n + 1), "text").key(format!("key {n}")).start()).unwrap())
+        .collect();
+    let all = done(timers.list(TimerFilter::new())).unwrap();
+    assert_eq!(all.iter().map(|info| info.id).collect::<Vec<_>>(), ids);
+    let first = &all[0];
+    assert_eq!((first.topic.as_str(), first.payload.as_str()), ("topic", "\"text\""));
+    assert_eq!((first.state, first.attempts), (TimerState::Pending, 0));
+    assert_eq!((first.key.as_deref(), first.schedule.as_deref()), (Some("key 0"), None));
+    assert!(first.due > SystemTime::now() && first.due == first.scheduled);
+    let page = done(timers.list(TimerFilter::new().after(ids[1]).limit(2))).unwrap();
+    assert_eq!(page.iter().map(|info| info.id).collect::<Vec<_>>(), ids[2..4]);
+    assert_eq!(done(timers.list(TimerFilter::new().topic("other"))).unwrap(), []);
+    assert_eq!(done(timers.list(TimerFilter::new().state(TimerState::Dead))).unwrap(), []);
+    let counts = done(timers.counts()).unwrap();
+    assert_eq!((counts[0].topic.as_str(), counts[0].pending, counts[0].dead), ("topic", 5, 0));
+    end(&group);
+}
+
+#[test]
+fn periodic_timers_and_their_schedules() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    let every = done(timers.every("topic", ms(20), "tick").start()).unwrap();
+    let cron = timers.cron("topic", "0 9 * * MON-FRI", "Asia/Shanghai", "digest").unwrap();
+    let cron = done(cron.key("digest").start()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(receive(&runs), "tick");
+    }
+    let listed = done(timers.list(TimerFilter::new())).unwrap();
+    let schedules: Vec<_> = listed.iter().map(|info| (info.id, info.schedule.as_deref().unwrap())).collect();
+    assert_eq!(schedules, [(every, "every 20"), (cron, "cron Asia/Shanghai 0 9 * * MON-FRI")]);
+    assert!(Cron::new("0 9 * * MON-FRI", "Asia/Shanghai").is_ok());
+    assert!(done(timers.cancel(every)).unwrap());
+    done(timers.close()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn refused_starts_store_nothing() {
+    let file = File::new();
+    let group = one_loop();
+    let (topic, _runs) = sending("topic");
+    let timers = file.open().topic(topic).max_payload(10).start(&group).unwrap();
+    let refused = [
+        timers.at("unknown", HOUR, "x"),
+        timers.at("topic", HOUR, "longer than ten bytes"),
+        timers.at("topic", HOUR, "x").key("k".repeat(257)),
+        timers.every("topic", ms(0), "x"),
+    ];
+    for start in refused {
+        assert!(matches!(done(start.start()), Err(Error::Setting(_))));
+    }
+    assert!(timers.cron("topic", "61 * * * *", "UTC", "x").is_err());
+    assert!(timers.cron("topic", "* * * * *", "Middle/Earth", "x").is_err());
+    assert_eq!(done(timers.list(TimerFilter::new())).unwrap(), []);
+    end(&group);
+}
+
+#[test]
+fn operations_without_an_answer_are_limited() {
+    let group = one_loop();
+    let held = Arc::new(Barrier::new(2));
+    let (topic, _runs) = sending("topic");
+    let store = BlockingStore::open(held.clone());
+    let blocked = DurableTimers::on(store).topic(topic).max_waiting(2).start(&group).unwrap();
+    let first = blocked.at("topic", HOUR, "1").start();
+    let second = blocked.at("topic", HOUR, "2").start();
+    let third = done(blocked.at("topic", HOUR, "3").start());
+    assert!(
+        matches!(third, Err(Error::Full { resource: Resource::TimerOperations, limit: 2, .. })),
+        "{third:?}"
+    );
+    held.wait();
+    done(first).unwrap();
+    done(second).unwrap();
+    done(blocked.at("topic", HOUR, "3").start()).unwrap();
+    end(&group);
+}
+
+/// A store whose first transaction waits.
+struct BlockingStore {
+    store: SqliteStore,
+    barrier: Option<Arc<Barrier>>,
+}
+
+impl BlockingStore {
+    fn open(barrier: Arc<Barrier>) -> Self {
+        BlockingStore { store: SqliteStore::in_memory().unwrap(), barrier: Some(barrier) }
+    }
+}
+
+impl TimerStore for BlockingStore {
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.attach(topics)
+    }
+
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        if let Some(barrier) = self.barrier.take() {
+            barrier.wait();
+        }
+        self.store.commit(changes, now)
+    }
+
+    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+        self.store.load(range)
+    }
+
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        self.store.list(filter)
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.counts()
+    }
+}
+
+#[test]
+fn a_start_that_was_completed_can_be_cancelled_at_once() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    for _ in 0..50 {
+        let id = done(timers.at("topic", HOUR, "never").start()).unwrap();
+        assert!(done(timers.cancel(id)).unwrap());
+    }
+    assert!(runs.try_recv().is_err());
+    end(&group);
+}
+
+#[test]
+fn after_close_everything_is_refused_and_the_file_is_free() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let id = done(timers.at("topic", HOUR, "x").start()).unwrap();
+    done(timers.close()).unwrap();
+    done(timers.close()).unwrap();
+    assert!(matches!(done(timers.at("topic", HOUR, "x").start()), Err(Error::ShutDown)));
+    assert!(matches!(done(timers.cancel(id)), Err(Error::ShutDown)));
+    assert!(done(timers.list(TimerFilter::new())).is_err());
+    drop(file.open());
+    end(&group);
+}
+
+#[test]
+fn settings_out_of_range_are_refused_at_the_start() {
+    let group = one_loop();
+    let topic = |name: &str, late, retry| Topic::new(name, late, retry, |due: Due<()>| due.done());
+    let once = || topic("a", Late::RunOnce, Retry::never());
+    let builder = || DurableTimers::on(SqliteStore::in_memory().unwrap());
+    let wrong = [
+        builder().near(ms(999)),
+        builder().near(HOUR * 2),
+        builder().commit_within(ms(1001)),
+        builder().late_after(HOUR * 25),
+        builder().max_loaded(0),
+        builder().max_loaded_bytes(0),
+        builder().max_running(0),
+        builder().fires_per_turn(0),
+        builder().max_waiting(0),
+        builder().topic(topic("", Late::RunOnce, Retry::never())),
+        builder().topic(topic(&"n".repeat(129), Late::RunOnce, Retry::never())),
+        builder().topic(topic("a", Late::RunAll { at_most: 0 }, Retry::never())),
+        builder().topic(topic("a", Late::RunAll { at_most: 1001 }, Retry::never())),
+        builder().topic(topic("a", Late::RunOnce, Retry::backoff(1).first(ms(0)))),
+        builder().topic(topic("a", Late::RunOnce, Retry::backoff(1)).delivery(Delivery::AtMostOnce)),
+        builder().topic(once()).topic(once()),
+        (0..257).fold(builder(), |builder, n| {
+            builder.topic(topic(&n.to_string(), Late::RunOnce, Retry::never()))
+        }),
+    ];
+    for builder in wrong {
+        let text = format!("{builder:?}");
+        assert!(matches!(builder.start(&group), Err(Error::Setting(_))), "{text}");
+    }
+    assert!(builder().topic(once()).start(&group).is_ok());
+    end(&group);
+}
+
+#[test]
+fn unknown_topics_are_reported_and_kept() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let id = done(timers.at("topic", ms(0) + HOUR, "kept").start()).unwrap();
+    done(timers.close()).unwrap();
+
+    let (other, _other_runs) = sending("other");
+    let timers = file.open().topic(other).start(&group).unwrap();
+    assert_eq!(timers.unknown_topics(), ["topic"]);
+    assert!(done(timers.run_now(id)).unwrap(), "it is due, but has no handler");
+    done(timers.close()).unwrap();
+
+    let (timers_group, timers, runs) = started(&file);
+    assert!(timers.unknown_topics().is_empty());
+    assert_eq!(receive(&runs), "kept");
+    end(&timers_group);
+    end(&group);
+}
+
+/// A row that no program of today would write.
+#[test]
+fn a_store_refuses_a_topic_that_is_not_attached() {
+    let mut store = SqliteStore::in_memory().unwrap();
+    store.attach(&[]).unwrap();
+    let timer = NewTimer { topic: 0, due: 0, idempotency_key: None, schedule: None, payload: Vec::new() };
+    let outcomes = store.commit(&mut [Change::Start(timer)], 0).unwrap();
+    assert!(matches!(outcomes[0], Outcome::Refused(_)));
+}

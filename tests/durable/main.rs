@@ -1,0 +1,11 @@
+//! Durable timers: handles, stores, kills, several nodes.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod clock;
+mod handle;
+mod keys;
+mod opening;
+mod timers;
