@@ -7,6 +7,7 @@ mod answers;
 mod clock;
 mod handle;
 mod keys;
+mod kills;
 mod opening;
 mod size;
 mod timers;
