@@ -1,6 +1,5 @@
 //! Durable timers on a manual clock, from the guide's chapter about them.
 
-use crate::folder::Folder;
 use netwheel::{
     Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerState, Topic, rusqlite},
@@ -70,8 +69,8 @@ fn hourly(
 /// P-13.
 #[test]
 fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Result {
-    let folder = Folder::new();
-    let path = folder.path("timers.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
     let (timers, _) = hourly(&path, Late::RunOnce, &by_hand)?;
@@ -87,8 +86,8 @@ fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Resul
 /// P-06.
 #[test]
 fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
-    let folder = Folder::new();
-    let path = folder.path("timers.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
     let (sender, attempts) = mpsc::channel();
