@@ -29,39 +29,27 @@
 //! The store has a thread of its own, named `netwheel-timers`, on which starts and ends share
 //! transactions. Handlers run on an event loop.
 
-mod builder;
 mod cron;
 mod driver;
-mod due;
 mod engine;
+mod handle;
 mod id;
-mod late;
 mod metrics;
-mod permit;
-mod retry;
+mod policy;
 mod schedule;
-mod start;
 pub mod store;
-mod timers;
 mod topic;
 mod unix_millis;
-mod writer;
 
-pub use builder::DurableTimersBuilder;
 pub use cron::{Cron, CronError, CronField};
-pub use due::Due;
+pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
-pub use late::Late;
 pub use metrics::DurableMetrics;
-pub use retry::Retry;
-pub use start::{StartTimer, When};
+pub use policy::{Delivery, Late, Retry};
 pub use store::{
     SqliteStore, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
-pub use timers::DurableTimers;
-pub use topic::{Delivery, Topic};
+pub use topic::{Due, Topic};
 
 /// The crate `rusqlite`, in the version of this crate's API.
 pub use rusqlite;
-
-use metrics::Metrics;

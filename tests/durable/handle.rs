@@ -136,16 +136,11 @@ fn refused_starts_store_nothing() {
 /// P-20.
 #[test]
 fn operations_without_an_answer_are_limited() {
-    let file = File::new();
     let group = one_loop();
-    let (topic, _runs) = sending("topic");
-    let timers = file.open().topic(topic).max_waiting(2).start(&group).unwrap();
-    // A query holds the store's thread while starts are submitted.
     let held = Arc::new(Barrier::new(2));
-    let barrier = held.clone();
-    let blocking = BlockingStore::open(barrier);
-    let (topic, _blocked_runs) = sending("topic");
-    let blocked = DurableTimers::on(blocking).topic(topic).max_waiting(2).start(&group).unwrap();
+    let (topic, _runs) = sending("topic");
+    let store = BlockingStore::open(held.clone());
+    let blocked = DurableTimers::on(store).topic(topic).max_waiting(2).start(&group).unwrap();
     let first = blocked.at("topic", HOUR, "1").start();
     let second = blocked.at("topic", HOUR, "2").start();
     let third = done(blocked.at("topic", HOUR, "3").start());

@@ -1,11 +1,10 @@
 //! Input and output of the engine: [`Message`] and [`Step`].
 
-use super::Firing;
+use super::{Firing, Permit};
 use crate::{
     Error,
     durable::{
         TimerId,
-        permit::Permit,
         store::{Change, Effect, Lease, LoadRange, Outcome, TimerRow},
     },
     sync::Completer,

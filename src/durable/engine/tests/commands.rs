@@ -118,7 +118,7 @@ fn a_failed_command_leaves_its_timer_pending() {
     // The store answers the command with an error, as when the disk is full.
     let (completer, done) = completion(None);
     let permits = std::sync::Arc::new(crate::sync::Permits::new(1));
-    let permit = crate::durable::permit::Permit::take(&permits).unwrap();
+    let permit = crate::durable::engine::Permit::take(&permits).unwrap();
     let asked = crate::durable::engine::Asked { id, command: Command::Cancel, completer, permit };
     let mut steps = Vec::new();
     simulation.engine.handle(Message::Asked(asked), simulation.now, &mut steps);

@@ -2,10 +2,9 @@
 
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry,
+    Delivery, Late, Retry,
     engine::{Message, Rules},
     store::Lease,
-    topic::Delivery,
 };
 use std::time::Duration;
 

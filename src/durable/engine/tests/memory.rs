@@ -2,9 +2,8 @@
 
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry,
+    Delivery, Late, Retry,
     engine::{Answer, Limits, Rules},
-    topic::Delivery,
 };
 
 fn limited(limits: Limits) -> Simulation {

@@ -2,9 +2,8 @@
 
 use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry, TimerState,
+    Delivery, Late, Retry, TimerState,
     engine::{Answer, Rules},
-    topic::Delivery,
 };
 use std::time::Duration;
 

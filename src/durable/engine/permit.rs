@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 /// Returns itself to the semaphore when it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<Permits>);
+pub(in crate::durable) struct Permit(Arc<Permits>);
 
 impl Permit {
-    pub(super) fn take(permits: &Arc<Permits>) -> Result<Self> {
+    pub(in crate::durable) fn take(permits: &Arc<Permits>) -> Result<Self> {
         if permits.take() {
             Ok(Permit(permits.clone()))
         } else {

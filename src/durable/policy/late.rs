@@ -3,9 +3,9 @@
 /// What to do with a late timer. Each topic states it.
 ///
 /// A timer is late if it has been due for longer than
-/// [`late_after`](super::DurableTimersBuilder::late_after) when it can fire. The usual reasons are
-/// a program that was not running, a clock that was set forward, and a burst of timers that takes
-/// longer than `late_after` to fire. Retries are late in the same way.
+/// [`late_after`](crate::durable::DurableTimersBuilder::late_after) when it can fire. The usual
+/// reasons are a program that was not running, a clock that was set forward, and a burst of timers
+/// that takes longer than `late_after` to fire. Retries are late in the same way.
 ///
 /// | | a late one-shot timer | a periodic timer that missed runs |
 /// |---|---|---|
@@ -14,8 +14,9 @@
 /// | `Skip` | ends without a run | no run; goes on with the next one |
 /// | `Ask` | runs | one run for all missed runs |
 ///
-/// With `Ask`, the handler decides by [`Due::lateness`](super::Due::lateness) and
-/// [`Due::missed`](super::Due::missed), and may answer [`Due::skip`](super::Due::skip).
+/// With `Ask`, the handler decides by [`Due::lateness`](crate::durable::Due::lateness) and
+/// [`Due::missed`](crate::durable::Due::missed), and may answer
+/// [`Due::skip`](crate::durable::Due::skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Late {

@@ -1,29 +1,26 @@
 //! `DurableTimers`: the handle of a program.
 
-use super::{
-    DurableMetrics, DurableTimersBuilder, Metrics, StartTimer, TimerId, When,
-    cron::Cron,
-    driver::Driver,
-    engine::{Asked, Command, Message},
-    permit::Permit,
-    schedule::Schedule,
-    store::{NewTimer, SqliteStore, TimerFilter, TimerInfo, TimerStore, TopicCounts},
-    unix_millis::{LATEST, duration_millis, present_millis},
-    writer::Request,
+use super::when::When;
+use crate::durable::{
+    TimerId,
+    driver::{Driver, Request},
+    engine::{Asked, Command, Message, Permit},
+    metrics::{DurableMetrics, Metrics},
+    store::{NewTimer, TimerFilter, TimerInfo, TimerStore, TopicCounts},
 };
 use crate::{
     Completion, Error, Result,
     sync::{Completer, Permits, completion},
 };
 use serde::Serialize;
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 /// Timers that survive the program.
 ///
 /// A timer is stored before its start completes, fires on an event loop with a precision of
 /// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
-/// not removed are still there. The [`Late`](super::Late) policy of their topic applies to those
-/// whose time has passed. The [module](super) describes the guarantees.
+/// not removed are still there. The [`Late`](crate::durable::Late) policy of their topic applies to
+/// those whose time has passed. The [module](crate::durable) describes the guarantees.
 ///
 /// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
 /// [closed](DurableTimers::close).
@@ -66,78 +63,8 @@ pub(super) struct Parts {
 }
 
 impl DurableTimers {
-    /// Opens or creates an SQLite file with timers. The file is locked until the timers are closed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`SqliteStore::open`], as [`Error::Other`].
-    pub fn open(path: impl AsRef<Path>) -> Result<DurableTimersBuilder> {
-        Ok(Self::on(SqliteStore::open(path)?))
-    }
-
-    /// Uses a store.
-    pub fn on(store: impl TimerStore + 'static) -> DurableTimersBuilder {
-        DurableTimersBuilder::new(Box::new(store))
-    }
-
     pub(super) fn new(parts: Parts) -> Self {
         DurableTimers { owner: Arc::new(Owner(parts)) }
-    }
-
-    /// Describes a timer that is due once: at a `SystemTime`, or after a `Duration`. Call
-    /// [`start`](StartTimer::start) to store it.
-    ///
-    /// Times are rounded up to milliseconds, and limited to the year 9999. A time that has passed
-    /// is late if it is older than [`late_after`](DurableTimersBuilder::late_after): then the
-    /// topic's [`Late`](super::Late) applies. Otherwise the timer fires at once.
-    pub fn at<T: Serialize + ?Sized>(
-        &self,
-        topic: &str,
-        when: impl Into<When>,
-        payload: &T,
-    ) -> StartTimer<'_> {
-        let due = when.into().due(self.owner.0.driver.wall_time());
-        StartTimer::new(self, self.timer(topic, due, payload))
-    }
-
-    /// Describes a timer that is due every `period`, first after one period. At least 1 ms.
-    pub fn every<T: Serialize + ?Sized>(&self, topic: &str, period: Duration, payload: &T) -> StartTimer<'_> {
-        let due = When::from(period).due(self.owner.0.driver.wall_time());
-        let millis = duration_millis(period);
-        let timer = if (1..LATEST).contains(&millis) {
-            self.timer(topic, due, payload).map(|timer| periodic(timer, &Schedule::Every(millis)))
-        } else {
-            Err(Error::setting("period", format!("{period:?}"), "1 ms or more"))
-        };
-        StartTimer::new(self, timer)
-    }
-
-    /// Describes a timer that is due at the times of a cron expression in a time zone. [`Cron`]
-    /// describes the syntax and the rules for daylight saving time.
-    ///
-    /// ```no_run
-    /// # fn f(timers: netwheel::durable::DurableTimers) -> netwheel::Result {
-    /// timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", &())?.start().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Other`] with a [`CronError`](super::CronError).
-    pub fn cron<T: Serialize + ?Sized>(
-        &self,
-        topic: &str,
-        expression: &str,
-        zone: &str,
-        payload: &T,
-    ) -> Result<StartTimer<'_>> {
-        let cron = Cron::new(expression, zone).map_err(Error::other)?;
-        let now = present_millis(self.owner.0.driver.wall_time());
-        let never = || Error::setting("expression", expression, "one with a time before the year 10000");
-        let due = cron.next_after(now).ok_or_else(never)?;
-        let timer = self.timer(topic, due, payload);
-        Ok(StartTimer::new(self, timer.map(|timer| periodic(timer, &Schedule::Cron(cron)))))
     }
 
     /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.
@@ -162,7 +89,7 @@ impl DurableTimers {
     ///
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
-        let due = when.into().due(self.owner.0.driver.wall_time());
+        let due = when.into().due(self.wall_time());
         self.ask(id, Command::MoveTo(due))
     }
 
@@ -223,7 +150,13 @@ impl DurableTimers {
         done
     }
 
-    fn timer<T: Serialize + ?Sized>(&self, topic: &str, due: i64, payload: &T) -> Result<NewTimer> {
+    /// Checks a timer that is to be stored.
+    pub(super) fn timer<T: Serialize + ?Sized>(
+        &self,
+        topic: &str,
+        due: i64,
+        payload: &T,
+    ) -> Result<NewTimer> {
         let known = self.owner.0.topics.iter().position(|name| name == topic);
         let unknown = || Error::setting("topic", topic, "one of the topics that were added before the start");
         let topic = known.ok_or_else(unknown)?;
@@ -233,6 +166,11 @@ impl DurableTimers {
             return Err(Error::setting("payload", length, "at most `max_payload` bytes of JSON"));
         }
         Ok(NewTimer { topic, due, idempotency_key: None, schedule: None, payload })
+    }
+
+    /// Returns the present time of the loop's clock.
+    pub(super) fn wall_time(&self) -> SystemTime {
+        self.owner.0.driver.wall_time()
     }
 
     pub(super) fn permit(&self) -> Result<Permit> {
@@ -275,13 +213,6 @@ impl DurableTimers {
         drop(self.request(query));
         done
     }
-}
-
-/// Gives a timer its schedule, and the key that all periodic timers have.
-fn periodic(mut timer: NewTimer, schedule: &Schedule) -> NewTimer {
-    timer.schedule = Some(schedule.to_string());
-    timer.idempotency_key = Some("periodic".to_owned());
-    timer
 }
 
 impl fmt::Debug for DurableTimers {

@@ -6,19 +6,18 @@
 //! fail, and the changes of runs stay first in the queue. After any other error nothing is written
 //! again.
 
-use super::{
-    Metrics, TimerId,
-    driver::Driver,
-    engine::Message,
-    permit::Permit,
+use super::request::{Reply, Request};
+use crate::durable::{
+    engine::{Inbox, Message},
+    metrics::Metrics,
     store::{Change, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
-use crate::{Error, sync::Completer};
+use crate::{Error, clock::TimeSource};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::{
     collections::VecDeque,
-    sync::{Arc, Weak},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -28,39 +27,11 @@ const BATCH_LIMIT: usize = 1024;
 /// The pause before changes are repeated after a transient error.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Something that a program wants to know about the store.
-pub(super) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
-
-/// What the thread is asked to do.
-pub(super) enum Request {
-    Change {
-        change: Change,
-        reply: Reply,
-    },
-    Load(LoadRange),
-    Renew {
-        asked: u64,
-        until: i64,
-    },
-    Query(Query),
-    /// Closes the store.
-    Close(Vec<Completer<()>>),
-}
-
-/// The recipient of a change's outcome.
-pub(super) enum Reply {
-    /// The program, and the engine.
-    Start(Completer<TimerId>, Permit),
-    /// The engine: a run.
-    Run(TimerId),
-    /// The engine: a command.
-    Command(TimerId),
-}
-
-pub(super) struct Writer {
+pub(in crate::durable) struct Writer {
     store: Box<dyn TimerStore>,
     requests: Receiver<Request>,
-    driver: Weak<Driver>,
+    inbox: Arc<Inbox>,
+    time: TimeSource,
     metrics: Arc<Metrics>,
     commit_within: Duration,
     /// Changes that wait for a commit, and their replies.
@@ -72,17 +43,19 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
+    pub(in crate::durable) fn new(
         store: Box<dyn TimerStore>,
         requests: Receiver<Request>,
-        driver: &Arc<Driver>,
+        inbox: Arc<Inbox>,
+        time: TimeSource,
         metrics: Arc<Metrics>,
         commit_within: Duration,
     ) -> Self {
         Writer {
             store,
             requests,
-            driver: Arc::downgrade(driver),
+            inbox,
+            time,
             metrics,
             commit_within,
             changes: Vec::new(),
@@ -93,7 +66,7 @@ impl Writer {
     }
 
     /// Works until the store is closed.
-    pub(super) fn run(mut self) {
+    pub(in crate::durable) fn run(mut self) {
         self.count();
         while let Some(request) = self.next() {
             match request {
@@ -163,7 +136,7 @@ impl Writer {
         if let Some(error) = self.failed.clone() {
             return self.refuse_all(&error);
         }
-        let now = self.driver.upgrade().map_or(0, |driver| present_millis(driver.wall_time()));
+        let now = present_millis(self.time.wall_time());
         let begun = Instant::now();
         let result = self.store.commit(&mut self.changes, now);
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -209,7 +182,7 @@ impl Writer {
             }
         }
         // The engine first: a program whose start is completed may move the timer at once.
-        self.tell(messages);
+        self.inbox.tell_all(messages);
         completed.into_iter().for_each(|(completer, result)| completer.complete(result));
     }
 
@@ -228,7 +201,7 @@ impl Writer {
                 }
             }
         }
-        self.tell(messages);
+        self.inbox.tell_all(messages);
     }
 
     /// Fails everything.
@@ -246,7 +219,7 @@ impl Writer {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
         self.failed = Some(error.clone());
-        self.tell(vec![Message::Stopped(error.clone())]);
+        self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
         self.refuse_all(&error);
     }
 
@@ -255,10 +228,10 @@ impl Writer {
             return;
         }
         match self.store.load(range) {
-            Ok(rows) => self.tell(vec![Message::Loaded { range, rows }]),
+            Ok(rows) => self.inbox.tell_all(vec![Message::Loaded { range, rows }]),
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
-                self.tell(vec![Message::LoadFailed]);
+                self.inbox.tell_all(vec![Message::LoadFailed]);
             }
             Err(error) => self.stop(error),
         }
@@ -278,7 +251,7 @@ impl Writer {
             Err(error) => return self.stop(error),
         };
         self.count();
-        self.tell(vec![Message::Renewed { asked, lease, changed }]);
+        self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
     }
 
     fn close(&mut self) -> Result<(), Error> {
@@ -296,12 +269,6 @@ impl Writer {
         if let Ok(counts) = self.store.counts() {
             self.metrics.pending.set(counts.iter().map(|topic| topic.pending).sum());
             self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
-        }
-    }
-
-    fn tell(&self, messages: Vec<Message>) {
-        if let Some(driver) = self.driver.upgrade() {
-            driver.tell_all(messages);
         }
     }
 }
