@@ -155,7 +155,7 @@ fn complete_all(completers: Vec<Completer<()>>, result: &Result<(), Error>) {
     completers.into_iter().for_each(|completer| completer.complete(result.clone()));
 }
 
-/// A panic in a handler is caught, so what the locks protect is consistent.
+/// A panic in a handler is caught, so the values behind the locks are consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

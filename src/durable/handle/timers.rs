@@ -77,7 +77,7 @@ impl DurableTimers {
     ///
     /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
     /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
-    /// [`Error::Other`] with a [`StoreError`](super::StoreError).
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }

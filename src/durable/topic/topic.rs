@@ -1,4 +1,4 @@
-//! Topics: what a program does when a timer is due.
+//! Topics: the handler and the policies of a kind of timers.
 
 use super::due::{Answering, Due};
 use crate::durable::{
