@@ -9,4 +9,5 @@ mod examples;
 mod handle;
 mod keys;
 mod opening;
+mod size;
 mod timers;

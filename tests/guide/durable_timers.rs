@@ -124,6 +124,29 @@ fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
     Ok(())
 }
 
+fn start_periodic(timers: &DurableTimers) -> Result {
+    timers.every("sample", Duration::from_secs(10), "cpu").key("cpu").start().wait()?;
+    timers.every("sample", Duration::from_secs(60), "disk").key("disk").start().wait()?;
+    timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", "")?.start().wait()?;
+    Ok(())
+}
+
+#[test]
+fn periodic_timers_are_started_at_each_start_and_stored_once() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let topic = |name| Topic::new(name, Late::Skip, Retry::never(), |due: Due<String>| due.done());
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(topic("sample"))
+        .topic(topic("digest"))
+        .start(by_hand.group())?;
+    start_periodic(&timers)?;
+    start_periodic(&timers)?;
+    let keys: Vec<_> = by_hand.run_until(timers.list(TimerFilter::new()))?;
+    let keys: Vec<_> = keys.into_iter().filter_map(|timer| timer.key).collect();
+    assert_eq!(keys, ["cpu", "disk", "periodic"]);
+    by_hand.run_until(timers.close())
+}
+
 /// P-09.
 #[test]
 fn a_dead_letter_is_listed_and_run_again() -> Result {

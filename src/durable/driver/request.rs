@@ -35,3 +35,10 @@ pub(in crate::durable) enum Reply {
     /// The engine: a command.
     Command(TimerId),
 }
+
+impl Reply {
+    /// Returns whether somebody waits for the commit.
+    pub(super) fn is_awaited(&self) -> bool {
+        !matches!(self, Reply::Run(_))
+    }
+}

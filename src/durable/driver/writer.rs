@@ -14,7 +14,7 @@ use crate::durable::{
     unix_millis::present_millis,
 };
 use crate::{Error, clock::TimeSource};
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use std::{
     collections::VecDeque,
     sync::Arc,
@@ -34,6 +34,11 @@ pub(in crate::durable) struct Writer {
     time: TimeSource,
     metrics: Arc<Metrics>,
     commit_within: Duration,
+    /// How many starts and commands to expect for a transaction: as many as were under way when the
+    /// last one was committed.
+    expected: usize,
+    /// The latest due time of any load. The engine holds no timer that is due later.
+    loaded_until: i64,
     /// Changes that wait for a commit, and their replies.
     changes: Vec<Change>,
     replies: Vec<Reply>,
@@ -58,6 +63,8 @@ impl Writer {
             time,
             metrics,
             commit_within,
+            expected: 0,
+            loaded_until: i64::MIN,
             changes: Vec::new(),
             replies: Vec::new(),
             queue: VecDeque::new(),
@@ -114,18 +121,27 @@ impl Writer {
         }
     }
 
-    /// Receives more changes for the same transaction, for at most `commit_within`.
+    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait any
+    /// longer once the expected starts and commands are there. Nobody waits for the end of a run, so
+    /// ends alone wait for the whole time.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
+        let mut awaited = self.replies.iter().filter(|reply| reply.is_awaited()).count();
         while self.changes.len() < BATCH_LIMIT && self.queue.is_empty() {
-            match self.requests.recv_deadline(until) {
-                Ok(Request::Change { change, reply }) => {
+            let is_complete = awaited > 0 && awaited >= self.expected;
+            let request = match self.requests.try_recv() {
+                Err(TryRecvError::Empty) if !is_complete => self.requests.recv_deadline(until).ok(),
+                received => received.ok(),
+            };
+            match request {
+                Some(Request::Change { change, reply }) => {
+                    awaited += usize::from(reply.is_awaited());
                     self.changes.push(change);
                     self.replies.push(reply);
                 }
-                Ok(other) => self.queue.push_back(other),
-                Err(_) => break,
+                Some(other) => self.queue.push_back(other),
+                None => break,
             }
         }
     }
@@ -161,6 +177,10 @@ impl Writer {
     }
 
     fn told(&mut self, replies: Vec<Reply>, outcomes: Vec<Outcome>) {
+        let awaited = replies.iter().filter(|reply| reply.is_awaited()).count();
+        if awaited > 0 {
+            self.expected = awaited + self.requests.len();
+        }
         let mut messages = Vec::with_capacity(replies.len());
         let mut completed = Vec::new();
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
@@ -175,7 +195,11 @@ impl Writer {
                         Outcome::Refused(error) => Err(error.clone().into()),
                         _ => Err(Error::other("the store did not start the timer")),
                     };
-                    messages.extend(outcome.into_row().map(Message::Stored));
+                    // The engine would drop a timer that is due later, after the loop was woken for it.
+                    let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
+                    if !is_far {
+                        messages.extend(outcome.into_row().map(Message::Stored));
+                    }
                     completed.push((completer, result));
                 }
                 Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
@@ -227,6 +251,7 @@ impl Writer {
         if self.failed.is_some() {
             return;
         }
+        self.loaded_until = self.loaded_until.max(range.until);
         match self.store.load(range) {
             Ok(rows) => self.inbox.tell_all(vec![Message::Loaded { range, rows }]),
             Err(error) if error.is_transient() => {

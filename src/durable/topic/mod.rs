@@ -1,4 +1,4 @@
-//! Topics, and the timers that are passed to their handlers.
+//! Topics, and the due timers that their handlers receive.
 
 mod due;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]

@@ -1,4 +1,4 @@
-//! Topics: the handler and the policies of a kind of timers.
+//! `Topic`: the handler and the policies of a kind of timer.
 
 use super::due::{Answering, Due};
 use crate::durable::{
