@@ -5,6 +5,7 @@ mod support;
 
 mod answers;
 mod clock;
+mod examples;
 mod handle;
 mod keys;
 mod kills;

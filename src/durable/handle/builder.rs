@@ -89,8 +89,9 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how long a transaction waits for more changes. A longer time makes fewer transactions,
-    /// and each start later.
+    /// Sets how long a transaction waits for more changes at most. It waits no longer when as many
+    /// starts and commands are there as in the transaction before. A longer time makes fewer
+    /// transactions.
     pub fn commit_within(mut self, time: Duration) -> Self {
         self.commit_within = time;
         self
