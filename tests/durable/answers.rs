@@ -89,8 +89,10 @@ fn writing(file: &File, group: &EventLoopGroup) -> (DurableTimers, std::sync::mp
                 connection.execute("INSERT INTO sent VALUES (?1)", [payload])
             };
             write().map_err(netwheel::Error::other)?;
-            if attempt < 3 {
-                return Err("the effect fails after its writes".into());
+            match attempt {
+                1 => return Err("the effect fails after its writes".into()),
+                2 => panic!("the effect panics after its writes"),
+                _ => {}
             }
             sender.send(payload).unwrap();
             Ok(())

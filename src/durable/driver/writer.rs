@@ -42,6 +42,8 @@ pub(in crate::durable) struct Writer {
     /// Changes that wait for a commit, and their replies.
     changes: Vec<Change>,
     replies: Vec<Reply>,
+    /// When changes that are left from a transient error are repeated.
+    retry_at: Option<Instant>,
     /// Requests that were received and not begun.
     queue: VecDeque<Request>,
     failed: Option<Error>,
@@ -67,6 +69,7 @@ impl Writer {
             loaded_until: i64::MIN,
             changes: Vec::new(),
             replies: Vec::new(),
+            retry_at: None,
             queue: VecDeque::new(),
             failed: None,
         }
@@ -103,19 +106,23 @@ impl Writer {
         }
     }
 
-    /// Returns the next request, or `None` if all senders are gone.
+    /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left from
+    /// a transient error, however many requests there are.
+    #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
-        if let Some(request) = self.queue.pop_front() {
-            return Some(request);
-        }
         loop {
-            if self.changes.is_empty() {
-                return self.requests.recv().ok();
+            let retry_at = self.retry_at.filter(|_| !self.changes.is_empty());
+            if retry_at.is_some_and(|at| at <= Instant::now()) {
+                self.commit();
+                continue;
             }
-            // Changes are left from a transient error.
-            match self.requests.recv_timeout(RETRY_PAUSE) {
+            if let Some(request) = self.queue.pop_front() {
+                return Some(request);
+            }
+            let Some(retry_at) = retry_at else { return self.requests.recv().ok() };
+            match self.requests.recv_deadline(retry_at) {
                 Ok(request) => return Some(request),
-                Err(RecvTimeoutError::Timeout) => self.commit(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
@@ -170,6 +177,7 @@ impl Writer {
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
+                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
                 self.refuse_starts(&error.into());
             }
             Err(error) => self.stop(error),

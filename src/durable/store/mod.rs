@@ -8,13 +8,13 @@ mod row;
 mod sqlite;
 mod transaction;
 
-pub use change::{Change, Effect, LoadRange, NewTimer, Outcome};
+pub use change::{Change, LoadRange, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
-pub use transaction::StoreTransaction;
+pub use transaction::{Effect, StoreTransaction};
 
 /// A place where timers survive the program.
 ///

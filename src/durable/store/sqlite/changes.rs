@@ -166,10 +166,10 @@ impl<'a> Batch<'a> {
         let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
         if let Some(effect) = effect {
             self.execute(&format!("SAVEPOINT {EFFECT}"))?;
-            if let Err(error) = effect(&mut StoreTransaction::new(self.connection)) {
+            if let Err(error) = StoreTransaction::new(self.connection).run(effect) {
                 self.execute(&format!("ROLLBACK TO {EFFECT}"))?;
                 self.execute(&format!("RELEASE {EFFECT}"))?;
-                return Ok(Outcome::Refused(StoreError::Effect(format!("{error:#}").into())));
+                return Ok(Outcome::Refused(error));
             }
             self.execute(&format!("RELEASE {EFFECT}"))?;
         }
