@@ -57,6 +57,9 @@ struct Settings {
     /// Parts to run. All if none is given.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Numbers of concurrent starters in `starts`.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
+    starters: Vec<usize>,
     /// Rounds of `starts`; everything is measured once in each.
     #[arg(long, default_value_t = 9)]
     rounds: usize,

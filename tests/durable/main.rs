@@ -8,6 +8,7 @@ mod clock;
 mod examples;
 mod handle;
 mod keys;
+mod kills;
 mod opening;
 mod size;
 mod timers;
