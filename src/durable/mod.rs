@@ -16,7 +16,8 @@
 //! - Never early by the wall clock. If the wall clock is set, timers follow it within a second.
 //! - The next run of a periodic timer is stored in the same transaction that ends the current one.
 //! - Each topic has a policy for late timers ([`Late`]).
-//! - A `cancel` that returned `true` is never followed by a run.
+//! - A `cancel` that returned `true` is never followed by a run. In a store of several nodes, this
+//!   holds for runs that the owner of the timer has not begun.
 //!
 //! # Order
 //!

@@ -128,9 +128,9 @@ impl Writer {
         }
     }
 
-    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait any
-    /// longer once the expected starts and commands are there. Nobody waits for the end of a run, so
-    /// ends alone wait for the whole time.
+    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait
+    /// any longer once the expected starts and commands are there. Nobody waits for the end of a
+    /// run, so ends alone wait for the whole time.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
@@ -203,7 +203,8 @@ impl Writer {
                         Outcome::Refused(error) => Err(error.clone().into()),
                         _ => Err(Error::other("the store did not start the timer")),
                     };
-                    // The engine would drop a timer that is due later, after the loop was woken for it.
+                    // The engine would drop a timer that is due later, after the loop was woken for
+                    // it.
                     let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
                     if !is_far {
                         messages.extend(outcome.into_row().map(Message::Stored));
