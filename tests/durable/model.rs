@@ -4,7 +4,7 @@ use crate::{
     faults::{Fault, FaultyStore},
     support::{
         loops::{end, settle},
-        wait::{done, ms},
+        wait::{done, ms, receive},
     },
 };
 use netwheel::{
@@ -19,8 +19,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// What the handler does, which is the payload.
-const DONE: u32 = 0;
+/// What the handler does, which is the payload. Anything else is done at once.
 const SKIP: u32 = 1;
 const FAIL_ONCE: u32 = 2;
 const FAIL: u32 = 3;
@@ -175,8 +174,7 @@ impl World {
         self.clock.advance(time);
         let now = self.now();
         for expected in self.model.run(now) {
-            // A thread that waits for the store cannot know when to look for a run.
-            assert_eq!(crate::support::wait::receive(&self.runs), expected, "at {now}");
+            assert_eq!(receive(&self.runs), expected, "at {now}");
         }
         self.wait_for_ends();
         assert!(self.runs.try_recv().is_err(), "more ran than the model has due at {now}");

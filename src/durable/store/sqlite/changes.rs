@@ -9,7 +9,7 @@ use crate::durable::{
     store::{Effect, Held},
     unix_millis::duration_millis,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, config::DbConfig, params};
 use std::collections::BTreeMap;
 
 /// The number of remembered keys that a transaction removes at most, so that it stays short.
@@ -54,9 +54,12 @@ impl<'a> Batch<'a> {
         let outcomes = self.apply_all(changes);
         let result = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
         if result.is_err() && !self.connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next
-            // BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
             let _ = self.execute("ROLLBACK");
+        }
+        if result.as_ref().is_err_and(|error| !error.is_transient()) {
+            // Closing the file would write and sync the log again.
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
         result
     }
