@@ -136,6 +136,7 @@ fn a_store_that_failed_stops_for_good() {
     assert!(done(timers.close()).unwrap_err().to_string().contains("injected"));
     assert!(runs.try_recv().is_err());
     assert_eq!(commits.load(Ordering::Relaxed), 2);
+    assert!(timers.metrics().is_stopped);
     end(&group);
 }
 

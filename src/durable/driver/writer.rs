@@ -10,7 +10,7 @@ use super::request::{Reply, Request};
 use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
-    store::{Change, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
+    store::{Change, Effect, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
 use crate::{Error, clock::TimeSource};
@@ -92,6 +92,7 @@ impl Writer {
                     Some(error) => query(Err(error.clone())),
                     None => query(Ok(&mut *self.store)),
                 },
+                Request::Transaction { work, reply } => self.transaction(work, reply),
                 Request::Close(completers) => {
                     let result = self.close();
                     // The file is unlocked and requests are refused before the completions are
@@ -251,9 +252,24 @@ impl Writer {
     fn stop(&mut self, error: StoreError) {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
+        self.metrics.stopped.set(1);
         self.failed = Some(error.clone());
         self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
         self.refuse_all(&error);
+    }
+
+    fn transaction(&mut self, mut work: Effect, reply: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        if let Some(error) = &self.failed {
+            return reply(Err(error.clone()));
+        }
+        let result = self.store.transaction(&mut work);
+        reply(result.clone().map_err(Error::from));
+        match result {
+            Err(error) if !error.is_transient() && !matches!(error, StoreError::Effect(_)) => {
+                self.stop(error)
+            }
+            _ => {}
+        }
     }
 
     fn load(&mut self, range: LoadRange) {
@@ -315,6 +331,7 @@ fn refuse(requests: impl Iterator<Item = Request>) {
                 completer.complete(Err(Error::ShutDown));
             }
             Request::Query(query) => query(Err(Error::ShutDown)),
+            Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
             Request::Close(completers) => {
                 completers.into_iter().for_each(|completer| completer.complete(Ok(())));
             }

@@ -20,6 +20,7 @@ mod message;
 mod permit;
 mod run;
 mod runs;
+mod schedule_cache;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -39,6 +40,7 @@ use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
 use run::{Phase, Run};
+use schedule_cache::ScheduleCache;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -96,6 +98,7 @@ pub(super) struct Engine {
     waiting: BTreeMap<TimerId, VecDeque<Asked>>,
     /// Timers whose oldest missed runs were skipped, so that the next one runs.
     caught_up: BTreeSet<TimerId>,
+    schedules: ScheduleCache,
     is_loading: bool,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
@@ -113,6 +116,7 @@ impl Engine {
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
             caught_up: BTreeSet::new(),
+            schedules: ScheduleCache::default(),
             is_loading: false,
             clock: ClockWatch::default(),
             lease: needs_claims.then(LeaseWatch::new),

@@ -45,6 +45,16 @@ pub trait TimerStore: Send {
     /// millions of them.
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError>;
 
+    /// Runs a program's own work in a transaction of its own, and commits it if the work succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the work fails, or if the store does not offer this.
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        let _ = work;
+        Err(StoreError::Effect("the store has no transactions for programs".into()))
+    }
+
     /// Returns whether several nodes use the store, so that a run must be claimed before it fires,
     /// and [`renew`](TimerStore::renew) must be called.
     fn needs_claims(&self) -> bool {
