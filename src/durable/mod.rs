@@ -2,7 +2,8 @@
 //!
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer is
 //! a topic, a time and a payload; closures are never stored. The default store is an SQLite file
-//! ([`SqliteStore`]), for one process. The guide has a chapter about it
+//! ([`SqliteStore`]), for one process. Several nodes share a PostgreSQL database (`PostgresStore`,
+//! feature `durable-postgres`). The guide has a chapter about it
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
@@ -57,9 +58,14 @@ pub use start::{StartTimer, When};
 pub use store::{
     SqliteStore, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
+#[cfg(feature = "durable-postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 pub use timers::DurableTimers;
 pub use topic::{Delivery, Topic};
 
+/// The crate `postgres`, in the version of this crate's API.
+#[cfg(feature = "durable-postgres")]
+pub use postgres;
 /// The crate `rusqlite`, in the version of this crate's API.
 pub use rusqlite;
 
