@@ -8,4 +8,5 @@ mod clock;
 mod handle;
 mod keys;
 mod opening;
+mod size;
 mod timers;

@@ -7,8 +7,12 @@
 mod support;
 
 mod codec;
+#[cfg(feature = "durable")]
+mod durable_timers;
 mod echo;
 mod filter;
+#[cfg(feature = "durable")]
+mod folder;
 mod gateway;
 #[cfg(feature = "http")]
 mod http;

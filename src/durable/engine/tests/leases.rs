@@ -2,15 +2,14 @@
 
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry,
+    Delivery, Late, Retry,
     engine::{Message, Rules},
     store::Lease,
-    topic::Delivery,
 };
 use std::time::Duration;
 
 fn lease() -> Lease {
-    Lease { partitions: vec![(0, 1)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
+    Lease { partitions: vec![(0, 0)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
 }
 
 fn node(lease: Option<Lease>) -> Simulation {
@@ -18,6 +17,7 @@ fn node(lease: Option<Lease>) -> Simulation {
     Simulation::with(rules, LIMITS, Some(lease))
 }
 
+/// P-25.
 #[test]
 fn nothing_fires_before_the_first_lease() {
     let mut simulation = node(None);
@@ -29,6 +29,7 @@ fn nothing_fires_before_the_first_lease() {
     assert_eq!(simulation.fired.len(), 1);
 }
 
+/// P-25.
 #[test]
 fn a_lease_that_is_not_renewed_ends() {
     let mut simulation = node(Some(lease()));
@@ -40,6 +41,7 @@ fn a_lease_that_is_not_renewed_ends() {
     assert_eq!(simulation.scheduled(), [SECOND]);
 }
 
+/// P-25.
 #[test]
 fn a_node_that_was_stopped_for_longer_than_its_lease_does_not_fire() {
     let mut simulation = node(Some(lease()));
@@ -58,10 +60,20 @@ fn other_partitions_are_loaded_anew() {
     simulation.start(30 * SECOND);
     simulation.run_until(2 * SECOND);
     assert_eq!(simulation.metrics.loaded.read(), 1);
-    let other = Lease { partitions: vec![(0, 2), (1, 1)], ..lease() };
+    let other = Lease { partitions: vec![(0, 0), (1, 1)], ..lease() };
     let asked = simulation.now.monotonic;
     simulation.leases = Some(Some(other.clone()));
     simulation.tell(Message::Renewed { asked, lease: Some(other), changed: Vec::new() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [30 * SECOND]);
+}
+
+#[test]
+fn timers_of_other_nodes_are_left_to_them() {
+    let other = Lease { partitions: vec![(0, 7)], ..lease() };
+    let mut simulation = node(Some(other));
+    simulation.run_until(SECOND);
+    simulation.start(2 * SECOND);
+    simulation.run_until(3 * SECOND);
+    assert_eq!((simulation.metrics.loaded.read(), simulation.times()), (0, Vec::new()));
 }

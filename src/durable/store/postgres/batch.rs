@@ -61,6 +61,7 @@ impl<'a> Batch<'a> {
                 if ownership::may_claim(&self.store.ownership, *held) {
                     wanted.push((index, *held));
                 } else {
+                    self.store.changes.recheck(held.key.id);
                     outcomes[index] = Outcome::Refused(StoreError::StaleEpoch);
                 }
             }
@@ -92,17 +93,21 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns why a stored timer is not the run that the engine has loaded.
-    pub(super) fn refusal(&mut self, held: Held, state: i16, due: i64, epoch: Option<i64>) -> Option<Outcome> {
-        if epoch != Some(held.epoch) {
-            return Some(Outcome::Refused(StoreError::StaleEpoch));
+    pub(super) fn refusal(
+        &mut self,
+        held: Held,
+        state: i16,
+        due: i64,
+        epoch: Option<i64>,
+    ) -> Option<Outcome> {
+        let is_stale = epoch != Some(held.epoch);
+        if !is_stale && state == 0 && due == held.key.due {
+            return None;
         }
-        if state != 0 || due != held.key.due {
-            // Another node has moved it, or the answer to an earlier commit was lost. The engine
-            // does not have its present state.
-            self.store.changes.recheck(held.key.id);
-            return Some(Outcome::Missing);
-        }
-        None
+        // Another node has moved it, the answer to an earlier commit was lost, or the lease was over
+        // for a short while. The engine does not have the present state of the timer.
+        self.store.changes.recheck(held.key.id);
+        Some(if is_stale { Outcome::Refused(StoreError::StaleEpoch) } else { Outcome::Missing })
     }
 
     pub(super) fn count(&mut self, topic: i32, partition: i32, pending: i64, dead: i64) {

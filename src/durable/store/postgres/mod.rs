@@ -5,8 +5,8 @@
 //! - Each timer belongs to a partition for ever. A partition has an owner, an epoch that grows with
 //!   each new owner, and the end of the owner's lease, by the clock of the database.
 //! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
-//!   epoch of the run there, this node as the owner, and a lease that has not ended. So no other
-//!   node becomes the owner before that transaction has ended.
+//!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
+//!   does before that transaction has ended. A claim also needs a lease that has not ended.
 //! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only ownership
 //!   skips what is locked.
 //! - Each request has a deadline. A session with an unknown state is given up.

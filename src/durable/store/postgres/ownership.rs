@@ -86,7 +86,13 @@ impl Ownership {
     }
 
     /// Takes what the database says. Returns surplus partitions to give back now.
-    fn update(&mut self, owned: BTreeMap<u32, i64>, share: usize, drain_until: Instant, now: Instant) -> Vec<i32> {
+    fn update(
+        &mut self,
+        owned: BTreeMap<u32, i64>,
+        share: usize,
+        drain_until: Instant,
+        now: Instant,
+    ) -> Vec<i32> {
         self.draining.retain(|partition, (epoch, _)| owned.get(partition) == Some(epoch));
         self.claimed.retain(|_, partition| owned.contains_key(partition));
         let busy: BTreeSet<u32> = self.claimed.values().copied().collect();

@@ -79,7 +79,11 @@ pub(super) fn load(
 }
 
 /// Reads rows with the columns of a timer from `first` on. Leaves out those of other nodes.
-pub(super) fn collect(store: &PostgresStore, rows: &[Row], first: usize) -> Result<Vec<TimerRow>, StoreError> {
+pub(super) fn collect(
+    store: &PostgresStore,
+    rows: &[Row],
+    first: usize,
+) -> Result<Vec<TimerRow>, StoreError> {
     let timers = rows.iter().map(|row| timer(store, row, first));
     timers.filter_map(Result::transpose).collect()
 }

@@ -168,11 +168,7 @@ fn ended_meanwhile(
 }
 
 /// Gives a periodic timer another schedule.
-fn reschedule(
-    batch: &mut Batch<'_>,
-    id: TimerId,
-    timer: &NewTimer,
-) -> Result<Option<TimerRow>, StoreError> {
+fn reschedule(batch: &mut Batch<'_>, id: TimerId, timer: &NewTimer) -> Result<Option<TimerRow>, StoreError> {
     let session_id = batch.session.id();
     let rows = batch.session.query(
         "WITH old AS (SELECT id, state FROM {schema}.timers WHERE id = $1 FOR UPDATE)

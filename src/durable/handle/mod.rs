@@ -1,0 +1,11 @@
+//! What a program uses: the builder, and the handle of running timers.
+
+mod builder;
+mod start;
+mod timers;
+mod when;
+
+pub use builder::DurableTimersBuilder;
+pub use start::StartTimer;
+pub use timers::DurableTimers;
+pub use when::When;
