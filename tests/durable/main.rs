@@ -8,5 +8,7 @@ mod clock;
 mod handle;
 mod keys;
 mod opening;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
 mod size;
 mod timers;

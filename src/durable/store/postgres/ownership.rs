@@ -142,13 +142,20 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
             (SELECT count(*) FROM {schema}.partitions
                 WHERE owner IS DISTINCT FROM $1 AND (owner IS NULL OR lease_until <= clock_timestamp())),
             ARRAY(SELECT id FROM mine ORDER BY id),
-            ARRAY(SELECT epoch FROM mine ORDER BY id)",
+            ARRAY(SELECT epoch FROM mine ORDER BY id),
+            (SELECT count(*) FROM {schema}.partitions)",
         &[&store.node, &store.settings.node, &millis],
     )?;
     let others: i64 = column(&row, 0)?;
     let free: i64 = column(&row, 1)?;
     let ids: Vec<i32> = column(&row, 2)?;
     let epochs: Vec<i64> = column(&row, 3)?;
+    let total: i64 = column(&row, 4)?;
+    if total != i64::from(store.partitions) {
+        // The timers of a missing partition would never fire, and nothing else would tell.
+        let expected = store.partitions;
+        return Err(StoreError::failed(format!("the store has {total} of {expected} partitions")));
+    }
     let owned = ids.into_iter().map(i32::unsigned_abs).zip(epochs).collect();
     let nodes = usize::try_from(others).unwrap_or_default() + 1;
     let share = (store.partitions as usize).div_ceil(nodes);

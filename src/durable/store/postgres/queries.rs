@@ -151,6 +151,9 @@ pub(super) fn changed_by_others(
             found.extend(timer(store, row, 2)?);
         }
     }
+    // One that is in both parts of the query.
+    found.sort_unstable_by_key(|row| row.key);
+    found.dedup_by_key(|row| row.key);
     let is_cut = rows.len() as i64 >= CHANGES_LIMIT;
     store.changes.since = Some(if is_cut && last.0 < xmin { last } else { (xmin, i64::MIN) });
     store.changes.recheck.clear();
