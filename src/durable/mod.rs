@@ -2,7 +2,8 @@
 //!
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
 //! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
-//! ([`SqliteStore`]), for one process. The guide has a chapter with a complete program
+//! ([`SqliteStore`]), for one process. Several nodes share a database of PostgreSQL
+//! (`PostgresStore`, feature `durable-postgres`). The guide has a chapter with a complete program
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
@@ -47,10 +48,15 @@ pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;
 pub use policy::{Delivery, Late, Retry};
+#[cfg(feature = "durable-postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 pub use store::{
     SqliteStore, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
 pub use topic::{Due, Topic};
 
+/// The crate `postgres`, in the version of this crate's API.
+#[cfg(feature = "durable-postgres")]
+pub use postgres;
 /// The crate `rusqlite`, in the version of this crate's API.
 pub use rusqlite;

@@ -12,5 +12,7 @@ mod keys;
 mod kills;
 mod model;
 mod opening;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
 mod size;
 mod timers;

@@ -230,7 +230,9 @@ impl Engine {
 
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
-        if !self.runs.contains_key(&id) && !self.changing.contains_key(&id) {
+        let is_busy = self.runs.contains_key(&id) || self.changing.contains_key(&id);
+        let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns(&row));
+        if !is_busy && is_own {
             self.window.insert(row);
         }
     }

@@ -156,8 +156,11 @@ impl Engine {
             run.phase = Phase::Handler;
             steps.push(Step::Fire(self.firing(&run, now, false)));
             self.runs.insert(run.row.key.id, run);
+        } else {
+            // The lease has ended in between. If it is renewed, this node fires the timer. If another
+            // node takes over, the window is cleared.
+            self.insert(run.row);
         }
-        // Otherwise the lease has ended in between. The next owner fires the timer.
     }
 
     pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {

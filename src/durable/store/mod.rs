@@ -4,6 +4,8 @@ mod change;
 mod error;
 mod lease;
 mod listing;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
 mod row;
 mod sqlite;
 mod transaction;
@@ -12,6 +14,8 @@ pub use change::{Change, LoadRange, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
+#[cfg(feature = "durable-postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
 pub use transaction::{Effect, StoreTransaction};

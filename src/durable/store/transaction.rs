@@ -50,6 +50,16 @@ impl<'a> StoreTransaction<'a> {
         self.connection::<rusqlite::Connection>().map(|connection| &*connection)
     }
 
+    /// Returns the client of a PostgreSQL store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] if the store is of another kind.
+    #[cfg(feature = "durable-postgres")]
+    pub fn postgres(&mut self) -> Result<&mut postgres::Client> {
+        self.connection::<postgres::Client>()
+    }
+
     /// Returns the connection of a store of another kind, as that store documents it.
     ///
     /// # Errors
