@@ -29,6 +29,8 @@
 //! transactions. Handlers run on an event loop.
 
 mod builder;
+#[cfg(feature = "prometheus")]
+mod collector;
 mod cron;
 mod driver;
 mod due;
@@ -47,6 +49,8 @@ mod unix_millis;
 mod writer;
 
 pub use builder::DurableTimersBuilder;
+#[cfg(feature = "prometheus")]
+pub use collector::DurableCollector;
 pub use cron::{Cron, CronError, CronField};
 pub use due::Due;
 pub use id::TimerId;

@@ -284,3 +284,22 @@ fn a_store_refuses_a_topic_that_is_not_attached() {
     let outcomes = store.commit(&mut [Change::Start(timer)], 0).unwrap();
     assert!(matches!(outcomes[0], Outcome::Refused(_)));
 }
+
+#[test]
+fn a_paused_program_stores_and_moves_timers_that_the_next_program_fires() {
+    let file = File::new();
+    let group = one_loop();
+    let (topic, runs) = sending("topic");
+    let timers = file.open().topic(topic).paused().start(&group).unwrap();
+    done(timers.at("topic", ms(0), "stored").start()).unwrap();
+    let later = done(timers.at("topic", HOUR, "made due").start()).unwrap();
+    assert!(done(timers.run_now(later)).unwrap());
+    done(timers.close()).unwrap();
+    assert_eq!((runs.try_recv().ok(), timers.metrics().fired), (None, 0));
+
+    let (next_group, timers, runs) = started(&file);
+    assert_eq!([receive(&runs), receive(&runs)], ["stored", "made due"]);
+    done(timers.close()).unwrap();
+    end(&group);
+    end(&next_group);
+}

@@ -1,4 +1,7 @@
-//! Durable timers: handles, stores, kills, several nodes.
+//! Durable timers: handles, stores, kills, several nodes, and the example `timers`.
+//!
+//! `cargo test` builds the example. For this test alone, build it first:
+//! `cargo build --example timers --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,4 +11,6 @@ mod clock;
 mod handle;
 mod keys;
 mod opening;
+mod program;
+mod prometheus;
 mod timers;

@@ -62,6 +62,8 @@ pub(super) struct Limits {
     pub(super) max_loaded_bytes: usize,
     pub(super) max_running: usize,
     pub(super) fires_per_turn: usize,
+    /// Nothing fires, and the store is not asked for timers or leases.
+    pub(super) is_paused: bool,
 }
 
 /// The two clocks at one instant.
@@ -111,7 +113,7 @@ impl Engine {
             caught_up: BTreeSet::new(),
             is_loading: false,
             clock: ClockWatch::default(),
-            lease: needs_claims.then(LeaseWatch::new),
+            lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             state: State::Active,
             metrics,
         }
@@ -212,9 +214,9 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node owns what it has loaded.
+    /// Returns whether this node fires timers, and owns what it has loaded.
     fn may_fire(&self, now: Now) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
+        !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }
 
     fn insert(&mut self, row: TimerRow) {
