@@ -3,17 +3,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_abuse;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_direct;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_lookup;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_rooms;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_slow;
 mod shared;
 // At the crate root, where the server's files expect it.
@@ -21,6 +21,6 @@ mod shared;
 #[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;
 
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 #[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]
 use im::*;
