@@ -1,4 +1,8 @@
-//! The chat server without sockets, and code shared by the examples.
+//! The chat server without sockets, its reminders and kept messages as a process, and code shared
+//! by the examples.
+//!
+//! `cargo test` builds the server. For this test alone, build it first:
+//! `cargo build --example im_server --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -9,6 +13,8 @@ mod im;
 mod im_abuse;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_direct;
+#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
+mod im_later;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_lookup;
 #[cfg(all(feature = "durable", feature = "json"))]
