@@ -147,8 +147,8 @@ impl ManualClock {
         }
     }
 
-    /// Sets the time of day, and leaves the monotonic time as it is. Limited to 292 years before and
-    /// after the default.
+    /// Sets the time of day, and leaves the monotonic time as it is. Limited to 292 years before
+    /// and after the default.
     ///
     /// ```
     /// use netwheel::{testing::ManualClock, time::Clock};

@@ -35,6 +35,7 @@
 //! | [`Channel`], [`HandlerRef`], [`ChannelGroup`] | handles for other threads and channels |
 //! | [`Completion`], [`Completer`] | a result that arrives later: wait for it, await it, or add a callback |
 //! | [`timer::HashedWheelTimer`] | a timer for programs without event loops |
+//! | `durable::DurableTimers` | timers that survive a restart (feature `durable`) |
 //!
 //! A handler is created, called and dropped on the loop of its channel. It therefore needs neither
 //! locks nor `Send`, and it must not block: see [`Context::offload`] and [`Context::spawn`].

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The number that the store gave to a timer. It is never used again in the same store.
+/// The number of a stored timer. The store assigns it and never uses it again.
 ///
 /// A periodic timer keeps its id from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,11 +29,11 @@ pub(super) struct Metrics {
     pub(super) commit_time: Recorder,
 }
 
-/// Numbers of [`DurableTimers`](super::DurableTimers) since the start of the program.
+/// Counters of [`DurableTimers`](super::DurableTimers) since the start of the program.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DurableMetrics {
-    /// Timers in the store that wait for their time. Updated with each commit and each second.
+    /// Timers in the store that wait for their time. Updated with each commit.
     pub pending: u64,
     /// Dead letters in the store.
     pub dead: u64,
@@ -57,9 +57,10 @@ pub struct DurableMetrics {
     pub stale: u64,
     /// Jumps of the wall clock by half a second or more.
     pub clock_jumps: u64,
-    /// The time from due to fired.
+    /// The time from due to fired. Grows if the loop is blocked, if handlers do not
+    /// answer, if the disk is slow, and once after a restart.
     pub lateness: Histogram,
-    /// Transactions.
+    /// Transactions that were committed.
     pub commits: u64,
     /// Changes in all transactions. Divided by `commits`, the average batch.
     pub changes: u64,

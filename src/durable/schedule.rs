@@ -48,48 +48,40 @@ impl Schedule {
     pub(super) fn missed(&self, run: i64, until: i64, limit: u64) -> u64 {
         match self {
             Schedule::Every(period) => (until.saturating_sub(run).max(0) / period).unsigned_abs().min(limit),
-            Schedule::Cron(_) => {
-                let mut last = run;
-                let mut count = 0;
-                while count < limit {
-                    match self.next_after(run, last) {
-                        Some(next) if next <= until => last = next,
-                        _ => break,
-                    }
-                    count += 1;
-                }
-                count
+            Schedule::Cron(cron) => {
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                cron.count_between(run, until, limit) as u64
             }
         }
     }
 
     /// Returns the first of the last `count` runs in `run..=until`. `run` itself counts as one.
     pub(super) fn last_runs(&self, run: i64, until: i64, count: u32) -> i64 {
-        let count = u64::from(count);
-        if let Schedule::Every(period) = self {
-            let all = self.missed(run, until, u64::MAX) + 1;
-            let dropped = i64::try_from(all.saturating_sub(count)).unwrap_or(i64::MAX);
-            return run.saturating_add(dropped.saturating_mul(*period));
-        }
+        let cron = match self {
+            Schedule::Every(period) => {
+                let all = self.missed(run, until, u64::MAX).saturating_add(1);
+                let dropped = i64::try_from(all.saturating_sub(u64::from(count))).unwrap_or(i64::MAX);
+                return run.saturating_add(dropped.saturating_mul(*period));
+            }
+            Schedule::Cron(cron) => cron,
+        };
         // Look back over a time that doubles until enough runs are in it, so that the work depends
         // on `count` and not on how long nothing fired.
         let mut back = 1000i64;
         let from = loop {
             let from = until.saturating_sub(back).max(run);
-            if from == run || self.missed(from, until, count) >= count {
+            if from == run || self.missed(from, until, u64::from(count)) >= u64::from(count) {
                 break from;
             }
             back = back.saturating_mul(2);
         };
-        let first = if from == run { run } else { self.next_after(run, from).unwrap_or(run) };
         let mut last = VecDeque::new();
-        let mut next = Some(first);
-        while let Some(at) = next.filter(|at| *at <= until) {
-            last.push_back(at);
-            if last.len() as u64 > count {
+        let first = (from == run).then_some(run);
+        for at in first.into_iter().chain(cron.runs_after(from)).take_while(|at| *at <= until) {
+            if last.len() == count as usize {
                 last.pop_front();
             }
-            next = self.next_after(run, at);
+            last.push_back(at);
         }
         last.front().copied().unwrap_or(run)
     }
@@ -100,6 +92,62 @@ impl fmt::Display for Schedule {
         match self {
             Schedule::Every(period) => write!(f, "every {period}"),
             Schedule::Cron(cron) => write!(f, "cron {} {}", cron.zone(), cron.expression()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2024-03-01 00:00:00 UTC, which is a Friday.
+    const START: i64 = 1_709_251_200_000;
+
+    fn all_runs(schedule: &Schedule, run: i64, until: i64) -> Vec<i64> {
+        let after = |last: &i64| schedule.next_after(run, *last);
+        std::iter::successors(Some(run), after).take_while(|at| *at <= until).collect()
+    }
+
+    #[test]
+    fn text_and_schedule_are_the_same() {
+        for text in ["every 1", "every 60000", "cron Asia/Shanghai 0 9 * * MON-FRI", "cron UTC @hourly"] {
+            assert_eq!(Schedule::parse(text).unwrap().to_string(), text);
+        }
+        for text in
+            ["", "every", "every 0", "every -1", "every x", "cron UTC", "cron Nowhere * * * * *", "daily"]
+        {
+            assert!(Schedule::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn intervals_keep_their_rate() {
+        let schedule = Schedule::Every(100);
+        assert_eq!(schedule.next_after(1000, 1000), Some(1100));
+        assert_eq!(schedule.next_after(1000, 1099), Some(1100));
+        assert_eq!(schedule.next_after(1000, 1100), Some(1200));
+        assert_eq!(schedule.next_after(1000, 0), Some(1100), "the clock was set back");
+        assert_eq!(schedule.next_after(LATEST, LATEST), None);
+        assert_eq!(Schedule::Every(LATEST).next_after(LATEST, 0), None);
+    }
+
+    #[test]
+    fn missed_and_last_runs_agree_with_a_list_of_all_runs() {
+        for text in ["every 60000", "every 7000", "cron UTC */5 * * * *", "cron Europe/Berlin 30 2 * * *"] {
+            let schedule = Schedule::parse(text).unwrap();
+            let run = schedule.next_after(START, START).unwrap();
+            for hours in [0, 1, 2, 30, 31 * 24] {
+                let until = run + hours * 3_600_000 + 1234;
+                let all = all_runs(&schedule, run, until);
+                let missed = schedule.missed(run, until, 1_000_000);
+                assert_eq!(missed, all.len() as u64 - 1, "{text} {hours}");
+                for count in [1, 2, 10, 1000] {
+                    let expected = all[all.len().saturating_sub(count)];
+                    let first = schedule.last_runs(run, until, u32::try_from(count).unwrap());
+                    assert_eq!(first, expected, "{text} {hours} {count}");
+                }
+            }
+            assert_eq!(schedule.missed(run, run + 1000 * 86_400_000, 3), 3);
         }
     }
 }

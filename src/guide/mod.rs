@@ -25,6 +25,7 @@ chapters! {
     websocket: "websocket.md",
     browser_chat: "browser-chat.md",
     timers: "timers.md",
+    durable_timers: "durable-timers.md",
     backpressure: "backpressure.md",
     threads: "threads.md",
     testing: "testing.md",

@@ -32,6 +32,7 @@ fn dead_letter(file: &File, payload: &str, handler: impl FnMut(Due<u32>) + Send 
     info
 }
 
+/// P-07.
 #[test]
 fn a_handler_that_fails_panics_or_drops_its_timer_has_failed() {
     let failed = dead_letter(&File::new(), "1", |due| due.fail("no paper"));
@@ -42,6 +43,7 @@ fn a_handler_that_fails_panics_or_drops_its_timer_has_failed() {
     assert_eq!(dropped.error.as_deref(), Some("the handler did not answer"));
 }
 
+/// P-07.
 #[test]
 fn a_payload_of_another_type_becomes_a_dead_letter() {
     let info = dead_letter(&File::new(), "\"text\"", |due| due.done());
@@ -97,6 +99,7 @@ fn writing(file: &File, group: &EventLoopGroup) -> (DurableTimers, std::sync::mp
     (file.open().topic(topic).start(group).unwrap(), runs)
 }
 
+/// P-06.
 #[test]
 fn the_writes_of_a_handler_are_stored_once_with_the_end() {
     let file = File::new();
@@ -114,6 +117,7 @@ fn the_writes_of_a_handler_are_stored_once_with_the_end() {
     end(&group);
 }
 
+/// P-05.
 #[test]
 fn at_most_once_ignores_answers() {
     let file = File::new();

@@ -10,6 +10,7 @@ use crate::{
 use netwheel::{EventLoopGroup, testing::ManualClock, time::Clock};
 use std::time::Duration;
 
+/// P-03.
 #[test]
 fn a_test_lets_days_pass() {
     let file = File::new();
@@ -30,6 +31,7 @@ fn a_test_lets_days_pass() {
     end(&group);
 }
 
+/// P-17.
 #[test]
 fn timers_follow_a_clock_that_is_set() {
     let file = File::new();

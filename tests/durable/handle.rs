@@ -21,6 +21,7 @@ use std::{
     time::SystemTime,
 };
 
+/// P-02.
 #[test]
 fn timers_fire_in_order_and_are_removed() {
     let file = File::new();
@@ -37,6 +38,7 @@ fn timers_fire_in_order_and_are_removed() {
     end(&group);
 }
 
+/// P-01.
 #[test]
 fn a_stored_timer_fires_in_the_next_program() {
     let file = File::new();
@@ -131,18 +133,14 @@ fn refused_starts_store_nothing() {
     end(&group);
 }
 
+/// P-20.
 #[test]
 fn operations_without_an_answer_are_limited() {
-    let file = File::new();
     let group = one_loop();
-    let (topic, _runs) = sending("topic");
-    let timers = file.open().topic(topic).max_waiting(2).start(&group).unwrap();
-    // A query holds the store's thread while starts are submitted.
     let held = Arc::new(Barrier::new(2));
-    let barrier = held.clone();
-    let blocking = BlockingStore::open(barrier);
-    let (topic, _blocked_runs) = sending("topic");
-    let blocked = DurableTimers::on(blocking).topic(topic).max_waiting(2).start(&group).unwrap();
+    let (topic, _runs) = sending("topic");
+    let store = BlockingStore::open(held.clone());
+    let blocked = DurableTimers::on(store).topic(topic).max_waiting(2).start(&group).unwrap();
     let first = blocked.at("topic", HOUR, "1").start();
     let second = blocked.at("topic", HOUR, "2").start();
     let third = done(blocked.at("topic", HOUR, "3").start());
@@ -206,6 +204,7 @@ fn a_start_that_was_completed_can_be_cancelled_at_once() {
     end(&group);
 }
 
+/// P-24.
 #[test]
 fn after_close_everything_is_refused_and_the_file_is_free() {
     let file = File::new();
@@ -255,6 +254,7 @@ fn settings_out_of_range_are_refused_at_the_start() {
     end(&group);
 }
 
+/// P-21.
 #[test]
 fn unknown_topics_are_reported_and_kept() {
     let file = File::new();

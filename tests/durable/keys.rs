@@ -10,6 +10,7 @@ use crate::{
 use netwheel::durable::{DurableTimers, SqliteStore, TimerFilter};
 use std::time::Duration;
 
+/// P-11.
 #[test]
 fn a_second_start_with_a_key_returns_the_first_timer() {
     let file = File::new();
@@ -23,6 +24,7 @@ fn a_second_start_with_a_key_returns_the_first_timer() {
     end(&group);
 }
 
+/// P-11.
 #[test]
 fn the_key_of_an_ended_timer_is_remembered_across_restarts() {
     let file = File::new();
@@ -38,6 +40,7 @@ fn the_key_of_an_ended_timer_is_remembered_across_restarts() {
     end(&next_group);
 }
 
+/// P-11.
 #[test]
 fn a_key_is_forgotten_after_its_time() {
     let group = one_loop();
@@ -69,6 +72,7 @@ fn keys_of_different_topics_are_different() {
     end(&group);
 }
 
+/// P-12.
 #[test]
 fn a_periodic_timer_is_started_once_and_gets_a_new_schedule() {
     let file = File::new();

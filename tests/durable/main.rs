@@ -8,9 +8,12 @@ mod support;
 
 mod answers;
 mod clock;
+mod examples;
 mod handle;
 mod keys;
+mod kills;
 mod opening;
 mod program;
 mod prometheus;
+mod size;
 mod timers;

@@ -10,6 +10,7 @@ use crate::{
 use netwheel::durable::{SqliteStore, StoreError, TimerFilter, rusqlite::Connection};
 use std::fs;
 
+/// P-23.
 #[test]
 fn a_store_is_locked_while_it_is_open() {
     let file = File::new();
@@ -19,6 +20,7 @@ fn a_store_is_locked_while_it_is_open() {
     SqliteStore::open(file.path()).unwrap();
 }
 
+/// P-23.
 #[test]
 fn other_files_are_refused_and_left_alone() {
     let file = File::new();
@@ -46,6 +48,7 @@ fn a_missing_directory_is_an_error() {
     assert!(matches!(SqliteStore::open(path), Err(StoreError::Failed(_))));
 }
 
+/// P-23.
 #[test]
 fn a_newer_version_is_refused() {
     let file = File::new();
@@ -57,6 +60,7 @@ fn a_newer_version_is_refused() {
 }
 
 /// Version 1 had no memory of ended keys.
+/// P-23.
 #[test]
 fn a_store_of_version_1_is_migrated_with_its_timers() {
     let file = File::new();

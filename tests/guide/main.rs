@@ -7,6 +7,8 @@
 mod support;
 
 mod codec;
+#[cfg(feature = "durable")]
+mod durable_timers;
 mod echo;
 mod filter;
 mod gateway;

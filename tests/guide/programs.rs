@@ -155,6 +155,32 @@ fn the_proxy_closes_a_connection_that_it_cannot_forward() {
     program.stop();
 }
 
+/// P-01.
+#[cfg(feature = "durable")]
+#[test]
+fn a_reminder_survives_a_kill_of_its_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reminders.db");
+    let arguments = [path.to_str().unwrap(), ANY_PORT];
+    let welcome = "welcome; send IN <seconds> <text>, CANCEL <number>\n";
+    let program = Program::start("guide_reminders", &arguments);
+    let mut stream = program.connect();
+    ask(&mut stream, "", welcome);
+    // The timer of the mornings is number 1.
+    ask(&mut stream, "IN 1 tea\n", "stored 2\n");
+    ask(&mut stream, "IN 3600 coffee\n", "stored 3\n");
+    drop(program); // kill -9
+
+    let program = Program::start("guide_reminders", &arguments);
+    let mut stream = program.connect();
+    ask(&mut stream, "", welcome);
+    ask(&mut stream, "", "reminder: tea\n");
+    ask(&mut stream, "CANCEL 3\n", "cancelled\n");
+    ask(&mut stream, "CANCEL 3\n", "error: no such reminder\n");
+    drop(stream);
+    program.stop();
+}
+
 #[cfg(feature = "prometheus")]
 #[test]
 fn the_operations_server_exports_metrics_and_reports_its_shutdown() {

@@ -16,7 +16,7 @@ const TABLE: &str = "docs/behaviours.md";
 const DIFFERENCES: &str = "docs/guide/coming-from-netty.md";
 
 /// The areas of the table, by letter.
-const AREAS: &str = "WECTIDHS";
+const AREAS: &str = "WECTIDHSP";
 
 /// The number of tests that a row names. Any others are only counted.
 const NAMED: usize = 3;

@@ -1,13 +1,16 @@
 //! `CronError`: why an expression or a zone is refused.
 
-use super::{Cron, CronField};
+use super::CronField;
 use std::fmt;
 
-/// Why [`Cron::new`] refuses an expression or a zone.
+/// The longest expression, in bytes.
+pub(super) const MAX_LENGTH: usize = 256;
+
+/// Why [`Cron::new`](crate::durable::Cron::new) refuses an expression or a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CronError {
-    /// The expression is longer than [`Cron::MAX_LENGTH`].
+    /// The expression is longer than [`MAX_LENGTH`](crate::durable::Cron::MAX_LENGTH).
     TooLong {
         /// Length of the expression in bytes.
         length: usize,
@@ -61,7 +64,7 @@ impl fmt::Display for CronError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CronError::TooLong { length } => {
-                write!(f, "cron expression has {length} bytes; allowed are up to {}", Cron::MAX_LENGTH)
+                write!(f, "cron expression has {length} bytes; allowed are up to {}", MAX_LENGTH)
             }
             CronError::FieldCount { count } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! `Cron`: an expression with its time zone.
 
 use super::{
-    CronError, parse,
+    CronError, error, parse,
     schedule::Schedule,
     zone::{MAX_NAME, Zone},
 };
@@ -114,7 +114,7 @@ pub struct Cron {
 
 impl Cron {
     /// Longest expression, in bytes.
-    pub const MAX_LENGTH: usize = 256;
+    pub const MAX_LENGTH: usize = error::MAX_LENGTH;
 
     /// Parses `expression` for the time zone with the IANA name `zone`, such as `Europe/Paris`.
     ///

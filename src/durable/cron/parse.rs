@@ -1,8 +1,9 @@
 //! From the text of an expression to a `Schedule`.
 
 use super::{
-    Cron, CronError, CronField,
+    CronError, CronField,
     days::{Days, DaysOfMonth, DaysOfWeek},
+    error::MAX_LENGTH,
     schedule::Schedule,
     values::Values,
 };
@@ -20,7 +21,7 @@ const NAMES: [(&str, &str); 7] = [
 
 /// Parses an expression, without a check whether it ever matches.
 pub(super) fn parse(expression: &str) -> Result<Schedule, CronError> {
-    if expression.len() > Cron::MAX_LENGTH {
+    if expression.len() > MAX_LENGTH {
         return Err(CronError::TooLong { length: expression.len() });
     }
     let expression = expression.trim_ascii();

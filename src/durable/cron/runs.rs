@@ -5,9 +5,6 @@ use super::Cron;
 /// 1 January of the year 1. Runs start there.
 const EARLIEST_SECOND: i64 = -62_135_596_800;
 
-/// 1 January of the year 10000, in milliseconds. Runs end before it.
-const LATEST_MILLIS: i64 = 253_402_300_800_000;
-
 /// How far to look back for wall-clock times that were shown before. No zone has ever turned its
 /// clocks by more than 24 hours.
 const LOOK_BACK: i64 = 2 * 24 * 3600;
@@ -84,20 +81,5 @@ impl Cron {
     /// Returns the number of runs after `after` and up to `until`, or `limit` if there are more.
     pub(crate) fn count_between(&self, after: i64, until: i64, limit: usize) -> usize {
         self.runs_after(after).take(limit).take_while(|&run| run <= until).count()
-    }
-
-    /// Returns the last run after `after` and up to `until`. Takes at most 60 searches, no matter
-    /// how many runs lie between.
-    pub(crate) fn last_between(&self, after: i64, until: i64) -> Option<i64> {
-        let mut last = self.next_after(after).filter(|&run| run <= until)?;
-        let mut end = until.min(LATEST_MILLIS);
-        while last < end {
-            let middle = last + (end - last) / 2;
-            match self.next_after(middle) {
-                Some(run) if run <= until => last = run,
-                _ => end = middle,
-            }
-        }
-        Some(last)
     }
 }

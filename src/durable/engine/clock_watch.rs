@@ -11,8 +11,8 @@ pub(super) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Takes both clocks, in milliseconds and nanoseconds. Returns by how many milliseconds the wall
-    /// clock has jumped since the last call, if it has.
+    /// Takes both clocks, in milliseconds and nanoseconds. Returns by how many milliseconds the
+    /// wall clock has jumped since the last call, if it has.
     pub(super) fn observe(&mut self, wall: i64, monotonic: u64) -> Option<i64> {
         let (last_wall, last_monotonic) = self.last.replace((wall, monotonic))?;
         let passed = i64::try_from(monotonic.saturating_sub(last_monotonic) / 1_000_000).unwrap_or(i64::MAX);

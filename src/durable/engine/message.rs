@@ -1,11 +1,10 @@
-//! What the engine is told, and what it asks for.
+//! Input and output of the engine: [`Message`] and [`Step`].
 
-use super::Firing;
+use super::{Firing, Permit};
 use crate::{
     Error,
     durable::{
         TimerId,
-        permit::Permit,
         store::{Change, Effect, Lease, LoadRange, Outcome, TimerRow},
     },
     sync::Completer,
@@ -26,7 +25,7 @@ pub(in crate::durable) enum Command {
     RunNow,
 }
 
-/// A command and who waits for it.
+/// A command and its completion.
 pub(in crate::durable) struct Asked {
     pub(in crate::durable) id: TimerId,
     pub(in crate::durable) command: Command,

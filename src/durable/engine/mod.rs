@@ -1,7 +1,7 @@
 //! `Engine`: decides which timers fire, without I/O.
 //!
-//! It is told what happened ([`Message`]), is polled with the two clocks, and says what is to be
-//! done ([`Step`]). The driver runs it on one event loop.
+//! It receives events ([`Message`]), is polled with the two clocks, and returns actions ([`Step`]).
+//! The driver runs it on one event loop.
 //!
 //! # Invariants
 //!
@@ -14,22 +14,26 @@
 //! - At most `max_running` runs have not ended. Each poll fires at most `fires_per_turn`.
 
 mod clock_watch;
+mod inbox;
 mod lease_watch;
 mod message;
+mod permit;
 mod run;
 mod runs;
 #[cfg(test)]
 mod tests;
 mod window;
 
+pub(super) use inbox::Inbox;
 pub(super) use message::{Answer, Asked, Command, Message, Step};
+pub(super) use permit::Permit;
 pub(super) use run::Firing;
 
 use super::{
-    Late, Metrics, Retry, TimerId,
-    permit::Permit,
+    TimerId,
+    metrics::Metrics,
+    policy::{Delivery, Late, Retry},
     store::{Change, Lease, TimerRow},
-    topic::Delivery,
 };
 use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
@@ -79,7 +83,7 @@ pub(super) struct Now {
 enum State {
     Active,
     Closing(Vec<Completer<()>>),
-    /// The store was told to close, or has failed.
+    /// The store was asked to close, or has failed.
     Stopped(Option<Error>),
 }
 
@@ -155,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Fires what is due, and asks for what is missing.
+    /// Fires due timers, and requests those that are not loaded yet.
     pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<Step>) {
         if let Some(jump) = self.clock.observe(now.wall, now.monotonic) {
             // The window is ordered by wall time, so it stays correct: only its distance changes.
@@ -190,10 +194,13 @@ impl Engine {
         self.publish();
     }
 
-    /// Returns how long to wait before the next poll. Zero if there is more to do.
-    pub(super) fn sleep(&self, now: Now) -> Duration {
-        if !matches!(self.state, State::Active) {
-            return LOOK_AGAIN;
+    /// Returns how long to wait before the next poll. Zero if there is more to do, `None` if there
+    /// will be nothing to do any more.
+    pub(super) fn sleep(&self, now: Now) -> Option<Duration> {
+        match self.state {
+            State::Active => {}
+            State::Closing(_) => return Some(LOOK_AGAIN),
+            State::Stopped(_) => return None,
         }
         let mut sleep = LOOK_AGAIN;
         if let Some(at) = self.lease.as_ref().and_then(LeaseWatch::renew_at) {
@@ -206,7 +213,7 @@ impl Engine {
             let left = u64::try_from(first.due.saturating_sub(now.wall)).unwrap_or(0);
             sleep = sleep.min(Duration::from_millis(left));
         }
-        sleep
+        Some(sleep)
     }
 
     /// Loads early enough that a timer is in memory before it is due, but not at every poll.
@@ -214,7 +221,7 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node fires timers, and owns what it has loaded.
+    /// Returns whether this node fires timers, and owns those that it has loaded.
     fn may_fire(&self, now: Now) -> bool {
         !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }

@@ -2,10 +2,9 @@
 
 use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
 use crate::durable::{
-    Late, TimerId,
+    Delivery, Late, TimerId,
     schedule::Schedule,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
-    topic::Delivery,
 };
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `Change`: what a transaction does to the timers of a store.
+//! `Change`: an item of a transaction.
 
 use super::{DueKey, Held, StoreError, StoreTransaction, TimerRow};
 use crate::{Result, durable::TimerId};
@@ -7,7 +7,8 @@ use std::fmt;
 /// A timer to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTimer {
-    /// The index of its topic in the list given to [`TimerStore::attach`](super::TimerStore::attach).
+    /// The index of its topic in the list given to
+    /// [`TimerStore::attach`](super::TimerStore::attach).
     pub topic: usize,
     /// When it is due, in milliseconds since 1970 (UTC).
     pub due: i64,
@@ -65,8 +66,8 @@ pub enum Change {
         /// The run to go on with.
         next: i64,
     },
-    /// Makes sure that this node still owns the run and that nobody has changed it. Only for stores
-    /// that [need claims](super::TimerStore::needs_claims).
+    /// Makes sure that this node still owns the run and that it is unchanged. Only for stores that
+    /// [need claims](super::TimerStore::needs_claims).
     Claim {
         /// The run.
         held: Held,
@@ -140,7 +141,7 @@ impl Outcome {
     }
 }
 
-/// Which timers to load.
+/// The timers to load.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadRange {
     /// Only timers behind this one.

@@ -3,9 +3,9 @@
 use crate::Error;
 use std::{fmt, sync::Arc};
 
-/// Why a store could not do what was asked. Reported as the cause of an [`Error::Other`].
+/// An error of a store. Reported as the cause of an [`Error::Other`].
 ///
-/// [`StoreError::is_transient`] tells what happens next. After a transient error, starts fail and
+/// [`StoreError::is_transient`] determines the reaction. After a transient error, starts fail and
 /// the ends of timers are tried again. After any other error, the store stops: it cannot know what
 /// is on disk, and trying again would hide that. In particular, a failed `fsync` is never repeated,
 /// because the kernel may drop the pages that it could not write.

@@ -1,4 +1,4 @@
-//! `Lease`: what a node owns of a store, and for how long.
+//! `Lease`: the partitions that a node owns, and for how long.
 
 use std::time::Duration;
 

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 pub enum TimerState {
     /// It waits for its time.
     Pending,
-    /// Its last attempt failed. It fires again only if somebody runs it.
+    /// Its last attempt failed. It fires again only if it is
+    /// [run](crate::durable::DurableTimers::run_now) or moved.
     Dead,
 }
 
@@ -57,7 +58,7 @@ impl TimerInfo {
     }
 }
 
-/// Which timers to list.
+/// Selects the timers of a listing.
 ///
 /// ```
 /// use netwheel::durable::{TimerFilter, TimerState};

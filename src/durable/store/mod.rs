@@ -51,9 +51,9 @@ pub trait TimerStore: Send {
         false
     }
 
-    /// Renews the leases of this node, takes over partitions that nobody owns, and returns what it
-    /// owns now. Called several times within the duration of a lease. `None` if the store has one
-    /// node only.
+    /// Renews the leases of this node, takes over partitions without an owner, and returns those
+    /// that it owns now. Called several times within the duration of a lease. `None` if the store
+    /// has one node only.
     fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
         Ok(None)
     }

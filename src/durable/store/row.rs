@@ -26,9 +26,11 @@ impl DueKey {
 pub struct TimerRow {
     /// When it fires next, and its id.
     pub key: DueKey,
-    /// The index of its topic in the list given to [`TimerStore::attach`](super::TimerStore::attach).
+    /// The index of its topic in the list given to
+    /// [`TimerStore::attach`](super::TimerStore::attach).
     pub topic: usize,
-    /// The scheduled time of this run in milliseconds. Earlier than `key.due` after a failed attempt.
+    /// The scheduled time of this run in milliseconds. Earlier than `key.due` after a failed
+    /// attempt.
     pub scheduled: i64,
     /// The number of attempts of this run so far.
     pub attempts: u32,

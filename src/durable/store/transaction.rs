@@ -3,8 +3,8 @@
 use crate::{Error, Result};
 use std::{any::Any, fmt};
 
-/// The transaction that ends a timer. What the program writes with it is stored if, and only if, the
-/// timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
+/// The transaction that ends a timer. What the program writes with it is stored if, and only if,
+/// the timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
 ///
 /// It gives access to the store's connection, inside the transaction. Do not commit or roll back.
 pub struct StoreTransaction<'a> {

@@ -1,99 +1,10 @@
-//! Topics: what a program does when a timer is due.
+//! Topics, and the due timers that their handlers receive.
 
-mod delivery;
+mod due;
+#[expect(clippy::module_inception, reason = "each file is named after its main type")]
+mod topic;
 
-pub use delivery::Delivery;
-
-use super::{Due, Late, Retry, due::Answering, engine::Rules};
-use crate::{Error, Result, error::panic_message};
-use serde::de::DeserializeOwned;
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
-
-/// The longest name of a topic, in bytes.
-const NAME_LIMIT: usize = 128;
-
-/// A kind of timer: a name, what happens to late and to failed timers, and the handler.
-///
-/// ```
-/// use netwheel::durable::{Delivery, Due, Late, Retry, Topic};
-///
-/// let topic = Topic::new("remind", Late::RunOnce, Retry::backoff(5), |due: Due<String>| {
-///     println!("{}", due.payload());
-///     due.done();
-/// })
-/// .delivery(Delivery::AtLeastOnce);
-/// ```
-#[must_use]
-pub struct Topic {
-    pub(super) name: String,
-    pub(super) rules: Rules,
-    pub(super) handler: Handler,
-}
-
-/// A handler without its payload's type.
-pub(super) type Handler = Box<dyn FnMut(Answering) + Send>;
-
-impl Topic {
-    /// Creates a topic. `T` is the payload, which is stored as JSON.
-    ///
-    /// `handler` runs on the event loop of the timers, one run after the other, and must not block.
-    /// It answers with the methods of [`Due`], at once or later and from any thread. A handler that
-    /// panics has failed, as has a payload that is not a `T`.
-    pub fn new<T: DeserializeOwned + Send + 'static>(
-        name: impl Into<String>,
-        late: Late,
-        retry: Retry,
-        mut handler: impl FnMut(Due<T>) + Send + 'static,
-    ) -> Self {
-        let call = move |answering: Answering| match serde_json::from_slice(answering.payload()) {
-            Ok(payload) => {
-                let answer = answering.on_panic();
-                let due = Due::new(answering, payload);
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(due))) {
-                    answer.fail(format!("the handler panicked: {}", panic_message(panic)));
-                }
-            }
-            Err(error) => answering.fail(format!("the payload is not understood: {error}")),
-        };
-        let rules = Rules { late, retry, delivery: Delivery::default() };
-        Topic { name: name.into(), rules, handler: Box::new(call) }
-    }
-
-    /// Sets what happens to a run that a crash interrupts. At least once by default.
-    ///
-    /// At most once excludes retries: its [`Retry`] must be [`Retry::never`].
-    pub fn delivery(mut self, delivery: Delivery) -> Self {
-        self.rules.delivery = delivery;
-        self
-    }
-
-    pub(super) fn check(&self) -> Result {
-        if self.name.is_empty() || self.name.len() > NAME_LIMIT {
-            let name = format!("a name of {} bytes", self.name.len());
-            return Err(Error::setting("topic", name, "1 to 128 bytes"));
-        }
-        self.rules.retry.check()?;
-        if let Late::RunAll { at_most } = self.rules.late
-            && !(1..=1000).contains(&at_most)
-        {
-            return Err(Error::setting("at_most", at_most, "1 to 1000 runs"));
-        }
-        if self.rules.delivery == Delivery::AtMostOnce && !self.rules.retry.is_never() {
-            return Err(Error::setting(
-                "retry",
-                "retries",
-                "`Retry::never` in a topic that runs at most once",
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Topic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Topic").field("name", &self.name).field("rules", &self.rules).finish_non_exhaustive()
-    }
-}
+pub(super) use due::Answering;
+pub use due::Due;
+pub(super) use topic::Handler;
+pub use topic::Topic;

@@ -2,6 +2,7 @@
 
 use super::support::assert_runs;
 
+/// P-18.
 #[test]
 fn a_time_in_a_gap_runs_at_its_end() {
     // Berlin: 2026-03-29 02:00 becomes 03:00.
@@ -20,6 +21,7 @@ fn a_time_in_a_gap_runs_at_its_end() {
     assert_runs("15 0 * * *", "Africa/Cairo", "2026-04-23T12:00Z", egypt);
 }
 
+/// P-18.
 #[test]
 fn all_times_in_a_gap_run_once() {
     let berlin = |expression, expected| {
@@ -38,6 +40,7 @@ fn all_times_in_a_gap_run_once() {
     );
 }
 
+/// P-18.
 #[test]
 fn a_time_in_a_fold_runs_at_the_first_instant() {
     // New York: 2026-11-01 02:00 becomes 01:00.
@@ -52,6 +55,8 @@ fn a_time_in_a_fold_runs_at_the_first_instant() {
         noon,
         "2026-11-01T01:00-04:00 2026-11-01T01:30-04:00 2026-11-01T02:00-05:00 2026-11-01T02:30-05:00",
     );
+    // An expression for all hours but one has restricted hours.
+    new_york("30 0-22 * * *", "2026-11-01T01:00-04:00", "2026-11-01T01:30-04:00 2026-11-01T02:30-05:00");
     // A search that starts in the second hour.
     new_york("30 1 * * *", "2026-11-01T01:00-05:00", "2026-11-02T01:30-05:00");
     new_york("30 1 * * *", "2026-11-01T01:15-05:00", "2026-11-02T01:30-05:00");

@@ -9,8 +9,8 @@ use jiff::{Timestamp, civil::Date, tz::TimeZoneDatabase};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 /// A number, range or step of a field.
-fn item(low: u8, high: u8) -> BoxedStrategy<String> {
-    let step = 1..=(high - low).min(30);
+fn item(low: u8, high: u8, largest_step: u8) -> BoxedStrategy<String> {
+    let step = 1..=largest_step;
     let value = low..=high;
     prop_oneof![
         3 => value.clone().prop_map(|value| value.to_string()),
@@ -29,7 +29,7 @@ fn list(item: BoxedStrategy<String>) -> BoxedStrategy<String> {
 
 fn day_of_month() -> BoxedStrategy<String> {
     prop_oneof![
-        4 => item(1, 31),
+        4 => item(1, 31, 30),
         1 => select(vec!["L".to_owned(), "LW".to_owned()]),
         1 => (1..=30).prop_map(|back| format!("L-{back}")),
         1 => (1..=31).prop_map(|date| format!("{date}W")),
@@ -40,8 +40,7 @@ fn day_of_month() -> BoxedStrategy<String> {
 fn day_of_week() -> BoxedStrategy<String> {
     let names = || select(vec!["SUN", "mon", "Tue", "WED", "THU", "fri", "SAT", "0", "3", "7"]);
     prop_oneof![
-        // The largest step of this field is 6.
-        3 => item(0, 6),
+        3 => item(0, 7, 6),
         1 => names().prop_map(str::to_owned),
         1 => (names(), names()).prop_map(|(first, last)| format!("{first}-{last}")),
         1 => (names(), 1..=5).prop_map(|(name, nth)| format!("{name}#{nth}")),
@@ -53,7 +52,8 @@ fn day_of_week() -> BoxedStrategy<String> {
 /// An expression of five fields.
 fn expression() -> impl Strategy<Value = String> {
     let months = select(vec!["*", "*", "2", "JAN-MAR", "oct-APR", "*/4", "2,6,11"]).prop_map(str::to_owned);
-    let fields = (list(item(0, 59)), list(item(0, 23)), list(day_of_month()), months, list(day_of_week()));
+    let fields =
+        (list(item(0, 59, 59)), list(item(0, 23, 23)), list(day_of_month()), months, list(day_of_week()));
     fields.prop_map(|(minute, hour, date, month, day)| format!("{minute} {hour} {date} {month} {day}"))
 }
 
@@ -119,7 +119,6 @@ proptest! {
         let found = cron.runs_after(start * 1000).take_while(|&run| run <= end * 1000).collect::<Vec<_>>();
         prop_assert_eq!(&found, &expected, "{} in {} around {}", expression, zone, at);
         prop_assert_eq!(cron.count_between(start * 1000, end * 1000, 10_000), expected.len());
-        prop_assert_eq!(cron.last_between(start * 1000, end * 1000), expected.last().copied());
     }
 }
 
@@ -158,7 +157,6 @@ proptest! {
         match Cron::new(&expression, "Europe/Berlin") {
             Ok(cron) => {
                 let _ = cron.next_after(after);
-                let _ = cron.last_between(after, until);
                 prop_assert!(cron.count_between(after, until, 10) <= 10);
             }
             Err(error) => prop_assert!(!error.to_string().is_empty()),

@@ -3,6 +3,7 @@
 use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation};
 use crate::durable::{Late, Retry};
 
+/// P-16.
 #[test]
 fn a_jump_forward_fires_what_has_become_due_once() {
     for jump in [SECOND, HOUR, 3 * DAY] {
@@ -22,6 +23,7 @@ fn a_jump_forward_fires_what_has_become_due_once() {
     }
 }
 
+/// P-17.
 #[test]
 fn a_jump_back_fires_nothing_twice_and_nothing_early() {
     for jump in [SECOND, HOUR, 3 * DAY] {
@@ -39,6 +41,7 @@ fn a_jump_back_fires_nothing_twice_and_nothing_early() {
     }
 }
 
+/// P-16.
 #[test]
 fn a_jump_forward_obeys_the_policy_of_the_topic() {
     let mut simulation = Simulation::new(Late::Skip, Retry::never());
@@ -63,6 +66,7 @@ fn slow_adjustments_are_not_jumps() {
     assert_eq!(simulation.fired.len(), 1);
 }
 
+/// P-17.
 #[test]
 fn a_periodic_timer_does_not_run_twice_after_a_jump_back() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::never());

@@ -4,10 +4,9 @@ use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, START, Simulation, fa
 use crate::{
     Error,
     durable::{
-        Late, Retry, TimerId, TimerState,
+        Delivery, Late, Retry, TimerId, TimerState,
         engine::{Answer, Command, Limits, Message, Rules},
         store::Lease,
-        topic::Delivery,
     },
     sync::completion,
 };
@@ -17,6 +16,7 @@ fn simulation() -> Simulation {
     Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(10)))
 }
 
+/// P-10.
 #[test]
 fn a_cancelled_timer_does_not_fire() {
     let mut simulation = simulation();
@@ -43,6 +43,7 @@ fn a_moved_timer_fires_at_its_new_time_only() {
     assert_eq!(simulation.times(), [MINUTE, HOUR]);
 }
 
+/// P-10.
 #[test]
 fn a_command_on_a_running_timer_waits_for_its_end() {
     let mut simulation = simulation();
@@ -55,6 +56,7 @@ fn a_command_on_a_running_timer_waits_for_its_end() {
     assert!(!cancelled.take().unwrap().unwrap(), "it has run");
 }
 
+/// P-10.
 #[test]
 fn cancelling_a_running_periodic_timer_prevents_its_next_run() {
     let mut simulation = simulation();
@@ -81,6 +83,7 @@ fn cancelling_a_run_that_fails_prevents_its_retry() {
     assert_eq!(simulation.fired.len(), 1);
 }
 
+/// P-09.
 #[test]
 fn run_now_fires_pending_timers_and_dead_letters() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
@@ -116,7 +119,7 @@ fn a_failed_command_leaves_its_timer_pending() {
     // The store answers the command with an error, as when the disk is full.
     let (completer, done) = completion(None);
     let permits = std::sync::Arc::new(crate::sync::Permits::new(1));
-    let permit = crate::durable::permit::Permit::take(&permits).unwrap();
+    let permit = crate::durable::engine::Permit::take(&permits).unwrap();
     let asked = crate::durable::engine::Asked { id, command: Command::Cancel, completer, permit };
     let mut steps = Vec::new();
     simulation.engine.handle(Message::Asked(asked), simulation.now, &mut steps);
@@ -128,6 +131,7 @@ fn a_failed_command_leaves_its_timer_pending() {
     assert_eq!(permits.taken(), 0);
 }
 
+/// P-24.
 #[test]
 fn close_waits_for_runs_and_refuses_commands() {
     let mut simulation = simulation();
@@ -146,6 +150,7 @@ fn close_waits_for_runs_and_refuses_commands() {
     assert_eq!(simulation.stored().len(), 1);
 }
 
+/// P-22.
 #[test]
 fn a_store_that_stops_ends_everything_with_its_error() {
     let mut simulation = simulation();
@@ -179,7 +184,7 @@ fn a_paused_engine_obeys_commands_and_fires_nothing() {
     assert!(simulation.command(ids[2], Command::MoveTo(START + HOUR)).take().unwrap().unwrap());
     simulation.run_until(2 * DAY);
     assert_eq!(simulation.fired, []);
-    assert_eq!(simulation.engine.sleep(simulation.now), Duration::from_secs(1), "it does not spin");
+    assert_eq!(simulation.engine.sleep(simulation.now), Some(Duration::from_secs(1)), "it does not spin");
     let due: Vec<_> = simulation.stored().iter().map(|info| info.due).collect();
     assert_eq!(due, [START, START + HOUR].map(crate::durable::unix_millis::system_time));
 }

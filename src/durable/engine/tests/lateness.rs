@@ -14,6 +14,7 @@ fn down_for_hours(late: Late) -> Simulation {
     simulation
 }
 
+/// P-13.
 #[test]
 fn run_once_makes_up_for_all_missed_runs_with_one() {
     let simulation = down_for_hours(Late::RunOnce);
@@ -23,6 +24,7 @@ fn run_once_makes_up_for_all_missed_runs_with_one() {
     assert_eq!(simulation.fired[1].missed, 0);
 }
 
+/// P-14.
 #[test]
 fn run_all_runs_each_missed_run_in_order() {
     let simulation = down_for_hours(Late::RunAll { at_most: 1000 });
@@ -30,6 +32,7 @@ fn run_all_runs_each_missed_run_in_order() {
     assert!(simulation.times()[..5].iter().all(|at| *at == 5 * HOUR + 30 * MINUTE));
 }
 
+/// P-14.
 #[test]
 fn run_all_skips_the_oldest_runs_beyond_its_limit() {
     let simulation = down_for_hours(Late::RunAll { at_most: 2 });
@@ -37,6 +40,7 @@ fn run_all_skips_the_oldest_runs_beyond_its_limit() {
     assert_eq!(simulation.metrics.skipped.read(), 1);
 }
 
+/// P-15.
 #[test]
 fn skip_goes_on_with_the_next_run() {
     let simulation = down_for_hours(Late::Skip);
@@ -44,6 +48,7 @@ fn skip_goes_on_with_the_next_run() {
     assert_eq!(simulation.metrics.skipped.read(), 1);
 }
 
+/// P-15.
 #[test]
 fn ask_lets_the_handler_skip() {
     let mut simulation = Simulation::new(Late::Ask, Retry::never());
@@ -58,6 +63,7 @@ fn ask_lets_the_handler_skip() {
     assert_eq!(simulation.metrics.skipped.read(), 1);
 }
 
+/// P-15.
 #[test]
 fn late_one_shot_timers_run_or_are_skipped() {
     for (late, runs) in

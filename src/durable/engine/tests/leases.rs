@@ -2,10 +2,9 @@
 
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry,
+    Delivery, Late, Retry,
     engine::{Message, Rules},
     store::Lease,
-    topic::Delivery,
 };
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ fn node(lease: Option<Lease>) -> Simulation {
     Simulation::with(rules, LIMITS, Some(lease))
 }
 
+/// P-25.
 #[test]
 fn nothing_fires_before_the_first_lease() {
     let mut simulation = node(None);
@@ -29,6 +29,7 @@ fn nothing_fires_before_the_first_lease() {
     assert_eq!(simulation.fired.len(), 1);
 }
 
+/// P-25.
 #[test]
 fn a_lease_that_is_not_renewed_ends() {
     let mut simulation = node(Some(lease()));
@@ -40,6 +41,7 @@ fn a_lease_that_is_not_renewed_ends() {
     assert_eq!(simulation.scheduled(), [SECOND]);
 }
 
+/// P-25.
 #[test]
 fn a_node_that_was_stopped_for_longer_than_its_lease_does_not_fire() {
     let mut simulation = node(Some(lease()));

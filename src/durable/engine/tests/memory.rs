@@ -2,9 +2,8 @@
 
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry,
+    Delivery, Late, Retry,
     engine::{Answer, Limits, Rules},
-    topic::Delivery,
 };
 
 fn limited(limits: Limits) -> Simulation {
@@ -12,6 +11,7 @@ fn limited(limits: Limits) -> Simulation {
     Simulation::with(rules, limits, None)
 }
 
+/// P-19.
 #[test]
 fn only_near_timers_are_loaded() {
     let mut simulation = limited(LIMITS);
@@ -25,6 +25,7 @@ fn only_near_timers_are_loaded() {
     assert_eq!(simulation.times(), [SECOND, 30 * SECOND, 5 * MINUTE, HOUR, DAY]);
 }
 
+/// P-19.
 #[test]
 fn a_full_window_drops_the_latest_and_loads_them_again() {
     for limits in [
@@ -50,6 +51,7 @@ fn a_full_window_drops_the_latest_and_loads_them_again() {
     }
 }
 
+/// P-02.
 #[test]
 fn timers_of_one_millisecond_fire_in_the_order_of_their_starts() {
     let mut simulation = limited(Limits { max_loaded: 10, ..LIMITS });
@@ -58,6 +60,7 @@ fn timers_of_one_millisecond_fire_in_the_order_of_their_starts() {
     assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), ids);
 }
 
+/// P-20.
 #[test]
 fn a_poll_fires_a_limited_number() {
     let mut simulation = limited(Limits { fires_per_turn: 3, ..LIMITS });
@@ -72,6 +75,7 @@ fn a_poll_fires_a_limited_number() {
     }
 }
 
+/// P-20.
 #[test]
 fn runs_without_an_end_are_limited() {
     let mut simulation = limited(Limits { max_running: 2, ..LIMITS });

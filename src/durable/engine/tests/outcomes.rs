@@ -2,9 +2,8 @@
 
 use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
-    Late, Retry, TimerState,
+    Delivery, Late, Retry, TimerState,
     engine::{Answer, Rules},
-    topic::Delivery,
 };
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ fn failing() -> Simulation {
     simulation
 }
 
+/// P-08.
 #[test]
 fn a_failed_run_is_tried_again_and_becomes_a_dead_letter() {
     let mut simulation = failing();
@@ -28,6 +28,7 @@ fn a_failed_run_is_tried_again_and_becomes_a_dead_letter() {
     assert_eq!(simulation.metrics.buried.read(), 1);
 }
 
+/// P-08.
 #[test]
 fn a_periodic_timer_goes_on_beside_its_dead_letter() {
     let mut simulation = failing();
@@ -43,6 +44,7 @@ fn a_periodic_timer_goes_on_beside_its_dead_letter() {
     assert_eq!(stored[1].schedule, None);
 }
 
+/// P-08.
 #[test]
 fn a_retry_survives_a_restart_with_its_attempts() {
     let mut simulation = failing();
@@ -53,6 +55,7 @@ fn a_retry_survives_a_restart_with_its_attempts() {
     assert_eq!(simulation.fired.iter().map(|fired| fired.attempt).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
+/// P-04.
 #[test]
 fn a_run_without_an_answer_fires_again_after_a_restart() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
@@ -65,6 +68,7 @@ fn a_run_without_an_answer_fires_again_after_a_restart() {
     assert_eq!(simulation.fired.len(), 2);
 }
 
+/// P-05.
 #[test]
 fn at_most_once_ends_before_the_handler_is_called() {
     let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtMostOnce };
@@ -79,6 +83,7 @@ fn at_most_once_ends_before_the_handler_is_called() {
     assert_eq!(simulation.scheduled(), [SECOND, 2 * SECOND, 3 * SECOND, 4 * SECOND]);
 }
 
+/// P-06.
 #[test]
 fn an_effect_is_stored_with_the_end_and_its_failure_undoes_nothing_else() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1).first(Duration::from_secs(1)));

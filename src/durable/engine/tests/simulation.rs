@@ -2,14 +2,13 @@
 
 use crate::{
     durable::{
-        Late, Metrics, Retry, TimerId,
-        engine::{Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Rules, Step},
-        permit::Permit,
+        Delivery, Late, Retry, TimerId,
+        engine::{Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Rules, Step},
+        metrics::Metrics,
         store::{
             Change, Effect, Lease, LoadRange, NewTimer, Outcome, SqliteStore, StoreError, TimerFilter,
             TimerInfo, TimerStore,
         },
-        topic::Delivery,
     },
     sync::{Completion, Permits, completion},
 };
@@ -151,7 +150,7 @@ impl Simulation {
             let (fired, loaded) = (self.fired.len(), self.metrics.skipped.read());
             self.poll();
             let is_quiet = self.fired.len() == fired && self.metrics.skipped.read() == loaded;
-            if is_quiet && !self.engine.sleep(self.now).is_zero() {
+            if is_quiet && self.sleep() > 0 {
                 return;
             }
         }
@@ -162,10 +161,14 @@ impl Simulation {
     pub(super) fn run_until(&mut self, after: i64) {
         self.settle();
         while self.now.wall < START + after {
-            let sleep = i64::try_from(self.engine.sleep(self.now).as_millis()).unwrap().max(1);
-            self.pass(sleep.min(START + after - self.now.wall));
+            self.pass(self.sleep().clamp(1, START + after - self.now.wall));
             self.settle();
         }
+    }
+
+    /// Returns the milliseconds to the next poll.
+    fn sleep(&self) -> i64 {
+        self.engine.sleep(self.now).map_or(SECOND, |sleep| i64::try_from(sleep.as_millis()).unwrap())
     }
 
     /// Lets both clocks go on without a poll.

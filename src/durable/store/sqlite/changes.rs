@@ -54,7 +54,8 @@ impl<'a> Batch<'a> {
         let outcomes = self.apply_all(changes);
         let result = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
         if result.is_err() && !self.connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next
+            // BEGIN.
             let _ = self.execute("ROLLBACK");
         }
         result
@@ -128,7 +129,7 @@ impl<'a> Batch<'a> {
         }))
     }
 
-    /// Looks for a timer with the same key, among those that are stored and those that have ended.
+    /// Looks for a pending, dead or ended timer with the same key.
     fn known_key(&mut self, topic: i64, key: &str, timer: &NewTimer) -> Result<Option<Outcome>, StoreError> {
         let sql = "SELECT id, schedule FROM timers WHERE topic = ?1 AND key = ?2";
         let mut statement = self.connection.prepare_cached(sql).store()?;

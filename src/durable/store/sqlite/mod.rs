@@ -2,7 +2,7 @@
 //!
 //! Invariants: one connection, which locks the file for as long as it is open, so no other process
 //! changes the timers that this one has loaded. Write-ahead log with `synchronous=FULL`: a commit
-//! is one `fdatasync` of the log. Counts per topic are changed in the same transaction as the
+//! is one `fsync` of the log. Counts per topic are changed in the same transaction as the
 //! timers.
 
 mod changes;

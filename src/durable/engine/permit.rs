@@ -1,14 +1,14 @@
-//! `Permit`: a place among the operations that the store has not answered.
+//! `Permit`: bounds the operations that the store has not answered.
 
 use crate::{Error, Result, error::Resource, sync::Permits};
 use std::sync::Arc;
 
-/// Gives its place back when it is dropped.
+/// Returns itself to the semaphore when it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<Permits>);
+pub(in crate::durable) struct Permit(Arc<Permits>);
 
 impl Permit {
-    pub(super) fn take(permits: &Arc<Permits>) -> Result<Self> {
+    pub(in crate::durable) fn take(permits: &Arc<Permits>) -> Result<Self> {
         if permits.take() {
             Ok(Permit(permits.clone()))
         } else {

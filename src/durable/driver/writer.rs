@@ -1,23 +1,23 @@
 //! `Writer`: the thread that owns the store.
 //!
-//! Invariants: requests are carried out in the order of their submission, and what they did is told
-//! to the engine in that order. Consecutive changes share a transaction. A start is completed after
-//! its transaction was committed, never before. After a transient error, starts and commands fail,
-//! and the changes of runs stay first in the queue. After any other error nothing is written again.
+//! Invariants: requests are carried out in the order of their submission, and the engine receives
+//! their outcomes in that order. Consecutive changes share a transaction. A start is completed
+//! after its transaction was committed, never before. After a transient error, starts and commands
+//! fail, and the changes of runs stay first in the queue. After any other error nothing is written
+//! again.
 
-use super::{
-    Metrics, TimerId,
-    driver::Driver,
-    engine::Message,
-    permit::Permit,
+use super::request::{Reply, Request};
+use crate::durable::{
+    engine::{Inbox, Message},
+    metrics::Metrics,
     store::{Change, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
-use crate::{Error, sync::Completer};
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crate::{Error, clock::TimeSource};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use std::{
     collections::VecDeque,
-    sync::{Arc, Weak},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -27,41 +27,18 @@ const BATCH_LIMIT: usize = 1024;
 /// The pause before changes are repeated after a transient error.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Something that a program wants to know about the store.
-pub(super) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
-
-/// What the thread is asked to do.
-pub(super) enum Request {
-    Change {
-        change: Change,
-        reply: Reply,
-    },
-    Load(LoadRange),
-    Renew {
-        asked: u64,
-        until: i64,
-    },
-    Query(Query),
-    /// Closes the store.
-    Close(Vec<Completer<()>>),
-}
-
-/// Who is told what a change did.
-pub(super) enum Reply {
-    /// The program, and the engine.
-    Start(Completer<TimerId>, Permit),
-    /// The engine: a run.
-    Run(TimerId),
-    /// The engine: a command.
-    Command(TimerId),
-}
-
-pub(super) struct Writer {
+pub(in crate::durable) struct Writer {
     store: Box<dyn TimerStore>,
     requests: Receiver<Request>,
-    driver: Weak<Driver>,
+    inbox: Arc<Inbox>,
+    time: TimeSource,
     metrics: Arc<Metrics>,
     commit_within: Duration,
+    /// How many starts and commands to expect for a transaction: as many as were under way when the
+    /// last one was committed.
+    expected: usize,
+    /// The latest due time of any load. The engine holds no timer that is due later.
+    loaded_until: i64,
     /// Changes that wait for a commit, and their replies.
     changes: Vec<Change>,
     replies: Vec<Reply>,
@@ -71,19 +48,23 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
+    pub(in crate::durable) fn new(
         store: Box<dyn TimerStore>,
         requests: Receiver<Request>,
-        driver: &Arc<Driver>,
+        inbox: Arc<Inbox>,
+        time: TimeSource,
         metrics: Arc<Metrics>,
         commit_within: Duration,
     ) -> Self {
         Writer {
             store,
             requests,
-            driver: Arc::downgrade(driver),
+            inbox,
+            time,
             metrics,
             commit_within,
+            expected: 0,
+            loaded_until: i64::MIN,
             changes: Vec::new(),
             replies: Vec::new(),
             queue: VecDeque::new(),
@@ -92,7 +73,7 @@ impl Writer {
     }
 
     /// Works until the store is closed.
-    pub(super) fn run(mut self) {
+    pub(in crate::durable) fn run(mut self) {
         self.count();
         while let Some(request) = self.next() {
             match request {
@@ -110,7 +91,8 @@ impl Writer {
                 },
                 Request::Close(completers) => {
                     let result = self.close();
-                    // Before anybody is told, the file is unlocked, and requests are refused.
+                    // The file is unlocked and requests are refused before the completions are
+                    // done.
                     drop(self.store);
                     refuse(self.queue.into_iter().chain(self.requests.try_iter()));
                     drop(self.requests);
@@ -121,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// Returns the next request. `None` if there can be no more of them.
+    /// Returns the next request, or `None` if all senders are gone.
     fn next(&mut self) -> Option<Request> {
         if let Some(request) = self.queue.pop_front() {
             return Some(request);
@@ -139,29 +121,38 @@ impl Writer {
         }
     }
 
-    /// Receives more changes for the same transaction, for at most `commit_within`.
+    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait any
+    /// longer once the expected starts and commands are there. Nobody waits for the end of a run, so
+    /// ends alone wait for the whole time.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
+        let mut awaited = self.replies.iter().filter(|reply| reply.is_awaited()).count();
         while self.changes.len() < BATCH_LIMIT && self.queue.is_empty() {
-            match self.requests.recv_deadline(until) {
-                Ok(Request::Change { change, reply }) => {
+            let is_complete = awaited > 0 && awaited >= self.expected;
+            let request = match self.requests.try_recv() {
+                Err(TryRecvError::Empty) if !is_complete => self.requests.recv_deadline(until).ok(),
+                received => received.ok(),
+            };
+            match request {
+                Some(Request::Change { change, reply }) => {
+                    awaited += usize::from(reply.is_awaited());
                     self.changes.push(change);
                     self.replies.push(reply);
                 }
-                Ok(other) => self.queue.push_back(other),
-                Err(_) => break,
+                Some(other) => self.queue.push_back(other),
+                None => break,
             }
         }
     }
 
-    /// Commits what was gathered, and tells everyone concerned.
+    /// Commits the gathered changes, and delivers their outcomes.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
     fn commit(&mut self) {
         if let Some(error) = self.failed.clone() {
             return self.refuse_all(&error);
         }
-        let now = self.driver.upgrade().map_or(0, |driver| present_millis(driver.wall_time()));
+        let now = present_millis(self.time.wall_time());
         let begun = Instant::now();
         let result = self.store.commit(&mut self.changes, now);
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -186,6 +177,10 @@ impl Writer {
     }
 
     fn told(&mut self, replies: Vec<Reply>, outcomes: Vec<Outcome>) {
+        let awaited = replies.iter().filter(|reply| reply.is_awaited()).count();
+        if awaited > 0 {
+            self.expected = awaited + self.requests.len();
+        }
         let mut messages = Vec::with_capacity(replies.len());
         let mut completed = Vec::new();
         for (reply, outcome) in replies.into_iter().zip(outcomes) {
@@ -200,14 +195,18 @@ impl Writer {
                         Outcome::Refused(error) => Err(error.clone().into()),
                         _ => Err(Error::other("the store did not start the timer")),
                     };
-                    messages.extend(outcome.into_row().map(Message::Stored));
+                    // The engine would drop a timer that is due later, after the loop was woken for it.
+                    let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
+                    if !is_far {
+                        messages.extend(outcome.into_row().map(Message::Stored));
+                    }
                     completed.push((completer, result));
                 }
                 Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
             }
         }
-        // The engine first: a program that was told of its start may ask to move the timer.
-        self.tell(messages);
+        // The engine first: a program whose start is completed may move the timer at once.
+        self.inbox.tell_all(messages);
         completed.into_iter().for_each(|(completer, result)| completer.complete(result));
     }
 
@@ -226,7 +225,7 @@ impl Writer {
                 }
             }
         }
-        self.tell(messages);
+        self.inbox.tell_all(messages);
     }
 
     /// Fails everything.
@@ -237,14 +236,14 @@ impl Writer {
                 completer.complete(Err(error.clone()));
             }
         }
-        // The engine has been told to stop, and completes its commands itself.
+        // The engine has received `Stopped`, and completes its commands itself.
     }
 
     fn stop(&mut self, error: StoreError) {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
         self.failed = Some(error.clone());
-        self.tell(vec![Message::Stopped(error.clone())]);
+        self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
         self.refuse_all(&error);
     }
 
@@ -252,11 +251,12 @@ impl Writer {
         if self.failed.is_some() {
             return;
         }
+        self.loaded_until = self.loaded_until.max(range.until);
         match self.store.load(range) {
-            Ok(rows) => self.tell(vec![Message::Loaded { range, rows }]),
+            Ok(rows) => self.inbox.tell_all(vec![Message::Loaded { range, rows }]),
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
-                self.tell(vec![Message::LoadFailed]);
+                self.inbox.tell_all(vec![Message::LoadFailed]);
             }
             Err(error) => self.stop(error),
         }
@@ -276,7 +276,7 @@ impl Writer {
             Err(error) => return self.stop(error),
         };
         self.count();
-        self.tell(vec![Message::Renewed { asked, lease, changed }]);
+        self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
     }
 
     fn close(&mut self) -> Result<(), Error> {
@@ -294,12 +294,6 @@ impl Writer {
         if let Ok(counts) = self.store.counts() {
             self.metrics.pending.set(counts.iter().map(|topic| topic.pending).sum());
             self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
-        }
-    }
-
-    fn tell(&self, messages: Vec<Message>) {
-        if let Some(driver) = self.driver.upgrade() {
-            driver.tell_all(messages);
         }
     }
 }

@@ -1,13 +1,12 @@
-//! `Due`: a timer whose time has come.
+//! `Due`: a timer that is due.
 
-use super::{
+use crate::Result;
+use crate::durable::{
     TimerId,
-    driver::Driver,
-    engine::{Answer, Firing, Message},
+    engine::{Answer, Firing, Inbox, Message},
     store::StoreTransaction,
     unix_millis::system_time,
 };
-use crate::Result;
 use std::{
     fmt,
     sync::{
@@ -20,13 +19,13 @@ use std::{
 /// A timer that is due, passed to the handler of its topic.
 ///
 /// The handler has to answer with [`done`](Due::done), [`done_with`](Due::done_with),
-/// [`skip`](Due::skip) or [`fail`](Due::fail). It may do so later, and on any thread: move the `Due`
-/// there. One that is dropped without an answer has failed, so nothing is lost by accident.
+/// [`skip`](Due::skip) or [`fail`](Due::fail). It may do so later, and on any thread: move the
+/// `Due` there. One that is dropped without an answer has failed, so nothing is lost by accident.
 ///
-/// A crash before the answer is stored makes the timer fire again, with the same
-/// [`id`](Due::id) and [`scheduled`](Due::scheduled): the two identify the run for handlers that
-/// deduplicate. Topics that run [at most once](super::Delivery::AtMostOnce) have ended already, and
-/// their answers mean nothing.
+/// A crash before the answer is stored makes the timer fire again, with the same [`id`](Due::id)
+/// and [`scheduled`](Due::scheduled): the two identify the run for handlers that deduplicate.
+/// Timers that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already, and
+/// their answers have no effect.
 #[must_use = "a timer that is not answered counts as failed"]
 pub struct Due<T> {
     answering: Answering,
@@ -69,7 +68,7 @@ impl<T> Due<T> {
     }
 
     /// Returns the number of missed runs of a periodic timer for which this run stands, besides its
-    /// own: see [`Late`](super::Late). At most 1000 are counted.
+    /// own: see [`Late`](crate::durable::Late). At most 1000 are counted.
     pub fn missed(&self) -> u64 {
         self.answering.firing.missed
     }
@@ -82,8 +81,8 @@ impl<T> Due<T> {
     /// Ends the run, and makes the program's own writes in the same transaction: either both are
     /// stored or none. So the effect happens exactly once.
     ///
-    /// `effect` runs on the thread of the store, and other timers wait meanwhile. It is called again
-    /// if the transaction could not be committed and is repeated. If it fails, its writes are rolled
+    /// `effect` runs on the thread of the store, and delays its other work. It is called again if
+    /// the transaction could not be committed and is repeated. If it fails, its writes are rolled
     /// back and the run has failed.
     ///
     /// In a topic that runs at most once, the effect is not called.
@@ -96,8 +95,8 @@ impl<T> Due<T> {
         self.answering.answer(Answer::Skip);
     }
 
-    /// Reports that the work failed. The topic's [`Retry`](super::Retry) decides what follows. The
-    /// first 1024 bytes of `reason` are stored.
+    /// Reports that the work failed. The run is retried, or becomes a dead letter, as the topic's
+    /// [`Retry`](crate::durable::Retry) states. The first 1024 bytes of `reason` are stored.
     pub fn fail(self, reason: impl fmt::Display) {
         self.answering.fail(reason.to_string());
     }
@@ -115,24 +114,24 @@ impl<T: fmt::Debug> fmt::Debug for Due<T> {
 }
 
 /// The duty to answer.
-pub(super) struct Answering {
+pub(in crate::durable) struct Answering {
     firing: Firing,
     reply: AnswerOnce,
 }
 
-/// Who is told the answer, once.
+/// Passes the answer to the engine, once.
 #[derive(Clone)]
 pub(super) struct AnswerOnce {
     id: TimerId,
-    driver: Arc<Driver>,
+    inbox: Arc<Inbox>,
     /// Shared by the `Due` and the guard against panics.
     is_answered: Arc<AtomicBool>,
 }
 
 impl Answering {
-    pub(super) fn new(firing: Firing, driver: Arc<Driver>) -> Self {
+    pub(in crate::durable) fn new(firing: Firing, inbox: Arc<Inbox>) -> Self {
         let is_answered = Arc::new(AtomicBool::new(firing.is_ended));
-        Answering { reply: AnswerOnce { id: firing.row.key.id, driver, is_answered }, firing }
+        Answering { reply: AnswerOnce { id: firing.row.key.id, inbox, is_answered }, firing }
     }
 
     pub(super) fn payload(&self) -> &[u8] {
@@ -160,7 +159,7 @@ impl AnswerOnce {
 
     fn answer(&self, answer: Answer) {
         if !self.is_answered.swap(true, Ordering::AcqRel) {
-            self.driver.tell(Message::Answered { id: self.id, answer });
+            self.inbox.tell(Message::Answered { id: self.id, answer });
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `DurableCollector`: the metrics of durable timers in the text format of Prometheus.
 
-use super::{DurableTimers, Metrics};
-use crate::{Error, Result, prometheus::encode_tables};
+use super::DurableTimers;
+use crate::{Error, Result, durable::metrics::Metrics, prometheus::encode_tables};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{fmt, sync::Arc};
 
 /// A collector that reads the metrics of durable timers when a
 /// [`Registry`](prometheus_client::registry::Registry) is encoded.
 ///
-/// Every field of [`DurableMetrics`](super::DurableMetrics) is exported under a name that begins
+/// Every field of [`DurableMetrics`](crate::durable::DurableMetrics) is exported under a name that begins
 /// with `netwheel_durable_`, with the given name as the label `timers`. Times are in seconds.
 /// `docs/observability.md` lists all names. Encoding runs on the calling thread, without a lock.
 ///

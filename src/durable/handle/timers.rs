@@ -1,29 +1,26 @@
 //! `DurableTimers`: the handle of a program.
 
-use super::{
-    DurableMetrics, DurableTimersBuilder, Metrics, StartTimer, TimerId, When,
-    cron::Cron,
-    driver::Driver,
-    engine::{Asked, Command, Message},
-    permit::Permit,
-    schedule::Schedule,
-    store::{NewTimer, SqliteStore, TimerFilter, TimerInfo, TimerStore, TopicCounts},
-    unix_millis::{LATEST, duration_millis, present_millis},
-    writer::Request,
+use super::when::When;
+use crate::durable::{
+    TimerId,
+    driver::{Driver, Request},
+    engine::{Asked, Command, Message, Permit},
+    metrics::{DurableMetrics, Metrics},
+    store::{NewTimer, TimerFilter, TimerInfo, TimerStore, TopicCounts},
 };
 use crate::{
     Completion, Error, Result,
     sync::{Completer, Permits, completion},
 };
 use serde::Serialize;
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 /// Timers that survive the program.
 ///
 /// A timer is stored before its start completes, fires on an event loop with a precision of
 /// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
-/// not removed are still there; the [`Late`](super::Late) policy of their topic says what happens to
-/// those whose time has passed. The [module](super) describes the guarantees.
+/// not removed are still there. The [`Late`](crate::durable::Late) policy of their topic applies to
+/// those whose time has passed. The [module](crate::durable) describes the guarantees.
 ///
 /// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
 /// [closed](DurableTimers::close).
@@ -55,7 +52,7 @@ pub struct DurableTimers {
 
 struct Owner(Parts);
 
-/// What a handle consists of.
+/// The parts of a handle.
 pub(super) struct Parts {
     pub(super) driver: Arc<Driver>,
     pub(super) metrics: Arc<Metrics>,
@@ -66,77 +63,8 @@ pub(super) struct Parts {
 }
 
 impl DurableTimers {
-    /// Opens or creates an SQLite file with timers. The file is locked until the timers are closed.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`SqliteStore::open`], as [`Error::Other`].
-    pub fn open(path: impl AsRef<Path>) -> Result<DurableTimersBuilder> {
-        Ok(Self::on(SqliteStore::open(path)?))
-    }
-
-    /// Uses a store.
-    pub fn on(store: impl TimerStore + 'static) -> DurableTimersBuilder {
-        DurableTimersBuilder::new(Box::new(store))
-    }
-
     pub(super) fn new(parts: Parts) -> Self {
         DurableTimers { owner: Arc::new(Owner(parts)) }
-    }
-
-    /// Describes a timer that is due once: at a `SystemTime`, or after a `Duration`. Call
-    /// [`start`](StartTimer::start) to store it.
-    ///
-    /// Times are rounded up to milliseconds, and limited to the year 9999. A time that has passed
-    /// means at once.
-    pub fn at<T: Serialize + ?Sized>(
-        &self,
-        topic: &str,
-        when: impl Into<When>,
-        payload: &T,
-    ) -> StartTimer<'_> {
-        let due = when.into().due(self.owner.0.driver.wall_time());
-        StartTimer::new(self, self.timer(topic, due, payload))
-    }
-
-    /// Describes a timer that is due every `period`, first after one period. At least 1 ms.
-    pub fn every<T: Serialize + ?Sized>(&self, topic: &str, period: Duration, payload: &T) -> StartTimer<'_> {
-        let due = When::from(period).due(self.owner.0.driver.wall_time());
-        let millis = duration_millis(period);
-        let timer = if (1..LATEST).contains(&millis) {
-            self.timer(topic, due, payload).map(|timer| periodic(timer, &Schedule::Every(millis)))
-        } else {
-            Err(Error::setting("period", format!("{period:?}"), "1 ms or more"))
-        };
-        StartTimer::new(self, timer)
-    }
-
-    /// Describes a timer that is due at the times of a cron expression in a time zone. [`Cron`]
-    /// describes the syntax and the rules for daylight saving time.
-    ///
-    /// ```no_run
-    /// # fn f(timers: netwheel::durable::DurableTimers) -> netwheel::Result {
-    /// timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", &())?.start().wait()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Other`] with a [`CronError`](super::CronError).
-    pub fn cron<T: Serialize + ?Sized>(
-        &self,
-        topic: &str,
-        expression: &str,
-        zone: &str,
-        payload: &T,
-    ) -> Result<StartTimer<'_>> {
-        let cron = Cron::new(expression, zone).map_err(Error::other)?;
-        let now = present_millis(self.owner.0.driver.wall_time());
-        let never = || Error::setting("expression", expression, "one with a time before the year 10000");
-        let due = cron.next_after(now).ok_or_else(never)?;
-        let timer = self.timer(topic, due, payload);
-        Ok(StartTimer::new(self, timer.map(|timer| periodic(timer, &Schedule::Cron(cron)))))
     }
 
     /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.
@@ -144,31 +72,56 @@ impl DurableTimers {
     ///
     /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
     /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
+    /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }
 
     /// Moves a timer or a dead letter to another time, as if it had been started for that time.
     /// `false` if there is no such timer. A periodic timer goes on from the new time.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
-        let due = when.into().due(self.owner.0.driver.wall_time());
+        let due = when.into().due(self.wall_time());
         self.ask(id, Command::MoveTo(due))
     }
 
-    /// Runs a timer or a dead letter at once. `false` if there is no such timer.
+    /// Runs a timer or a dead letter at once. `false` if there is no such timer. The runs of
+    /// [`every`](DurableTimers::every) then follow from now, and those of a cron expression as
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn run_now(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::RunNow)
     }
 
     /// Returns timers of the store.
     ///
-    /// The store's thread reads them, and other operations wait meanwhile. A filter that few timers
-    /// match may look at all of them.
+    /// The thread of the store reads them, which delays its other work. A filter that few timers
+    /// match may read all of them.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
         self.query(move |store| store.list(&filter).map_err(Error::from))
     }
 
-    /// Returns the numbers of timers of each topic of the store.
+    /// Returns the numbers of timers of each topic of the store. Does not read the timers. Fails if
+    /// the store has stopped, so it can serve as a health check.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
         self.query(|store| store.counts().map_err(Error::from))
     }
@@ -178,7 +131,7 @@ impl DurableTimers {
         &self.owner.0.unknown
     }
 
-    /// Returns the current numbers. Callable from any thread, without a lock.
+    /// Returns the current metrics. Callable from any thread, without a lock.
     pub fn metrics(&self) -> DurableMetrics {
         self.owner.0.metrics.snapshot()
     }
@@ -191,15 +144,24 @@ impl DurableTimers {
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
     /// store fire after the next start.
     ///
-    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers. The completion
-    /// fails with the error of a store that has stopped.
+    /// Use [`wait_timeout`](Completion::wait_timeout) to limit the wait for handlers.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         self.owner.0.driver.tell(Message::Close(completer));
         done
     }
 
-    fn timer<T: Serialize + ?Sized>(&self, topic: &str, due: i64, payload: &T) -> Result<NewTimer> {
+    /// Checks a timer that is to be stored.
+    pub(super) fn timer<T: Serialize + ?Sized>(
+        &self,
+        topic: &str,
+        due: i64,
+        payload: &T,
+    ) -> Result<NewTimer> {
         let known = self.owner.0.topics.iter().position(|name| name == topic);
         let unknown = || Error::setting("topic", topic, "one of the topics that were added before the start");
         let topic = known.ok_or_else(unknown)?;
@@ -211,6 +173,11 @@ impl DurableTimers {
         Ok(NewTimer { topic, due, idempotency_key: None, schedule: None, payload })
     }
 
+    /// Returns the present time of the loop's clock.
+    pub(super) fn wall_time(&self) -> SystemTime {
+        self.owner.0.driver.wall_time()
+    }
+
     pub(super) fn permit(&self) -> Result<Permit> {
         Permit::take(&self.owner.0.permits)
     }
@@ -220,7 +187,7 @@ impl DurableTimers {
     }
 
     fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = completion(None);
+        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
         match self.permit() {
             Ok(permit) => {
                 let asked = Asked { id, command, completer, permit };
@@ -251,13 +218,6 @@ impl DurableTimers {
         drop(self.request(query));
         done
     }
-}
-
-/// Gives a timer its schedule, and the key that all periodic timers have.
-fn periodic(mut timer: NewTimer, schedule: &Schedule) -> NewTimer {
-    timer.schedule = Some(schedule.to_string());
-    timer.idempotency_key = Some("periodic".to_owned());
-    timer
 }
 
 impl fmt::Debug for DurableTimers {

@@ -1,98 +1,94 @@
 //! `Driver`: runs the engine on an event loop.
 //!
-//! Any thread may tell it something; it then wakes the loop, once for any number of messages. Only
-//! the loop takes the engine's lock and calls handlers, so neither is ever contended, and a handler
-//! may use the timers.
+//! Only the loop takes the locks of the engine and of the handlers, so neither is ever contended,
+//! and a handler may use the timers. While the engine has not stopped, a timer of the loop keeps
+//! the driver alive.
 
-use super::{
-    due::Answering,
-    engine::{Engine, Message, Now, Step},
-    topic::Handler,
+use super::request::{Reply, Request};
+use crate::durable::{
+    engine::{Engine, Inbox, Message, Now, Step},
+    topic::{Answering, Handler},
     unix_millis::present_millis,
-    writer::{Reply, Request},
 };
 use crate::{Error, EventLoop, event_loop::ScheduledTask, sync::Completer};
 use crossbeam_channel::Sender;
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
-pub(super) struct Driver {
+pub(in crate::durable) struct Driver {
     event_loop: EventLoop,
+    inbox: Arc<Inbox>,
     engine: Mutex<Engine>,
     handlers: Mutex<Vec<Handler>>,
-    messages: Mutex<Vec<Message>>,
-    /// Whether a task that takes the messages is on its way.
-    is_woken: AtomicBool,
     /// The timer of the next poll.
     next_poll: Mutex<Option<ScheduledTask>>,
     requests: Sender<Request>,
 }
 
 impl Driver {
-    pub(super) fn new(
+    pub(in crate::durable) fn new(
         event_loop: EventLoop,
+        inbox: Arc<Inbox>,
         engine: Engine,
         handlers: Vec<Handler>,
         requests: Sender<Request>,
-    ) -> Self {
-        Driver {
+    ) -> Arc<Self> {
+        let driver = Arc::new(Driver {
             event_loop,
+            inbox: inbox.clone(),
             engine: Mutex::new(engine),
             handlers: Mutex::new(handlers),
-            messages: Mutex::default(),
-            is_woken: AtomicBool::new(false),
             next_poll: Mutex::new(None),
             requests,
-        }
+        });
+        let weak = Arc::downgrade(&driver);
+        inbox.connect(Box::new(move || {
+            if let Some(driver) = weak.upgrade() {
+                driver.run_soon();
+            }
+        }));
+        driver
     }
 
-    pub(super) fn wall_time(&self) -> SystemTime {
+    pub(in crate::durable) fn wall_time(&self) -> SystemTime {
         self.event_loop.shared.time.wall_time()
     }
 
-    pub(super) fn tell(self: &Arc<Self>, message: Message) {
-        locked(&self.messages).push(message);
-        self.wake();
+    /// Returns the id of the loop, for completions that it completes.
+    pub(in crate::durable) fn loop_id(&self) -> u32 {
+        self.event_loop.shared.id
     }
 
-    pub(super) fn tell_all(self: &Arc<Self>, messages: Vec<Message>) {
-        if !messages.is_empty() {
-            locked(&self.messages).extend(messages);
-            self.wake();
-        }
+    /// Sends a message to the engine.
+    pub(in crate::durable) fn tell(&self, message: Message) {
+        self.inbox.tell(message);
     }
 
     /// Passes a request to the store's thread. Hands it back if that has ended.
-    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+    pub(in crate::durable) fn request(&self, request: Request) -> Result<(), Request> {
         self.requests.send(request).map_err(|refused| refused.0)
     }
 
-    /// Makes the loop run the engine soon.
-    pub(super) fn wake(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            let driver = self.clone();
-            if self.event_loop.schedule_always(Duration::ZERO, move || driver.run()).is_err() {
-                self.loop_ended();
-            }
+    fn run_soon(self: &Arc<Self>) {
+        let driver = self.clone();
+        if self.event_loop.schedule_always(Duration::ZERO, move || driver.run()).is_err() {
+            self.loop_ended();
         }
     }
 
-    /// The loop does not run tasks any more, so nothing fires. Whoever waits is told.
+    /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an
+    /// error.
     fn loop_ended(self: &Arc<Self>) {
         let mut steps = Vec::new();
-        let messages = std::mem::take(&mut *locked(&self.messages));
-        let mut engine = locked(&self.engine);
-        let now = self.now();
-        messages.into_iter().for_each(|message| engine.handle(message, now, &mut steps));
-        engine.handle(Message::CloseNow, now, &mut steps);
-        drop(engine);
+        {
+            let mut engine = locked(&self.engine);
+            let now = self.now();
+            self.inbox.take().into_iter().for_each(|message| engine.handle(message, now, &mut steps));
+            engine.handle(Message::CloseNow, now, &mut steps);
+        }
         self.carry_out(steps);
-        self.is_woken.store(false, Ordering::Release);
     }
 
     fn now(&self) -> Now {
@@ -100,10 +96,9 @@ impl Driver {
         Now { wall: present_millis(time.wall_time()), monotonic: time.now() }
     }
 
-    /// Takes the messages, fires what is due, and sets the timer of the next poll.
-    fn run(self: Arc<Self>) {
-        self.is_woken.store(false, Ordering::Release);
-        let messages = std::mem::take(&mut *locked(&self.messages));
+    /// Takes the messages, fires due timers, and sets the timer of the next poll.
+    fn run(self: &Arc<Self>) {
+        let messages = self.inbox.take();
         let mut steps = Vec::new();
         let sleep = {
             let mut engine = locked(&self.engine);
@@ -113,20 +108,21 @@ impl Driver {
             engine.sleep(now)
         };
         self.carry_out(steps);
-        let driver = self.clone();
-        let poll = move || driver.wake();
-        let timer = self.event_loop.schedule_always(sleep, poll).ok();
+        let timer = sleep.and_then(|sleep| {
+            let driver = self.clone();
+            self.event_loop.schedule_always(sleep, move || driver.inbox.wake()).ok()
+        });
         if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
             old.cancel();
         }
     }
 
-    fn carry_out(self: &Arc<Self>, steps: Vec<Step>) {
+    fn carry_out(&self, steps: Vec<Step>) {
         for step in steps {
             match step {
                 Step::Fire(firing) => {
                     let topic = firing.row.topic;
-                    let answering = Answering::new(firing, self.clone());
+                    let answering = Answering::new(firing, self.inbox.clone());
                     if let Some(handler) = locked(&self.handlers).get_mut(topic) {
                         handler(answering);
                     }
@@ -159,7 +155,7 @@ fn complete_all(completers: Vec<Completer<()>>, result: &Result<(), Error>) {
     completers.into_iter().for_each(|completer| completer.complete(result.clone()));
 }
 
-/// Handlers run under a lock of the loop's own, and a panic in one is caught.
+/// A panic in a handler is caught, so the values behind the locks are consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

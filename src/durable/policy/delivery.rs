@@ -1,14 +1,14 @@
-//! `Delivery`: what happens to a run that a crash interrupts.
+//! `Delivery`: whether a run that a crash interrupted is repeated.
 
-/// Which promise a topic makes when the program dies while a handler runs.
+/// Whether a run is repeated that a crash of the program interrupted.
 ///
 /// | | order | after a crash during the handler |
 /// |---|---|---|
 /// | `AtLeastOnce` | fired, handler, ended | runs again |
 /// | `AtMostOnce` | fired, ended, handler | does not run again |
 ///
-/// Nobody can have both, except for effects that are stored in the transaction which ends the timer:
-/// see [`Due::done_with`](crate::durable::Due::done_with).
+/// No scheduler can offer both, except for effects that are stored in the transaction which ends
+/// the timer: see [`Due::done_with`](crate::durable::Due::done_with).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {

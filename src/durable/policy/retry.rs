@@ -3,11 +3,11 @@
 use crate::{Error, Result};
 use std::time::Duration;
 
-/// When to try a timer again whose handler failed.
+/// When to retry a timer whose handler failed.
 ///
 /// After the last attempt, the timer becomes a dead letter. Dead letters stay in the store, can be
-/// [listed](super::DurableTimers::list), and can be run again
-/// ([`run_now`](super::DurableTimers::run_now)).
+/// [listed](crate::durable::DurableTimers::list), and can be run again
+/// ([`run_now`](crate::durable::DurableTimers::run_now)).
 ///
 /// ```
 /// use netwheel::durable::Retry;
@@ -48,7 +48,7 @@ impl Retry {
         self
     }
 
-    pub(super) fn check(&self) -> Result {
+    pub(in crate::durable) fn check(&self) -> Result {
         if self.first < Duration::from_millis(1) {
             return Err(Error::setting("first", format!("{:?}", self.first), "1 ms or more"));
         }
@@ -60,7 +60,7 @@ impl Retry {
 
     /// Returns the pause after attempt number `attempt` (from 1) has failed, or `None` after the
     /// last one.
-    pub(super) fn pause_after(&self, attempt: u32) -> Option<Duration> {
+    pub(in crate::durable) fn pause_after(&self, attempt: u32) -> Option<Duration> {
         if attempt > self.retries {
             return None;
         }
@@ -68,7 +68,7 @@ impl Retry {
         Some(self.first.saturating_mul(factor).min(self.longest))
     }
 
-    pub(super) fn is_never(&self) -> bool {
+    pub(in crate::durable) fn is_never(&self) -> bool {
         self.retries == 0
     }
 }

@@ -1,16 +1,16 @@
 //! `DurableTimersBuilder`: settings, topics and start.
 
-use super::{
-    DurableTimers, Metrics, Topic,
-    driver::Driver,
-    engine::{Engine, Limits, Rules},
-    store::TimerStore,
-    timers::Parts,
+use super::timers::{DurableTimers, Parts};
+use crate::durable::{
+    driver::{Driver, Writer},
+    engine::{Engine, Inbox, Limits, Rules},
+    metrics::Metrics,
+    store::{SqliteStore, TimerStore},
+    topic::Topic,
     unix_millis::duration_millis,
-    writer::Writer,
 };
 use crate::{Error, EventLoopGroup, Result, sync::Permits};
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, thread, time::Duration};
 
 /// The largest number of topics of one program.
 const MAX_TOPICS: usize = 256;
@@ -21,7 +21,7 @@ const MAX_TOPICS: usize = 256;
 /// |---|---|---|---|
 /// | `near` | 60 s | 1 s to 1 h | later timers are only in the store |
 /// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
-/// | `late_after` | 1 s | 0 to 1 day | the topic's [`Late`](super::Late) decides |
+/// | `late_after` | 1 s | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
 /// | `max_loaded_bytes` | 32 MiB | 1 or more | the same |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
@@ -45,8 +45,24 @@ pub struct DurableTimersBuilder {
     is_paused: bool,
 }
 
+impl DurableTimers {
+    /// Opens or creates an SQLite file with timers. The file is locked until the timers are closed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SqliteStore::open`], as [`Error::Other`].
+    pub fn open(path: impl AsRef<Path>) -> Result<DurableTimersBuilder> {
+        Ok(Self::on(SqliteStore::open(path)?))
+    }
+
+    /// Uses a store.
+    pub fn on(store: impl TimerStore + 'static) -> DurableTimersBuilder {
+        DurableTimersBuilder::new(Box::new(store))
+    }
+}
+
 impl DurableTimersBuilder {
-    pub(super) fn new(store: Box<dyn TimerStore>) -> Self {
+    fn new(store: Box<dyn TimerStore>) -> Self {
         DurableTimersBuilder {
             store,
             topics: Vec::new(),
@@ -75,8 +91,9 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how long a transaction waits for more changes. A longer time makes fewer transactions,
-    /// and each start later.
+    /// Sets how long a transaction waits for more changes at most. It waits no longer when as many
+    /// starts and commands are there as in the transaction before. A longer time makes fewer
+    /// transactions.
     pub fn commit_within(mut self, time: Duration) -> Self {
         self.commit_within = time;
         self
@@ -94,13 +111,14 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how many bytes the timers in memory may take, about.
+    /// Sets approximately how many bytes the timers in memory may take.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
         self
     }
 
-    /// Sets how many runs may be without an end.
+    /// Sets how many runs may be in progress: the handler has not answered, or the answer is not
+    /// stored yet.
     pub fn max_running(mut self, runs: usize) -> Self {
         self.max_running = runs;
         self
@@ -142,8 +160,8 @@ impl DurableTimersBuilder {
     /// # Errors
     ///
     /// [`Error::Setting`] for a setting out of its range and for two topics of the same name,
-    /// [`Error::Other`] with a [`StoreError`](super::StoreError), [`Error::Io`] if the thread cannot
-    /// be started.
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
+    /// thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
@@ -176,13 +194,17 @@ impl DurableTimersBuilder {
         };
         let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
         let (sender, requests) = crossbeam_channel::unbounded();
-        let driver = Arc::new(Driver::new(group.next().clone(), engine, handlers, sender));
-        let writer = Writer::new(self.store, requests, &driver, metrics.clone(), self.commit_within);
+        let event_loop = group.next().clone();
+        let time = event_loop.shared.time.clone();
+        let inbox = Arc::new(Inbox::default());
+        let driver = Driver::new(event_loop, inbox.clone(), engine, handlers, sender);
+        let writer =
+            Writer::new(self.store, requests, inbox.clone(), time, metrics.clone(), self.commit_within);
         let thread = thread::Builder::new().name("netwheel-timers".to_owned());
         thread
             .spawn(move || writer.run())
             .map_err(|e| Error::io("starting the thread of a timer store", e))?;
-        driver.wake();
+        inbox.wake();
         Ok(DurableTimers::new(Parts {
             driver,
             metrics,

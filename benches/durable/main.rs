@@ -1,0 +1,166 @@
+//! Speed and size of durable timers, as ratios to the bare store on the same disk.
+//!
+//! ```sh
+//! cd benches
+//! cargo bench --bench durable                       # minutes; into benches/target/durable
+//! cargo bench --bench durable -- --only starts,lone
+//! cargo bench --bench durable -- --dir /var/tmp     # the file system to measure
+//! cargo bench --bench durable -- --out ../docs      # renews data and picture of docs/durable-timers.md
+//! cargo bench --bench durable -- --test             # seconds: checks that it works
+//! ```
+//!
+//! | part | what it measures |
+//! |---|---|
+//! | `starts` | starts per second of 1, 10, 100 and 1000 concurrent starters, and commits of as many rows in the bare store |
+//! | `lone` | how long a start takes on an idle store, and a commit of one row in the bare store |
+//! | `lateness` | the time from due to the handler, at a steady rate |
+//! | `size` | memory, file and reopening after `kill -9` with many pending timers; many timers due in one second |
+//!
+//! The bare store is [`SqliteStore`](netwheel::durable::SqliteStore) without loop and threads. Its
+//! measurements alternate with those of the timers, so that disturbances of the machine affect both.
+//! Ratios are within the same round. The needed space is about 200 bytes for each pending timer.
+//! Writes `durable.csv` and `durable.svg`.
+
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a program, not a library")]
+
+mod bare;
+mod burst;
+mod child;
+mod fill;
+mod lag;
+mod lateness;
+mod lone;
+mod picture;
+mod reopen;
+mod report;
+mod size;
+mod starts;
+
+use clap::{Parser, ValueEnum};
+use netwheel::{Error, Result};
+use report::Report;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+#[derive(Parser)]
+#[command(name = "durable", about = "Measures speed and size of durable timers")]
+struct Settings {
+    /// Directory for the data and the picture.
+    #[arg(long, default_value = "target/durable")]
+    out: PathBuf,
+    /// Directory for the stores. Its file system is what is measured.
+    #[arg(long, default_value = "target/durable")]
+    dir: PathBuf,
+    /// Parts to run. All if none is given.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Numbers of concurrent starters in `starts`.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
+    starters: Vec<usize>,
+    /// Rounds of `starts`; everything is measured once in each.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Milliseconds of each measurement of `starts`.
+    #[arg(long, default_value_t = 1000)]
+    millis: u64,
+    /// Measurements of `lone`.
+    #[arg(long, default_value_t = 1000)]
+    lone: usize,
+    /// Timers per second in `lateness`.
+    #[arg(long, default_value_t = 10_000)]
+    rate: usize,
+    /// Seconds of `lateness`.
+    #[arg(long, default_value_t = 10)]
+    seconds: usize,
+    /// Pending timers in `size`.
+    #[arg(long, default_value_t = 10_000_000)]
+    pending: u64,
+    /// Timers that are due in one second in `size`.
+    #[arg(long, default_value_t = 100_000)]
+    burst: u64,
+    /// Number of restarts after `kill -9` in `size`.
+    #[arg(long, default_value_t = 5)]
+    restarts: usize,
+    /// Checks only that it works, in seconds.
+    #[arg(long)]
+    test: bool,
+    /// What a child process does, for this program itself.
+    #[command(subcommand)]
+    child: Option<child::Role>,
+    /// Passed by `cargo bench`; ignored.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Starts,
+    Lone,
+    Lateness,
+    Size,
+}
+
+/// The topic of all timers.
+const TOPIC: &str = "remind";
+
+/// The payload of all timers; 64 bytes of JSON with its quotation marks.
+const TEXT: &str = "The meeting with the customer begins in a quarter of an hour.!";
+
+/// A directory for stores that is removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(dir: &Path) -> Result<Self> {
+        let place = dir.join(format!("stores-{}", std::process::id()));
+        fs::create_dir_all(&place).map_err(|e| Error::other(format!("creating {}: {e}", place.display())))?;
+        Ok(Place(place))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("{} stays: {error}", self.0.display());
+        }
+    }
+}
+
+fn main() -> Result {
+    let mut settings = Settings::parse();
+    if let Some(role) = &settings.child {
+        return role.play();
+    }
+    if settings.test {
+        (settings.rounds, settings.millis, settings.lone) = (1, 30, 10);
+        (settings.rate, settings.seconds) = (1000, 1);
+        (settings.pending, settings.burst, settings.restarts) = (10_000, 2_000, 1);
+    }
+    let place = Place::new(&settings.dir)?;
+    let mut report = Report::default();
+    let is_chosen = |part| settings.only.is_empty() || settings.only.contains(&part);
+    if is_chosen(Part::Starts) {
+        starts::measure(&settings, &place, &mut report)?;
+    }
+    if is_chosen(Part::Lone) {
+        lone::measure(&settings, &place, &mut report)?;
+    }
+    if is_chosen(Part::Lateness) {
+        lateness::measure(&settings, &place, &mut report)?;
+    }
+    if is_chosen(Part::Size) {
+        size::measure(&settings, &place, &mut report)?;
+    }
+    let io = |e| Error::other(format!("writing to {}: {e}", settings.out.display()));
+    fs::create_dir_all(&settings.out).map_err(io)?;
+    fs::write(settings.out.join("durable.csv"), report.csv()).map_err(io)?;
+    picture::draw(&settings.out.join("durable.svg"), &report)?;
+    eprintln!("written to {}", settings.out.display());
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Opens a store: how soon does the first timer fire, and what does the process take afterwards?
+
+use crate::{
+    TOPIC,
+    child::{say, say_memory},
+};
+use netwheel::{
+    EventLoopGroup, Result,
+    durable::{Due, DurableTimers, Late, Retry, Topic},
+};
+use std::{
+    path::Path,
+    sync::mpsc::channel,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(crate) fn play(path: &Path, settle: Duration) -> Result {
+    let group = EventLoopGroup::builder().threads(1).build()?;
+    let (sender, fired) = channel();
+    let handler = move |due: Due<String>| {
+        let _ = sender.send(Instant::now());
+        due.done();
+    };
+    let begun = Instant::now();
+    let builder = DurableTimers::open(path)?;
+    say("open_ms", begun.elapsed().as_secs_f64() * 1000.0);
+    let timers = builder.topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler)).start(&group)?;
+    thread::sleep(settle);
+    let mut fires = fired.try_iter();
+    if let Some(first) = fires.next() {
+        say("first_fire_ms", (first - begun).as_secs_f64() * 1000.0);
+        say("fires", fires.count() as f64 + 1.0);
+    }
+    let metrics = timers.metrics();
+    say("pending", metrics.pending as f64);
+    say("loaded", metrics.loaded as f64);
+    say_memory();
+    timers.close().wait()
+}

@@ -1,0 +1,10 @@
+//! What runs the engine and the store: an event loop and a thread.
+
+#[expect(clippy::module_inception, reason = "each file is named after its main type")]
+mod driver;
+mod request;
+mod writer;
+
+pub(super) use driver::Driver;
+pub(super) use request::{Reply, Request};
+pub(super) use writer::Writer;

@@ -1,0 +1,44 @@
+//! `Request`: a task for the thread of the store.
+
+use crate::durable::{
+    TimerId,
+    engine::Permit,
+    store::{Change, LoadRange, TimerStore},
+};
+use crate::{Error, sync::Completer};
+
+/// Something that a program wants to know about the store.
+pub(in crate::durable) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
+
+/// What the thread is asked to do.
+pub(in crate::durable) enum Request {
+    Change {
+        change: Change,
+        reply: Reply,
+    },
+    Load(LoadRange),
+    Renew {
+        asked: u64,
+        until: i64,
+    },
+    Query(Query),
+    /// Closes the store.
+    Close(Vec<Completer<()>>),
+}
+
+/// The recipient of a change's outcome.
+pub(in crate::durable) enum Reply {
+    /// The program, and the engine.
+    Start(Completer<TimerId>, Permit),
+    /// The engine: a run.
+    Run(TimerId),
+    /// The engine: a command.
+    Command(TimerId),
+}
+
+impl Reply {
+    /// Returns whether somebody waits for the commit.
+    pub(super) fn is_awaited(&self) -> bool {
+        !matches!(self, Reply::Run(_))
+    }
+}

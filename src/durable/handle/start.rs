@@ -1,0 +1,148 @@
+//! `StartTimer`: a timer that is about to be stored.
+
+use super::{timers::DurableTimers, when::When};
+use crate::durable::{
+    TimerId,
+    cron::Cron,
+    driver::{Reply, Request},
+    schedule::Schedule,
+    store::{Change, NewTimer},
+    unix_millis::{LATEST, duration_millis, present_millis},
+};
+use crate::{Completion, Error, Result, sync::completion};
+use serde::Serialize;
+use std::time::Duration;
+
+/// The longest idempotency key, in bytes.
+const KEY_LIMIT: usize = 256;
+
+/// A timer that [`start`](StartTimer::start) stores.
+#[derive(Debug)]
+#[must_use = "the timer is stored by `start`"]
+pub struct StartTimer<'a> {
+    timers: &'a DurableTimers,
+    timer: Result<NewTimer>,
+}
+
+impl DurableTimers {
+    /// Describes a timer that is due once: at a `SystemTime`, or after a `Duration`. Call
+    /// [`start`](StartTimer::start) to store it.
+    ///
+    /// Times are rounded up to milliseconds, and limited to the year 9999. A time that has passed
+    /// is late if it is older than
+    /// [`late_after`](crate::durable::DurableTimersBuilder::late_after): then the topic's
+    /// [`Late`](crate::durable::Late) applies. Otherwise the timer fires at once.
+    pub fn at<T: Serialize + ?Sized>(
+        &self,
+        topic: &str,
+        when: impl Into<When>,
+        payload: &T,
+    ) -> StartTimer<'_> {
+        let due = when.into().due(self.wall_time());
+        StartTimer::new(self, self.timer(topic, due, payload))
+    }
+
+    /// Describes a timer that is due every `period`, first after one period. At least 1 ms.
+    pub fn every<T: Serialize + ?Sized>(&self, topic: &str, period: Duration, payload: &T) -> StartTimer<'_> {
+        let due = When::from(period).due(self.wall_time());
+        let millis = duration_millis(period);
+        let timer = if (1..LATEST).contains(&millis) {
+            self.timer(topic, due, payload).map(|timer| periodic(timer, &Schedule::Every(millis)))
+        } else {
+            Err(Error::setting("period", format!("{period:?}"), "1 ms or more"))
+        };
+        StartTimer::new(self, timer)
+    }
+
+    /// Describes a timer that is due at the times of a cron expression in a time zone. [`Cron`]
+    /// describes the syntax and the rules for daylight saving time.
+    ///
+    /// ```no_run
+    /// # fn f(timers: netwheel::durable::DurableTimers) -> netwheel::Result {
+    /// timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", &())?.start().wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] with a [`CronError`](crate::durable::CronError).
+    pub fn cron<T: Serialize + ?Sized>(
+        &self,
+        topic: &str,
+        expression: &str,
+        zone: &str,
+        payload: &T,
+    ) -> Result<StartTimer<'_>> {
+        let cron = Cron::new(expression, zone).map_err(Error::other)?;
+        let now = present_millis(self.wall_time());
+        let never = || Error::setting("expression", expression, "one with a time before the year 10000");
+        let due = cron.next_after(now).ok_or_else(never)?;
+        let timer = self.timer(topic, due, payload);
+        Ok(StartTimer::new(self, timer.map(|timer| periodic(timer, &Schedule::Cron(cron)))))
+    }
+}
+
+impl<'a> StartTimer<'a> {
+    fn new(timers: &'a DurableTimers, timer: Result<NewTimer>) -> Self {
+        StartTimer { timers, timer }
+    }
+
+    /// Sets the idempotency key, at most 256 bytes. A topic has at most one timer with a key: a
+    /// second start returns the id of the first, and changes neither its time nor its payload. The
+    /// key of a one-shot timer is remembered for a day after its end, also if it was cancelled. To
+    /// change its time, use [`move_to`](DurableTimers::move_to).
+    ///
+    /// A program that does not know whether its start was stored, for example after a crash, can
+    /// therefore start again. If a periodic timer is started with another schedule, it gets the new
+    /// schedule and payload. Periodic timers have the key `periodic` unless another one is set, so
+    /// several of them in one topic need a key each.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        if key.len() > KEY_LIMIT {
+            let length = format!("a key of {} bytes", key.len());
+            self.timer = Err(Error::setting("key", length, "at most 256 bytes"));
+        }
+        if let Ok(timer) = &mut self.timer {
+            timer.idempotency_key = Some(key);
+        }
+        self
+    }
+
+    /// Stores the timer. The completion has its id, and is done when the timer is on disk.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and nothing is stored: with [`Error::Setting`] for a topic that the
+    /// program does not have, a payload that is too large, or a key that is too long;
+    /// [`Error::Other`] if the payload cannot be converted to JSON; [`Error::Full`] if too many
+    /// starts wait; [`Error::ShutDown`] after [`DurableTimers::close`]; [`Error::Other`] with a
+    /// [`StoreError`](crate::durable::StoreError). After
+    /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine it is
+    /// not known whether the timer was stored; a start with a key can be repeated.
+    pub fn start(self) -> Completion<TimerId> {
+        let (completer, done) = completion(None);
+        let permit = self.timers.permit();
+        let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
+            Ok((timer, permit)) => {
+                let reply = Reply::Start(completer, permit);
+                Request::Change { change: Change::Start(timer), reply }
+            }
+            Err(error) => {
+                completer.complete(Err(error));
+                return done;
+            }
+        };
+        if let Err(Request::Change { reply: Reply::Start(completer, _), .. }) = self.timers.request(timer) {
+            completer.complete(Err(Error::ShutDown));
+        }
+        done
+    }
+}
+
+/// Gives a timer its schedule, and the key that all periodic timers have.
+fn periodic(mut timer: NewTimer, schedule: &Schedule) -> NewTimer {
+    timer.schedule = Some(schedule.to_string());
+    timer.idempotency_key = Some("periodic".to_owned());
+    timer
+}

@@ -1,0 +1,187 @@
+//! Durable timers on a manual clock, from the guide's chapter about them.
+
+use netwheel::{
+    Error, EventLoopGroup, Result,
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerState, Topic, rusqlite},
+    group::ManualEventLoop,
+    testing::ManualClock,
+};
+use std::{
+    path::Path,
+    sync::mpsc::{self, Receiver},
+    time::Duration,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Runs the loop until a handler has sent something.
+fn next<T>(by_hand: &mut ManualEventLoop, received: &Receiver<T>) -> T {
+    loop {
+        if let Ok(value) = received.try_recv() {
+            return value;
+        }
+        by_hand.run_once(None);
+    }
+}
+
+/// P-03.
+#[test]
+fn a_reminder_fires_after_three_days_and_not_before() -> Result {
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
+    let (sender, received) = mpsc::channel();
+    let remind = move |due: Due<String>| {
+        sender.send(due.payload().clone()).unwrap();
+        due.done();
+    };
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(Topic::new("remind", Late::RunOnce, Retry::never(), remind))
+        .start(by_hand.group())?;
+    by_hand.run_until(timers.at("remind", 3 * DAY, "tea").start())?;
+
+    clock.advance(3 * DAY - Duration::from_millis(1));
+    // The store answers after the loop has seen the new time.
+    by_hand.run_until(timers.counts())?;
+    assert_eq!(timers.metrics().fired, 0);
+
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(next(&mut by_hand, &received), "tea");
+    by_hand.run_until(timers.close())
+}
+
+fn hourly(
+    path: &Path,
+    late: Late,
+    by_hand: &ManualEventLoop,
+) -> Result<(DurableTimers, Receiver<(u64, Duration)>)> {
+    let (sender, received) = mpsc::channel();
+    let check = move |due: Due<()>| {
+        sender.send((due.missed(), due.lateness())).unwrap();
+        due.done();
+    };
+    let timers = DurableTimers::open(path)?
+        .topic(Topic::new("hourly", late, Retry::never(), check))
+        .start(by_hand.group())?;
+    Ok((timers, received))
+}
+
+/// P-13.
+#[test]
+fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
+    let (timers, _) = hourly(&path, Late::RunOnce, &by_hand)?;
+    by_hand.run_until(timers.every("hourly", HOUR, &()).start())?;
+    by_hand.run_until(timers.close())?;
+
+    clock.advance(HOUR * 7 / 2); // the first run was due after one hour
+    let (timers, received) = hourly(&path, Late::RunOnce, &by_hand)?;
+    assert_eq!(next(&mut by_hand, &received), (2, HOUR * 5 / 2));
+    by_hand.run_until(timers.close())
+}
+
+/// P-06.
+#[test]
+fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
+    let (sender, attempts) = mpsc::channel();
+    let charge = move |due: Due<u32>| {
+        let (amount, attempt) = (*due.payload(), due.attempt());
+        sender.send(attempt).unwrap();
+        due.done_with(move |transaction| {
+            let database = transaction.sqlite()?;
+            database.execute_batch("CREATE TABLE IF NOT EXISTS charges (amount)").map_err(Error::other)?;
+            database.execute("INSERT INTO charges VALUES (?1)", [amount]).map_err(Error::other)?;
+            if attempt == 1 {
+                return Err(Error::other("rolled back with its row"));
+            }
+            Ok(())
+        });
+    };
+    let timers = DurableTimers::open(&path)?
+        .topic(Topic::new("charge", Late::RunOnce, Retry::backoff(3), charge))
+        .start(by_hand.group())?;
+    by_hand.run_until(timers.at("charge", Duration::ZERO, &25).key("invoice-17").start())?;
+    assert_eq!(next(&mut by_hand, &attempts), 1);
+    // The next attempt is a second later.
+    while timers.metrics().ended == 0 {
+        by_hand.run_once(None);
+    }
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(next(&mut by_hand, &attempts), 2);
+    by_hand.run_until(timers.close())?;
+
+    let database = rusqlite::Connection::open(&path).map_err(Error::other)?;
+    let charges: u32 =
+        database.query_row("SELECT count(*) FROM charges", [], |row| row.get(0)).map_err(Error::other)?;
+    assert_eq!(charges, 1);
+    Ok(())
+}
+
+fn start_periodic(timers: &DurableTimers) -> Result {
+    timers.every("sample", Duration::from_secs(10), "cpu").key("cpu").start().wait()?;
+    timers.every("sample", Duration::from_secs(60), "disk").key("disk").start().wait()?;
+    timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", "")?.start().wait()?;
+    Ok(())
+}
+
+#[test]
+fn periodic_timers_are_started_at_each_start_and_stored_once() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let topic = |name| Topic::new(name, Late::Skip, Retry::never(), |due: Due<String>| due.done());
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(topic("sample"))
+        .topic(topic("digest"))
+        .start(by_hand.group())?;
+    start_periodic(&timers)?;
+    start_periodic(&timers)?;
+    let keys: Vec<_> = by_hand.run_until(timers.list(TimerFilter::new()))?;
+    let keys: Vec<_> = keys.into_iter().filter_map(|timer| timer.key).collect();
+    assert_eq!(keys, ["cpu", "disk", "periodic"]);
+    by_hand.run_until(timers.close())
+}
+
+/// P-09.
+#[test]
+fn a_dead_letter_is_listed_and_run_again() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let (sender, received) = mpsc::channel();
+    let send = move |due: Due<String>| {
+        sender.send(due.attempt()).unwrap();
+        due.fail("the mail server refused it");
+    };
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(Topic::new("mail", Late::RunOnce, Retry::never(), send))
+        .start(by_hand.group())?;
+    by_hand.run_until(timers.at("mail", Duration::ZERO, "hello").start())?;
+    next(&mut by_hand, &received);
+    while timers.metrics().dead == 0 {
+        by_hand.run_once(None);
+    }
+
+    let dead = TimerFilter::new().topic("mail").state(TimerState::Dead);
+    for letter in by_hand.run_until(timers.list(dead))? {
+        println!("{}: {}", letter.id, letter.error.unwrap_or_default());
+        assert!(by_hand.run_until(timers.run_now(letter.id))?);
+    }
+    assert_eq!(next(&mut by_hand, &received), 1);
+    by_hand.run_until(timers.close())
+}
+
+#[test]
+fn waiting_for_a_command_on_the_loop_of_the_timers_is_an_error() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<()>| due.done()))
+        .start(by_hand.group())?;
+    let id = timers.at("remind", DAY, &()).start().wait()?; // the thread of the store completes it
+    assert!(matches!(timers.cancel(id).wait(), Err(Error::WouldDeadlock)));
+    assert!(matches!(timers.close().wait(), Err(Error::WouldDeadlock)));
+    by_hand.run_until(timers.close())
+}
