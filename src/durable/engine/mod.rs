@@ -150,10 +150,9 @@ impl Engine {
             Message::Close(completer) => match &mut self.state {
                 State::Active => self.state = State::Closing(vec![completer]),
                 State::Closing(completers) => completers.push(completer),
-                State::Stopped(error) => {
-                    let result = error.clone().map_or(Ok(()), Err);
-                    completer.complete(result);
-                }
+                // The store may still be closing.
+                State::Stopped(None) => steps.push(Step::Close(vec![completer])),
+                State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
             },
             Message::CloseNow => self.close(steps),
         }
