@@ -75,10 +75,9 @@ impl Driver {
     }
 
     fn run_soon(self: &Arc<Self>) {
-        let driver = self.clone();
-        if self.event_loop.schedule_always(Duration::ZERO, move || driver.run()).is_err() {
-            self.loop_ended();
-        }
+        let wakeup = Wakeup(Some(self.clone()));
+        // If the loop refuses the task, or drops it at its shutdown, the wake-up ends the driver.
+        let _ = self.event_loop.schedule_always(Duration::ZERO, move || wakeup.run());
     }
 
     /// The loop does not run tasks any more, so nothing fires. Completes all that wait with an
@@ -162,6 +161,25 @@ impl Driver {
     fn pass(&self, request: Request) {
         if self.request(request).is_err() {
             log::debug!("a request to the closed timer store was dropped");
+        }
+    }
+}
+
+/// A task that takes the messages. If it is dropped without that, the loop has ended.
+struct Wakeup(Option<Arc<Driver>>);
+
+impl Wakeup {
+    fn run(mut self) {
+        if let Some(driver) = self.0.take() {
+            driver.run();
+        }
+    }
+}
+
+impl Drop for Wakeup {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.take() {
+            driver.loop_ended();
         }
     }
 }

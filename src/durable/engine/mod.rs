@@ -68,6 +68,8 @@ pub(super) struct Limits {
     pub(super) max_loaded_bytes: usize,
     pub(super) max_running: usize,
     pub(super) fires_per_turn: usize,
+    /// Nothing fires, and the store is not asked for timers or leases.
+    pub(super) is_paused: bool,
 }
 
 /// The two clocks at one instant.
@@ -119,7 +121,7 @@ impl Engine {
             schedules: ScheduleCache::default(),
             is_loading: false,
             clock: ClockWatch::default(),
-            lease: needs_claims.then(LeaseWatch::new),
+            lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             state: State::Active,
             metrics,
         }
@@ -152,10 +154,9 @@ impl Engine {
             Message::Close(completer) => match &mut self.state {
                 State::Active => self.state = State::Closing(vec![completer]),
                 State::Closing(completers) => completers.push(completer),
-                State::Stopped(error) => {
-                    let result = error.clone().map_or(Ok(()), Err);
-                    completer.complete(result);
-                }
+                // The store may still be closing.
+                State::Stopped(None) => steps.push(Step::Close(vec![completer])),
+                State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
             },
             Message::CloseNow => self.close(steps),
         }
@@ -223,9 +224,9 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node owns the timers that it has loaded.
+    /// Returns whether this node fires timers, and owns those that it has loaded.
     fn may_fire(&self, now: Now) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
+        !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }
 
     fn insert(&mut self, row: TimerRow) {

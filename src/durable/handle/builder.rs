@@ -48,6 +48,7 @@ pub struct DurableTimersBuilder {
     fires_per_turn: usize,
     max_waiting: usize,
     max_payload: usize,
+    is_paused: bool,
 }
 
 impl DurableTimers {
@@ -80,6 +81,7 @@ impl DurableTimersBuilder {
             fires_per_turn: 64,
             max_waiting: 65_536,
             max_payload: 64 << 10,
+            is_paused: false,
         }
     }
 
@@ -147,6 +149,15 @@ impl DurableTimersBuilder {
         self
     }
 
+    /// Fires no timers. Starts, commands and listings work as usual.
+    ///
+    /// This is for programs that operate on the store of a stopped program. Its timers stay
+    /// pending, so a topic needs no working handler, and unknown topics are not logged.
+    pub fn paused(mut self) -> Self {
+        self.is_paused = true;
+        self
+    }
+
     /// Starts firing on an event loop of the group, and a thread for the store.
     ///
     /// Topics of the store that were not added are reported in the log and by
@@ -166,7 +177,12 @@ impl DurableTimersBuilder {
             .filter(|topic| topic.pending + topic.dead > 0 && !names.contains(&topic.topic))
             .map(|topic| {
                 let timers = topic.pending + topic.dead;
-                log::warn!("{timers} durable timers have the unknown topic {:?}; they are kept", topic.topic);
+                let level = if self.is_paused { log::Level::Debug } else { log::Level::Warn };
+                log::log!(
+                    level,
+                    "{timers} durable timers have the unknown topic {:?}; they are kept",
+                    topic.topic
+                );
                 topic.topic
             })
             .collect();
@@ -182,6 +198,7 @@ impl DurableTimersBuilder {
             max_loaded_bytes: self.max_loaded_bytes,
             max_running: self.max_running,
             fires_per_turn: self.fires_per_turn,
+            is_paused: self.is_paused,
         };
         let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
         let (sender, requests) = crossbeam_channel::unbounded();

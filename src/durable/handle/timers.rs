@@ -183,6 +183,11 @@ impl DurableTimers {
         self.owner.0.metrics.snapshot()
     }
 
+    #[cfg(feature = "prometheus")]
+    pub(super) fn metrics_source(&self) -> Arc<Metrics> {
+        self.owner.0.metrics.clone()
+    }
+
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
     /// store fire after the next start.
     ///
