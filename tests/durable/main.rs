@@ -5,8 +5,10 @@ mod support;
 
 mod answers;
 mod clock;
+mod examples;
 mod handle;
 mod keys;
+mod kills;
 mod opening;
 mod size;
 mod timers;

@@ -71,8 +71,6 @@ impl CronField {
     /// start goes on at the start of the field.
     pub(super) fn span(self, first: u8, last: u8, step: u8) -> Values {
         let (smallest, count) = self.cycle();
-        // A range that starts with Sunday as 7 is the same as one that starts with 0.
-        let (first, last) = if first == smallest + count { (smallest, last % count) } else { (first, last) };
         let length = if first <= last { last - first + 1 } else { last + count - first + 1 };
         let offsets = (0..length).step_by(step.into());
         offsets.map(|offset| smallest + (first - smallest + offset) % count).collect()

@@ -61,7 +61,7 @@ impl Driver {
         self.event_loop.shared.id
     }
 
-    /// Tells the engine something.
+    /// Sends a message to the engine.
     pub(in crate::durable) fn tell(&self, message: Message) {
         self.inbox.tell(message);
     }
@@ -96,7 +96,7 @@ impl Driver {
         Now { wall: present_millis(time.wall_time()), monotonic: time.now() }
     }
 
-    /// Takes the messages, fires what is due, and sets the timer of the next poll.
+    /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: &Arc<Self>) {
         let messages = self.inbox.take();
         let mut steps = Vec::new();
@@ -155,7 +155,7 @@ fn complete_all(completers: Vec<Completer<()>>, result: &Result<(), Error>) {
     completers.into_iter().for_each(|completer| completer.complete(result.clone()));
 }
 
-/// A panic in a handler is caught, so what the locks protect is consistent.
+/// A panic in a handler is caught, so the values behind the locks are consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! `Request`: what the store's thread is asked to do.
+//! `Request`: a task for the thread of the store.
 
 use crate::durable::{
     TimerId,
@@ -26,7 +26,7 @@ pub(in crate::durable) enum Request {
     Close(Vec<Completer<()>>),
 }
 
-/// Who is told what a change did.
+/// The recipient of a change's outcome.
 pub(in crate::durable) enum Reply {
     /// The program, and the engine.
     Start(Completer<TimerId>, Permit),

@@ -205,7 +205,7 @@ impl Writer {
                 Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
             }
         }
-        // The engine first: a program that was told of its start may ask to move the timer.
+        // The engine first: a program whose start is completed may move the timer at once.
         self.inbox.tell_all(messages);
         completed.into_iter().for_each(|(completer, result)| completer.complete(result));
     }

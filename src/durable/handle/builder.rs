@@ -89,9 +89,9 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets how long a transaction waits for more changes, at most. It does not wait once as many
-    /// starts and commands have come as were under way at the last transaction. So a lone start is
-    /// stored at once, and many share a transaction. A longer time makes fewer transactions.
+    /// Sets how long a transaction waits for more changes at most. It waits no longer when as many
+    /// starts and commands are there as in the transaction before. A longer time makes fewer
+    /// transactions.
     pub fn commit_within(mut self, time: Duration) -> Self {
         self.commit_within = time;
         self

@@ -20,7 +20,7 @@ use std::{fmt, sync::Arc, time::SystemTime};
 /// A timer is stored before its start completes, fires on an event loop with a precision of
 /// milliseconds, and is removed when its handler has answered. After a crash, all timers that were
 /// not removed are still there. The [`Late`](crate::durable::Late) policy of their topic applies to
-/// those whose time has passed. The [module](super) describes the guarantees.
+/// those whose time has passed. The [module](crate::durable) describes the guarantees.
 ///
 /// A handle, which can be cloned, sent and shared. When the last one is dropped, the timers are
 /// [closed](DurableTimers::close).
@@ -77,7 +77,7 @@ impl DurableTimers {
     ///
     /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
     /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
-    /// [`Error::Other`] with a [`StoreError`](super::StoreError).
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError).
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }

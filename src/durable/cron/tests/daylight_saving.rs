@@ -55,6 +55,8 @@ fn a_time_in_a_fold_runs_at_the_first_instant() {
         noon,
         "2026-11-01T01:00-04:00 2026-11-01T01:30-04:00 2026-11-01T02:00-05:00 2026-11-01T02:30-05:00",
     );
+    // An expression for all hours but one has restricted hours.
+    new_york("30 0-22 * * *", "2026-11-01T01:00-04:00", "2026-11-01T01:30-04:00 2026-11-01T02:30-05:00");
     // A search that starts in the second hour.
     new_york("30 1 * * *", "2026-11-01T01:00-05:00", "2026-11-02T01:30-05:00");
     new_york("30 1 * * *", "2026-11-01T01:15-05:00", "2026-11-02T01:30-05:00");

@@ -199,7 +199,7 @@ fn name_matches(item: &str, date: Date) -> bool {
                 (first..=last).collect()
             }
             None if range == "*" => (0..=6).collect(),
-            None if item.contains('/') => (number(range) % 7..=6).collect(),
+            None if item.contains('/') => (number(range)..=6.max(number(range))).collect(),
             None => vec![number(range)],
         };
         days = days.into_iter().step_by(step).map(|day| day % 7).collect();

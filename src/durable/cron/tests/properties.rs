@@ -9,8 +9,8 @@ use jiff::{Timestamp, civil::Date, tz::TimeZoneDatabase};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 /// A number, range or step of a field.
-fn item(low: u8, high: u8) -> BoxedStrategy<String> {
-    let step = 1..=(high - low).min(30);
+fn item(low: u8, high: u8, largest_step: u8) -> BoxedStrategy<String> {
+    let step = 1..=largest_step;
     let value = low..=high;
     prop_oneof![
         3 => value.clone().prop_map(|value| value.to_string()),
@@ -29,7 +29,7 @@ fn list(item: BoxedStrategy<String>) -> BoxedStrategy<String> {
 
 fn day_of_month() -> BoxedStrategy<String> {
     prop_oneof![
-        4 => item(1, 31),
+        4 => item(1, 31, 30),
         1 => select(vec!["L".to_owned(), "LW".to_owned()]),
         1 => (1..=30).prop_map(|back| format!("L-{back}")),
         1 => (1..=31).prop_map(|date| format!("{date}W")),
@@ -40,8 +40,7 @@ fn day_of_month() -> BoxedStrategy<String> {
 fn day_of_week() -> BoxedStrategy<String> {
     let names = || select(vec!["SUN", "mon", "Tue", "WED", "THU", "fri", "SAT", "0", "3", "7"]);
     prop_oneof![
-        // The largest step of this field is 6.
-        3 => item(0, 6),
+        3 => item(0, 7, 6),
         1 => names().prop_map(str::to_owned),
         1 => (names(), names()).prop_map(|(first, last)| format!("{first}-{last}")),
         1 => (names(), 1..=5).prop_map(|(name, nth)| format!("{name}#{nth}")),
@@ -53,7 +52,8 @@ fn day_of_week() -> BoxedStrategy<String> {
 /// An expression of five fields.
 fn expression() -> impl Strategy<Value = String> {
     let months = select(vec!["*", "*", "2", "JAN-MAR", "oct-APR", "*/4", "2,6,11"]).prop_map(str::to_owned);
-    let fields = (list(item(0, 59)), list(item(0, 23)), list(day_of_month()), months, list(day_of_week()));
+    let fields =
+        (list(item(0, 59, 59)), list(item(0, 23, 23)), list(day_of_month()), months, list(day_of_week()));
     fields.prop_map(|(minute, hour, date, month, day)| format!("{minute} {hour} {date} {month} {day}"))
 }
 

@@ -102,11 +102,11 @@ fn zones_with_different_changes_match_the_oracle() {
             checked += 1;
         }
     }
-    assert!(different.len() > 50 && checked > 300 && runs > 3000, "{} {checked} {runs}", different.len());
+    assert!(different.len() > 40 && checked > 300 && runs > 3000, "{} {checked} {runs}", different.len());
 }
 
 #[test]
-#[ignore = "takes half a minute in release"]
+#[ignore = "takes 7 seconds in release, and minutes in debug"]
 fn all_zones_and_changes_match_the_oracle() {
     let (mut checked, mut runs) = (0, 0);
     let zones = zones();
@@ -120,7 +120,7 @@ fn all_zones_and_changes_match_the_oracle() {
 }
 
 #[test]
-#[ignore = "takes minutes in release"]
+#[ignore = "takes 3 seconds in release, and a minute in debug"]
 fn all_changes_match_the_oracle_by_the_second() {
     let mut different = BTreeMap::new();
     for (name, zone) in zones() {
@@ -138,7 +138,7 @@ fn all_changes_match_the_oracle_by_the_second() {
 
 /// The changes that the tests above visit are all there are.
 #[test]
-#[ignore = "takes half a minute in release"]
+#[ignore = "takes 6 seconds in release, and minutes in debug"]
 fn all_changes_are_known() {
     let (start, end) = range();
     for (name, zone) in zones() {
