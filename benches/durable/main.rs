@@ -17,9 +17,9 @@
 //! | `size` | memory, file and reopening after `kill -9` with many pending timers; many timers due in one second |
 //!
 //! The bare store is [`SqliteStore`](netwheel::durable::SqliteStore) without loop and threads. Its
-//! measurements alternate with those of the timers, so that disturbances of the machine affect both.
-//! Ratios are within the same round. The needed space is about 200 bytes for each pending timer.
-//! Writes `durable.csv` and `durable.svg`.
+//! measurements alternate with those of the timers, so that disturbances of the machine affect
+//! both. Ratios are within the same round. The needed space is about 200 bytes for each pending
+//! timer. Writes `durable.csv` and `durable.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -57,6 +57,9 @@ struct Settings {
     /// Parts to run. All if none is given.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Numbers of concurrent starters in `starts`.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100, 1000])]
+    starters: Vec<usize>,
     /// Rounds of `starts`; everything is measured once in each.
     #[arg(long, default_value_t = 9)]
     rounds: usize,

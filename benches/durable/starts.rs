@@ -15,8 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const STARTERS: [usize; 4] = [1, 10, 100, 1000];
-
 /// Opens timers with default settings, none of which fires soon.
 pub(crate) fn open(
     path: &Path,
@@ -93,9 +91,9 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
     let timers = open(&place.file("starts.db"), &group, None)?;
     let mut store = Bare::open(&place.file("starts-bare.db"))?;
     let time = Duration::from_millis(settings.millis) / SLICES;
-    let mut samples: [Vec<Sample>; 4] = Default::default();
+    let mut samples: Vec<Vec<Sample>> = settings.starters.iter().map(|_| Vec::new()).collect();
     for round in 1..=settings.rounds {
-        for (starters, samples) in STARTERS.into_iter().zip(&mut samples) {
+        for (&starters, samples) in settings.starters.iter().zip(&mut samples) {
             // Short slices in turn: the speed of a disk changes within a second.
             let (mut bare, mut durable) = (Work::default(), Work::default());
             for _ in 0..SLICES {
@@ -120,14 +118,14 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
     println!("| starters | bare store, rows/s | starts/s | ratio (lowest..highest) | rows per commit |");
     println!("|---:|---:|---:|---:|---:|");
     let mut lines = [("bare store", Vec::new()), ("durable timers", Vec::new())];
-    for (starters, samples) in STARTERS.into_iter().zip(&samples) {
+    for (starters, samples) in settings.starters.iter().zip(&samples) {
         let [_, bare, _] = spread(samples.iter().map(|sample| sample.bare));
         let [_, durable, _] = spread(samples.iter().map(|sample| sample.durable));
         let [_, batch, _] = spread(samples.iter().map(|sample| sample.batch));
         let [low, ratio, high] = spread(samples.iter().map(|sample| sample.durable / sample.bare));
         println!("| {starters} | {bare:.0} | {durable:.0} | {ratio:.2} ({low:.2}..{high:.2}) | {batch:.1} |");
-        lines[0].1.push((starters as f64, bare));
-        lines[1].1.push((starters as f64, durable));
+        lines[0].1.push((*starters as f64, bare));
+        lines[1].1.push((*starters as f64, durable));
     }
     report.panels.push(Panel {
         title: "Starts per second".to_owned(),

@@ -17,7 +17,8 @@
 //! - Never early by the wall clock. If the wall clock is set, timers follow it within a second.
 //! - The next run of a periodic timer is stored in the same transaction that ends the current one.
 //! - Each topic has a policy for late timers ([`Late`]).
-//! - A `cancel` that returned `true` is never followed by a run.
+//! - A `cancel` that returned `true` is never followed by a run. In a store of several nodes, this
+//!   holds for runs that the owner of the timer has not begun.
 //!
 //! # Order
 //!
@@ -43,6 +44,8 @@ mod topic;
 mod unix_millis;
 
 pub use cron::{Cron, CronError, CronField};
+#[cfg(feature = "prometheus")]
+pub use handle::DurableCollector;
 pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;

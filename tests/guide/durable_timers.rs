@@ -1,6 +1,5 @@
 //! Durable timers on a manual clock, from the guide's chapter about them.
 
-use crate::folder::Folder;
 use netwheel::{
     Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerState, Topic, rusqlite},
@@ -70,8 +69,8 @@ fn hourly(
 /// P-13.
 #[test]
 fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Result {
-    let folder = Folder::new();
-    let path = folder.path("timers.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
     let (timers, _) = hourly(&path, Late::RunOnce, &by_hand)?;
@@ -87,8 +86,8 @@ fn a_restart_after_two_and_a_half_hours_runs_once_for_all_missed_runs() -> Resul
 /// P-06.
 #[test]
 fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
-    let folder = Folder::new();
-    let path = folder.path("timers.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
     let (sender, attempts) = mpsc::channel();
@@ -123,6 +122,29 @@ fn a_row_is_written_once_although_the_first_attempt_fails() -> Result {
         database.query_row("SELECT count(*) FROM charges", [], |row| row.get(0)).map_err(Error::other)?;
     assert_eq!(charges, 1);
     Ok(())
+}
+
+fn start_periodic(timers: &DurableTimers) -> Result {
+    timers.every("sample", Duration::from_secs(10), "cpu").key("cpu").start().wait()?;
+    timers.every("sample", Duration::from_secs(60), "disk").key("disk").start().wait()?;
+    timers.cron("digest", "0 9 * * MON-FRI", "Asia/Shanghai", "")?.start().wait()?;
+    Ok(())
+}
+
+#[test]
+fn periodic_timers_are_started_at_each_start_and_stored_once() -> Result {
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let topic = |name| Topic::new(name, Late::Skip, Retry::never(), |due: Due<String>| due.done());
+    let timers = DurableTimers::on(SqliteStore::in_memory()?)
+        .topic(topic("sample"))
+        .topic(topic("digest"))
+        .start(by_hand.group())?;
+    start_periodic(&timers)?;
+    start_periodic(&timers)?;
+    let keys: Vec<_> = by_hand.run_until(timers.list(TimerFilter::new()))?;
+    let keys: Vec<_> = keys.into_iter().filter_map(|timer| timer.key).collect();
+    assert_eq!(keys, ["cpu", "disk", "periodic"]);
+    by_hand.run_until(timers.close())
 }
 
 /// P-09.
@@ -161,5 +183,24 @@ fn waiting_for_a_command_on_the_loop_of_the_timers_is_an_error() -> Result {
     let id = timers.at("remind", DAY, &()).start().wait()?; // the thread of the store completes it
     assert!(matches!(timers.cancel(id).wait(), Err(Error::WouldDeadlock)));
     assert!(matches!(timers.close().wait(), Err(Error::WouldDeadlock)));
+    by_hand.run_until(timers.close())
+}
+
+#[test]
+fn a_program_without_the_topic_cancels_a_timer() -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let kills = |_: Due<()>| unreachable!("the timer is due in a day");
+    let timers = DurableTimers::open(&path)?
+        .topic(Topic::new("deadly", Late::RunOnce, Retry::never(), kills))
+        .start(by_hand.group())?;
+    let id = by_hand.run_until(timers.at("deadly", DAY, &()).start())?;
+    by_hand.run_until(timers.close())?;
+
+    let timers = DurableTimers::open(&path)?.start(by_hand.group())?;
+    assert_eq!(timers.unknown_topics(), ["deadly"]);
+    assert!(by_hand.run_until(timers.cancel(id))?);
+    assert!(by_hand.run_until(timers.list(TimerFilter::new()))?.is_empty());
     by_hand.run_until(timers.close())
 }

@@ -11,8 +11,6 @@ mod codec;
 mod durable_timers;
 mod echo;
 mod filter;
-#[cfg(feature = "durable")]
-mod folder;
 mod gateway;
 #[cfg(feature = "http")]
 mod http;

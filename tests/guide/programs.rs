@@ -159,8 +159,8 @@ fn the_proxy_closes_a_connection_that_it_cannot_forward() {
 #[cfg(feature = "durable")]
 #[test]
 fn a_reminder_survives_a_kill_of_its_server() {
-    let folder = crate::folder::Folder::new();
-    let path = folder.path("reminders.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("reminders.db");
     let arguments = [path.to_str().unwrap(), ANY_PORT];
     let welcome = "welcome; send IN <seconds> <text>, CANCEL <number>\n";
     let program = Program::start("guide_reminders", &arguments);

@@ -1,9 +1,9 @@
-//! `Request`: what the store's thread is asked to do.
+//! `Request`: a task for the thread of the store.
 
 use crate::durable::{
     TimerId,
     engine::Permit,
-    store::{Change, LoadRange, TimerStore},
+    store::{Change, Effect, LoadRange, TimerStore},
 };
 use crate::{Error, sync::Completer};
 
@@ -22,11 +22,16 @@ pub(in crate::durable) enum Request {
         until: i64,
     },
     Query(Query),
+    /// Runs work of the program in a transaction of its own.
+    Transaction {
+        work: Effect,
+        reply: Box<dyn FnOnce(Result<(), Error>) + Send>,
+    },
     /// Closes the store.
     Close(Vec<Completer<()>>),
 }
 
-/// Who is told what a change did.
+/// The recipient of a change's outcome.
 pub(in crate::durable) enum Reply {
     /// The program, and the engine.
     Start(Completer<TimerId>, Permit),

@@ -1,4 +1,4 @@
-//! `Inbox`: what the engine has not been told yet.
+//! `Inbox`: messages that the engine has not handled yet.
 //!
 //! Invariant: if there are messages, a wake-up is on its way to the loop, or the loop is about to
 //! take them. Any thread puts messages in; the loop takes them, all at once.

@@ -3,7 +3,6 @@
 use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
-    schedule::Schedule,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
 };
 use std::time::Duration;
@@ -81,8 +80,8 @@ impl Engine {
         steps.push(Step::Change { id, change, is_command: false });
     }
 
-    fn plan(&self, row: &TimerRow, now: Now) -> Plan {
-        let schedule = match row.schedule.as_deref().map(Schedule::parse).transpose() {
+    fn plan(&mut self, row: &TimerRow, now: Now) -> Plan {
+        let schedule = match row.schedule.as_deref().map(|text| self.schedules.get(text)).transpose() {
             Ok(schedule) => schedule,
             Err(error) => return Plan::Bury(error.to_string()),
         };

@@ -1,7 +1,16 @@
 //! `StoreTransaction`: the transaction that ends a timer, for a program's own writes.
 
-use crate::{Error, Result};
-use std::{any::Any, fmt};
+use super::StoreError;
+use crate::{Error, Result, error::panic_message};
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// A program's own writes in the transaction that ends a timer. See
+/// [`Due::done_with`](crate::durable::Due::done_with).
+pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>;
 
 /// The transaction that ends a timer. What the program writes with it is stored if, and only if,
 /// the timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
@@ -15,6 +24,21 @@ impl<'a> StoreTransaction<'a> {
     /// Creates a transaction for a store whose connection has the type of `connection`.
     pub fn new(connection: &'a mut dyn Any) -> Self {
         StoreTransaction { connection }
+    }
+
+    /// Runs an effect, for stores. The caller rolls back what it has written if it fails.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the effect fails or panics.
+    pub fn run(&mut self, effect: &mut Effect) -> std::result::Result<(), StoreError> {
+        let result = catch_unwind(AssertUnwindSafe(|| effect(self)));
+        let error = match result {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(panic) => format!("panicked: {}", panic_message(panic)),
+        };
+        Err(StoreError::Effect(error.into()))
     }
 
     /// Returns the connection of an SQLite store.

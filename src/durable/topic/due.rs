@@ -1,4 +1,4 @@
-//! `Due`: a timer whose time has come.
+//! `Due`: a timer that is due.
 
 use crate::Result;
 use crate::durable::{

@@ -1,0 +1,141 @@
+//! Timers survive kills: at random moments, and at each system call.
+//!
+//! A child process works with a store and says on its standard output what it was told and what its
+//! handlers did. It is killed, started again on the same store, and at the end left alone until
+//! nothing is pending. The oracle then checks everything that was said.
+//!
+//! `KILLS=10000 cargo test --release --features durable --test durable kills -- --nocapture` makes
+//! more kills than the gate does, and prints a table.
+
+mod child;
+mod oracle;
+
+use crate::{
+    support::process::{play, plays, strace_works},
+    timers::File,
+};
+use oracle::Oracle;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+/// Kills at random moments in the gate.
+const KILLS: usize = 100;
+
+/// How often a store is killed before it is left alone.
+const KILLS_PER_STORE: usize = 10;
+
+/// The system calls that change files, and in the gate the distance between two calls at which a
+/// child is killed. The scenario makes some hundreds of the frequent ones.
+const CALLS: &[(&str, usize)] = &[
+    ("openat", 61),
+    ("pwrite64", 17),
+    ("fdatasync", 3),
+    ("fsync", 3),
+    ("ftruncate", 1),
+    ("unlink", 1),
+    ("write", 13),
+];
+
+#[test]
+fn workload() {
+    if plays("workload") {
+        child::main();
+    }
+}
+
+/// Starts a child. `wrapper` is a program that starts it.
+fn start(file: &File, mode: &str, seed: u64, wrapper: &[String]) -> Child {
+    let mut command = play("workload");
+    let settings = [
+        format!("{}={}", child::FILE, file.path().display()),
+        format!("{}={mode}", child::MODE),
+        format!("{}={seed}", child::SEED),
+    ];
+    command.splice(1..1, settings);
+    let command: Vec<String> = wrapper.iter().cloned().chain(command).collect();
+    let child = Command::new(&command[0]).args(&command[1..]).stdout(Stdio::piped()).spawn();
+    child.unwrap()
+}
+
+/// Reads what a child says, and kills it after `lines` lines. Returns whether it was killed.
+fn listen(mut child: Child, oracle: &mut Oracle, mut lines: usize) -> bool {
+    oracle.life_begins();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        // The harness prints lines of its own, and the beginning of the first one.
+        let Some((_, said)) = line.as_deref().ok().and_then(|line| line.split_once('@')) else { continue };
+        oracle.hears(said);
+        lines = lines.saturating_sub(1);
+        if lines == 0 {
+            child.kill().unwrap();
+        }
+    }
+    !child.wait().unwrap().success()
+}
+
+/// Runs a child until nothing is pending, and checks everything.
+fn drain_and_check(file: &File, oracle: &mut Oracle, what: &str) {
+    let child = start(file, "drain", 0, &[]);
+    assert!(!listen(child, oracle, usize::MAX), "{what}: the last child failed");
+    oracle.check(&file.path(), what);
+}
+
+fn kills() -> usize {
+    std::env::var("KILLS").map_or(KILLS, |kills| kills.parse().expect("KILLS is a number"))
+}
+
+#[test]
+fn kills_at_random_moments_lose_nothing() {
+    let first_seed = fastrand::u64(..);
+    let mut total = oracle::Totals::default();
+    for store in 0..kills().div_ceil(KILLS_PER_STORE) {
+        let seed = first_seed.wrapping_add(store as u64);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (file, mut oracle) = (File::new(), Oracle::default());
+        for _ in 0..KILLS_PER_STORE {
+            let lines = random.usize(1..150);
+            let child = start(&file, "run", random.u64(..), &[]);
+            assert!(listen(child, &mut oracle, lines), "the child ends by a kill only");
+        }
+        drain_and_check(&file, &mut oracle, &format!("seed {seed}"));
+        total.add(&oracle);
+        if store % 100 == 99 {
+            eprintln!("{}", total.row("random moments", (store + 1) * KILLS_PER_STORE));
+        }
+    }
+    eprintln!("{}\n{}", oracle::Totals::HEAD, total.row("random moments", kills()));
+    assert!(total.starts > kills(), "the children were killed before they did anything: {total:?}");
+}
+
+#[test]
+fn kills_at_system_calls_lose_nothing() {
+    if !strace_works(&["-e", "trace=fdatasync", "-e", "inject=fdatasync:signal=KILL:when=1"]) {
+        return;
+    }
+    eprintln!("{}", oracle::Totals::HEAD);
+    let mut all = 0;
+    for (call, distance) in CALLS {
+        let every = if kills() > KILLS { 1 } else { *distance };
+        let mut total = oracle::Totals::default();
+        let mut killed = 0;
+        let mut when = 1 + fastrand::usize(..every);
+        loop {
+            let inject = format!("inject={call}:signal=KILL:when={when}");
+            let trace = format!("trace={call}");
+            let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+            let (file, mut oracle) = (File::new(), Oracle::default());
+            let child = start(&file, "scenario", 0, &strace.map(str::to_owned));
+            if !listen(child, &mut oracle, usize::MAX) {
+                break;
+            }
+            killed += 1;
+            drain_and_check(&file, &mut oracle, &format!("{call} {when}"));
+            total.add(&oracle);
+            when += every;
+        }
+        all += killed;
+        eprintln!("{}", total.row(&format!("`{call}`"), killed));
+    }
+    assert!(all > 20, "{all} kills at system calls");
+}
