@@ -13,6 +13,8 @@
 //!   `12:34:56 bob, to you: hello`. The client shows whether it was delivered.
 //! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
 //!   later requests.
+//! - `/remind 10m TEXT` sets a reminder. `/reminders` lists them with their numbers, and `/forget
+//!   NUMBER` cancels one.
 //!
 //! `--connect unix:PATH` connects to a Unix socket. With the feature `tls`, `--tls` or `--tls-ca
 //! FILE` encrypts the connection. The end of the input, `/quit` and Ctrl-C disconnect cleanly:
@@ -46,7 +48,7 @@ use netwheel::{
     stage::Json,
 };
 use output::{Output, complain, say};
-use protocol::{Reason, Reply, Request};
+use protocol::{Reason, ReminderInfo, Reply, Request};
 use std::{
     io::BufRead,
     ops::ControlFlow,
@@ -56,16 +58,18 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Sender},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 /// Maximum length in bytes of a line from the server; the list of members of a full room fits.
 const MAX_LINE: usize = 4 * 1024 * 1024;
+/// 9999-12-31 23:59:59 UTC, in milliseconds.
+const LATEST: u64 = 253_402_300_799_000;
 /// Time limit for the answers to the last requests. A second Ctrl-C ends the wait.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// A terminal client for the chat server. Type to talk; commands: /join ROOM, /leave, /who, /whois
-/// NAME, /direct NAME TEXT, /quit.
+/// NAME, /direct NAME TEXT, /remind TIME TEXT, /reminders, /forget NUMBER, /quit.
 #[derive(Parser)]
 struct Options {
     /// Address of the server: HOST:PORT, or unix:PATH.
@@ -97,12 +101,12 @@ enum Event {
 #[derive(Default)]
 struct Leaving {
     /// Set when the user disconnects. The pong to the last ping then shows that all earlier
-    /// requests except lookups have been answered.
+    /// requests except those in `unordered` have been answered.
     begun: AtomicBool,
     /// Unanswered pings.
     pings: AtomicUsize,
-    /// Unanswered lookups, which are not answered in order.
-    lookups: AtomicUsize,
+    /// Unanswered requests that are not answered in order: lookups, and changes of reminders.
+    unordered: AtomicUsize,
 }
 
 impl Leaving {
@@ -110,9 +114,9 @@ impl Leaving {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Records that a lookup was answered or has failed.
-    fn looked_up(&self) {
-        one_less(&self.lookups);
+    /// Records that a request that is not answered in order was answered or has failed.
+    fn answered(&self) {
+        one_less(&self.unordered);
     }
 
     /// Records a pong. Returns whether it answers the last ping of a disconnect. Earlier pongs do
@@ -181,6 +185,30 @@ impl Handler for Client {
                     print(&format!("{} {from}, to you: {text}", time_of_day(ts)));
                 }
             }
+            Reply::Kept { to, .. } => print(&format!("* {to} is not connected and will receive it later")),
+            Reply::ReminderSet { reminder, due, .. } => {
+                print(&format!("* reminder {reminder} is due at {}", date_and_time(due)));
+                self.leaving.answered();
+            }
+            Reply::Reminders { reminders } => {
+                if reminders.is_empty() {
+                    print("* no reminders");
+                }
+                for ReminderInfo { reminder, due, text } in reminders {
+                    print(&format!("* reminder {reminder}, due at {}: {text}", date_and_time(due)));
+                }
+            }
+            Reply::Forgotten { reminder } => {
+                print(&format!("* reminder {reminder} is cancelled"));
+                self.leaving.answered();
+            }
+            Reply::Reminder { text, due, id, .. } => {
+                ctx.write(Request::Ack { id })?;
+                if id > self.shown {
+                    self.shown = id;
+                    print(&format!("* reminder of {}: {text}", date_and_time(due)));
+                }
+            }
             Reply::Delivered { to, .. } => print(&format!("* {to} has received it")),
             Reply::Profile { user, since, rooms, .. } => {
                 let rooms = if rooms.is_empty() { "no room".to_owned() } else { rooms.join(", ") };
@@ -190,7 +218,7 @@ impl Handler for Client {
                     }
                     None => format!("* no user is called {user}"),
                 });
-                self.leaving.looked_up();
+                self.leaving.answered();
             }
             Reply::Missed { count, .. } => {
                 print(&format!("! {count} lines were lost: we read too slowly"));
@@ -199,9 +227,9 @@ impl Handler for Client {
             Reply::Pong => self.answered |= self.leaving.ponged(),
             Reply::Error { message, id, .. } => {
                 print(&format!("! {message}"));
-                // Only lookups carry an id.
+                // Only requests that are not answered in order carry an id.
                 if id.is_some() {
-                    self.leaving.looked_up();
+                    self.leaving.answered();
                 }
             }
             Reply::Bye { reason } => {
@@ -215,7 +243,7 @@ impl Handler for Client {
                 self.why = Some(format!("the server closed the connection: {why}"));
             }
         }
-        if self.answered && self.leaving.lookups.load(Ordering::Acquire) == 0 {
+        if self.answered && self.leaving.unordered.load(Ordering::Acquire) == 0 {
             ctx.close();
         }
         Ok(())
@@ -245,7 +273,7 @@ impl Handler for Client {
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
         // Requests on this connection are not answered any more. Reset the counters here and not in
         // `active`: the other threads can use the next connection before `active` runs on it.
-        self.leaving.lookups.store(0, Ordering::Release);
+        self.leaving.unordered.store(0, Ordering::Release);
         self.leaving.pings.store(0, Ordering::Release);
         let mut why = self.why.take();
         if why.is_none() && !self.leaving.has_begun() {
@@ -276,6 +304,12 @@ fn time_of_day(unix_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
+fn date_and_time(unix_ms: u64) -> String {
+    // Due times are at most in the year 9999, the last one of this format.
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms.min(LATEST));
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
 /// Reads and sends input lines until the input ends. Returns an error if reading failed.
 fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room: String) -> Result {
     for line in std::io::stdin().lock().lines() {
@@ -292,22 +326,37 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
             ("/leave", _) => Request::Leave { room: room.clone() },
             ("/who", _) => Request::Who { room: room.clone() },
             ("/whois", _) if !rest.is_empty() => {
-                leaving.lookups.fetch_add(1, Ordering::AcqRel);
                 Request::Lookup { user: rest.to_owned(), id: Some(MessageId::from(0)) }
+            }
+            ("/remind", Some((after, text))) => Request::Remind {
+                after: after.to_owned(),
+                text: text.trim_start().to_owned(),
+                id: Some(MessageId::from(0)),
+            },
+            ("/reminders", _) => Request::Reminders,
+            ("/forget", _) if rest.parse::<u64>().is_ok() => {
+                Request::Forget { id: rest.parse().unwrap_or_default() }
             }
             ("/direct", Some((to, text))) => {
                 Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
             }
             _ if command.starts_with('/') => {
-                print("! commands: /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit");
+                print(
+                    "! commands: /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, \
+                     /remind TIME TEXT, /reminders, /forget NUMBER, /quit",
+                );
                 continue;
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
         };
-        let is_lookup = matches!(request, Request::Lookup { .. });
+        let is_unordered =
+            matches!(request, Request::Lookup { .. } | Request::Remind { .. } | Request::Forget { .. });
+        if is_unordered {
+            leaving.unordered.fetch_add(1, Ordering::AcqRel);
+        }
         if client.channel().is_none_or(|channel| channel.write(request).is_err()) {
-            if is_lookup {
-                leaving.looked_up();
+            if is_unordered {
+                leaving.answered();
             }
             print("! not sent");
         }
@@ -315,7 +364,8 @@ fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room
     Ok(())
 }
 
-/// Sends a last ping. Its pong follows the answers to all earlier requests except lookups.
+/// Sends a last ping. Its pong follows the answers to all earlier requests that are answered in
+/// order.
 fn say_goodbye(channel: &Channel<Request>, leaving: &Leaving) {
     // Count the ping before setting the flag: otherwise the pong to an earlier idle ping could be
     // taken for the last one.

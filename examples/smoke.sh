@@ -137,7 +137,7 @@ close_tls() {
 
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo timer_demo attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo timer_demo timers attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -537,6 +537,25 @@ check_bench_server() {
     stop bench_server
 }
 
+check_timers() {
+    local file=$work/timers.db out=$work/timers.out demo
+    "$bin/timers" "$file" start demo 0s '"tea"' >"$out"
+    expect "timers start" "$out" '^1$'
+    "$bin/timers" "$file" list >"$out"
+    expect "timers list" "$out" '^1 pending [0-9T:.-]+Z "demo" "tea"$'
+    : >"$out"
+    "$bin/timers" "$file" demo >"$out" 2>&1 &
+    demo=$!
+    await "$out" '^[^ ]+ timer 1 fires, .* late, 0 missed: "tea"$' 'timer 2 fires'
+    expect "timers demo: a stored timer fires" "$out" 'timer 1 fires'
+    if "$bin/timers" "$file" counts 2>"$out.err"; then fail "timers: a second program on a file"; fi
+    expect "timers: the file is in use" "$out.err" 'is in use by a running program'
+    kill -INT $demo
+    if ended $demo; then pass "timers demo stops at the first Ctrl-C"; else fail "timers demo: Ctrl-C" "$out"; fi
+    "$bin/timers" "$file" cancel 2 >"$out"
+    expect "timers cancel" "$out" '^2: cancelled$'
+}
+
 check_timer_demo() {
     # The delays are long enough that some timeouts are pending when the timer is stopped.
     if timeout $patience "$bin/timer_demo" --timeouts 2000 --run 1500ms --tick 5ms --max-delay 20s >"$work/timer" 2>&1; then
@@ -574,6 +593,7 @@ check_im_client
 check_im_bots
 check_bench_server
 check_timer_demo
+check_timers
 check_unread
 check_attack
 if [ $failures -gt 0 ]; then

@@ -77,25 +77,35 @@ impl Collector {
 impl prometheus_client::collector::Collector for Collector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics: Vec<_> = self.loops.iter().map(EventLoop::metrics).collect();
-        let tables: Vec<_> = metrics.iter().map(LoopMetrics::rows).collect();
-        let Some(rows) = tables.first() else { return Ok(()) };
-        let mut begin = 0;
-        // All loops have the same rows. The format requires all samples of a family to be adjacent.
-        for family in rows.chunk_by(|a, b| a.family == b.family) {
-            let end = begin + family.len();
-            let (name, first) = (format!("netwheel_{}", family[0].family), &family[0]);
-            let unit = first.unit.map(|unit| Unit::Other(unit.into()));
-            let mut encoder = encoder.encode_descriptor(&name, first.help, unit.as_ref(), first.kind())?;
-            for (event_loop, rows) in self.loops.iter().zip(&tables) {
-                for row in &rows[begin..end] {
-                    let labels = [("event_loop", event_loop.name())].into_iter().chain(row.label);
-                    row.encode(encoder.encode_family(&labels.collect::<Vec<_>>())?)?;
-                }
-            }
-            begin = end;
-        }
-        Ok(())
+        let names = self.loops.iter().map(EventLoop::name);
+        let tables: Vec<_> = names.zip(metrics.iter().map(LoopMetrics::rows)).collect();
+        encode_tables(&mut encoder, "event_loop", &tables)
     }
+}
+
+/// Encodes tables with the same rows. `label` distinguishes them; each has its value of the label.
+pub(crate) fn encode_tables(
+    encoder: &mut DescriptorEncoder<'_>,
+    label: &str,
+    tables: &[(&str, Vec<Metric<'_>>)],
+) -> fmt::Result {
+    let Some((_, rows)) = tables.first() else { return Ok(()) };
+    let mut begin = 0;
+    // The format requires all samples of a family to be adjacent.
+    for family in rows.chunk_by(|a, b| a.family == b.family) {
+        let end = begin + family.len();
+        let (name, first) = (format!("netwheel_{}", family[0].family), &family[0]);
+        let unit = first.unit.map(|unit| Unit::Other(unit.into()));
+        let mut encoder = encoder.encode_descriptor(&name, first.help, unit.as_ref(), first.kind())?;
+        for (value, rows) in tables {
+            for row in &rows[begin..end] {
+                let labels = [(label, *value)].into_iter().chain(row.label);
+                row.encode(encoder.encode_family(&labels.collect::<Vec<_>>())?)?;
+            }
+        }
+        begin = end;
+    }
+    Ok(())
 }
 
 /// Encodes the metrics of a group's loops as a complete text that ends with `# EOF`.

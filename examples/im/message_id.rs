@@ -29,6 +29,12 @@ impl MessageId {
         self.0.get().parse().ok()
     }
 
+    /// Returns the JSON text.
+    #[allow(dead_code, reason = "only the server stores ids")]
+    pub(crate) fn as_json(&self) -> &str {
+        self.0.get()
+    }
+
     /// Returns the length of the JSON text in bytes.
     #[allow(dead_code, reason = "only the server counts")]
     pub(crate) fn len(&self) -> usize {

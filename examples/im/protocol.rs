@@ -41,8 +41,32 @@ pub(crate) enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
+    Remind {
+        /// The time until the reminder, such as `3d`.
+        #[serde(rename = "in")]
+        after: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    /// Asks for the user's own reminders.
+    Reminders,
+    Forget {
+        /// Number of the reminder.
+        id: u64,
+    },
     Ping,
     Pong,
+}
+
+/// A reminder in the list of its user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReminderInfo {
+    /// Number of the reminder.
+    pub(crate) reminder: u64,
+    /// When it is due, in milliseconds since 1970 (UTC).
+    pub(crate) due: u64,
+    pub(crate) text: String,
 }
 
 /// A message of the server, one JSON object per line.
@@ -100,6 +124,39 @@ pub(crate) enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
+    /// A direct message is kept, because its receiver is not connected.
+    Kept {
+        to: String,
+        /// When it expires, in milliseconds since 1970 (UTC).
+        expires: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    /// A reminder is stored.
+    ReminderSet {
+        reminder: u64,
+        /// When it is due, in milliseconds since 1970 (UTC).
+        due: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    /// The user's own reminders.
+    Reminders {
+        reminders: Vec<ReminderInfo>,
+    },
+    /// A reminder was cancelled.
+    Forgotten {
+        reminder: u64,
+    },
+    /// The time of a reminder has come.
+    Reminder {
+        reminder: u64,
+        text: String,
+        /// When it was due, in milliseconds since 1970 (UTC).
+        due: u64,
+        /// Id to acknowledge, counted together with those of direct messages.
+        id: u64,
+    },
     /// The answer to a lookup.
     Profile {
         user: String,
@@ -126,7 +183,8 @@ pub(crate) enum Reply {
         /// Receiver of a direct message that was refused or has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// The client's id of that message or lookup.
+        /// The client's id of that message, lookup or reminder; the number of a reminder that does
+        /// not exist.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
@@ -147,6 +205,9 @@ pub(crate) enum Code {
     Undelivered,
     TooManyUnacked,
     TooManyLookups,
+    TooManyReminders,
+    NoSuchReminder,
+    Expired,
     Busy,
 }
 

@@ -20,6 +20,7 @@ enum Field {
     Room,
     Text,
     To,
+    In,
     Id,
     #[serde(other)]
     Unknown,
@@ -36,6 +37,9 @@ enum Kind {
     Direct,
     Ack,
     Lookup,
+    Remind,
+    Reminders,
+    Forget,
     Ping,
     Pong,
 }
@@ -48,6 +52,7 @@ struct Fields {
     room: Option<String>,
     text: Option<String>,
     to: Option<String>,
+    after: Option<String>,
     id: Option<Box<RawValue>>,
 }
 
@@ -75,6 +80,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
                 Field::Room => put(&mut fields.room, "room", &mut map)?,
                 Field::Text => put(&mut fields.text, "text", &mut map)?,
                 Field::To => put(&mut fields.to, "to", &mut map)?,
+                Field::In => put(&mut fields.after, "in", &mut map)?,
                 Field::Id => put(&mut fields.id, "id", &mut map)?,
                 Field::Unknown => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -96,7 +102,7 @@ fn put<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
 
 impl Fields {
     fn into_request<E: Error>(self) -> Result<Request, E> {
-        let Fields { kind, user, room, text, to, id } = self;
+        let Fields { kind, user, room, text, to, after, id } = self;
         let needed = |field: Option<String>, name| field.ok_or_else(|| E::missing_field(name));
         Ok(match needed_kind(kind)? {
             Kind::Login => Request::Login { user: needed(user, "user")? },
@@ -111,12 +117,14 @@ impl Fields {
                 let (to, text) = (needed(to, "to")?, needed(text, "text")?);
                 Request::Direct { to, text, id: message_id(id)? }
             }
-            Kind::Ack => {
-                let id = id.ok_or_else(|| E::missing_field("id"))?;
-                let id = id.get().parse().map_err(|_| E::custom("the id of an ack is a whole number"))?;
-                Request::Ack { id }
-            }
+            Kind::Ack => Request::Ack { id: number(id, "the id of an ack is a whole number")? },
             Kind::Lookup => Request::Lookup { user: needed(user, "user")?, id: message_id(id)? },
+            Kind::Remind => {
+                let (after, text) = (needed(after, "in")?, needed(text, "text")?);
+                Request::Remind { after, text, id: message_id(id)? }
+            }
+            Kind::Reminders => Request::Reminders,
+            Kind::Forget => Request::Forget { id: number(id, "the id of a reminder is a whole number")? },
             Kind::Ping => Request::Ping,
             Kind::Pong => Request::Pong,
         })
@@ -125,6 +133,12 @@ impl Fields {
 
 fn needed_kind<E: Error>(kind: Option<Kind>) -> Result<Kind, E> {
     kind.ok_or_else(|| E::missing_field("type"))
+}
+
+/// Reads an `id` that the server has assigned.
+fn number<E: Error>(id: Option<Box<RawValue>>, wrong: &'static str) -> Result<u64, E> {
+    let id = id.ok_or_else(|| E::missing_field("id"))?;
+    id.get().parse().map_err(|_| E::custom(wrong))
 }
 
 /// Treats an `id` of `null` as absent.

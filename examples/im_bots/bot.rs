@@ -95,6 +95,9 @@ impl Handler for Bot {
             Reply::Missed { count, .. } => log::warn!("{}: {count} lines were lost", self.user),
             Reply::Joined { .. } | Reply::Left { .. } | Reply::Presence { .. } => {}
             Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
+            // A bot sends direct messages to connected bots only, and sets no reminders.
+            Reply::Kept { .. } | Reply::ReminderSet { .. } | Reply::Reminders { .. } => {}
+            Reply::Forgotten { .. } | Reply::Reminder { .. } => {}
         }
         Ok(())
     }

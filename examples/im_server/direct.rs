@@ -2,14 +2,16 @@
 //!
 //! A direct message is handed to the session of its receiver. It stays there until it is
 //! acknowledged, given up, or the receiver has gone. All of this happens on the receiver's loop, so
-//! the table and its timeouts do not need a lock.
+//! the table and its timeouts do not need a lock. Messages that were kept for a user that was not
+//! connected, and reminders, take the same way.
 //!
-//! Invariant: every direct message ends exactly once, and its [`Receipt`] then notifies the sender,
-//! at the latest when the receipt is dropped.
+//! Invariant: every message ends exactly once, and its [`Receipt`] then notifies the sender or the
+//! store, at the latest when the receipt is dropped.
 
 use crate::{
     byte_budget::{ByteBudget, Charge},
     hub,
+    later::KeptReceipt,
     message_id::MessageId,
     protocol::{Code, Reply},
     session::Session,
@@ -20,16 +22,45 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 /// Maximum number of times that a direct message is sent again.
 pub(crate) const RESENDS: u32 = 3;
 
-/// A direct message on its way to the session of its receiver.
+/// A direct message or a reminder on its way to the session of its receiver.
 pub(crate) struct Direct {
-    pub(crate) from: String,
-    pub(crate) text: String,
-    pub(crate) ts: u64,
+    /// The message. The session sets its id.
+    pub(crate) message: Reply,
     pub(crate) receipt: Receipt,
 }
 
+/// Receives the outcome of a message, exactly once.
+pub(crate) enum Receipt {
+    Sender(SenderReceipt),
+    Kept(KeptReceipt),
+}
+
+impl Receipt {
+    fn bytes(&self) -> usize {
+        match self {
+            Receipt::Sender(receipt) => receipt.under_way.as_ref().map_or(0, |under_way| under_way.bytes),
+            Receipt::Kept(receipt) => receipt.bytes,
+        }
+    }
+
+    fn delivered(self) {
+        match self {
+            Receipt::Sender(receipt) => receipt.delivered(),
+            Receipt::Kept(receipt) => receipt.delivered(),
+        }
+    }
+
+    /// Reports a failure, which `why` describes with the name of the receiver.
+    fn failed(self, code: Code, why: impl FnOnce(&str) -> String) {
+        if let Receipt::Sender(receipt) = self {
+            let message = why(&receipt.to);
+            receipt.failed(code, message);
+        }
+    }
+}
+
 /// Notifies the sender of the outcome of a direct message, exactly once.
-pub(crate) struct Receipt {
+pub(crate) struct SenderReceipt {
     from: Arc<str>,
     sender: Channel<Reply>,
     to: String,
@@ -59,7 +90,7 @@ pub(crate) fn size(from: &str, to: &str, text: &str, id: Option<&MessageId>) -> 
     RECORD + from.len() + 2 * to.len() + text.len() + id.map_or(0, MessageId::len)
 }
 
-impl Receipt {
+impl SenderReceipt {
     pub(crate) fn new(
         from: Arc<str>,
         sender: Channel<Reply>,
@@ -67,7 +98,7 @@ impl Receipt {
         id: Option<MessageId>,
         under_way: UnderWay,
     ) -> Self {
-        Receipt { from, sender, to, id, under_way: Some(under_way) }
+        SenderReceipt { from, sender, to, id, under_way: Some(under_way) }
     }
 
     fn delivered(mut self) {
@@ -92,7 +123,7 @@ impl Receipt {
     }
 }
 
-impl Drop for Receipt {
+impl Drop for SenderReceipt {
     fn drop(&mut self) {
         if self.under_way.is_some() {
             self.fail(Code::Undelivered, format!("{} has disconnected", self.to));
@@ -127,25 +158,43 @@ impl Unacked {
 
     /// Sends a message for the first time.
     pub(crate) fn deliver(&mut self, ctx: &mut Context<'_, Session>, direct: Direct) -> Result {
-        let Direct { from, text, ts, receipt } = direct;
+        let Direct { mut message, receipt } = direct;
         if self.waiting.len() >= self.max {
-            let why = format!("{} has not acknowledged {} direct messages yet", receipt.to, self.max);
-            receipt.failed(Code::TooManyUnacked, why);
+            receipt.failed(Code::TooManyUnacked, |to| {
+                format!("{to} has not acknowledged {} direct messages yet", self.max)
+            });
             return Ok(());
         }
-        let size = receipt.under_way.as_ref().map_or(0, |under_way| under_way.bytes);
-        let Some(charge) = self.bytes.charge(size) else {
-            let why = format!("{} has not acknowledged {} bytes yet", receipt.to, self.bytes.used());
-            receipt.failed(Code::TooManyUnacked, why);
+        let Some(charge) = self.bytes.charge(receipt.bytes()) else {
+            receipt.failed(Code::TooManyUnacked, |to| {
+                format!("{to} has not acknowledged {} bytes yet", self.bytes.used())
+            });
             return Ok(());
         };
         self.last += 1;
         let id = self.last;
-        let message = Reply::Direct { from, text, ts, id };
+        if let Reply::Direct { id: number, .. } | Reply::Reminder { id: number, .. } = &mut message {
+            *number = id;
+        }
         let timeout = arm(ctx, self.timeout, id);
         self.waiting
             .insert(id, Waiting { message: message.clone(), resends: 0, timeout, receipt, _bytes: charge });
         ctx.write(message)
+    }
+
+    /// Returns how many bytes the next message may have: 0 if there are too many messages.
+    pub(crate) fn room(&self) -> usize {
+        match self.waiting.len() {
+            // A message that is too long even now must not wait for room.
+            0 => usize::MAX,
+            len if len >= self.max => 0,
+            _ => self.bytes.limit() - self.bytes.used(),
+        }
+    }
+
+    /// Returns the number of kept messages among the unacknowledged ones.
+    pub(crate) fn kept(&self) -> usize {
+        self.waiting.values().filter(|waiting| matches!(waiting.receipt, Receipt::Kept(_))).count()
     }
 
     /// Records an acknowledgement. Returns `false` if the message was not pending.
@@ -165,8 +214,7 @@ impl Unacked {
     fn timed_out(&mut self, ctx: &mut Context<'_, Session>, id: u64) -> Result {
         let Some(mut waiting) = self.waiting.remove(&id) else { return Ok(()) };
         if waiting.resends == RESENDS {
-            let why = format!("{} has not acknowledged it", waiting.receipt.to);
-            waiting.receipt.failed(Code::Undelivered, why);
+            waiting.receipt.failed(Code::Undelivered, |to| format!("{to} has not acknowledged it"));
             return Ok(());
         }
         let message = waiting.message.clone();
@@ -179,5 +227,8 @@ impl Unacked {
 
 /// Starts the timeout for an acknowledgement.
 fn arm(ctx: &mut Context<'_, Session>, timeout: Duration, id: u64) -> TaskKey {
-    ctx.schedule(Delay::coarse(timeout), move |session, ctx| session.unacked.timed_out(ctx, id))
+    ctx.schedule(Delay::coarse(timeout), move |session, ctx| {
+        session.unacked.timed_out(ctx, id)?;
+        session.deliver_more(ctx)
+    })
 }

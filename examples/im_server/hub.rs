@@ -8,6 +8,7 @@
 use crate::{
     byte_budget::ByteBudget,
     latency::Latency,
+    later::Later,
     name,
     presence::Announcer,
     protocol::{Reason, Reply},
@@ -18,7 +19,7 @@ use netwheel::{Channel, ChannelId, Error, HandlerRef};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -38,6 +39,8 @@ pub(crate) struct Hub {
     pub(crate) counters: Counters,
     /// Delivery times, for the dashboard.
     pub(crate) latency: Latency,
+    /// Reminders and kept messages. Set at the start of the server.
+    later: OnceLock<Arc<Later>>,
 }
 
 #[derive(Default)]
@@ -100,7 +103,17 @@ impl Hub {
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters: Counters::default(),
             latency: Latency::default(),
+            later: OnceLock::new(),
         }
+    }
+
+    /// Sets where reminders and messages are kept. Called once, before there are sessions.
+    pub(crate) fn set_later(&self, later: Arc<Later>) {
+        let _ = self.later.set(later);
+    }
+
+    pub(crate) fn later(&self) -> Option<&Arc<Later>> {
+        self.later.get()
     }
 
     /// Reserves a name for a session.

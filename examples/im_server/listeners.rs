@@ -124,6 +124,7 @@ pub(crate) fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) 
     };
     let tcp = chat.bind(&*options.listen)?;
     let web = Arc::new(Web {
+        hub: hub.clone(),
         pages: Pages::new(),
         dashboard: Dashboard::new(hub.clone(), group),
         group: group.clone(),

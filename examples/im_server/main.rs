@@ -29,7 +29,8 @@
 //! of a client), `name.rs` (rules for names), `direct.rs` (direct messages waiting for an
 //! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` and `room.rs` (shared state),
 //! `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do not keep
-//! up), and this file, which connects the parts.
+//! up), `later/` (reminders,
+//! and messages for users that are not connected), and this file, which connects the parts.
 
 mod byte_budget;
 #[path = "../im/descriptors.rs"]
@@ -38,6 +39,7 @@ mod direct;
 mod directory;
 mod hub;
 mod latency;
+mod later;
 mod listeners;
 #[path = "../im/message_id.rs"]
 mod message_id;
@@ -60,6 +62,7 @@ mod wire;
 
 use clap::Parser;
 use hub::Hub;
+use later::Later;
 use netwheel::{
     diagnostics::Watchdog, prelude::*, shutdown::ShutdownOptions, time::Periodic, worker_pool::WorkerPool,
 };
@@ -142,6 +145,14 @@ struct Options {
     /// does not keep up; 0s disables the pause.
     #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
     congestion_pause: Duration,
+    /// File for reminders, and for direct messages to users that are not connected. Without it,
+    /// reminders are lost when the server ends, and such messages are refused.
+    #[arg(long, value_name = "FILE")]
+    timers: Option<std::path::PathBuf>,
+    /// Time for which a direct message, or a reminder that is due, is kept for a user that is not
+    /// connected.
+    #[arg(long, default_value = "7d", value_parser = at_least_a_millisecond)]
+    expiry: Duration,
     /// Duration of a lookup: a sleep that stands for a database query.
     #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
     lookup_time: Duration,
@@ -258,6 +269,12 @@ fn run(mut options: Options) -> Result {
     }
     let group = group.build()?;
     announce(&group, &hub)?;
+    let later = Later::start(options.timers.as_deref(), options.expiry, &hub, &group)?;
+    hub.set_later(later.clone());
+    match &options.timers {
+        Some(file) => say!("reminders and messages are kept in {}", file.display()),
+        None => say!("reminders are kept in memory; --timers FILE keeps them, and messages, on disk"),
+    }
     for closed in listeners::listen(&group, &hub, &options)? {
         let failed = end.clone();
         closed.on_complete(move |result| drop(failed.send(result)));
@@ -273,6 +290,7 @@ fn run(mut options: Options) -> Result {
         .drain_window(options.drain)
         .timeout(options.drain.saturating_add(options.close_timeout));
     say!("{}", group.shutdown(shutdown).wait()?);
+    later.close()?;
     result
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 const BURST: u32 = 2;
 /// Cost of a lookup in requests. It is high because a lookup occupies a thread.
 const LOOKUP: u32 = 10;
+/// Cost of a request that is written to disk.
+const STORED: u32 = 5;
 /// More input than any channel may hold, so that reading pauses.
 const PAUSE: usize = usize::MAX / 2;
 
@@ -43,6 +45,11 @@ impl Cost {
     /// Returns the additional cost of a lookup.
     pub(crate) fn lookup() -> Self {
         Cost { requests: LOOKUP - 1, ..Cost::default() }
+    }
+
+    /// Returns the additional cost of a request that is stored.
+    pub(crate) fn stored() -> Self {
+        Cost { requests: STORED - 1, ..Cost::default() }
     }
 
     /// Returns the additional cost of a request that causes deliveries.

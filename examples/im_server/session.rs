@@ -2,7 +2,7 @@
 
 use crate::{
     byte_budget::ByteBudget,
-    direct::{self, Direct, Receipt, Unacked, UnderWay},
+    direct::{self, Direct, Receipt, SenderReceipt, Unacked, UnderWay},
     directory,
     hub::{Hub, Profile},
     message_id::MessageId,
@@ -42,12 +42,14 @@ pub(crate) struct Settings {
 }
 
 pub(crate) struct Session {
-    hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     settings: Settings,
-    user: Option<Arc<str>>,
+    pub(crate) user: Option<Arc<str>>,
     rooms: Vec<Arc<Room>>,
     /// Direct messages to this client.
     pub(crate) unacked: Unacked,
+    /// Kept messages wait until some of the unacknowledged messages have ended.
+    pub(crate) has_kept: bool,
     /// Cloned for every direct message of this client that is in flight, so its reference count
     /// gives their number.
     under_way: Arc<()>,
@@ -64,9 +66,9 @@ pub(crate) struct Session {
 }
 
 /// The error with which a request is refused.
-struct Refusal(Code, String);
+pub(crate) struct Refusal(pub(crate) Code, pub(crate) String);
 
-type Answer = Result<Option<Reply>, Refusal>;
+pub(crate) type Answer = Result<Option<Reply>, Refusal>;
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
@@ -170,6 +172,7 @@ impl Session {
             user: None,
             rooms: Vec::new(),
             unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
+            has_kept: false,
             under_way: Arc::default(),
             under_way_bytes: ByteBudget::new(max_unacked_bytes),
             pace: Pace::new(rates),
@@ -190,12 +193,19 @@ impl Session {
             Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
             Request::Ack { id } => self.ack(ctx, id),
             Request::Lookup { user, id } => return self.lookup(ctx, &user, id),
+            Request::Remind { after, text, id } => return self.remind(ctx, &after, text, id),
+            Request::Reminders => self.reminders(),
+            Request::Forget { id } => return self.forget(ctx, id),
             Request::Ping => Ok(Some(Reply::Pong)),
             // Nothing to do: receiving it has already reset the read idle timer.
             Request::Pong => Ok(None),
         };
         match answer {
             Ok(None) => Ok(()),
+            Ok(Some(reply @ Reply::Welcome { .. })) => {
+                ctx.write(reply)?;
+                self.begin_kept(ctx)
+            }
             Ok(Some(reply)) => ctx.write(reply),
             Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
         }
@@ -313,6 +323,10 @@ impl Session {
         let from = self.logged_in()?.clone();
         let to = name::user(to).map_err(bad_name)?.into_owned();
         self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
+        let receiver = match self.hub.find(&to) {
+            Some(receiver) => receiver,
+            None => return self.keep_direct(ctx, &from, to, text, id),
+        };
         let max = self.settings.max_unacked;
         // `self.under_way` itself counts as one reference.
         if Arc::strong_count(&self.under_way) > max {
@@ -331,11 +345,10 @@ impl Session {
                 "not sent, try again later: too many direct messages are unacknowledged".to_owned(),
             )
         })?;
-        let nobody = || Refusal(Code::Undelivered, format!("no user is called {to}"));
-        let receiver = self.hub.find(&to).ok_or_else(nobody)?;
         let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
-        let receipt = Receipt::new(from.clone(), ctx.channel(), to, id, under_way);
-        let direct = Direct { from: from.to_string(), text, ts: unix_ms(), receipt };
+        let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to, id, under_way);
+        let message = Reply::Direct { from: from.to_string(), text, ts: unix_ms(), id: 0 };
+        let direct = Direct { message, receipt: Receipt::Sender(receipt) };
         // If the message cannot be handed over, the receipt is dropped, which notifies the sender.
         let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
         self.hub.counters.count_message(1, 0);
@@ -352,6 +365,7 @@ impl Session {
             // Already acknowledged, or given up in the meantime. Neither is an error of the client.
             log::debug!("{}: acknowledges {id}, which is not pending", self.describe(ctx));
         }
+        self.deliver_more(ctx)?;
         Ok(None)
     }
 
@@ -408,7 +422,7 @@ impl Session {
         ctx.write(Reply::Missed { count, total })
     }
 
-    fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
+    pub(crate) fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
         self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
 

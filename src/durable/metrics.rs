@@ -1,6 +1,8 @@
 //! `DurableMetrics`: what durable timers have done.
 
 use crate::metrics::{Counter, Histogram, Recorder};
+#[cfg(any(feature = "prometheus", test))]
+use crate::metrics::{Metric, Value};
 
 /// The counters behind [`DurableMetrics`]. The loop writes the first group, the store's thread the
 /// second one.
@@ -17,6 +19,7 @@ pub(super) struct Metrics {
     pub(super) clock_jumps: Counter,
     pub(super) lateness: Recorder,
 
+    pub(super) stopped: Counter,
     pub(super) started: Counter,
     pub(super) pending: Counter,
     pub(super) dead: Counter,
@@ -31,6 +34,8 @@ pub(super) struct Metrics {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DurableMetrics {
+    /// Whether the store has failed, so that nothing fires any more and all operations fail.
+    pub is_stopped: bool,
     /// Timers in the store that wait for their time. Updated with each commit.
     pub pending: u64,
     /// Dead letters in the store.
@@ -73,6 +78,7 @@ pub struct DurableMetrics {
 impl Metrics {
     pub(super) fn snapshot(&self) -> DurableMetrics {
         DurableMetrics {
+            is_stopped: self.stopped.read() > 0,
             pending: self.pending.read(),
             dead: self.dead.read(),
             loaded: self.loaded.read(),
@@ -92,5 +98,117 @@ impl Metrics {
             commit_failures: self.commit_failures.read(),
             commit_time: self.commit_time.snapshot(),
         }
+    }
+}
+
+#[cfg(any(feature = "prometheus", test))]
+impl DurableMetrics {
+    /// Returns a description of each field with its value, in the order of the fields.
+    pub(super) fn rows(&self) -> Vec<Metric<'_>> {
+        // A new field does not compile here until it has a row.
+        let DurableMetrics {
+            pending,
+            dead,
+            loaded,
+            running,
+            started,
+            fired,
+            ended,
+            retried,
+            buried,
+            skipped,
+            stale,
+            clock_jumps,
+            lateness,
+            commits,
+            changes,
+            largest_batch,
+            commit_failures,
+            commit_time,
+        } = self;
+        vec![
+            Metric::new("pending", "Timers that wait for their time.", Value::Gauge(*pending))
+                .family("durable_pending"),
+            Metric::new("dead", "Dead letters.", Value::Gauge(*dead)).family("durable_dead"),
+            Metric::new("loaded", "Timers in memory.", Value::Gauge(*loaded)).family("durable_loaded"),
+            Metric::new("running", "Runs that have not ended.", Value::Gauge(*running))
+                .family("durable_running"),
+            Metric::new("started", "Timers that were stored.", Value::Counter(*started))
+                .family("durable_started"),
+            Metric::new("fired", "Runs for which a handler was called.", Value::Counter(*fired))
+                .family("durable_fired"),
+            Metric::new(
+                "ended",
+                "Runs that have ended, or were moved to a retry or to the dead letters.",
+                Value::Counter(*ended),
+            )
+            .family("durable_ended"),
+            Metric::new("retried", "Failed attempts that will be repeated.", Value::Counter(*retried))
+                .family("durable_retried"),
+            Metric::new("buried", "Runs that became dead letters.", Value::Counter(*buried))
+                .family("durable_buried"),
+            Metric::new(
+                "skipped",
+                "Late runs, or groups of missed runs, that were skipped.",
+                Value::Counter(*skipped),
+            )
+            .family("durable_skipped"),
+            Metric::new(
+                "stale",
+                "Runs whose timer was gone or belonged to another node.",
+                Value::Counter(*stale),
+            )
+            .family("durable_stale"),
+            Metric::new(
+                "clock_jumps",
+                "Jumps of the wall clock by half a second or more.",
+                Value::Counter(*clock_jumps),
+            )
+            .family("durable_clock_jumps"),
+            Metric::new("lateness", "Time from due to fired.", Value::Histogram(lateness))
+                .family("durable_lateness"),
+            Metric::new("commits", "Transactions.", Value::Counter(*commits)).family("durable_commits"),
+            Metric::new("changes", "Changes in all transactions.", Value::Counter(*changes))
+                .family("durable_changes"),
+            Metric::new(
+                "largest_batch",
+                "Largest number of changes in one transaction.",
+                Value::Gauge(*largest_batch),
+            )
+            .family("durable_largest_batch"),
+            Metric::new(
+                "commit_failures",
+                "Transactions that failed and could be repeated.",
+                Value::Counter(*commit_failures),
+            )
+            .family("durable_commit_failures"),
+            Metric::new("commit_time", "Time that transactions took.", Value::Histogram(commit_time))
+                .family("durable_commit_time"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compares the table in docs/observability.md with the rows. A failure prints the expected
+    /// table.
+    #[test]
+    fn the_documentation_lists_all_metrics_of_timers() {
+        let metrics = Metrics::default().snapshot();
+        let mut table = String::from("| field | Prometheus | kind | help |\n|---|---|---|---|\n");
+        for row in metrics.rows() {
+            let (suffix, kind) = match row.value {
+                Value::Counter(_) | Value::Time(_) => ("_total", "counter"),
+                Value::Gauge(_) => ("", "gauge"),
+                Value::Histogram(_) => ("", "histogram"),
+            };
+            let unit = row.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+            let name = format!("netwheel_{}{unit}{suffix}", row.family);
+            table += &format!("| `{}` | `{name}` | {kind} | {} |\n", row.field, row.help);
+        }
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md"));
+        assert!(page.contains(&format!("\n\n{table}")), "docs/observability.md should have:\n\n{table}");
     }
 }

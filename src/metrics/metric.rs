@@ -30,7 +30,7 @@ pub(crate) enum Value<'a> {
 
 impl<'a> Metric<'a> {
     /// Creates a metric named like its field. `doc` is the field's rustdoc.
-    pub(super) fn new(field: &'static str, doc: &'static str, value: Value<'a>) -> Self {
+    pub(crate) fn new(field: &'static str, doc: &'static str, value: Value<'a>) -> Self {
         let unit = match value {
             Value::Counter(_) | Value::Gauge(_) => None,
             Value::Time(_) | Value::Histogram(_) => Some("seconds"),
@@ -38,7 +38,7 @@ impl<'a> Metric<'a> {
         Metric { field, family: field, label: None, unit, help: doc.trim_ascii(), value }
     }
 
-    pub(super) fn family(mut self, name: &'static str) -> Self {
+    pub(crate) fn family(mut self, name: &'static str) -> Self {
         self.family = name;
         self
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     support::{
-        loops::{end, one_loop},
+        loops::{block, end, one_loop},
         wait::{HOUR, done, ms, receive},
     },
     timers::{File, sending, started},
@@ -15,6 +15,7 @@ use netwheel::{
         store::{Change, LoadRange, NewTimer, Outcome, TimerRow, TimerStore},
     },
     error::Resource,
+    shutdown::ShutdownOptions,
 };
 use std::{
     sync::{Arc, Barrier},
@@ -283,4 +284,39 @@ fn a_store_refuses_a_topic_that_is_not_attached() {
     let timer = NewTimer { topic: 0, due: 0, idempotency_key: None, schedule: None, payload: Vec::new() };
     let outcomes = store.commit(&mut [Change::Start(timer)], 0).unwrap();
     assert!(matches!(outcomes[0], Outcome::Refused(_)));
+}
+
+#[test]
+fn timers_close_after_their_loop_whatever_was_on_its_way() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let id = done(timers.at("topic", HOUR, "kept").start()).unwrap();
+    let gate = block(&group);
+    // The loop is woken for this command, and does not run the task any more.
+    let cancelled = timers.cancel(id);
+    let ended = group.shutdown(ShutdownOptions::new().quiet_period(ms(0)));
+    drop(gate);
+    done(ended).unwrap();
+    let _ = done(cancelled);
+    done(timers.close()).unwrap();
+    SqliteStore::open(file.path()).unwrap();
+}
+
+#[test]
+fn a_paused_program_stores_and_moves_timers_that_the_next_program_fires() {
+    let file = File::new();
+    let group = one_loop();
+    let (topic, runs) = sending("topic");
+    let timers = file.open().topic(topic).paused().start(&group).unwrap();
+    done(timers.at("topic", ms(0), "stored").start()).unwrap();
+    let later = done(timers.at("topic", HOUR, "made due").start()).unwrap();
+    assert!(done(timers.run_now(later)).unwrap());
+    done(timers.close()).unwrap();
+    assert_eq!((runs.try_recv().ok(), timers.metrics().fired), (None, 0));
+
+    let (next_group, timers, runs) = started(&file);
+    assert_eq!([receive(&runs), receive(&runs)], ["stored", "made due"]);
+    done(timers.close()).unwrap();
+    end(&group);
+    end(&next_group);
 }

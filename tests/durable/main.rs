@@ -1,4 +1,7 @@
-//! Durable timers: handles, stores, kills, several nodes.
+//! Durable timers: handles, stores, kills, several nodes, and the example `timers`.
+//!
+//! `cargo test` builds the example. For this test alone, build it first:
+//! `cargo build --example timers --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -6,9 +9,15 @@ mod support;
 mod answers;
 mod clock;
 mod examples;
+mod faults;
 mod handle;
 mod keys;
 mod kills;
+mod model;
 mod opening;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
+mod program;
+mod prometheus;
 mod size;
 mod timers;

@@ -14,6 +14,8 @@ pub(crate) mod directory;
 pub(crate) mod hub;
 #[path = "../../examples/im_server/latency.rs"]
 pub(crate) mod latency;
+#[path = "../../examples/im_server/later/mod.rs"]
+pub(crate) mod later;
 #[path = "../../examples/im/message_id.rs"]
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]

@@ -1,19 +1,25 @@
-//! The chat server without sockets, and code shared by the examples.
+//! The chat server without sockets, its reminders and kept messages as a process, and code shared
+//! by the examples.
+//!
+//! `cargo test` builds the server. For this test alone, build it first:
+//! `cargo build --example im_server --features full`.
 
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_abuse;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_direct;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
+mod im_later;
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_lookup;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_rooms;
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 mod im_slow;
 mod shared;
 // At the crate root, where the server's files expect it.
@@ -21,6 +27,6 @@ mod shared;
 #[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;
 
-#[cfg(feature = "json")]
+#[cfg(all(feature = "durable", feature = "json"))]
 #[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]
 use im::*;

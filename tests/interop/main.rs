@@ -7,7 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[cfg(all(feature = "websocket", feature = "json", feature = "prometheus"))]
+#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod browser;
 mod files;
 mod gateway;

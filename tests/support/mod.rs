@@ -6,6 +6,7 @@ pub(crate) mod channels;
 pub(crate) mod codecs;
 pub(crate) mod datagrams;
 pub(crate) mod journal;
+pub(crate) mod line_client;
 pub(crate) mod logs;
 pub(crate) mod loops;
 pub(crate) mod nobody;

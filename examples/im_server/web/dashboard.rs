@@ -6,6 +6,7 @@
 use crate::hub::{Hub, lock};
 use netwheel::{
     Channel, ChannelGroup, EventLoop, EventLoopGroup, Result,
+    durable::DurableMetrics,
     http::{Event, Part, Response},
     metrics::{Histogram, LoopMetrics},
 };
@@ -35,6 +36,8 @@ struct Sample {
     bytes_in: u64,
     bytes_out: u64,
     loops: Vec<LoopMetrics>,
+    /// `None` in tests.
+    timers: Option<DurableMetrics>,
 }
 
 /// One event.
@@ -57,6 +60,7 @@ struct State {
     /// Callbacks longer than the watchdog's limit, since the start of the server.
     stalls: u64,
     loops: Vec<LoopState>,
+    durable: Option<TimersState>,
 }
 
 #[derive(Serialize)]
@@ -78,6 +82,22 @@ struct LoopState {
     timers: u64,
     /// The share of the period in which the loop worked.
     busy: f64,
+}
+
+/// Reminders and kept messages.
+#[derive(Serialize)]
+struct TimersState {
+    /// Timers that wait for their time.
+    pending: u64,
+    dead: u64,
+    fired_per_second: f64,
+    retries_per_second: f64,
+    /// Time from due to fired in this period, in microseconds.
+    lateness_us: Quantiles,
+    /// Average number of changes in a transaction of this period.
+    batch: f64,
+    /// Time that the transactions of this period took, in microseconds.
+    commit_us: Quantiles,
 }
 
 impl Dashboard {
@@ -120,6 +140,7 @@ impl Sample {
             bytes_in: loops.iter().map(|metrics| metrics.bytes_read).sum(),
             bytes_out: loops.iter().map(|metrics| metrics.bytes_written).sum(),
             loops,
+            timers: hub.later().map(|later| later.timers().metrics()),
         }
     }
 }
@@ -142,6 +163,10 @@ impl State {
             bytes_out_per_second: rate(now.bytes_out, before.bytes_out),
             stalls: hub.counters.stalls.load(Ordering::Relaxed),
             loops: loops.map(|(now, before)| LoopState::between(before, now, seconds)).collect(),
+            durable: now.timers.as_ref().map(|timers| {
+                let before = before.timers.as_ref().unwrap_or(timers);
+                TimersState::between(before, timers, seconds)
+            }),
         }
     }
 }
@@ -153,6 +178,27 @@ impl Quantiles {
             sorted.get((last as f64 * q).round() as usize).map_or(0, micros)
         };
         Quantiles { p50: at(0.5), p99: at(0.99), max: at(1.0), samples: sorted.len() as u64 }
+    }
+
+    fn of_histogram(histogram: &Histogram) -> Self {
+        let at = |q| micros(&histogram.quantile(q));
+        Quantiles { p50: at(0.5), p99: at(0.99), max: at(1.0), samples: histogram.count() }
+    }
+}
+
+impl TimersState {
+    fn between(before: &DurableMetrics, now: &DurableMetrics, seconds: f64) -> Self {
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let commits = now.commits.saturating_sub(before.commits).max(1);
+        TimersState {
+            pending: now.pending,
+            dead: now.dead,
+            fired_per_second: rate(now.fired, before.fired),
+            retries_per_second: rate(now.retried, before.retried),
+            lateness_us: Quantiles::of_histogram(&now.lateness.since(&before.lateness)),
+            batch: now.changes.saturating_sub(before.changes) as f64 / commits as f64,
+            commit_us: Quantiles::of_histogram(&now.commit_time.since(&before.commit_time)),
+        }
     }
 }
 

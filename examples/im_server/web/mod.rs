@@ -6,7 +6,7 @@
 //! | `/ws` | the protocol of docs/im-protocol.md over WebSocket, one object per text frame |
 //! | `/dashboard` | the page of the dashboard |
 //! | `/dashboard/events` | its data, once a second: server-sent events (docs/im-dashboard.md) |
-//! | `/metrics` | the metrics of the loops in the format of OpenMetrics |
+//! | `/metrics` | the metrics of the loops and of the timers in the format of OpenMetrics |
 
 mod dashboard;
 mod frames;

@@ -1,23 +1,40 @@
 //! One HTTP connection of a browser.
 
 use super::{ChatFrames, Dashboard, Pages};
-use crate::listeners::Connections;
+use crate::{hub::Hub, listeners::Connections};
 use netwheel::{
+    durable::DurableCollector,
     http::{Message, Part, Request, Response, StatusCode},
     prelude::*,
     prometheus,
     websocket::WebSocketServer,
 };
+use prometheus_client::{encoding::text, registry::Registry};
 use std::sync::Arc;
 
 /// What all connections share.
 pub(crate) struct Web {
+    pub(crate) hub: Arc<Hub>,
     pub(crate) pages: Pages,
     pub(crate) dashboard: Dashboard,
     pub(crate) group: EventLoopGroup,
     /// For the sessions of the chat.
     pub(crate) connections: Connections,
     pub(crate) websocket: WebSocketServer,
+}
+
+impl Web {
+    /// Returns the metrics of the loops and of the timers.
+    fn metrics(&self) -> Result<String> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(prometheus::Collector::new(&self.group)));
+        if let Some(later) = self.hub.later() {
+            registry.register_collector(Box::new(DurableCollector::new("chat", later.timers())));
+        }
+        let mut text = String::new();
+        text::encode(&mut text, &registry).map_err(Error::other)?;
+        Ok(text)
+    }
 }
 
 pub(crate) struct Site {
@@ -36,7 +53,7 @@ impl Site {
             _ if !matches!(request.method(), "GET" | "HEAD") => {
                 Response::from(StatusCode::METHOD_NOT_ALLOWED).header("Allow", "GET, HEAD")
             }
-            "/metrics" => Response::ok(prometheus::encode(&self.web.group)?)
+            "/metrics" => Response::ok(self.web.metrics()?)
                 .header("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
             "/dashboard/events" if request.method() == "HEAD" => Response::new(StatusCode::OK),
             "/dashboard/events" if !self.web.dashboard.add(ctx.channel()) => {

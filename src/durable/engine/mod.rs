@@ -20,6 +20,7 @@ mod message;
 mod permit;
 mod run;
 mod runs;
+mod schedule_cache;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -39,6 +40,7 @@ use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
 use run::{Phase, Run};
+use schedule_cache::ScheduleCache;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -66,6 +68,8 @@ pub(super) struct Limits {
     pub(super) max_loaded_bytes: usize,
     pub(super) max_running: usize,
     pub(super) fires_per_turn: usize,
+    /// Nothing fires, and the store is not asked for timers or leases.
+    pub(super) is_paused: bool,
 }
 
 /// The two clocks at one instant.
@@ -96,6 +100,7 @@ pub(super) struct Engine {
     waiting: BTreeMap<TimerId, VecDeque<Asked>>,
     /// Timers whose oldest missed runs were skipped, so that the next one runs.
     caught_up: BTreeSet<TimerId>,
+    schedules: ScheduleCache,
     is_loading: bool,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
@@ -113,9 +118,10 @@ impl Engine {
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
             caught_up: BTreeSet::new(),
+            schedules: ScheduleCache::default(),
             is_loading: false,
             clock: ClockWatch::default(),
-            lease: needs_claims.then(LeaseWatch::new),
+            lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             state: State::Active,
             metrics,
         }
@@ -148,10 +154,9 @@ impl Engine {
             Message::Close(completer) => match &mut self.state {
                 State::Active => self.state = State::Closing(vec![completer]),
                 State::Closing(completers) => completers.push(completer),
-                State::Stopped(error) => {
-                    let result = error.clone().map_or(Ok(()), Err);
-                    completer.complete(result);
-                }
+                // The store may still be closing.
+                State::Stopped(None) => steps.push(Step::Close(vec![completer])),
+                State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
             },
             Message::CloseNow => self.close(steps),
         }
@@ -219,14 +224,16 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node owns the timers that it has loaded.
+    /// Returns whether this node fires timers, and owns those that it has loaded.
     fn may_fire(&self, now: Now) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
+        !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }
 
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
-        if !self.runs.contains_key(&id) && !self.changing.contains_key(&id) {
+        let is_busy = self.runs.contains_key(&id) || self.changing.contains_key(&id);
+        let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns(&row));
+        if !is_busy && is_own {
             self.window.insert(row);
         }
     }

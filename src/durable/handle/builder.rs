@@ -15,13 +15,19 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc
 /// The largest number of topics of one program.
 const MAX_TOPICS: usize = 256;
 
+/// When a timer is late, unless set otherwise.
+const LATE_AFTER: Duration = Duration::from_secs(1);
+
+/// The same in a store of several nodes: longer than it takes to replace a node that was lost.
+const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
+
 /// Settings of [`DurableTimers`]. [`start`](DurableTimersBuilder::start) reports invalid values.
 ///
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
 /// | `near` | 60 s | 1 s to 1 h | later timers are only in the store |
 /// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
-/// | `late_after` | 1 s | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
+/// | `late_after` | 1 s; 15 s in a store of several nodes | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
 /// | `max_loaded_bytes` | 32 MiB | 1 or more | the same |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
@@ -35,13 +41,14 @@ pub struct DurableTimersBuilder {
     topics: Vec<Topic>,
     near: Duration,
     commit_within: Duration,
-    late_after: Duration,
+    late_after: Option<Duration>,
     max_loaded: usize,
     max_loaded_bytes: usize,
     max_running: usize,
     fires_per_turn: usize,
     max_waiting: usize,
     max_payload: usize,
+    is_paused: bool,
 }
 
 impl DurableTimers {
@@ -67,13 +74,14 @@ impl DurableTimersBuilder {
             topics: Vec::new(),
             near: Duration::from_secs(60),
             commit_within: Duration::from_millis(2),
-            late_after: Duration::from_secs(1),
+            late_after: None,
             max_loaded: 65_536,
             max_loaded_bytes: 32 << 20,
             max_running: 4096,
             fires_per_turn: 64,
             max_waiting: 65_536,
             max_payload: 64 << 10,
+            is_paused: false,
         }
     }
 
@@ -99,7 +107,7 @@ impl DurableTimersBuilder {
 
     /// Sets how long after its time a timer is late, so that the policy of its topic applies.
     pub fn late_after(mut self, time: Duration) -> Self {
-        self.late_after = time;
+        self.late_after = Some(time);
         self
     }
 
@@ -141,6 +149,15 @@ impl DurableTimersBuilder {
         self
     }
 
+    /// Fires no timers. Starts, commands and listings work as usual.
+    ///
+    /// This is for programs that operate on the store of a stopped program. Its timers stay
+    /// pending, so a topic needs no working handler, and unknown topics are not logged.
+    pub fn paused(mut self) -> Self {
+        self.is_paused = true;
+        self
+    }
+
     /// Starts firing on an event loop of the group, and a thread for the store.
     ///
     /// Topics of the store that were not added are reported in the log and by
@@ -160,20 +177,28 @@ impl DurableTimersBuilder {
             .filter(|topic| topic.pending + topic.dead > 0 && !names.contains(&topic.topic))
             .map(|topic| {
                 let timers = topic.pending + topic.dead;
-                log::warn!("{timers} durable timers have the unknown topic {:?}; they are kept", topic.topic);
+                let level = if self.is_paused { log::Level::Debug } else { log::Level::Warn };
+                log::log!(
+                    level,
+                    "{timers} durable timers have the unknown topic {:?}; they are kept",
+                    topic.topic
+                );
                 topic.topic
             })
             .collect();
         let (rules, handlers): (Vec<Rules>, Vec<_>) =
             self.topics.into_iter().map(|topic| (topic.rules, topic.handler)).unzip();
         let metrics = Arc::new(Metrics::default());
+        let usual = if self.store.needs_claims() { LATE_AFTER_WITH_NODES } else { LATE_AFTER };
+        let late_after = self.late_after.unwrap_or(usual);
         let limits = Limits {
             near: duration_millis(self.near),
-            late_after: duration_millis(self.late_after),
+            late_after: duration_millis(late_after),
             max_loaded: self.max_loaded,
             max_loaded_bytes: self.max_loaded_bytes,
             max_running: self.max_running,
             fires_per_turn: self.fires_per_turn,
+            is_paused: self.is_paused,
         };
         let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
         let (sender, requests) = crossbeam_channel::unbounded();
@@ -202,7 +227,8 @@ impl DurableTimersBuilder {
         let seconds = Duration::from_secs;
         within("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
         within("commit_within", self.commit_within, Duration::ZERO..=seconds(1), "0 to 1 s")?;
-        within("late_after", self.late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
+        let late_after = self.late_after.unwrap_or(LATE_AFTER);
+        within("late_after", late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
         at_least_one("max_loaded", self.max_loaded)?;
         at_least_one("max_loaded_bytes", self.max_loaded_bytes)?;
         at_least_one("max_running", self.max_running)?;

@@ -1,11 +1,15 @@
 //! What a program uses: the builder, and the handle of running timers.
 
 mod builder;
+#[cfg(feature = "prometheus")]
+mod collector;
 mod start;
 mod timers;
 mod when;
 
 pub use builder::DurableTimersBuilder;
+#[cfg(feature = "prometheus")]
+pub use collector::DurableCollector;
 pub use start::StartTimer;
 pub use timers::DurableTimers;
 pub use when::When;

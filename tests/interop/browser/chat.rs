@@ -5,10 +5,14 @@ use super::{
         DESKTOP, PHONE, assert_accessible, assert_clean_console, browser, keep_picture, log_in, text_of,
         wait_for_line, wait_for_status,
     },
-    server::{LineClient, Server},
+    server::Server,
     webdriver::{CONTROL, ENTER, ESCAPE, RELEASE, SHIFT, TAB},
 };
-use crate::{files::Files, support::tcp::ANY_PORT, tls_echo::self_signed};
+use crate::{
+    files::Files,
+    support::{line_client::LineClient, tcp::ANY_PORT},
+    tls_echo::self_signed,
+};
 use serde_json::json;
 
 #[test]
@@ -21,7 +25,7 @@ fn two_tabs_and_a_tcp_client_chat() {
     let bob = browser.new_tab();
     browser.switch_to(&bob);
     log_in(&browser, &server.page, "bob");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
 
     browser.type_keys(&format!("hello from a browser{ENTER}"));
     assert_eq!(carl.wait_for("message")["text"], "hello from a browser");
@@ -51,7 +55,7 @@ fn direct_messages_are_conversations_with_a_state() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
 
     browser.click("#members [data-key=carl]");
     browser.wait_for("document.activeElement.id === 'text'");
@@ -82,7 +86,7 @@ fn a_direct_message_that_is_sent_again_is_shown_once() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &["--ack-timeout", "50ms"]);
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     browser.run("setTimeout(() => alert('wait'))");
     browser.wait_for_alert();
     carl.send(&json!({ "type": "direct", "to": "ann", "text": "psst", "id": 1 }));
@@ -101,7 +105,7 @@ fn a_direct_message_that_is_sent_again_is_shown_once() {
 fn a_name_that_is_taken_is_reported_and_can_be_changed() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);
-    let _ann = LineClient::join(&server, "ann");
+    let _ann = LineClient::join(server.lines, "ann");
     browser.open(&server.page);
     browser.wait_for("document.activeElement.id === 'user'");
     assert_accessible(&browser);

@@ -5,8 +5,9 @@ use super::{
         DESKTOP, PHONE, assert_accessible, assert_clean_console, browser, keep_picture, text_of,
         wait_for_status,
     },
-    server::{LineClient, Server, lasting_address},
+    server::{Server, lasting_address},
 };
+use crate::support::line_client::LineClient;
 
 /// The charts that the page must have. Their data is described in docs/im-dashboard.md.
 const CHARTS: [&str; 8] = [
@@ -33,7 +34,7 @@ fn the_dashboard_draws_the_load_and_recovers_from_a_restart() {
         let condition = format!("label.startsWith('{chart}: ') && !label.includes('no data')");
         browser.wait_for(&format!("{labels}.some(label => {condition})"));
     }
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     // The event after these messages reports them.
     for n in 0..50 {
         carl.say(&n.to_string());

@@ -2,10 +2,10 @@
 
 use super::{
     page::{assert_clean_console, browser, log_in, text_of, wait_for_line, wait_for_status},
-    server::{LineClient, Server, lasting_address},
+    server::{Server, lasting_address},
     webdriver::{Browser, ENTER},
 };
-use crate::support::tcp::ANY_PORT;
+use crate::support::{line_client::LineClient, tcp::ANY_PORT};
 
 /// Reconnects now. The backoff of a tab in the background takes long.
 fn hurry(browser: &Browser) {
@@ -77,7 +77,7 @@ fn a_page_that_only_reads_stays_connected() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[]);
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     browser.run(
         "window.sent = [];
         const send = WebSocket.prototype.send;
@@ -130,7 +130,7 @@ fn a_slow_tab_is_told_what_it_missed() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &[NARROW.as_slice(), &["--slow-consumer", "drop"]].concat());
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     overwhelm(&browser, &server, &mut carl, "messages_dropped");
     wait_for_line(&browser, "This tab was too slow for the server. You missed ");
     carl.say("nothing is missing now");
@@ -144,7 +144,7 @@ fn a_tab_that_is_closed_for_slowness_is_told_and_returns() {
     // The page has enough time for the lines before the last one.
     let server = Server::start(ANY_PORT, &[NARROW.as_slice(), &["--close-timeout", "60s"]].concat());
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     overwhelm(&browser, &server, &mut carl, "messages_refused");
     wait_for_line(&browser, "The server closed the connection: slow consumer.");
     hurry(&browser);
@@ -159,7 +159,7 @@ fn a_page_keeps_the_last_500_lines_of_a_room() {
     let Some(browser) = browser() else { return };
     let server = Server::start(ANY_PORT, &NARROW);
     log_in(&browser, &server.page, "ann");
-    let mut carl = LineClient::join(&server, "carl");
+    let mut carl = LineClient::join(server.lines, "carl");
     for n in 1..=600 {
         carl.say(&format!("number {n}"));
     }

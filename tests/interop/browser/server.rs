@@ -1,13 +1,12 @@
-//! `im_server` with a page, and a client of the protocol as lines.
+//! `im_server` with a page.
 
 use crate::support::{
     process::{Process, example},
     tcp::{ANY_PORT, connect, read_all},
 };
-use serde_json::{Value, json};
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    io::Write,
+    net::{SocketAddr, TcpListener},
 };
 
 /// Returns an address at which a server can be started again. It stays free in the meantime: all
@@ -20,7 +19,7 @@ pub(crate) fn lasting_address() -> String {
 pub(crate) struct Server {
     process: Process,
     /// The address for lines.
-    lines: SocketAddr,
+    pub(crate) lines: SocketAddr,
     /// The URL of the page.
     pub(crate) page: String,
 }
@@ -57,41 +56,5 @@ impl Server {
     pub(crate) fn stop(self) {
         self.signal("INT");
         self.process.succeed();
-    }
-}
-
-/// A client of the protocol as lines.
-pub(crate) struct LineClient(BufReader<TcpStream>);
-
-impl LineClient {
-    /// Logs in and joins the room "lobby".
-    pub(crate) fn join(server: &Server, user: &str) -> Self {
-        let mut client = LineClient(BufReader::new(connect(server.lines)));
-        client.send(&json!({ "type": "login", "user": user }));
-        client.send(&json!({ "type": "join", "room": "lobby" }));
-        client.wait_for("joined");
-        client
-    }
-
-    pub(crate) fn send(&mut self, request: &Value) {
-        writeln!(self.0.get_mut(), "{request}").unwrap();
-    }
-
-    /// Sends a message to the room "lobby".
-    pub(crate) fn say(&mut self, text: &str) {
-        self.send(&json!({ "type": "say", "room": "lobby", "text": text }));
-    }
-
-    /// Returns the next object of this type.
-    #[track_caller]
-    pub(crate) fn wait_for(&mut self, kind: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "the server closed the connection");
-            let value: Value = serde_json::from_str(&line).unwrap();
-            if value["type"] == kind {
-                return value;
-            }
-        }
     }
 }

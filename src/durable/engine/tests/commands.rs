@@ -1,11 +1,12 @@
 //! Cancel, move and run, at every stage of a timer's life.
 
-use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation, failure};
+use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, START, Simulation, failure};
 use crate::{
     Error,
     durable::{
-        Late, Retry, TimerId, TimerState,
-        engine::{Answer, Command, Message},
+        Delivery, Late, Retry, TimerId, TimerState,
+        engine::{Answer, Command, Limits, Message, Rules},
+        store::Lease,
     },
     sync::completion,
 };
@@ -35,7 +36,7 @@ fn a_moved_timer_fires_at_its_new_time_only() {
     let later = simulation.start(SECOND);
     let earlier = simulation.start(DAY);
     simulation.settle();
-    let start = super::simulation::START;
+    let start = START;
     assert!(simulation.command(later, Command::MoveTo(start + HOUR)).take().unwrap().unwrap());
     assert!(simulation.command(earlier, Command::MoveTo(start + MINUTE)).take().unwrap().unwrap());
     simulation.run_until(2 * DAY);
@@ -167,4 +168,23 @@ fn a_store_that_stops_ends_everything_with_its_error() {
     let (completer, closed) = completion(None);
     simulation.tell(Message::Close(completer));
     assert!(closed.take().unwrap().is_err());
+}
+
+#[test]
+fn a_paused_engine_obeys_commands_and_fires_nothing() {
+    let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce };
+    // It would have a lease if it asked for one.
+    let lease = Lease { partitions: Vec::new(), valid_for: Duration::MAX, renew_after: Duration::MAX };
+    let limits = Limits { is_paused: true, ..LIMITS };
+    let mut simulation = Simulation::with(rules, limits, Some(Some(lease)));
+    let ids = [simulation.start(SECOND), simulation.start(DAY), simulation.start(DAY)];
+    simulation.settle();
+    assert!(simulation.command(ids[0], Command::Cancel).take().unwrap().unwrap());
+    assert!(simulation.command(ids[1], Command::RunNow).take().unwrap().unwrap());
+    assert!(simulation.command(ids[2], Command::MoveTo(START + HOUR)).take().unwrap().unwrap());
+    simulation.run_until(2 * DAY);
+    assert_eq!(simulation.fired, []);
+    assert_eq!(simulation.engine.sleep(simulation.now), Some(Duration::from_secs(1)), "it does not spin");
+    let due: Vec<_> = simulation.stored().iter().map(|info| info.due).collect();
+    assert_eq!(due, [START, START + HOUR].map(crate::durable::unix_millis::system_time));
 }

@@ -28,6 +28,7 @@ pub(super) const LIMITS: Limits = Limits {
     max_loaded_bytes: 1 << 20,
     max_running: 100,
     fires_per_turn: 64,
+    is_paused: false,
 };
 
 /// A handler was called.

@@ -1,0 +1,292 @@
+//! Lists, moves, cancels and starts durable timers in an SQLite file, for operators.
+//!
+//! ```text
+//! cargo run --features durable --example timers -- demo.db demo
+//! cargo run --features durable --example timers -- demo.db start demo 10m '"tea"' --key tea
+//! cargo run --features durable --example timers -- demo.db list
+//! cargo run --features durable --example timers -- demo.db move 2 3d
+//! cargo run --features durable --example timers -- demo.db run 2
+//! ```
+//!
+//! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a
+//! timer: they open the file with `DurableTimersBuilder::paused`. A file is locked while a program
+//! has it open, so stop that program first, or give it commands of its own. `run` makes a timer or a
+//! dead letter due now. It fires when its program runs again.
+
+#[path = "support/output.rs"]
+mod output;
+
+use clap::{Parser, Subcommand};
+use netwheel::{
+    durable::{
+        Due, DurableTimers, DurableTimersBuilder, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerId,
+        TimerInfo, TimerState, Topic, When,
+    },
+    prelude::*,
+};
+use output::{Output, complain, say};
+use serde_json::value::RawValue;
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::mpsc,
+    time::{Duration, SystemTime},
+};
+
+/// Characters of a payload or an error in a list.
+const MAX_SHOWN: usize = 100;
+/// Time limit for the last runs and for closing the file.
+const CLOSE: Duration = Duration::from_secs(10);
+/// Period of the timer that `demo` starts.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Lists, moves, cancels and starts durable timers in an SQLite file.
+#[derive(Parser)]
+struct Options {
+    /// File with the timers. `start` and `demo` create it.
+    file: PathBuf,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List timers in the order of their ids.
+    List {
+        /// Only timers of this topic.
+        #[arg(long)]
+        topic: Option<String>,
+        /// Only dead letters: timers whose last attempt failed.
+        #[arg(long)]
+        dead: bool,
+        /// Maximum number of timers.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// Only timers with greater ids, for the next page.
+        #[arg(long, value_name = "ID")]
+        after: Option<i64>,
+    },
+    /// Print the numbers of pending timers and dead letters of each topic.
+    Counts,
+    /// Remove a timer or a dead letter.
+    Cancel { id: i64 },
+    /// Move a timer or a dead letter to another time.
+    Move {
+        id: i64,
+        /// A duration from now, such as 3d or 10m, or a time in UTC, such as 2027-01-31T09:00:00Z.
+        #[arg(value_parser = when)]
+        when: When,
+    },
+    /// Make a timer or a dead letter due now. It fires when its program runs.
+    Run { id: i64 },
+    /// Store a timer.
+    Start {
+        topic: String,
+        /// A duration from now, such as 3d or 10m, or a time in UTC, such as 2027-01-31T09:00:00Z.
+        #[arg(value_parser = when)]
+        when: When,
+        /// The payload as JSON, such as '"tea"'.
+        #[arg(value_parser = json)]
+        payload: Box<RawValue>,
+        /// Idempotency key: a second start with the same key stores nothing.
+        #[arg(long)]
+        key: Option<String>,
+    },
+    /// Fire the timers of a topic until Ctrl-C, and print their payloads. Starts one that is due
+    /// every two seconds, unless it is stored already.
+    Demo {
+        #[arg(long, default_value = "demo")]
+        topic: String,
+    },
+}
+
+fn when(text: &str) -> Result<When, String> {
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        return Ok(time.into());
+    }
+    let delay = humantime::parse_duration(text);
+    delay.map(When::from).map_err(|e| format!("neither a duration ({e}) nor a time in UTC"))
+}
+
+fn json(text: &str) -> Result<Box<RawValue>, String> {
+    let payload: Result<Box<RawValue>, _> = serde_json::from_str(text);
+    payload.map_err(|e| format!("not JSON: {e}; quote a text twice: '\"tea\"'"))
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let output = Output::start();
+    let result = run(options);
+    if let Err(error) = &result {
+        complain!("timers: {error:#}");
+    }
+    output.finish();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(options: Options) -> Result {
+    let creates = matches!(options.action, Action::Start { .. } | Action::Demo { .. });
+    let builder = open(&options.file, creates)?;
+    let group = EventLoopGroup::builder().threads(1).name("timers").build()?;
+    let timers = match &options.action {
+        Action::Demo { topic } => return demo(builder, &group, topic),
+        Action::Start { topic, .. } => builder.topic(unused(topic)).paused().start(&group)?,
+        _ => builder.paused().start(&group)?,
+    };
+    let result = operate(&timers, options.action);
+    close(&timers)?;
+    result
+}
+
+/// Opens a file. Creates one only if that is wanted, so that a mistyped name is noticed.
+fn open(file: &Path, creates: bool) -> Result<DurableTimersBuilder> {
+    let name = file.display();
+    if !creates && !file.exists() {
+        return Err(Error::other(format!("there is no file {name}")));
+    }
+    let store = SqliteStore::open(file).map_err(|error| match error {
+        StoreError::InUse => Error::other(format!("{name} is in use by a running program; stop it first")),
+        StoreError::NotAStore => Error::other(format!("{name} is not a store of timers")),
+        error => Error::other(format!("cannot open {name}: {error}")),
+    })?;
+    Ok(DurableTimers::on(store))
+}
+
+/// Returns the topic of a timer to start. Its handler is not called while the timers are paused.
+fn unused(name: &str) -> Topic {
+    Topic::new(name, Late::RunOnce, Retry::never(), |due: Due<Box<RawValue>>| due.fail("no handler"))
+}
+
+fn operate(timers: &DurableTimers, action: Action) -> Result {
+    match action {
+        Action::List { topic, dead, limit, after } => {
+            let mut filter = TimerFilter::new();
+            if let Some(topic) = topic {
+                filter = filter.topic(topic);
+            }
+            if dead {
+                filter = filter.state(TimerState::Dead);
+            }
+            list(timers, &filter, limit, after.map(TimerId::new))
+        }
+        Action::Counts => {
+            for topic in timers.counts().wait()? {
+                print(format_args!("{:?}: {} pending, {} dead", topic.topic, topic.pending, topic.dead))?;
+            }
+            Ok(())
+        }
+        Action::Cancel { id } => known(id, "cancelled", timers.cancel(TimerId::new(id)).wait()?),
+        Action::Move { id, when } => known(id, "moved", timers.move_to(TimerId::new(id), when).wait()?),
+        Action::Run { id } => known(id, "due now", timers.run_now(TimerId::new(id)).wait()?),
+        Action::Start { topic, when, payload, key } => {
+            let mut timer = timers.at(&topic, when, &payload);
+            if let Some(key) = key {
+                timer = timer.key(key);
+            }
+            print(format_args!("{}", timer.start().wait()?))
+        }
+        Action::Demo { .. } => unreachable!("a demo fires timers"),
+    }
+}
+
+/// Prints what a command did, or fails if there is no such timer.
+fn known(id: i64, what: &str, exists: bool) -> Result {
+    if exists {
+        print(format_args!("{id}: {what}"))
+    } else {
+        Err(Error::other(format!("there is no timer {id}")))
+    }
+}
+
+/// Prints timers, and reads them in pages.
+fn list(timers: &DurableTimers, filter: &TimerFilter, limit: usize, mut after: Option<TimerId>) -> Result {
+    let mut left = limit;
+    while left > 0 {
+        let page = left.min(TimerFilter::MAX_LIMIT);
+        let mut filter = filter.clone().limit(page);
+        if let Some(after) = after {
+            filter = filter.after(after);
+        }
+        let found = timers.list(filter).wait()?;
+        for timer in &found {
+            print_timer(timer)?;
+        }
+        if found.len() < page {
+            break;
+        }
+        left -= found.len();
+        after = found.last().map(|timer| timer.id);
+    }
+    Ok(())
+}
+
+fn print_timer(timer: &TimerInfo) -> Result {
+    let state = if timer.state == TimerState::Dead { "dead" } else { "pending" };
+    // The year of a due time is at most 9999, which is also the last one of this format.
+    let due = humantime::format_rfc3339_millis(timer.due);
+    let mut line = format!("{} {state} {due} {:?} {}", timer.id, timer.topic, shown(&timer.payload));
+    if let Some(key) = &timer.key {
+        line += &format!(" key {key:?}");
+    }
+    if let Some(schedule) = &timer.schedule {
+        line += &format!(" schedule {schedule:?}");
+    }
+    if timer.attempts > 0 {
+        line += &format!(" attempts {}", timer.attempts);
+    }
+    if let Some(error) = &timer.error {
+        line += &format!(" error {:?}", shown(error));
+    }
+    print(format_args!("{line}"))
+}
+
+/// Returns the beginning of a text, without characters that would control the terminal.
+fn shown(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let mut beginning: String = text.chars().take(MAX_SHOWN).map(clean).collect();
+    if text.chars().nth(MAX_SHOWN).is_some() {
+        beginning.push('…');
+    }
+    beginning
+}
+
+/// Prints a line of a result. Unlike `say!`, waits for a slow reader instead of dropping lines.
+fn print(line: std::fmt::Arguments<'_>) -> Result {
+    match writeln!(io::stdout().lock(), "{line}") {
+        // The reader has seen enough, for example `head`.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|e| Error::io("writing to standard output", e)),
+    }
+}
+
+/// Fires timers until Ctrl-C.
+fn demo(builder: DurableTimersBuilder, group: &EventLoopGroup, topic: &str) -> Result {
+    let (end, ended) = mpsc::channel::<()>();
+    ctrlc::set_handler(move || {
+        let _ = end.send(());
+    })
+    .map_err(Error::other)?;
+    let print = |due: Due<Box<RawValue>>| {
+        let late = humantime::format_duration(due.lateness());
+        let missed = due.missed();
+        let time = humantime::format_rfc3339_millis(SystemTime::now());
+        let payload = shown(due.payload().get());
+        say!("{time} timer {} fires, {late} late, {missed} missed: {payload}", due.id());
+        due.done();
+    };
+    let timers = builder.topic(Topic::new(topic, Late::RunOnce, Retry::never(), print)).start(group)?;
+    let id = timers.every(topic, PERIOD, "every two seconds").key("demo").start().wait()?;
+    say!("timer {id} is due every {}; Ctrl-C ends", humantime::format_duration(PERIOD));
+    // Also ends if the handler was dropped.
+    let _ = ended.recv();
+    say!("stopping; missed runs are made up for at the next start");
+    close(&timers)
+}
+
+fn close(timers: &DurableTimers) -> Result {
+    timers
+        .close()
+        .wait_timeout(CLOSE)
+        .unwrap_or_else(|_| Err(Error::other("the file was not closed in time")))
+}

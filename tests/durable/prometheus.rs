@@ -1,0 +1,58 @@
+//! The Prometheus text of durable timers.
+
+#![cfg(feature = "prometheus")]
+
+use crate::{
+    support::{
+        loops::{end, one_loop},
+        wait::{HOUR, done, ms, receive},
+    },
+    timers::{File, started},
+};
+use netwheel::{
+    Error,
+    durable::{DurableCollector, DurableTimers, SqliteStore},
+};
+use prometheus_client::{encoding::text, registry::Registry};
+
+#[test]
+fn all_timers_of_a_program_are_in_one_text() {
+    let file = File::new();
+    let (group, first, runs) = started(&file);
+    let second_group = one_loop();
+    let second = DurableTimers::on(SqliteStore::in_memory().unwrap()).start(&second_group).unwrap();
+    let collector = DurableCollector::new("first", &first).and("second", &second).unwrap();
+    done(first.at("topic", ms(1), "now").start()).unwrap();
+    done(first.at("topic", HOUR, "later").start()).unwrap();
+    assert_eq!(receive(&runs), "now");
+    done(first.close()).unwrap();
+
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(collector));
+    let mut scrape = String::new();
+    text::encode(&mut scrape, &registry).unwrap();
+    for line in [
+        "# TYPE netwheel_durable_fired counter",
+        "# UNIT netwheel_durable_commit_time_seconds seconds",
+        "netwheel_durable_started_total{timers=\"first\"} 2",
+        "netwheel_durable_started_total{timers=\"second\"} 0",
+        "netwheel_durable_fired_total{timers=\"first\"} 1",
+        "netwheel_durable_pending{timers=\"first\"} 1",
+        "netwheel_durable_lateness_seconds_count{timers=\"first\"} 1",
+    ] {
+        assert!(scrape.lines().any(|found| found == line), "{line} is missing:\n{scrape}");
+    }
+    done(second.close()).unwrap();
+    end(&group);
+    end(&second_group);
+}
+
+#[test]
+fn two_timers_with_the_same_name_are_refused() {
+    let group = one_loop();
+    let timers = DurableTimers::on(SqliteStore::in_memory().unwrap()).start(&group).unwrap();
+    let refused = DurableCollector::new("mine", &timers).and("mine", &timers).unwrap_err();
+    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "name"), "{refused}");
+    done(timers.close()).unwrap();
+    end(&group);
+}
