@@ -66,7 +66,7 @@ fn traffic(path: &Path) -> Result {
     let mut count = 0u64;
     let mut start = || {
         count += 1;
-        let delay = if count % 2 == 0 { Duration::from_millis(100) } else { far() };
+        let delay = if count.is_multiple_of(2) { Duration::from_millis(100) } else { far() };
         let sender = sender.clone();
         let completion = timers.at(TOPIC, delay, TEXT).start();
         completion.on_complete(move |result| drop(sender.send(result)));
