@@ -23,7 +23,13 @@ pub(crate) enum Role {
     Traffic { path: PathBuf },
     /// Opens a store and reports when the first timer fires, and the memory after a while.
     #[command(hide = true)]
-    Reopen { path: PathBuf, settle_millis: u64 },
+    Reopen {
+        path: PathBuf,
+        settle_millis: u64,
+        /// Timers are due: wait for the first of them.
+        #[arg(long)]
+        is_due: bool,
+    },
     /// Fires many timers that are due in the same second.
     #[command(hide = true)]
     Burst { path: PathBuf, timers: usize },
@@ -33,7 +39,9 @@ impl Role {
     pub(crate) fn play(&self) -> Result {
         match self {
             Role::Traffic { path } => traffic(path),
-            Role::Reopen { path, settle_millis } => reopen::play(path, Duration::from_millis(*settle_millis)),
+            Role::Reopen { path, settle_millis, is_due } => {
+                reopen::play(path, Duration::from_millis(*settle_millis), *is_due)
+            }
             Role::Burst { path, timers } => burst::play(path, *timers),
         }
     }
