@@ -24,6 +24,7 @@ mod schema;
 mod session;
 mod settings;
 mod starts;
+mod transaction;
 
 pub use settings::PostgresStoreBuilder;
 
@@ -32,7 +33,6 @@ use super::{
     TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use crate::Result as CrateResult;
-use batch::Batch;
 use connector::Connect;
 use ownership::Ownership;
 use postgres::Config;
@@ -42,6 +42,7 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
+use transaction::Transaction;
 
 /// The pause between two attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
@@ -190,7 +191,8 @@ impl TimerStore for PostgresStore {
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
-        let outcomes = self.with_session(|store, session| Batch::new(store, session, now).commit(changes))?;
+        let outcomes = self
+            .with_session(|store, session| batch::commit(Transaction::new(store, session, now), changes))?;
         self.ownership.committed(changes, &outcomes);
         Ok(outcomes)
     }
@@ -205,6 +207,10 @@ impl TimerStore for PostgresStore {
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
         self.with_session(|_, session| queries::counts(session))
+    }
+
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        self.with_session(|_, session| effects::transact(session, work))
     }
 
     fn needs_claims(&self) -> bool {
