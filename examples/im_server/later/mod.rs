@@ -117,8 +117,8 @@ impl Later {
         })
     }
 
-    /// Reads all kept messages and reminders of the store, in pages. Returns the timers of reminders
-    /// that are kept messages already.
+    /// Reads all kept messages and reminders of the store, in pages. Returns the timers of
+    /// reminders that are kept messages already.
     fn load(&self, store: &mut SqliteStore) -> Result<Vec<TimerId>> {
         let messages = self.load_topic(store, KEPT, |timer| {
             let kept: Kept = serde_json::from_str(&timer.payload)?;
