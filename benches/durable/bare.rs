@@ -55,8 +55,8 @@ impl Bare {
         }
     }
 
-    /// Commits `rows` far timers in each transaction for some time. Returns the number of timers and
-    /// the seconds that they took.
+    /// Commits `rows` far timers in each transaction for some time. Returns the number of timers
+    /// and the seconds that they took.
     pub(crate) fn run(&mut self, rows: usize, time: Duration) -> Result<(f64, f64)> {
         let begun = Instant::now();
         let mut timers = 0;

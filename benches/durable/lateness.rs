@@ -26,7 +26,8 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
     let count = settings.rate * settings.seconds;
     eprintln!("lateness: {} timers per second for {} s", settings.rate, settings.seconds);
     let mut store = Bare::open(&path)?;
-    // A short time for each batch, so that the first timer is not due before the last one is stored.
+    // A short time for each batch, so that the first timer is not due before the last one is
+    // stored.
     let lead = LEAD + i64::try_from(count / BATCH * 50).unwrap_or(i64::MAX);
     let first = now_millis() + lead;
     let due = |n: usize| first + i64::try_from(n * 1000 / settings.rate).unwrap_or(i64::MAX);

@@ -17,9 +17,9 @@
 //! | `size` | memory, file and reopening after `kill -9` with many pending timers; many timers due in one second |
 //!
 //! The bare store is [`SqliteStore`](netwheel::durable::SqliteStore) without loop and threads. Its
-//! measurements alternate with those of the timers, so that disturbances of the machine affect both.
-//! Ratios are within the same round. The needed space is about 200 bytes for each pending timer.
-//! Writes `durable.csv` and `durable.svg`.
+//! measurements alternate with those of the timers, so that disturbances of the machine affect
+//! both. Ratios are within the same round. The needed space is about 200 bytes for each pending
+//! timer. Writes `durable.csv` and `durable.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]

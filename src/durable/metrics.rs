@@ -19,6 +19,7 @@ pub(super) struct Metrics {
     pub(super) clock_jumps: Counter,
     pub(super) lateness: Recorder,
 
+    pub(super) stopped: Counter,
     pub(super) started: Counter,
     pub(super) pending: Counter,
     pub(super) dead: Counter,
@@ -33,6 +34,8 @@ pub(super) struct Metrics {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DurableMetrics {
+    /// Whether the store has failed, so that nothing fires any more and all operations fail.
+    pub is_stopped: bool,
     /// Timers in the store that wait for their time. Updated with each commit.
     pub pending: u64,
     /// Dead letters in the store.
@@ -75,6 +78,7 @@ pub struct DurableMetrics {
 impl Metrics {
     pub(super) fn snapshot(&self) -> DurableMetrics {
         DurableMetrics {
+            is_stopped: self.stopped.read() > 0,
             pending: self.pending.read(),
             dead: self.dead.read(),
             loaded: self.loaded.read(),

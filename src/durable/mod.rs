@@ -2,7 +2,8 @@
 //!
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
 //! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
-//! ([`SqliteStore`]), for one process. The guide has a chapter with a complete program
+//! ([`SqliteStore`]), for one process. Several nodes share a database of PostgreSQL
+//! (`PostgresStore`, feature `durable-postgres`). The guide has a chapter with a complete program
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
@@ -16,7 +17,8 @@
 //! - Never early by the wall clock. If the wall clock is set, timers follow it within a second.
 //! - The next run of a periodic timer is stored in the same transaction that ends the current one.
 //! - Each topic has a policy for late timers ([`Late`]).
-//! - A `cancel` that returned `true` is never followed by a run.
+//! - A `cancel` that returned `true` is never followed by a run. In a store of several nodes, this
+//!   holds for runs that the owner of the timer has not begun.
 //!
 //! # Order
 //!
@@ -48,10 +50,15 @@ pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;
 pub use policy::{Delivery, Late, Retry};
+#[cfg(feature = "durable-postgres")]
+pub use store::{PostgresStore, PostgresStoreBuilder};
 pub use store::{
     SqliteStore, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
 pub use topic::{Due, Topic};
 
+/// The crate `postgres`, in the version of this crate's API.
+#[cfg(feature = "durable-postgres")]
+pub use postgres;
 /// The crate `rusqlite`, in the version of this crate's API.
 pub use rusqlite;

@@ -89,8 +89,10 @@ fn writing(file: &File, group: &EventLoopGroup) -> (DurableTimers, std::sync::mp
                 connection.execute("INSERT INTO sent VALUES (?1)", [payload])
             };
             write().map_err(netwheel::Error::other)?;
-            if attempt < 3 {
-                return Err("the effect fails after its writes".into());
+            match attempt {
+                1 => return Err("the effect fails after its writes".into()),
+                2 => panic!("the effect panics after its writes"),
+                _ => {}
             }
             sender.send(payload).unwrap();
             Ok(())
@@ -118,6 +120,37 @@ fn the_writes_of_a_handler_are_stored_once_with_the_end() {
 }
 
 /// P-05.
+#[test]
+fn a_program_reads_and_writes_its_own_tables_while_the_timers_are_open() {
+    let file = File::new();
+    let group = one_loop();
+    let (timers, runs) = writing(&file, &group);
+    done(timers.at("topic", ms(0), &7).start()).unwrap();
+    receive(&runs);
+    let count = || {
+        done(timers.transaction(|transaction| {
+            let connection = transaction.sqlite()?;
+            let count = connection.query_row("SELECT count(*) FROM sent", [], |row| row.get::<_, i64>(0));
+            count.map_err(netwheel::Error::other)
+        }))
+    };
+    assert_eq!(count().unwrap(), 1);
+    for panics in [false, true] {
+        let failed = done(timers.transaction(move |transaction| -> netwheel::Result {
+            transaction.sqlite()?.execute_batch("DELETE FROM sent").map_err(netwheel::Error::other)?;
+            assert!(!panics, "on purpose");
+            Err("rolled back".into())
+        }));
+        let error = failed.unwrap_err().to_string();
+        assert!(error.contains(if panics { "on purpose" } else { "rolled back" }), "{error}");
+    }
+    assert_eq!(count().unwrap(), 1);
+    done(timers.close()).unwrap();
+    assert!(count().is_err());
+    assert!(!timers.metrics().is_stopped);
+    end(&group);
+}
+
 #[test]
 fn at_most_once_ignores_answers() {
     let file = File::new();

@@ -9,10 +9,14 @@ mod support;
 mod answers;
 mod clock;
 mod examples;
+mod faults;
 mod handle;
 mod keys;
 mod kills;
+mod model;
 mod opening;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
 mod program;
 mod prometheus;
 mod size;

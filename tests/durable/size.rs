@@ -45,8 +45,8 @@ fn fill(store: &mut SqliteStore, topic: &str, due: impl IntoIterator<Item = i64>
     }
 }
 
-/// Timers of a store on a manual clock. The first one is due in half a minute, the last one a second
-/// later.
+/// Timers of a store on a manual clock. The first one is due in half a minute, the last one a
+/// second later.
 struct Full {
     clock: ManualClock,
     group: EventLoopGroup,

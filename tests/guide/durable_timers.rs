@@ -185,3 +185,22 @@ fn waiting_for_a_command_on_the_loop_of_the_timers_is_an_error() -> Result {
     assert!(matches!(timers.close().wait(), Err(Error::WouldDeadlock)));
     by_hand.run_until(timers.close())
 }
+
+#[test]
+fn a_program_without_the_topic_cancels_a_timer() -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers.db");
+    let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual()?;
+    let kills = |_: Due<()>| unreachable!("the timer is due in a day");
+    let timers = DurableTimers::open(&path)?
+        .topic(Topic::new("deadly", Late::RunOnce, Retry::never(), kills))
+        .start(by_hand.group())?;
+    let id = by_hand.run_until(timers.at("deadly", DAY, &()).start())?;
+    by_hand.run_until(timers.close())?;
+
+    let timers = DurableTimers::open(&path)?.start(by_hand.group())?;
+    assert_eq!(timers.unknown_topics(), ["deadly"]);
+    assert!(by_hand.run_until(timers.cancel(id))?);
+    assert!(by_hand.run_until(timers.list(TimerFilter::new()))?.is_empty());
+    by_hand.run_until(timers.close())
+}

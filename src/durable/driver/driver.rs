@@ -10,12 +10,15 @@ use crate::durable::{
     topic::{Answering, Handler},
     unix_millis::present_millis,
 };
-use crate::{Error, EventLoop, event_loop::ScheduledTask, sync::Completer};
+use crate::{Error, EventLoop, clock::nanos, event_loop::ScheduledTask, sync::Completer};
 use crossbeam_channel::Sender;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
+
+/// The longest time in nanoseconds between two reads of the clocks that counts as one instant.
+const CLOSE_TOGETHER: u64 = 50_000_000;
 
 pub(in crate::durable) struct Driver {
     event_loop: EventLoop,
@@ -90,26 +93,38 @@ impl Driver {
         self.carry_out(steps);
     }
 
+    /// Reads both clocks, at one instant as far as possible. A thread that is stopped between the
+    /// two would take it for a jump of the wall clock.
     fn now(&self) -> Now {
         let time = &self.event_loop.shared.time;
-        Now { wall: present_millis(time.wall_time()), monotonic: time.now() }
+        let mut monotonic = time.now();
+        for _ in 0..3 {
+            let wall = present_millis(time.wall_time());
+            let after = time.now();
+            if after - monotonic < CLOSE_TOGETHER {
+                return Now { wall, monotonic };
+            }
+            monotonic = after;
+        }
+        Now { wall: present_millis(time.wall_time()), monotonic }
     }
 
     /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: &Arc<Self>) {
         let messages = self.inbox.take();
         let mut steps = Vec::new();
-        let sleep = {
+        let deadline = {
             let mut engine = locked(&self.engine);
             let now = self.now();
             messages.into_iter().for_each(|message| engine.handle(message, now, &mut steps));
             engine.poll(now, &mut steps);
-            engine.sleep(now)
+            engine.sleep(now).map(|sleep| now.monotonic.saturating_add(nanos(sleep)))
         };
         self.carry_out(steps);
-        let timer = sleep.and_then(|sleep| {
+        // Relative to the time of the poll: time may have passed since.
+        let timer = deadline.and_then(|deadline| {
             let driver = self.clone();
-            self.event_loop.schedule_always(sleep, move || driver.inbox.wake()).ok()
+            self.event_loop.schedule_always_at(deadline, move || driver.inbox.wake()).ok()
         });
         if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
             old.cancel();

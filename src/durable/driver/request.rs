@@ -3,7 +3,7 @@
 use crate::durable::{
     TimerId,
     engine::Permit,
-    store::{Change, LoadRange, TimerStore},
+    store::{Change, Effect, LoadRange, TimerStore},
 };
 use crate::{Error, sync::Completer};
 
@@ -22,6 +22,11 @@ pub(in crate::durable) enum Request {
         until: i64,
     },
     Query(Query),
+    /// Runs work of the program in a transaction of its own.
+    Transaction {
+        work: Effect,
+        reply: Box<dyn FnOnce(Result<(), Error>) + Send>,
+    },
     /// Closes the store.
     Close(Vec<Completer<()>>),
 }

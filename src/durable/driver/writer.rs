@@ -10,7 +10,7 @@ use super::request::{Reply, Request};
 use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
-    store::{Change, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
+    store::{Change, Effect, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
 use crate::{Error, clock::TimeSource};
@@ -42,6 +42,8 @@ pub(in crate::durable) struct Writer {
     /// Changes that wait for a commit, and their replies.
     changes: Vec<Change>,
     replies: Vec<Reply>,
+    /// When changes that are left from a transient error are repeated.
+    retry_at: Option<Instant>,
     /// Requests that were received and not begun.
     queue: VecDeque<Request>,
     failed: Option<Error>,
@@ -67,6 +69,7 @@ impl Writer {
             loaded_until: i64::MIN,
             changes: Vec::new(),
             replies: Vec::new(),
+            retry_at: None,
             queue: VecDeque::new(),
             failed: None,
         }
@@ -89,6 +92,7 @@ impl Writer {
                     Some(error) => query(Err(error.clone())),
                     None => query(Ok(&mut *self.store)),
                 },
+                Request::Transaction { work, reply } => self.transaction(work, reply),
                 Request::Close(completers) => {
                     let result = self.close();
                     // The file is unlocked and requests are refused before the completions are
@@ -103,27 +107,31 @@ impl Writer {
         }
     }
 
-    /// Returns the next request, or `None` if all senders are gone.
+    /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left from
+    /// a transient error, however many requests there are.
+    #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
-        if let Some(request) = self.queue.pop_front() {
-            return Some(request);
-        }
         loop {
-            if self.changes.is_empty() {
-                return self.requests.recv().ok();
+            let retry_at = self.retry_at.filter(|_| !self.changes.is_empty());
+            if retry_at.is_some_and(|at| at <= Instant::now()) {
+                self.commit();
+                continue;
             }
-            // Changes are left from a transient error.
-            match self.requests.recv_timeout(RETRY_PAUSE) {
+            if let Some(request) = self.queue.pop_front() {
+                return Some(request);
+            }
+            let Some(retry_at) = retry_at else { return self.requests.recv().ok() };
+            match self.requests.recv_deadline(retry_at) {
                 Ok(request) => return Some(request),
-                Err(RecvTimeoutError::Timeout) => self.commit(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
 
-    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait any
-    /// longer once the expected starts and commands are there. Nobody waits for the end of a run, so
-    /// ends alone wait for the whole time.
+    /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait
+    /// any longer once the expected starts and commands are there. Nobody waits for the end of a
+    /// run, so ends alone wait for the whole time.
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
@@ -165,11 +173,15 @@ impl Writer {
                 self.metrics.commit_time.record(took);
                 self.changes.clear();
                 let replies = std::mem::take(&mut self.replies);
-                self.count();
+                // Several nodes change the numbers, so each renewal asks for them.
+                if !self.store.needs_claims() {
+                    self.count();
+                }
                 self.told(replies, outcomes);
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
+                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
                 self.refuse_starts(&error.into());
             }
             Err(error) => self.stop(error),
@@ -195,7 +207,8 @@ impl Writer {
                         Outcome::Refused(error) => Err(error.clone().into()),
                         _ => Err(Error::other("the store did not start the timer")),
                     };
-                    // The engine would drop a timer that is due later, after the loop was woken for it.
+                    // The engine would drop a timer that is due later, after the loop was woken for
+                    // it.
                     let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
                     if !is_far {
                         messages.extend(outcome.into_row().map(Message::Stored));
@@ -242,9 +255,24 @@ impl Writer {
     fn stop(&mut self, error: StoreError) {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
+        self.metrics.stopped.set(1);
         self.failed = Some(error.clone());
         self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
         self.refuse_all(&error);
+    }
+
+    fn transaction(&mut self, mut work: Effect, reply: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        if let Some(error) = &self.failed {
+            return reply(Err(error.clone()));
+        }
+        let result = self.store.transaction(&mut work);
+        reply(result.clone().map_err(Error::from));
+        match result {
+            Err(error) if !error.is_transient() && !matches!(error, StoreError::Effect(_)) => {
+                self.stop(error)
+            }
+            _ => {}
+        }
     }
 
     fn load(&mut self, range: LoadRange) {
@@ -306,6 +334,7 @@ fn refuse(requests: impl Iterator<Item = Request>) {
                 completer.complete(Err(Error::ShutDown));
             }
             Request::Query(query) => query(Err(Error::ShutDown)),
+            Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
             Request::Close(completers) => {
                 completers.into_iter().for_each(|completer| completer.complete(Ok(())));
             }

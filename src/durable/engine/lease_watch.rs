@@ -1,6 +1,9 @@
 //! `LeaseWatch`: whether this node may fire.
 
-use crate::{clock::nanos, durable::store::Lease};
+use crate::{
+    clock::nanos,
+    durable::store::{Lease, TimerRow},
+};
 use std::time::Duration;
 
 /// The pause after a renewal that failed.
@@ -23,6 +26,11 @@ impl LeaseWatch {
     /// stopped does not notice otherwise that its lease is over.
     pub(super) fn is_valid(&self, now: u64) -> bool {
         now < self.valid_until
+    }
+
+    /// Returns whether a timer belongs to this node, as far as the last renewal says.
+    pub(super) fn owns(&self, row: &TimerRow) -> bool {
+        self.partitions.binary_search(&(row.partition, row.epoch)).is_ok()
     }
 
     /// Returns whether it is time to renew. The caller then asks the store, and calls

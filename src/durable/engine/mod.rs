@@ -20,6 +20,7 @@ mod message;
 mod permit;
 mod run;
 mod runs;
+mod schedule_cache;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -39,6 +40,7 @@ use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
 use run::{Phase, Run};
+use schedule_cache::ScheduleCache;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -98,6 +100,7 @@ pub(super) struct Engine {
     waiting: BTreeMap<TimerId, VecDeque<Asked>>,
     /// Timers whose oldest missed runs were skipped, so that the next one runs.
     caught_up: BTreeSet<TimerId>,
+    schedules: ScheduleCache,
     is_loading: bool,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
@@ -115,6 +118,7 @@ impl Engine {
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
             caught_up: BTreeSet::new(),
+            schedules: ScheduleCache::default(),
             is_loading: false,
             clock: ClockWatch::default(),
             lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
@@ -227,7 +231,9 @@ impl Engine {
 
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
-        if !self.runs.contains_key(&id) && !self.changing.contains_key(&id) {
+        let is_busy = self.runs.contains_key(&id) || self.changing.contains_key(&id);
+        let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns(&row));
+        if !is_busy && is_own {
             self.window.insert(row);
         }
     }

@@ -3,7 +3,6 @@
 use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
-    schedule::Schedule,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
 };
 use std::time::Duration;
@@ -81,8 +80,8 @@ impl Engine {
         steps.push(Step::Change { id, change, is_command: false });
     }
 
-    fn plan(&self, row: &TimerRow, now: Now) -> Plan {
-        let schedule = match row.schedule.as_deref().map(Schedule::parse).transpose() {
+    fn plan(&mut self, row: &TimerRow, now: Now) -> Plan {
+        let schedule = match row.schedule.as_deref().map(|text| self.schedules.get(text)).transpose() {
             Ok(schedule) => schedule,
             Err(error) => return Plan::Bury(error.to_string()),
         };
@@ -157,8 +156,11 @@ impl Engine {
             run.phase = Phase::Handler;
             steps.push(Step::Fire(self.firing(&run, now, false)));
             self.runs.insert(run.row.key.id, run);
+        } else {
+            // The lease has ended in between. If it is renewed, this node fires the timer. If another
+            // node takes over, the window is cleared.
+            self.insert(run.row);
         }
-        // Otherwise the lease has ended in between. The next owner fires the timer.
     }
 
     pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {

@@ -15,13 +15,19 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc
 /// The largest number of topics of one program.
 const MAX_TOPICS: usize = 256;
 
+/// When a timer is late, unless set otherwise.
+const LATE_AFTER: Duration = Duration::from_secs(1);
+
+/// The same in a store of several nodes: longer than it takes to replace a node that was lost.
+const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
+
 /// Settings of [`DurableTimers`]. [`start`](DurableTimersBuilder::start) reports invalid values.
 ///
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
 /// | `near` | 60 s | 1 s to 1 h | later timers are only in the store |
 /// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
-/// | `late_after` | 1 s | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
+/// | `late_after` | 1 s; 15 s in a store of several nodes | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
 /// | `max_loaded_bytes` | 32 MiB | 1 or more | the same |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
@@ -35,7 +41,7 @@ pub struct DurableTimersBuilder {
     topics: Vec<Topic>,
     near: Duration,
     commit_within: Duration,
-    late_after: Duration,
+    late_after: Option<Duration>,
     max_loaded: usize,
     max_loaded_bytes: usize,
     max_running: usize,
@@ -68,7 +74,7 @@ impl DurableTimersBuilder {
             topics: Vec::new(),
             near: Duration::from_secs(60),
             commit_within: Duration::from_millis(2),
-            late_after: Duration::from_secs(1),
+            late_after: None,
             max_loaded: 65_536,
             max_loaded_bytes: 32 << 20,
             max_running: 4096,
@@ -101,7 +107,7 @@ impl DurableTimersBuilder {
 
     /// Sets how long after its time a timer is late, so that the policy of its topic applies.
     pub fn late_after(mut self, time: Duration) -> Self {
-        self.late_after = time;
+        self.late_after = Some(time);
         self
     }
 
@@ -183,9 +189,11 @@ impl DurableTimersBuilder {
         let (rules, handlers): (Vec<Rules>, Vec<_>) =
             self.topics.into_iter().map(|topic| (topic.rules, topic.handler)).unzip();
         let metrics = Arc::new(Metrics::default());
+        let usual = if self.store.needs_claims() { LATE_AFTER_WITH_NODES } else { LATE_AFTER };
+        let late_after = self.late_after.unwrap_or(usual);
         let limits = Limits {
             near: duration_millis(self.near),
-            late_after: duration_millis(self.late_after),
+            late_after: duration_millis(late_after),
             max_loaded: self.max_loaded,
             max_loaded_bytes: self.max_loaded_bytes,
             max_running: self.max_running,
@@ -219,7 +227,8 @@ impl DurableTimersBuilder {
         let seconds = Duration::from_secs;
         within("near", self.near, seconds(1)..=seconds(3600), "1 s to 1 h")?;
         within("commit_within", self.commit_within, Duration::ZERO..=seconds(1), "0 to 1 s")?;
-        within("late_after", self.late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
+        let late_after = self.late_after.unwrap_or(LATE_AFTER);
+        within("late_after", late_after, Duration::ZERO..=seconds(24 * 3600), "0 to 1 day")?;
         at_least_one("max_loaded", self.max_loaded)?;
         at_least_one("max_loaded_bytes", self.max_loaded_bytes)?;
         at_least_one("max_running", self.max_running)?;

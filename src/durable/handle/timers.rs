@@ -6,14 +6,18 @@ use crate::durable::{
     driver::{Driver, Request},
     engine::{Asked, Command, Message, Permit},
     metrics::{DurableMetrics, Metrics},
-    store::{NewTimer, TimerFilter, TimerInfo, TimerStore, TopicCounts},
+    store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore, TopicCounts},
 };
 use crate::{
     Completion, Error, Result,
     sync::{Completer, Permits, completion},
 };
 use serde::Serialize;
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
 
 /// Timers that survive the program.
 ///
@@ -124,6 +128,49 @@ impl DurableTimers {
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
         self.query(|store| store.counts().map_err(Error::from))
+    }
+
+    /// Runs work of the program on the store's connection, in a transaction of its own, and commits
+    /// it if the work succeeds. For tables of the program beside the timers: those that
+    /// [`Due::done_with`](crate::durable::Due::done_with) writes. An SQLite file is locked, so they
+    /// cannot be read in another way while the timers are open.
+    ///
+    /// The work runs on the thread of the store, and delays its other work.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails with the error of the work, or like that of
+    /// [`counts`](DurableTimers::counts).
+    pub fn transaction<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T> + Send + 'static,
+    ) -> Completion<T> {
+        let (completer, done): (Completer<T>, _) = completion(None);
+        let permit = match self.permit() {
+            Ok(permit) => permit,
+            Err(error) => {
+                completer.complete(Err(error));
+                return done;
+            }
+        };
+        let value = Arc::new(Mutex::new(None));
+        let (result, mut work) = (value.clone(), Some(work));
+        let work = move |transaction: &mut StoreTransaction<'_>| {
+            let work = work.take().ok_or("the transaction is not repeated")?;
+            let value = work(transaction)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            Ok(())
+        };
+        let reply = move |committed: Result| {
+            let value = value.lock().unwrap_or_else(PoisonError::into_inner).take();
+            completer.complete(committed.and_then(|()| value.ok_or(Error::ShutDown)));
+            drop(permit);
+        };
+        let request = Request::Transaction { work: Box::new(work), reply: Box::new(reply) };
+        if let Err(Request::Transaction { reply, .. }) = self.request(request) {
+            reply(Err(Error::ShutDown));
+        }
+        done
     }
 
     /// Returns the topics of the store that the program does not have. Their timers do not fire.

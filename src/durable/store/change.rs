@@ -1,7 +1,7 @@
 //! `Change`: an item of a transaction.
 
-use super::{DueKey, Held, StoreError, StoreTransaction, TimerRow};
-use crate::{Result, durable::TimerId};
+use super::{DueKey, Effect, Held, StoreError, TimerRow};
+use crate::durable::TimerId;
 use std::fmt;
 
 /// A timer to store.
@@ -19,10 +19,6 @@ pub struct NewTimer {
     /// The payload as JSON.
     pub payload: Vec<u8>,
 }
-
-/// A program's own writes in the transaction that ends a timer. See
-/// [`Due::done_with`](crate::durable::Due::done_with).
-pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>;
 
 /// A change of one timer. [`TimerStore::commit`](super::TimerStore::commit) applies many of them in
 /// one transaction.

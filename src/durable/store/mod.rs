@@ -4,17 +4,21 @@ mod change;
 mod error;
 mod lease;
 mod listing;
+#[cfg(feature = "durable-postgres")]
+mod postgres;
 mod row;
 mod sqlite;
 mod transaction;
 
-pub use change::{Change, Effect, LoadRange, NewTimer, Outcome};
+pub use change::{Change, LoadRange, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
+#[cfg(feature = "durable-postgres")]
+pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
-pub use transaction::StoreTransaction;
+pub use transaction::{Effect, StoreTransaction};
 
 /// A place where timers survive the program.
 ///
@@ -44,6 +48,16 @@ pub trait TimerStore: Send {
     /// Returns the numbers of timers of each topic. Must not count rows, because there may be
     /// millions of them.
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError>;
+
+    /// Runs a program's own work in a transaction of its own, and commits it if the work succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the work fails, or if the store does not offer this.
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        let _ = work;
+        Err(StoreError::Effect("the store has no transactions for programs".into()))
+    }
 
     /// Returns whether several nodes use the store, so that a run must be claimed before it fires,
     /// and [`renew`](TimerStore::renew) must be called.

@@ -1,7 +1,16 @@
 //! `StoreTransaction`: the transaction that ends a timer, for a program's own writes.
 
-use crate::{Error, Result};
-use std::{any::Any, fmt};
+use super::StoreError;
+use crate::{Error, Result, error::panic_message};
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// A program's own writes in the transaction that ends a timer. See
+/// [`Due::done_with`](crate::durable::Due::done_with).
+pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>;
 
 /// The transaction that ends a timer. What the program writes with it is stored if, and only if,
 /// the timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
@@ -17,6 +26,21 @@ impl<'a> StoreTransaction<'a> {
         StoreTransaction { connection }
     }
 
+    /// Runs an effect, for stores. The caller rolls back what it has written if it fails.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the effect fails or panics.
+    pub fn run(&mut self, effect: &mut Effect) -> std::result::Result<(), StoreError> {
+        let result = catch_unwind(AssertUnwindSafe(|| effect(self)));
+        let error = match result {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(panic) => format!("panicked: {}", panic_message(panic)),
+        };
+        Err(StoreError::Effect(error.into()))
+    }
+
     /// Returns the connection of an SQLite store.
     ///
     /// # Errors
@@ -24,6 +48,16 @@ impl<'a> StoreTransaction<'a> {
     /// [`Error::Other`] if the store is of another kind.
     pub fn sqlite(&mut self) -> Result<&rusqlite::Connection> {
         self.connection::<rusqlite::Connection>().map(|connection| &*connection)
+    }
+
+    /// Returns the client of a PostgreSQL store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] if the store is of another kind.
+    #[cfg(feature = "durable-postgres")]
+    pub fn postgres(&mut self) -> Result<&mut postgres::Client> {
+        self.connection::<postgres::Client>()
     }
 
     /// Returns the connection of a store of another kind, as that store documents it.

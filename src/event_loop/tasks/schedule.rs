@@ -123,10 +123,22 @@ impl EventLoop {
         delay: Duration,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<ScheduledTask> {
+        self.schedule_always_at(self.after(delay), task)
+    }
+
+    /// Like [`schedule_always`](EventLoop::schedule_always), at a time of the loop.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`] if the loop is shutting down.
+    #[track_caller]
+    pub(crate) fn schedule_always_at(
+        &self,
+        deadline: u64,
+        task: impl FnOnce() + Send + 'static,
+    ) -> Result<ScheduledTask> {
         if self.shared.state() >= LifeState::ShuttingDown {
             return Err(Error::ShutDown);
         }
-        let deadline = self.after(delay);
         let (completer, completion) = completion(Some(self.shared.id));
         let entry =
             TaskEntry::new(TaskBody::Once(Box::new(task)), completer, TaskPermit::always(&self.shared));

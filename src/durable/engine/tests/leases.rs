@@ -9,7 +9,7 @@ use crate::durable::{
 use std::time::Duration;
 
 fn lease() -> Lease {
-    Lease { partitions: vec![(0, 1)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
+    Lease { partitions: vec![(0, 0)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
 }
 
 fn node(lease: Option<Lease>) -> Simulation {
@@ -60,10 +60,20 @@ fn other_partitions_are_loaded_anew() {
     simulation.start(30 * SECOND);
     simulation.run_until(2 * SECOND);
     assert_eq!(simulation.metrics.loaded.read(), 1);
-    let other = Lease { partitions: vec![(0, 2), (1, 1)], ..lease() };
+    let other = Lease { partitions: vec![(0, 0), (1, 1)], ..lease() };
     let asked = simulation.now.monotonic;
     simulation.leases = Some(Some(other.clone()));
     simulation.tell(Message::Renewed { asked, lease: Some(other), changed: Vec::new() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [30 * SECOND]);
+}
+
+#[test]
+fn timers_of_other_nodes_are_left_to_them() {
+    let other = Lease { partitions: vec![(0, 7)], ..lease() };
+    let mut simulation = node(Some(other));
+    simulation.run_until(SECOND);
+    simulation.start(2 * SECOND);
+    simulation.run_until(3 * SECOND);
+    assert_eq!((simulation.metrics.loaded.read(), simulation.times()), (0, Vec::new()));
 }

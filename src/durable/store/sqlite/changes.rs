@@ -9,7 +9,7 @@ use crate::durable::{
     store::{Effect, Held},
     unix_millis::duration_millis,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, config::DbConfig, params};
 use std::collections::BTreeMap;
 
 /// The number of remembered keys that a transaction removes at most, so that it stays short.
@@ -50,15 +50,31 @@ impl<'a> Batch<'a> {
 
     /// Makes all changes or none.
     pub(super) fn commit(mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
+        self.transact(|batch| batch.apply_all(changes))
+    }
+
+    /// Runs `work` in a transaction, and commits it if the work succeeds.
+    pub(super) fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.execute("BEGIN IMMEDIATE")?;
-        let outcomes = self.apply_all(changes);
-        let result = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
+        let done = work(self);
+        let result = done.and_then(|value| self.execute("COMMIT").map(|()| value));
         if result.is_err() && !self.connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next
-            // BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
             let _ = self.execute("ROLLBACK");
         }
+        let is_fatal = |error: &StoreError| !error.is_transient() && !matches!(error, StoreError::Effect(_));
+        if result.as_ref().is_err_and(is_fatal) {
+            // Closing the file would write and sync the log again.
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
         result
+    }
+
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        self.connection
     }
 
     fn execute(&self, sql: &str) -> Result<(), StoreError> {
@@ -166,10 +182,10 @@ impl<'a> Batch<'a> {
         let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
         if let Some(effect) = effect {
             self.execute(&format!("SAVEPOINT {EFFECT}"))?;
-            if let Err(error) = effect(&mut StoreTransaction::new(self.connection)) {
+            if let Err(error) = StoreTransaction::new(self.connection).run(effect) {
                 self.execute(&format!("ROLLBACK TO {EFFECT}"))?;
                 self.execute(&format!("RELEASE {EFFECT}"))?;
-                return Ok(Outcome::Refused(StoreError::Effect(format!("{error:#}").into())));
+                return Ok(Outcome::Refused(error));
             }
             self.execute(&format!("RELEASE {EFFECT}"))?;
         }

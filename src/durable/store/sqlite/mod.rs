@@ -11,8 +11,8 @@ mod queries;
 mod schema;
 
 use super::{
-    Change, DueKey, LoadRange, NewTimer, Outcome, StoreError, StoreTransaction, TimerFilter, TimerInfo,
-    TimerRow, TimerState, TimerStore, TopicCounts,
+    Change, DueKey, Effect, LoadRange, NewTimer, Outcome, StoreError, StoreTransaction, TimerFilter,
+    TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use changes::Batch;
 use errors::StoreResult;
@@ -93,6 +93,11 @@ impl TimerStore for SqliteStore {
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         Batch::new(self, now).commit(changes)
+    }
+
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        let mut batch = Batch::new(self, 0);
+        batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {

@@ -1,0 +1,55 @@
+//! Converts errors of PostgreSQL.
+
+use crate::durable::StoreError;
+use postgres::error::SqlState;
+
+/// Converts the error of a result.
+pub(super) trait StoreResult<T> {
+    fn store(self) -> Result<T, StoreError>;
+}
+
+impl<T> StoreResult<T> for Result<T, postgres::Error> {
+    fn store(self) -> Result<T, StoreError> {
+        self.map_err(|error| convert(&error))
+    }
+}
+
+/// Errors without a code are those of the connection. After one of them, and after those with a
+/// transient code, the server has rolled back, or its answer to a commit was lost. A batch that is
+/// repeated then finds its changes made, because each of them names the state that it expects.
+fn convert(error: &postgres::Error) -> StoreError {
+    let text = || text(error);
+    let Some(code) = error.code() else {
+        return StoreError::Busy(text().into());
+    };
+    // The first two characters are the class of the error.
+    match (code, code.code().get(..2)) {
+        (&SqlState::DISK_FULL, _) => StoreError::DiskFull,
+        // A connection, a transaction that was rolled back, resources, another owner of a lock, an
+        // operator, a server that was demoted, a transaction that idled.
+        (_, Some("08" | "40" | "53" | "57"))
+        | (
+            &SqlState::LOCK_NOT_AVAILABLE
+            | &SqlState::READ_ONLY_SQL_TRANSACTION
+            | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+            _,
+        ) => StoreError::Busy(text().into()),
+        _ => StoreError::Failed(text().into()),
+    }
+}
+
+/// Describes an error with its causes, because the error of a server does not show its message.
+pub(super) fn text(error: &postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(error) => format!("{} ({})", error.message(), error.code().code()),
+        None => {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(error);
+            while let Some(error) = cause {
+                text = format!("{text}: {error}");
+                cause = error.source();
+            }
+            text
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Changes of stored timers: ends, retries, dead letters, commands.
+
+use super::{
+    Change, Outcome, StoreError,
+    batch::{Batch, held_of},
+    effects, queries,
+    session::column,
+};
+use crate::durable::TimerId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The state of a pending timer and of a dead letter in the table.
+const PENDING: i16 = 0;
+const DEAD: i16 = 1;
+
+/// A locked timer.
+struct Stored {
+    partition: i32,
+    topic: i32,
+    state: i16,
+    due: i64,
+    attempts: i32,
+    /// The epoch of the partition, if this node owns it.
+    epoch: Option<i64>,
+}
+
+/// The writes of many changes, one statement for each kind.
+#[derive(Default)]
+struct Writes {
+    removed: Vec<i64>,
+    /// Runs of periodic timers that become dead letters.
+    copied: Vec<i64>,
+    copied_errors: Vec<String>,
+    updated: Vec<i64>,
+    states: Vec<i16>,
+    dues: Vec<i64>,
+    /// `None` to keep the scheduled time.
+    scheduled: Vec<Option<i64>>,
+    attempts: Vec<i32>,
+    errors: Vec<Option<String>>,
+    /// The outcome that gets the row of an updated timer.
+    waiting: BTreeMap<i64, usize>,
+}
+
+impl Writes {
+    /// Updates a timer that is pending afterwards, and whose row the engine may need.
+    fn update(&mut self, index: usize, id: TimerId, due: i64, attempts: i32, error: Option<String>) {
+        let scheduled = error.is_none().then_some(due);
+        self.set(id, PENDING, due, scheduled, attempts, error);
+        self.waiting.insert(id.get(), index);
+    }
+
+    fn set(
+        &mut self,
+        id: TimerId,
+        state: i16,
+        due: i64,
+        scheduled: Option<i64>,
+        attempts: i32,
+        error: Option<String>,
+    ) {
+        self.updated.push(id.get());
+        self.states.push(state);
+        self.dues.push(due);
+        self.scheduled.push(scheduled);
+        self.attempts.push(attempts);
+        self.errors.push(error);
+    }
+}
+
+/// Applies all changes of stored timers.
+pub(super) fn apply(
+    batch: &mut Batch<'_>,
+    changes: &mut [Change],
+    outcomes: &mut [Outcome],
+) -> Result<(), StoreError> {
+    let stored = lock(batch, changes)?;
+    if stored.is_empty() {
+        // All of them are `Missing`, as the outcomes say already.
+        return Ok(());
+    }
+    let mut writes = Writes::default();
+    let mut effects = effects::Effects::default();
+    for (index, change) in changes.iter_mut().enumerate() {
+        let id = match &*change {
+            Change::Start(_) | Change::Claim { .. } => continue,
+            Change::Cancel(id) | Change::Move { id, .. } => *id,
+            Change::End { held, .. }
+            | Change::Retry { held, .. }
+            | Change::Bury { held, .. }
+            | Change::SkipTo { held, .. } => held.key.id,
+        };
+        let Some(timer) = stored.get(&id) else { continue };
+        if let Some(held) = held_of(change)
+            && let Some(outcome) = batch.refusal(held, timer.state, timer.due, timer.epoch)
+        {
+            outcomes[index] = outcome;
+            continue;
+        }
+        if let Change::End { effect: Some(effect), .. } = change
+            && let Some(refused) = effects.run(batch.session, effect)?
+        {
+            outcomes[index] = refused;
+            continue;
+        }
+        outcomes[index] = Outcome::Done(None);
+        plan(batch, &mut writes, index, change, id, timer);
+    }
+    write(batch, writes, outcomes)
+}
+
+/// Adds the writes of a change that was checked.
+fn plan(
+    batch: &mut Batch<'_>,
+    writes: &mut Writes,
+    index: usize,
+    change: &Change,
+    id: TimerId,
+    timer: &Stored,
+) {
+    let mut count = |pending, dead| batch.count(timer.topic, timer.partition, pending, dead);
+    let attempts = timer.attempts.saturating_add(1);
+    match change {
+        Change::End { next: Some(next), .. } | Change::SkipTo { next, .. } => {
+            writes.update(index, id, *next, 0, None);
+        }
+        Change::End { next: None, .. } | Change::Cancel(_) => {
+            writes.removed.push(id.get());
+            if timer.state == DEAD { count(0, -1) } else { count(-1, 0) }
+        }
+        Change::Retry { due, error, .. } => writes.update(index, id, *due, attempts, Some(clean(error))),
+        Change::Bury { next: Some(next), error, .. } => {
+            writes.copied.push(id.get());
+            writes.copied_errors.push(clean(error));
+            writes.update(index, id, *next, 0, None);
+            count(0, 1);
+        }
+        Change::Bury { next: None, error, .. } => {
+            writes.set(id, DEAD, timer.due, None, attempts, Some(clean(error)));
+            count(-1, 1);
+        }
+        Change::Move { due, .. } => {
+            writes.update(index, id, *due, 0, None);
+            if timer.state == DEAD {
+                count(1, -1);
+            }
+        }
+        Change::Start(_) | Change::Claim { .. } => {}
+    }
+}
+
+/// Locks the timers, and the partitions that must still be this node's when the transaction ends.
+///
+/// The lease is not looked at: as long as the owner and the epoch are the same, no other node has
+/// taken over, and the locks prevent it. So a node that was slow for a moment does not repeat runs.
+fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, Stored>, StoreError> {
+    let mut ids = Vec::new();
+    let mut partitions = BTreeSet::new();
+    for change in changes {
+        match change {
+            Change::Start(_) | Change::Claim { .. } => {}
+            Change::Cancel(id) | Change::Move { id, .. } => ids.push(id.get()),
+            held => {
+                if let Some(held) = held_of(held) {
+                    ids.push(held.key.id.get());
+                    partitions.insert(held.partition as i32);
+                }
+            }
+        }
+    }
+    let mut stored = BTreeMap::new();
+    if ids.is_empty() {
+        return Ok(stored);
+    }
+    let partitions: Vec<i32> = partitions.into_iter().collect();
+    let rows = batch.session.query(
+        "WITH stored AS MATERIALIZED (
+            SELECT id, partition, topic, state, due, attempts FROM {schema}.timers
+            WHERE id = ANY($1) ORDER BY id FOR UPDATE
+        ), owned AS MATERIALIZED (
+            SELECT id, epoch FROM {schema}.partitions
+            WHERE id = ANY($2) AND owner = $3 ORDER BY id FOR SHARE
+        )
+        SELECT s.id, s.partition, s.topic, s.state, s.due, s.attempts, o.epoch
+        FROM stored s LEFT JOIN owned o ON o.id = s.partition",
+        &[&ids, &partitions, &batch.store.node],
+    )?;
+    for row in &rows {
+        let timer = Stored {
+            partition: column(row, 1)?,
+            topic: column(row, 2)?,
+            state: column(row, 3)?,
+            due: column(row, 4)?,
+            attempts: column(row, 5)?,
+            epoch: column(row, 6)?,
+        };
+        stored.insert(TimerId::new(column(row, 0)?), timer);
+    }
+    Ok(stored)
+}
+
+fn write(batch: &mut Batch<'_>, writes: Writes, outcomes: &mut [Outcome]) -> Result<(), StoreError> {
+    let session_id = batch.session.id();
+    if !writes.removed.is_empty() {
+        // A periodic timer that was cancelled may be started again, so its key is not remembered.
+        batch.session.query(
+            "WITH gone AS (DELETE FROM {schema}.timers WHERE id = ANY($1) RETURNING id, topic, key, schedule)
+            INSERT INTO {schema}.ended_keys (topic, key, id, ended)
+            SELECT topic, key, id, $2 FROM gone WHERE key IS NOT NULL AND schedule IS NULL
+            ORDER BY topic, key
+            ON CONFLICT (topic, key) DO UPDATE SET id = excluded.id, ended = excluded.ended",
+            &[&writes.removed, &batch.now],
+        )?;
+    }
+    if !writes.copied.is_empty() {
+        batch.session.query(
+            "INSERT INTO {schema}.timers
+                (partition, topic, state, due, scheduled, attempts, payload, error, changed_by, changed_in)
+            SELECT t.partition, t.topic, 1, t.due, t.scheduled, t.attempts + 1, t.payload, u.error, $3,
+                pg_current_xact_id()::text::bigint
+            FROM unnest($1::bigint[], $2::text[]) AS u (id, error) JOIN {schema}.timers t ON t.id = u.id",
+            &[&writes.copied, &writes.copied_errors, &session_id],
+        )?;
+    }
+    if writes.updated.is_empty() {
+        return Ok(());
+    }
+    let rows = batch.session.query(
+        "UPDATE {schema}.timers t SET state = u.state, due = u.due,
+            scheduled = coalesce(u.scheduled, t.scheduled), attempts = u.attempts, error = u.error,
+            changed_by = $7, changed_in = pg_current_xact_id()::text::bigint
+        FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[])
+            AS u (id, state, due, scheduled, attempts, error)
+        WHERE t.id = u.id
+        RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload",
+        &[
+            &writes.updated,
+            &writes.states,
+            &writes.dues,
+            &writes.scheduled,
+            &writes.attempts,
+            &writes.errors,
+            &session_id,
+        ],
+    )?;
+    for row in &rows {
+        if let Some(index) = writes.waiting.get(&column::<i64>(row, 0)?) {
+            outcomes[*index] = Outcome::Done(queries::timer(batch.store, row, 0)?);
+        }
+    }
+    Ok(())
+}
+
+/// PostgreSQL stores no NUL characters in texts.
+fn clean(error: &str) -> String {
+    error.replace('\0', "\u{fffd}")
+}

@@ -1,0 +1,241 @@
+//! `PostgresStore`: timers of several nodes in PostgreSQL.
+//!
+//! # Invariants
+//!
+//! - Each timer belongs to a partition for ever. A partition has an owner, an epoch that grows with
+//!   each new owner, and the end of the owner's lease, by the clock of the database.
+//! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
+//!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
+//!   does before that transaction has ended. A claim also needs a lease that has not ended.
+//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only ownership
+//!   skips what is locked.
+//! - Each request has a deadline. A session with an unknown state is given up.
+//! - The state in memory ([`Ownership`]) changes after the commit.
+
+mod batch;
+mod connector;
+mod deadline;
+mod effects;
+mod errors;
+mod held;
+mod ownership;
+mod queries;
+mod schema;
+mod session;
+mod settings;
+mod starts;
+
+pub use settings::PostgresStoreBuilder;
+
+use super::{
+    Change, DueKey, Effect, Held, Lease, LoadRange, NewTimer, Outcome, StoreError, StoreTransaction,
+    TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+};
+use crate::Result as CrateResult;
+use batch::Batch;
+use connector::Connect;
+use ownership::Ownership;
+use postgres::Config;
+use session::Session;
+use settings::Settings;
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// The pause between two attempts to connect.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A store of timers in PostgreSQL, for several nodes.
+///
+/// The nodes share the partitions of the store. Each node fires the timers of its own partitions.
+/// When a node ends or is silent for the time of a lease, others take over its partitions. A node
+/// that was only slow can then neither end nor repeat a run, because its epoch is over:
+/// [`StoreError::StaleEpoch`].
+///
+/// ```no_run
+/// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, PostgresStore, Retry, Topic}};
+///
+/// let group = EventLoopGroup::builder().threads(1).build()?;
+/// let store = PostgresStore::builder("host=10.0.0.5 user=im dbname=im")?.node("im-1").open()?;
+/// let remind = |due: Due<String>| {
+///     let text = due.payload().clone();
+///     // Stored if, and only if, the timer ends: exactly once.
+///     due.done_with(move |transaction| {
+///         let sql = "INSERT INTO reminders (text) VALUES ($1)";
+///         transaction.postgres()?.execute(sql, &[&text]).map_err(netwheel::Error::other)?;
+///         Ok(())
+///     });
+/// };
+/// let timers = DurableTimers::on(store)
+///     .topic(Topic::new("remind", Late::RunOnce, Retry::backoff(5), remind))
+///     .start(&group)?;
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+///
+/// # Requirements
+///
+/// PostgreSQL 13 or newer; the tests use 15. Connections are direct or through a pool of sessions,
+/// because statements are prepared. `synchronous_commit` must not be `off`; the store sets it.
+///
+/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases depend
+/// on the clock of the database only.
+///
+/// # Failures
+///
+/// Every wait for the server has a time limit, except on a Unix socket, where the server's own time
+/// limits apply. After a lost connection, the store connects again with the next operation. A start
+/// that fails with [`StoreError::Busy`] may have been stored: use an idempotency key to repeat it.
+pub struct PostgresStore {
+    settings: Settings,
+    connector: Box<dyn Connect>,
+    session: Option<Session>,
+    /// When the last attempt to connect failed.
+    failed: Option<Instant>,
+    /// Requests of sessions that were given up.
+    requests: u64,
+    /// This node in the tables `nodes` and `partitions`.
+    node: i64,
+    partitions: u32,
+    /// The names and ids of the attached topics.
+    topics: Vec<(String, i32)>,
+    ownership: Ownership,
+    changes: queries::Changes,
+}
+
+impl PostgresStore {
+    /// Returns a builder with default settings. `config` is a string of parameters or a URL, as libpq
+    /// understands them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`](crate::Error::Setting) if the string is not understood.
+    pub fn builder(config: &str) -> CrateResult<PostgresStoreBuilder> {
+        // The string may have a password, so it is not part of the error.
+        let invalid = |e| crate::Error::setting("config", format!("({e})"), "parameters or a URL of libpq");
+        config.parse().map(Self::with_config).map_err(invalid)
+    }
+
+    /// Returns a builder with default settings for a server.
+    pub fn with_config(config: Config) -> PostgresStoreBuilder {
+        PostgresStoreBuilder::new(config)
+    }
+
+    /// Returns the number of requests to the server so far. Each is a round trip.
+    pub fn requests(&self) -> u64 {
+        self.requests + self.session.as_ref().map_or(0, Session::requests)
+    }
+
+    fn connect(settings: Settings, mut connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        let mut session = Session::connect(&settings, &mut *connector)?;
+        let partitions = schema::migrate(&mut session, &settings)?;
+        session.identify()?;
+        let node = session.id();
+        Ok(PostgresStore {
+            settings,
+            connector,
+            session: Some(session),
+            failed: None,
+            requests: 0,
+            node,
+            partitions,
+            topics: Vec::new(),
+            ownership: Ownership::default(),
+            changes: queries::Changes::default(),
+        })
+    }
+
+    /// Calls `work` with a session. After an error, the session is given up unless it is known to be
+    /// outside a transaction.
+    fn with_session<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut session = match self.session.take().filter(|session| !session.is_closed()) {
+            Some(session) => session,
+            None => self.reconnect()?,
+        };
+        let result = work(self, &mut session);
+        let is_usable = result.is_ok() || session.batch("ROLLBACK").is_ok();
+        if is_usable {
+            self.session = Some(session);
+        } else {
+            self.requests += session.requests();
+            log::warn!("the connection of the timer store is closed after an error");
+        }
+        result
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the pause between two connections is real time")]
+    fn reconnect(&mut self) -> Result<Session, StoreError> {
+        if let Some(failed) = self.failed {
+            pause(RECONNECT_PAUSE.saturating_sub(failed.elapsed()));
+        }
+        let session = Session::connect(&self.settings, &mut *self.connector)
+            .and_then(|mut session| session.identify().map(|()| session));
+        self.failed = session.is_err().then(Instant::now);
+        session
+    }
+
+    /// Returns the index of an attached topic.
+    fn topic_index(&self, id: i32) -> Option<usize> {
+        self.topics.iter().position(|(_, known)| *known == id)
+    }
+}
+
+impl TimerStore for PostgresStore {
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.topics = self.with_session(|_, session| queries::attach(session, topics))?;
+        self.counts()
+    }
+
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        let outcomes = self.with_session(|store, session| Batch::new(store, session, now).commit(changes))?;
+        self.ownership.committed(changes, &outcomes);
+        Ok(outcomes)
+    }
+
+    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+        self.with_session(|store, session| queries::load(store, session, range))
+    }
+
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        self.with_session(|_, session| queries::list(session, filter))
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        self.with_session(|_, session| queries::counts(session))
+    }
+
+    fn needs_claims(&self) -> bool {
+        true
+    }
+
+    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
+        self.with_session(ownership::renew).map(Some)
+    }
+
+    fn changed_by_others(&mut self, until: i64) -> Result<Vec<TimerRow>, StoreError> {
+        self.with_session(|store, session| queries::changed_by_others(store, session, until))
+    }
+
+    fn release(&mut self) -> Result<(), StoreError> {
+        self.with_session(ownership::release)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("schema", &self.settings.schema)
+            .field("node", &self.settings.node)
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Blocks the thread of the store.
+#[allow(clippy::disallowed_methods, reason = "the time that passes at the server is real time")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

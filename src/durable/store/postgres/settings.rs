@@ -1,0 +1,224 @@
+//! `PostgresStoreBuilder`: how to reach the server, and how nodes share the timers.
+
+use super::{
+    PostgresStore,
+    connector::{Connect, plain, with_tls},
+};
+use crate::{Error, Result};
+use postgres::{
+    Config, Socket,
+    config::{Host, SslMode},
+    tls::{MakeTlsConnect, TlsConnect},
+};
+use std::{fmt, time::Duration};
+
+/// The largest number of partitions.
+const MAX_PARTITIONS: u32 = 4096;
+
+/// The longest name of a node, in bytes.
+const NODE_LIMIT: usize = 128;
+
+/// The longest name of a schema, in bytes. PostgreSQL cuts longer ones off.
+const SCHEMA_LIMIT: usize = 63;
+
+/// Checked settings.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) config: Config,
+    pub(super) schema: String,
+    pub(super) partitions: u32,
+    pub(super) lease: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) key_memory: Duration,
+    pub(super) node: String,
+}
+
+/// Settings of a [`PostgresStore`]. [`open`](PostgresStoreBuilder::open) reports invalid values.
+///
+/// | setting | default | range | effect |
+/// |---|---|---|---|
+/// | `schema` | `netwheel` | lower-case letters, digits and `_`, at most 63 bytes | the schema with the tables, created if it is missing |
+/// | `partitions` | 64 | 1 to 4096 | the number of partitions of a new store; later, the stored number applies |
+/// | `lease` | 6 s | 300 ms to 10 min | others take over the partitions of a node that was silent for so long |
+/// | `connect_timeout` | a third of the lease | 50 ms to the lease | a connection that takes longer has failed |
+/// | `request_timeout` | half of the lease | 50 ms to the lease | a statement without an answer has failed, and the connection is closed |
+/// | `remember_keys` | 24 h | | the idempotency key of an ended timer is forgotten |
+/// | `node` | the process id | at most 128 bytes | the name of this node in the table `nodes` |
+#[must_use]
+pub struct PostgresStoreBuilder {
+    config: Config,
+    connector: Box<dyn Connect>,
+    has_tls: bool,
+    schema: String,
+    partitions: u32,
+    lease: Duration,
+    connect_timeout: Option<Duration>,
+    request_timeout: Option<Duration>,
+    key_memory: Duration,
+    node: String,
+}
+
+impl PostgresStoreBuilder {
+    pub(super) fn new(config: Config) -> Self {
+        PostgresStoreBuilder {
+            config,
+            connector: plain(),
+            has_tls: false,
+            schema: "netwheel".to_owned(),
+            partitions: 64,
+            lease: Duration::from_secs(6),
+            connect_timeout: None,
+            request_timeout: None,
+            key_memory: Duration::from_secs(24 * 3600),
+            node: std::process::id().to_string(),
+        }
+    }
+
+    /// Uses TLS, as the `sslmode` of the configuration says. Connectors are in crates such as
+    /// postgres-native-tls and tokio-postgres-rustls.
+    pub fn tls<T>(mut self, connector: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + 'static,
+        T::TlsConnect: Send,
+        T::Stream: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        self.connector = with_tls(connector);
+        self.has_tls = true;
+        self
+    }
+
+    /// Sets the schema that has the tables. Stores in different schemas are independent.
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.schema = name.into();
+        self
+    }
+
+    /// Sets the number of partitions of a new store, which limits the number of nodes that fire.
+    pub fn partitions(mut self, partitions: u32) -> Self {
+        self.partitions = partitions;
+        self
+    }
+
+    /// Sets how long a node owns its partitions without renewing its lease. A node renews its lease
+    /// every sixth of that time, or every second, and fires for half of that time without a renewal.
+    pub fn lease(mut self, time: Duration) -> Self {
+        self.lease = time;
+        self
+    }
+
+    /// Sets the time limit for a connection, including TLS and authentication.
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect_timeout = Some(time);
+        self
+    }
+
+    /// Sets the time limit for each request to the server. Half of it is the time limit for locks.
+    pub fn request_timeout(mut self, time: Duration) -> Self {
+        self.request_timeout = Some(time);
+        self
+    }
+
+    /// Sets how long the idempotency key of an ended timer is remembered.
+    pub fn remember_keys(mut self, time: Duration) -> Self {
+        self.key_memory = time;
+        self
+    }
+
+    /// Sets the name of this node for operators. Need not be unique.
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.node = name.into();
+        self
+    }
+
+    /// Connects, and creates or migrates the tables. Several nodes may do so at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a setting out of its range. [`Error::Other`] with a
+    /// [`StoreError`](crate::durable::StoreError): [`Busy`](crate::durable::StoreError::Busy) if the
+    /// server cannot be reached or refuses the client,
+    /// [`Version`](crate::durable::StoreError::Version),
+    /// [`NotAStore`](crate::durable::StoreError::NotAStore) if the schema has other tables of the
+    /// same names, [`Failed`](crate::durable::StoreError::Failed).
+    pub fn open(self) -> Result<PostgresStore> {
+        let (settings, connector) = self.check()?;
+        Ok(PostgresStore::connect(settings, connector)?)
+    }
+
+    fn check(self) -> Result<(Settings, Box<dyn Connect>)> {
+        let lease = self.lease;
+        let connect_timeout = self.connect_timeout.unwrap_or(lease / 3);
+        let request_timeout = self.request_timeout.unwrap_or(lease / 2);
+        within("lease", lease, Duration::from_millis(300), Duration::from_secs(600), "300 ms to 10 min")?;
+        let shortest = Duration::from_millis(50);
+        within("connect_timeout", connect_timeout, shortest, lease, "50 ms to the lease")?;
+        within("request_timeout", request_timeout, shortest, lease, "50 ms to the lease")?;
+        if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
+            return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
+        }
+        if !is_name(&self.schema) {
+            let allowed = "1 to 63 lower-case letters, digits and underscores, not a digit first";
+            return Err(Error::setting("schema", &self.schema, allowed));
+        }
+        if self.node.len() > NODE_LIMIT || self.node.contains('\0') {
+            return Err(Error::setting("node", &self.node, "at most 128 bytes without NUL"));
+        }
+        let has_unix_host = self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)));
+        if self.config.get_ssl_mode() == SslMode::Require && (!self.has_tls || has_unix_host) {
+            let allowed = "`disable` or `prefer` without a TLS connector or on a Unix socket";
+            return Err(Error::setting("sslmode", "require", allowed));
+        }
+        let mut config = self.config;
+        config.connect_timeout(connect_timeout).tcp_user_timeout(request_timeout);
+        if config.get_application_name().is_none() {
+            config.application_name(&format!("netwheel timers {}", self.node));
+        }
+        let settings = Settings {
+            config,
+            schema: self.schema,
+            partitions: self.partitions,
+            lease,
+            connect_timeout,
+            request_timeout,
+            key_memory: self.key_memory,
+            node: self.node,
+        };
+        Ok((settings, self.connector))
+    }
+}
+
+fn within(
+    setting: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+    allowed: &'static str,
+) -> Result {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::setting(setting, format!("{value:?}"), allowed))
+    }
+}
+
+/// Returns whether a name needs no quotes in a statement.
+fn is_name(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
+    name.len() <= SCHEMA_LIMIT
+        && name.starts_with(is_letter)
+        && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
+        && !name.starts_with("pg_")
+}
+
+impl fmt::Debug for PostgresStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStoreBuilder")
+            .field("schema", &self.schema)
+            .field("partitions", &self.partitions)
+            .field("lease", &self.lease)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}

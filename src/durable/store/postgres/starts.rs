@@ -1,0 +1,209 @@
+//! Starts of timers.
+
+use super::{
+    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, batch::Batch, queries, session::column,
+};
+use crate::durable::{TimerId, unix_millis::duration_millis};
+use std::collections::BTreeMap;
+
+/// How often a start is tried whose key another node uses and gives up at the same time.
+const ATTEMPTS: u32 = 3;
+
+/// What a row of the answer says about a start.
+const STARTED: i16 = 0;
+const STORED: i16 = 1;
+
+/// A start that has no outcome yet.
+struct Waiting {
+    index: usize,
+    topic: i32,
+    partition: u32,
+}
+
+/// Applies all starts.
+pub(super) fn apply(
+    batch: &mut Batch<'_>,
+    changes: &[Change],
+    outcomes: &mut [Outcome],
+) -> Result<(), StoreError> {
+    let mut waiting = Vec::new();
+    for (index, change) in changes.iter().enumerate() {
+        let Change::Start(timer) = change else { continue };
+        let has_nul = timer.idempotency_key.as_ref().is_some_and(|key| key.contains('\0'));
+        match batch.store.topics.get(timer.topic) {
+            None => outcomes[index] = refused("a timer of a topic that is not attached"),
+            Some(_) if has_nul => outcomes[index] = refused("a key with a NUL character"),
+            Some((_, topic)) => {
+                let topic = *topic;
+                let partition = batch.store.ownership.place(batch.store.partitions);
+                waiting.push(Waiting { index, topic, partition });
+            }
+        }
+    }
+    for _ in 0..ATTEMPTS {
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        waiting = start(batch, changes, waiting, outcomes)?;
+    }
+    Err(StoreError::Busy("the keys of timers change all the time".into()))
+}
+
+fn refused(why: &str) -> Outcome {
+    Outcome::Refused(StoreError::failed(why))
+}
+
+/// Stores timers whose keys are unknown. Returns those whose key another transaction has stored in
+/// the meantime.
+fn start(
+    batch: &mut Batch<'_>,
+    changes: &[Change],
+    waiting: Vec<Waiting>,
+    outcomes: &mut [Outcome],
+) -> Result<Vec<Waiting>, StoreError> {
+    let forget = batch.now.saturating_sub(duration_millis(batch.store.settings.key_memory));
+    let (mut topics, mut partitions, mut dues) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut keys, mut schedules, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
+    for start in &waiting {
+        let timer = new_timer(&changes[start.index])?;
+        topics.push(start.topic);
+        partitions.push(start.partition as i32);
+        dues.push(timer.due);
+        keys.push(timer.idempotency_key.as_deref());
+        schedules.push(timer.schedule.as_deref());
+        payloads.push(timer.payload.as_slice());
+    }
+    let session_id = batch.session.id();
+    let rows = batch.session.query(
+        "WITH input AS MATERIALIZED (
+            SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::text[], $5::text[],
+                $6::bytea[]) WITH ORDINALITY AS i (topic, partition, due, key, schedule, payload, place)
+        ), known AS MATERIALIZED (
+            SELECT i.place, t.id, 1::smallint AS kind, t.schedule
+            FROM input i JOIN {schema}.timers t ON t.topic = i.topic AND t.key = i.key
+            UNION ALL
+            SELECT i.place, e.id, 2::smallint, NULL
+            FROM input i JOIN {schema}.ended_keys e ON e.topic = i.topic AND e.key = i.key
+            WHERE e.ended >= $7
+        ), numbered AS MATERIALIZED (
+            SELECT nextval('{schema}.timers_id_seq') AS id, n.* FROM (
+                SELECT * FROM input WHERE place NOT IN (SELECT place FROM known) ORDER BY place
+            ) n
+        ), added AS (
+            INSERT INTO {schema}.timers (id, partition, topic, state, due, scheduled, attempts, key,
+                schedule, payload, changed_by, changed_in)
+            SELECT id, partition, topic, 0, due, due, 0, key, schedule, payload, $8,
+                pg_current_xact_id()::text::bigint
+            FROM numbered ORDER BY place
+            ON CONFLICT (topic, key) WHERE key IS NOT NULL DO NOTHING RETURNING id
+        )
+        SELECT n.place, n.id, 0::smallint AS kind, NULL::text FROM numbered n JOIN added USING (id)
+        UNION ALL SELECT * FROM known
+        ORDER BY 1, 3 DESC",
+        &[&topics, &partitions, &dues, &keys, &schedules, &payloads, &forget, &session_id],
+    )?;
+    // A stored timer comes after an ended one with the same key, and counts.
+    let mut found: BTreeMap<i64, (TimerId, i16, Option<String>)> = BTreeMap::new();
+    for row in &rows {
+        found.insert(column(row, 0)?, (TimerId::new(column(row, 1)?), column(row, 2)?, column(row, 3)?));
+    }
+    let late = ended_meanwhile(batch, &waiting, &keys, &found, forget)?;
+    let mut left = Vec::new();
+    for (place, start) in (1..).zip(waiting) {
+        let timer = new_timer(&changes[start.index])?;
+        let Some((id, kind, schedule)) = found.remove(&place) else {
+            left.push(start);
+            continue;
+        };
+        outcomes[start.index] = if let Some(id) = late.get(&place) {
+            Outcome::AlreadyStarted { id: *id, changed: None }
+        } else if kind == STARTED {
+            batch.count(start.topic, start.partition as i32, 1, 0);
+            Outcome::Started(row_of(batch, timer, id, start.partition))
+        } else if kind == STORED && timer.schedule.is_some() && timer.schedule != schedule {
+            Outcome::AlreadyStarted { id, changed: reschedule(batch, id, timer)? }
+        } else {
+            Outcome::AlreadyStarted { id, changed: None }
+        };
+    }
+    Ok(left)
+}
+
+/// Removes new timers whose key belongs to a timer that has ended while this statement ran. The
+/// statement did not see the end, but only the free key. Returns the ids of the ended timers.
+fn ended_meanwhile(
+    batch: &mut Batch<'_>,
+    waiting: &[Waiting],
+    keys: &[Option<&str>],
+    found: &BTreeMap<i64, (TimerId, i16, Option<String>)>,
+    forget: i64,
+) -> Result<BTreeMap<i64, TimerId>, StoreError> {
+    let (mut places, mut topics, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for ((place, start), key) in (1..).zip(waiting).zip(keys) {
+        if let (Some(key), Some((_, STARTED, _))) = (key, found.get(&place)) {
+            places.push(place);
+            topics.push(start.topic);
+            texts.push(*key);
+        }
+    }
+    let mut ended = BTreeMap::new();
+    if places.is_empty() {
+        return Ok(ended);
+    }
+    let rows = batch.session.query(
+        "SELECT n.place, e.id FROM unnest($1::bigint[], $2::integer[], $3::text[]) AS n (place, topic, key)
+        JOIN {schema}.ended_keys e ON e.topic = n.topic AND e.key = n.key WHERE e.ended >= $4",
+        &[&places, &topics, &texts, &forget],
+    )?;
+    let mut removed = Vec::new();
+    for row in &rows {
+        let place: i64 = column(row, 0)?;
+        ended.insert(place, TimerId::new(column(row, 1)?));
+        removed.extend(found.get(&place).map(|(id, ..)| id.get()));
+    }
+    if !removed.is_empty() {
+        batch.session.query("DELETE FROM {schema}.timers WHERE id = ANY($1)", &[&removed])?;
+    }
+    Ok(ended)
+}
+
+/// Gives a periodic timer another schedule.
+fn reschedule(batch: &mut Batch<'_>, id: TimerId, timer: &NewTimer) -> Result<Option<TimerRow>, StoreError> {
+    let session_id = batch.session.id();
+    let rows = batch.session.query(
+        "WITH old AS (SELECT id, state FROM {schema}.timers WHERE id = $1 FOR UPDATE)
+        UPDATE {schema}.timers t SET schedule = $2, payload = $3, state = 0, due = $4, scheduled = $4,
+            attempts = 0, error = NULL, changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
+        FROM old WHERE t.id = old.id
+        RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
+            old.state",
+        &[&id.get(), &timer.schedule, &timer.payload, &timer.due, &session_id],
+    )?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    if column::<i16>(row, 9)? != 0 {
+        batch.count(column(row, 2)?, column(row, 1)?, 1, -1);
+    }
+    queries::timer(batch.store, row, 0)
+}
+
+fn row_of(batch: &Batch<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> TimerRow {
+    TimerRow {
+        key: DueKey { due: timer.due, id },
+        topic: timer.topic,
+        scheduled: timer.due,
+        attempts: 0,
+        idempotency_key: timer.idempotency_key.clone(),
+        schedule: timer.schedule.clone(),
+        payload: timer.payload.clone(),
+        partition,
+        // No epoch is 0, so the engine leaves the timers of other nodes to them.
+        epoch: batch.store.ownership.epoch(partition).unwrap_or(0),
+    }
+}
+
+fn new_timer(change: &Change) -> Result<&NewTimer, StoreError> {
+    match change {
+        Change::Start(timer) => Ok(timer),
+        other => Err(StoreError::failed(format!("not a start: {other:?}"))),
+    }
+}

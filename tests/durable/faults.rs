@@ -1,0 +1,215 @@
+//! Stores that fail.
+
+use crate::{
+    support::{
+        loops::{end, one_loop},
+        process::{play, plays, strace_works},
+        wait::{HOUR, done, ms, receive},
+    },
+    timers::{File, sending},
+};
+use netwheel::{
+    EventLoopGroup,
+    durable::{
+        DurableTimers, SqliteStore, StoreError, TimerFilter, TimerInfo, TimerStore, TopicCounts,
+        store::{Change, LoadRange, Outcome, TimerRow},
+    },
+};
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// What goes wrong in a transaction.
+pub(crate) enum Fault {
+    /// Nothing is committed.
+    Error(StoreError),
+}
+
+/// A store in memory whose transactions fail as planned.
+pub(crate) struct FaultyStore {
+    store: SqliteStore,
+    /// Says for each number of a transaction whether it fails.
+    plan: Box<dyn FnMut(usize) -> Option<Fault> + Send>,
+    commits: Arc<AtomicUsize>,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(plan: impl FnMut(usize) -> Option<Fault> + Send + 'static) -> Self {
+        let store = SqliteStore::in_memory().unwrap();
+        FaultyStore { store, plan: Box::new(plan), commits: Arc::default() }
+    }
+}
+
+impl TimerStore for FaultyStore {
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.attach(topics)
+    }
+
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        let number = self.commits.fetch_add(1, Ordering::Relaxed);
+        match (self.plan)(number) {
+            Some(Fault::Error(error)) => Err(error),
+            None => self.store.commit(changes, now),
+        }
+    }
+
+    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+        self.store.load(range)
+    }
+
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        self.store.list(filter)
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        self.store.counts()
+    }
+}
+
+fn start_on(store: FaultyStore) -> (EventLoopGroup, DurableTimers, crate::timers::Runs) {
+    let group = one_loop();
+    let (topic, runs) = sending("topic");
+    let timers = DurableTimers::on(store).topic(topic).commit_within(ms(0)).start(&group).unwrap();
+    (group, timers, runs)
+}
+
+#[test]
+fn a_start_fails_on_a_full_disk_and_the_next_one_succeeds() {
+    let store = FaultyStore::new(|number| (number == 0).then_some(Fault::Error(StoreError::DiskFull)));
+    let (group, timers, runs) = start_on(store);
+    let refused = done(timers.at("topic", ms(0), "refused").start()).unwrap_err();
+    assert!(refused.to_string().contains("full"), "{refused}");
+    done(timers.at("topic", ms(0), "stored").start()).unwrap();
+    assert_eq!(receive(&runs), "stored");
+    done(timers.close()).unwrap();
+    assert_eq!(timers.metrics().commit_failures, 1);
+    end(&group);
+}
+
+#[test]
+fn the_end_of_a_run_is_repeated_while_the_store_is_busy() {
+    let busy = || Some(Fault::Error(StoreError::Busy("injected".into())));
+    let store = FaultyStore::new(move |number| if (1..4).contains(&number) { busy() } else { None });
+    let (group, timers, runs) = start_on(store);
+    done(timers.at("topic", ms(0), "x").start()).unwrap();
+    assert_eq!(receive(&runs), "x");
+    done(timers.close()).unwrap();
+    let metrics = timers.metrics();
+    assert_eq!((metrics.commit_failures, metrics.fired, metrics.ended, metrics.pending), (3, 1, 1, 0));
+    end(&group);
+}
+
+#[test]
+fn queries_do_not_keep_an_end_from_being_repeated() {
+    let busy = || Some(Fault::Error(StoreError::Busy("injected".into())));
+    let store = FaultyStore::new(move |number| if number == 1 { busy() } else { None });
+    let (group, timers, runs) = start_on(store);
+    done(timers.at("topic", ms(0), "x").start()).unwrap();
+    assert_eq!(receive(&runs), "x");
+    while timers.metrics().ended == 0 {
+        done(timers.counts()).unwrap();
+    }
+    end(&group);
+}
+
+/// Nothing is written after an error that leaves open what is on disk.
+#[test]
+fn a_store_that_failed_stops_for_good() {
+    let failed = || Some(Fault::Error(StoreError::Failed("injected".into())));
+    let store = FaultyStore::new(move |number| if number == 1 { failed() } else { None });
+    let commits = store.commits.clone();
+    let (group, timers, runs) = start_on(store);
+    let id = done(timers.at("topic", HOUR, "stored").start()).unwrap();
+    let error = done(timers.at("topic", ms(0), "fails").start()).unwrap_err();
+    assert!(error.to_string().contains("injected"), "{error}");
+    for _ in 0..3 {
+        assert!(
+            done(timers.at("topic", ms(0), "refused").start()).unwrap_err().to_string().contains("injected")
+        );
+        assert!(done(timers.run_now(id)).unwrap_err().to_string().contains("injected"));
+        assert!(done(timers.list(TimerFilter::new())).unwrap_err().to_string().contains("injected"));
+    }
+    assert!(done(timers.close()).unwrap_err().to_string().contains("injected"));
+    assert!(runs.try_recv().is_err());
+    assert_eq!(commits.load(Ordering::Relaxed), 2);
+    assert!(timers.metrics().is_stopped);
+    end(&group);
+}
+
+/// A child whose second transaction meets an error of the system. Says how the timers behave.
+#[test]
+fn failing_disk() {
+    if !plays("failing_disk") {
+        return;
+    }
+    let file = std::env::var("NETWHEEL_FAULTS_FILE").unwrap();
+    let group = one_loop();
+    let (topic, _runs) = sending("topic");
+    let timers = DurableTimers::open(file).unwrap().topic(topic).start(&group).unwrap();
+    println!("@open");
+    for start in 0..20 {
+        let payload = "x".repeat(10_000);
+        match done(timers.at("topic", HOUR, &payload).start()) {
+            Ok(_) => println!("@stored {start}"),
+            Err(error) => println!("@refused {error}"),
+        }
+    }
+    println!("@close {:?}", done(timers.close()).is_ok());
+}
+
+/// Runs [`failing_disk`] with an error injected into the `when`th call, and all that follow if
+/// `when` ends with `+`. Returns what it said, and the trace.
+fn disk_with(call: &str, error: &str, when: &str) -> Option<(Vec<String>, String)> {
+    let file = File::new();
+    let trace = file.path().with_extension("trace");
+    let inject = format!("inject={call}:error={error}:when={when}");
+    if !strace_works(&["-e", &format!("trace={call}"), "-e", &inject]) {
+        return None;
+    }
+    let trace_calls = format!("trace={call},fsync,fdatasync,pwrite64");
+    let mut command = play("failing_disk");
+    command.insert(1, format!("NETWHEEL_FAULTS_FILE={}", file.path().display()));
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-y", "-o", trace.to_str().unwrap(), "-e", &trace_calls, "-e", &inject])
+        .args(&command)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = text.lines().filter_map(|line| Some(line.split_once('@')?.1.to_owned())).collect();
+    Some((said, std::fs::read_to_string(trace).unwrap()))
+}
+
+#[test]
+fn a_failed_fsync_stops_the_store_and_is_never_repeated() {
+    // The first calls are those of the new file.
+    let Some((said, trace)) = disk_with("fsync", "EIO", "12") else { return };
+    let refused: Vec<_> = said.iter().filter(|line| line.starts_with("refused")).collect();
+    assert!(!refused.is_empty(), "{said:?}\n{trace}");
+    assert!(refused.iter().all(|line| line.contains("the timer store failed")), "{said:?}");
+    let first = said.iter().position(|line| line.starts_with("refused")).unwrap();
+    assert!(
+        said[first..].iter().all(|line| !line.starts_with("stored")),
+        "stored after a failed fsync: {said:?}"
+    );
+    assert_eq!(said.last().unwrap(), "close false");
+    let (_, after) = trace.split_once("INJECTED").unwrap();
+    assert!(!after.contains("timers.db-wal") || !after.contains("sync("), "synced again: {after}");
+}
+
+#[test]
+fn a_full_disk_refuses_starts_until_there_is_space() {
+    // Writes to the log of the fourth transaction and some later ones fail.
+    let Some((said, trace)) = disk_with("pwrite64", "ENOSPC", "40..44") else { return };
+    assert!(
+        said.iter().any(|line| line == "refused the disk of the timer store is full"),
+        "{said:?}\n{trace}"
+    );
+    assert!(said.iter().any(|line| line.starts_with("stored")), "{said:?}");
+    let last = said.iter().rposition(|line| line.starts_with("refused")).unwrap();
+    assert!(said[last..].iter().any(|line| line.starts_with("stored")), "not stored again: {said:?}");
+    assert_eq!(said.last().unwrap(), "close true");
+}

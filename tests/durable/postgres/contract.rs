@@ -1,0 +1,401 @@
+//! The contract of `TimerStore`, for each store.
+
+use super::server::server;
+use netwheel::durable::{
+    StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
+    store::{Change, DueKey, Effect, Held, LoadRange, NewTimer, Outcome, TimerRow},
+};
+
+const NOW: i64 = 1_700_000_000_000;
+
+/// Defines each test for both stores.
+macro_rules! for_each_store {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[test] fn $name() {
+                super::$name(&mut super::opened(netwheel::durable::SqliteStore::in_memory().unwrap()));
+            })*
+        }
+        mod postgres {
+            $(#[test] fn $name() {
+                if let Some(server) = super::server() {
+                    let schema = concat!("contract_", stringify!($name));
+                    super::$name(&mut super::opened(server.builder(schema).open().unwrap()));
+                }
+            })*
+        }
+    };
+}
+
+for_each_store! {
+    a_start_is_loaded_in_the_order_of_due_times
+    loads_are_limited_and_continue
+    a_key_stores_one_timer
+    the_key_of_an_ended_timer_is_remembered
+    a_new_schedule_replaces_the_old_one
+    an_end_removes_a_timer_or_moves_it_to_its_next_run
+    a_change_of_another_run_is_missing
+    a_retry_keeps_the_scheduled_time
+    dead_letters_are_listed_and_run_again
+    a_dead_run_of_a_periodic_timer_is_a_copy
+    commands_move_and_cancel
+    effects_are_stored_with_the_end_or_not_at_all
+    changes_of_one_timer_are_made_in_order
+    many_changes_share_a_transaction
+    pages_of_a_listing_are_complete
+    texts_of_any_kind_are_stored
+    unknown_topics_are_counted_and_not_loaded
+}
+
+/// A store with the topics "a" and "b", which owns everything.
+fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore> {
+    assert_eq!(store.attach(&["a".to_owned(), "b".to_owned()]).unwrap().len(), 2);
+    store.renew().unwrap();
+    Box::new(store)
+}
+
+type Store = Box<dyn TimerStore>;
+
+fn timer(topic: usize, due: i64) -> NewTimer {
+    NewTimer { topic, due, idempotency_key: None, schedule: None, payload: due.to_string().into_bytes() }
+}
+
+fn keyed(due: i64, key: &str) -> NewTimer {
+    NewTimer { idempotency_key: Some(key.to_owned()), ..timer(0, due) }
+}
+
+fn periodic(due: i64, schedule: &str) -> NewTimer {
+    NewTimer { schedule: Some(schedule.to_owned()), ..keyed(due, "periodic") }
+}
+
+fn commit(store: &mut Store, change: Change) -> Outcome {
+    let mut outcomes = store.commit(&mut [change], NOW).unwrap();
+    assert_eq!(outcomes.len(), 1);
+    outcomes.remove(0)
+}
+
+#[track_caller]
+fn start(store: &mut Store, timer: NewTimer) -> TimerRow {
+    match commit(store, Change::Start(timer)) {
+        Outcome::Started(row) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn moved(outcome: Outcome) -> TimerRow {
+    match outcome {
+        Outcome::Done(Some(row)) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end(held: Held, next: Option<i64>) -> Change {
+    Change::End { held, next, effect: None }
+}
+
+fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
+    store.load(LoadRange { after: DueKey::FIRST, until, limit: 1000 }).unwrap()
+}
+
+fn dues(rows: &[TimerRow]) -> Vec<i64> {
+    rows.iter().map(|row| row.key.due).collect()
+}
+
+/// Pending timers and dead letters of the topics "a" and "b".
+fn counts(store: &mut Store) -> [(u64, u64); 2] {
+    let counts = store.counts().unwrap();
+    let of =
+        |name: &str| counts.iter().find(|topic| topic.topic == name).map(|t| (t.pending, t.dead)).unwrap();
+    [of("a"), of("b")]
+}
+
+fn a_start_is_loaded_in_the_order_of_due_times(store: &mut Store) {
+    let late = start(store, timer(0, 300));
+    let early = start(store, timer(1, 100));
+    let same = start(store, timer(0, 300));
+    assert_eq!((early.topic, early.scheduled, early.attempts), (1, 100, 0));
+    assert_eq!(load(store, 300), [early.clone(), late.clone(), same]);
+    assert_eq!(load(store, 299), [early]);
+    assert_eq!(counts(store), [(2, 0), (1, 0)]);
+    assert_eq!(late.payload, b"300");
+}
+
+fn loads_are_limited_and_continue(store: &mut Store) {
+    let mut starts: Vec<Change> = (0..25).map(|n| Change::Start(timer(n % 2, 100 + n as i64 / 5))).collect();
+    store.commit(&mut starts, NOW).unwrap();
+    let (mut after, mut found) = (DueKey::FIRST, Vec::new());
+    loop {
+        let rows = store.load(LoadRange { after, until: 1000, limit: 4 }).unwrap();
+        let is_last = rows.len() < 4;
+        after = rows.last().map_or(after, |row| row.key);
+        found.extend(rows);
+        if is_last {
+            break;
+        }
+    }
+    let all = load(store, 1000);
+    assert_eq!((found.len(), &found), (25, &all));
+    assert!(all.is_sorted_by_key(|row| row.key));
+}
+
+fn a_key_stores_one_timer(store: &mut Store) {
+    let first = start(store, keyed(100, "k"));
+    let again = commit(store, Change::Start(keyed(200, "k")));
+    assert!(matches!(again, Outcome::AlreadyStarted { id, changed: None } if id == first.key.id));
+    let mut both = [Change::Start(keyed(1, "twice")), Change::Start(keyed(2, "twice"))];
+    let outcomes = store.commit(&mut both, NOW).unwrap();
+    let [Outcome::Started(row), Outcome::AlreadyStarted { id, changed: None }] = &outcomes[..] else {
+        panic!("{outcomes:?}");
+    };
+    assert_eq!((row.key.id, row.key.due), (*id, 1));
+    let other_topic = NewTimer { topic: 1, ..keyed(300, "k") };
+    assert_eq!(start(store, other_topic).idempotency_key.as_deref(), Some("k"));
+    assert_eq!(counts(store), [(2, 0), (1, 0)]);
+}
+
+fn the_key_of_an_ended_timer_is_remembered(store: &mut Store) {
+    let row = start(store, keyed(100, "k"));
+    commit(store, end(row.held(), None));
+    let again = commit(store, Change::Start(keyed(200, "k")));
+    assert!(matches!(again, Outcome::AlreadyStarted { id, .. } if id == row.key.id));
+    // A day later it is forgotten.
+    let later = NOW + 25 * 3_600_000;
+    let outcomes = store.commit(&mut [Change::Start(keyed(300, "k"))], later).unwrap();
+    assert!(matches!(&outcomes[0], Outcome::Started(new) if new.key.id > row.key.id));
+    // A periodic timer that was cancelled can be started again.
+    let row = start(store, periodic(100, "every 5"));
+    commit(store, Change::Cancel(row.key.id));
+    start(store, periodic(100, "every 5"));
+}
+
+fn a_new_schedule_replaces_the_old_one(store: &mut Store) {
+    let row = start(store, periodic(100, "every 5"));
+    let same = commit(store, Change::Start(periodic(400, "every 5")));
+    assert!(matches!(same, Outcome::AlreadyStarted { changed: None, .. }));
+    let other = commit(store, Change::Start(periodic(500, "every 7")));
+    let Outcome::AlreadyStarted { id, changed: Some(changed) } = other else { panic!("{other:?}") };
+    assert_eq!((id, changed.key.due, changed.schedule.as_deref()), (row.key.id, 500, Some("every 7")));
+    assert_eq!(load(store, 1000), [changed]);
+    assert_eq!(counts(store), [(1, 0), (0, 0)]);
+}
+
+fn an_end_removes_a_timer_or_moves_it_to_its_next_run(store: &mut Store) {
+    let once = start(store, timer(0, 100));
+    assert!(matches!(commit(store, end(once.held(), None)), Outcome::Done(None)));
+    let row = start(store, periodic(100, "every 5"));
+    let next = moved(commit(store, end(row.held(), Some(105))));
+    assert_eq!((next.key.due, next.scheduled, next.key.id), (105, 105, row.key.id));
+    let skipped = moved(commit(store, Change::SkipTo { held: next.held(), next: 150 }));
+    assert_eq!(load(store, 1000), [skipped]);
+    assert_eq!(counts(store), [(1, 0), (0, 0)]);
+}
+
+fn a_change_of_another_run_is_missing(store: &mut Store) {
+    let row = start(store, periodic(100, "every 5"));
+    assert!(matches!(commit(store, Change::Claim { held: row.held() }), Outcome::Done(_)));
+    moved(commit(store, end(row.held(), Some(105))));
+    let error = || "no".to_owned();
+    for change in [
+        end(row.held(), Some(105)),
+        Change::Claim { held: row.held() },
+        Change::Retry { held: row.held(), due: 200, error: error() },
+        Change::Bury { held: row.held(), next: None, error: error() },
+        Change::SkipTo { held: row.held(), next: 300 },
+        Change::Cancel(TimerId::new(i64::MAX)),
+        Change::Move { id: TimerId::new(i64::MAX), due: 1 },
+    ] {
+        let text = format!("{change:?}");
+        assert!(matches!(commit(store, change), Outcome::Missing), "{text}");
+    }
+    assert_eq!(dues(&load(store, 1000)), [105]);
+}
+
+fn a_retry_keeps_the_scheduled_time(store: &mut Store) {
+    let row = start(store, timer(0, 100));
+    let change = Change::Retry { held: row.held(), due: 200, error: "no\0 luck".to_owned() };
+    let again = moved(commit(store, change));
+    assert_eq!((again.key.due, again.scheduled, again.attempts), (200, 100, 1));
+    let info = &store.list(&TimerFilter::new()).unwrap()[0];
+    assert_eq!((info.attempts, info.state), (1, TimerState::Pending));
+    assert!(info.error.as_ref().unwrap().ends_with(" luck"));
+}
+
+fn dead_letters_are_listed_and_run_again(store: &mut Store) {
+    let row = start(store, timer(0, 100));
+    start(store, timer(0, 100));
+    let bury = Change::Bury { held: row.held(), next: None, error: "broken".to_owned() };
+    assert!(matches!(commit(store, bury), Outcome::Done(None)));
+    assert_eq!(counts(store), [(1, 1), (0, 0)]);
+    let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
+    assert_eq!((dead.len(), dead[0].id, dead[0].attempts), (1, row.key.id, 1));
+    assert_eq!((dead[0].error.as_deref(), dead[0].topic.as_str()), (Some("broken"), "a"));
+    let again = moved(commit(store, Change::Move { id: row.key.id, due: 500 }));
+    assert_eq!((again.key.due, again.scheduled, again.attempts), (500, 500, 0));
+    assert_eq!(counts(store), [(2, 0), (0, 0)]);
+    assert_eq!(dues(&load(store, 1000)), [100, 500]);
+}
+
+fn a_dead_run_of_a_periodic_timer_is_a_copy(store: &mut Store) {
+    let row = start(store, periodic(100, "every 5"));
+    let bury = Change::Bury { held: row.held(), next: Some(105), error: "broken".to_owned() };
+    let next = moved(commit(store, bury));
+    assert_eq!((next.key.id, next.key.due, next.attempts), (row.key.id, 105, 0));
+    let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
+    assert_eq!((dead.len(), dead[0].schedule.as_deref(), dead[0].key.as_deref()), (1, None, None));
+    assert_ne!(dead[0].id, row.key.id);
+    assert_eq!(dead[0].payload, "100");
+    assert_eq!(counts(store), [(1, 1), (0, 0)]);
+    commit(store, Change::Cancel(dead[0].id));
+    assert_eq!(counts(store), [(1, 0), (0, 0)]);
+}
+
+fn commands_move_and_cancel(store: &mut Store) {
+    let row = start(store, timer(0, 100));
+    let later = moved(commit(store, Change::Move { id: row.key.id, due: 900 }));
+    assert_eq!((later.key.due, later.scheduled), (900, 900));
+    assert!(matches!(commit(store, Change::Cancel(row.key.id)), Outcome::Done(None)));
+    assert!(matches!(commit(store, Change::Cancel(row.key.id)), Outcome::Missing));
+    assert_eq!((load(store, 1000), counts(store)), (Vec::new(), [(0, 0), (0, 0)]));
+}
+
+/// Writes to a table of the program, in the store's database.
+fn execute(transaction: &mut StoreTransaction<'_>, sql: &str) -> netwheel::Result {
+    match transaction.sqlite() {
+        Ok(connection) => connection.execute_batch(sql).map_err(netwheel::Error::other),
+        Err(_) => transaction.postgres()?.batch_execute(sql).map_err(netwheel::Error::other),
+    }
+}
+
+fn count_rows(transaction: &mut StoreTransaction<'_>, sql: &str) -> netwheel::Result<i64> {
+    match transaction.sqlite() {
+        Ok(connection) => connection.query_row(sql, [], |row| row.get(0)).map_err(netwheel::Error::other),
+        Err(_) => Ok(transaction.postgres()?.query_one(sql, &[]).map_err(netwheel::Error::other)?.get(0)),
+    }
+}
+
+fn effect(run: impl FnMut(&mut StoreTransaction<'_>) -> netwheel::Result + Send + 'static) -> Option<Effect> {
+    Some(Box::new(run))
+}
+
+fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
+    let rows: Vec<TimerRow> = (0..4).map(|n| start(store, timer(0, n))).collect();
+    let table = std::thread::current().name().unwrap().replace("::", "_");
+    let create = format!("CREATE TABLE {table} (n INTEGER NOT NULL)");
+    let insert = format!("INSERT INTO {table} VALUES (7)");
+    let broken = format!("INSERT INTO {table} VALUES (8); INSERT INTO {table} VALUES (NULL)");
+    let mut changes = [
+        Change::End {
+            held: rows[0].held(),
+            next: None,
+            effect: effect(move |tx| execute(tx, &create).and_then(|()| execute(tx, &insert))),
+        },
+        Change::End { held: rows[1].held(), next: None, effect: effect(move |tx| execute(tx, &broken)) },
+        end(rows[2].held(), None),
+    ];
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    assert!(matches!(outcomes[0], Outcome::Done(None)), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Refused(StoreError::Effect(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[2], Outcome::Done(None)), "{outcomes:?}");
+    assert_eq!(counts(store)[0], (2, 0));
+    let (sender, found) = std::sync::mpsc::channel();
+    let count = format!("SELECT count(*) FROM {table}");
+    let counting = effect(move |tx| sender.send(count_rows(tx, &count)?).map_err(netwheel::Error::other));
+    commit(store, Change::End { held: rows[3].held(), next: None, effect: counting });
+    assert_eq!(found.recv().unwrap(), 1);
+    assert_eq!(dues(&load(store, 1000)), [1]);
+}
+
+fn changes_of_one_timer_are_made_in_order(store: &mut Store) {
+    let row = start(store, keyed(100, "k"));
+    let id = row.key.id;
+    let mut changes = [
+        Change::Move { id, due: 200 },
+        end(row.held(), None),
+        Change::Move { id, due: 300 },
+        Change::Cancel(id),
+        Change::Start(keyed(400, "k")),
+        Change::Cancel(id),
+    ];
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    let [first, second, third, fourth, fifth, sixth] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert!(matches!(first, Outcome::Done(Some(row)) if row.key.due == 200));
+    assert!(matches!(second, Outcome::Missing), "the run is another one: {second:?}");
+    assert!(matches!(third, Outcome::Done(Some(row)) if row.key.due == 300));
+    assert!(matches!(fourth, Outcome::Done(None)));
+    assert!(matches!(fifth, Outcome::AlreadyStarted { id: ended, .. } if *ended == id));
+    assert!(matches!(sixth, Outcome::Missing));
+}
+
+fn many_changes_share_a_transaction(store: &mut Store) {
+    let mut starts: Vec<Change> = (0..500).map(|n| Change::Start(timer(0, n))).collect();
+    let outcomes = store.commit(&mut starts, NOW).unwrap();
+    let rows: Vec<TimerRow> = outcomes
+        .into_iter()
+        .map(|outcome| match outcome {
+            Outcome::Started(row) => row,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(rows.is_sorted_by_key(|row| row.key));
+    // Of each five: ended, retried, buried, claimed, cancelled.
+    let change = |row: &TimerRow| match row.key.due % 5 {
+        0 => end(row.held(), None),
+        1 => Change::Retry { held: row.held(), due: row.key.due + 1000, error: "again".to_owned() },
+        2 => Change::Bury { held: row.held(), next: None, error: "broken".to_owned() },
+        3 => Change::Claim { held: row.held() },
+        _ => Change::Cancel(row.key.id),
+    };
+    let mut changes: Vec<Change> = rows.iter().map(change).collect();
+    changes.extend((0..100).map(|n| Change::Start(timer(1, n))));
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    assert!(outcomes[..500].iter().all(|outcome| matches!(outcome, Outcome::Done(_))));
+    assert!(outcomes[500..].iter().all(|outcome| matches!(outcome, Outcome::Started(_))));
+    assert_eq!(counts(store), [(200, 100), (100, 0)]);
+    assert_eq!(load(store, 10_000).len(), 300);
+}
+
+fn pages_of_a_listing_are_complete(store: &mut Store) {
+    let mut starts: Vec<Change> = (0..10).map(|n| Change::Start(timer(n % 2, 50 - n as i64))).collect();
+    store.commit(&mut starts, NOW).unwrap();
+    let filter = TimerFilter::new().topic("b").limit(2);
+    let mut found = store.list(&filter).unwrap();
+    while let Some(last) = found.last().map(|info| info.id) {
+        let page = store.list(&filter.clone().after(last)).unwrap();
+        if page.is_empty() {
+            break;
+        }
+        found.extend(page);
+    }
+    assert_eq!(found.len(), 5);
+    assert!(found.is_sorted_by_key(|info| info.id));
+    assert!(found.iter().all(|info| info.topic == "b" && info.state == TimerState::Pending));
+    assert_eq!(store.list(&TimerFilter::new().topic("none")).unwrap(), []);
+    assert_eq!(store.list(&TimerFilter::new().topic("a\0")).unwrap(), []);
+    assert_eq!(store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap(), []);
+}
+
+/// A text that a store cannot keep fails alone, and the others are kept as they are.
+fn texts_of_any_kind_are_stored(store: &mut Store) {
+    let key = "Grüße '; DROP TABLE timers; -- \u{1f600}{schema}$1";
+    let odd = NewTimer { payload: vec![0, 255, 10], ..keyed(100, key) };
+    let mut changes = [Change::Start(odd), Change::Start(keyed(200, "nul\0")), Change::Start(timer(9, 1))];
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    assert!(matches!(&outcomes[0], Outcome::Started(_)));
+    assert!(matches!(&outcomes[1], Outcome::Started(_) | Outcome::Refused(_)));
+    assert!(matches!(&outcomes[2], Outcome::Refused(_)));
+    let loaded = load(store, 150);
+    assert_eq!(
+        (loaded[0].idempotency_key.as_deref(), &loaded[0].payload[..]),
+        (Some(key), &[0, 255, 10][..])
+    );
+}
+
+fn unknown_topics_are_counted_and_not_loaded(store: &mut Store) {
+    start(store, timer(0, 100));
+    start(store, timer(1, 100));
+    let counts = store.attach(&["b".to_owned()]).unwrap();
+    assert_eq!(counts.iter().map(|topic| topic.pending).sum::<u64>(), 2);
+    let rows = load(store, 1000);
+    assert_eq!((rows.len(), rows[0].topic, &rows[0].payload[..]), (1, 0, &b"100"[..]));
+}

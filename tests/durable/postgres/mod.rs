@@ -1,0 +1,14 @@
+//! The PostgreSQL store: the contract of stores, several nodes, and failures of other schedulers.
+
+mod cluster;
+mod contract;
+mod known_failures;
+mod node;
+mod ownership;
+mod processes;
+mod proxy;
+mod schema;
+mod server;
+mod sharing;
+mod stores;
+mod transactions;

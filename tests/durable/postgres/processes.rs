@@ -1,0 +1,112 @@
+//! Several nodes on one schema, and the oracle of their effects.
+
+use super::{
+    node::{Node, NodeSettings, tally},
+    server::{Server, server},
+};
+use crate::support::wait::{PATIENCE, ms};
+use netwheel::durable::postgres::Client;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// The lease of the nodes.
+pub(crate) const LEASE: Duration = ms(1500);
+
+/// A schema with a table for the effects of handlers.
+pub(crate) struct Cluster {
+    server: &'static Server,
+    schema: &'static str,
+    pub(crate) client: Client,
+}
+
+impl Cluster {
+    pub(crate) fn new(schema: &'static str) -> Option<Self> {
+        let server = server()?;
+        let mut client = server.client();
+        // No constraint: a double would be a row.
+        let table = format!(
+            "CREATE SCHEMA {schema};
+            CREATE TABLE {schema}.effects (payload text NOT NULL, run bigint NOT NULL, node text NOT NULL)"
+        );
+        client.batch_execute(&table).unwrap();
+        Some(Cluster { server, schema, client })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Node {
+        self.node_at(name, &self.server.config())
+    }
+
+    /// Starts a node that connects elsewhere, for example to a proxy.
+    pub(crate) fn node_at(&self, name: &str, config: &str) -> Node {
+        Node::start(&NodeSettings {
+            config: config.to_owned(),
+            schema: self.schema.to_owned(),
+            name: name.to_owned(),
+            lease: LEASE,
+        })
+    }
+
+    /// Starts nodes "0", "1", … and waits until they share the partitions.
+    pub(crate) fn nodes(&mut self, count: usize) -> Vec<Node> {
+        let nodes = (0..count).map(|n| self.node(&n.to_string())).collect();
+        self.wait_for_owners(count);
+        nodes
+    }
+
+    /// Waits until all partitions are owned, by so many nodes.
+    pub(crate) fn wait_for_owners(&mut self, nodes: usize) {
+        let share = 16usize.div_ceil(nodes) as i64;
+        self.wait_until(
+            "the nodes share the partitions",
+            &format!(
+                "SELECT count(*) = {nodes} AND sum(n) = 16 AND max(n) <= {share} FROM (
+                    SELECT count(*) AS n FROM $.partitions
+                    WHERE owner IS NOT NULL AND lease_until > clock_timestamp() GROUP BY owner
+                ) o"
+            ),
+        );
+    }
+
+    /// Waits until a query returns true. `$` stands for the schema.
+    #[track_caller]
+    pub(crate) fn wait_until(&mut self, what: &str, sql: &str) {
+        let sql = sql.replace('$', self.schema);
+        let end = Instant::now() + PATIENCE;
+        while self.client.query_one(&sql, &[]).unwrap().get::<_, Option<bool>>(0) != Some(true) {
+            assert!(Instant::now() < end, "waiting until {what}");
+            // Leaves the processor to the nodes.
+            self.client.batch_execute("SELECT pg_sleep(0.01)").unwrap();
+        }
+    }
+
+    pub(crate) fn execute(&mut self, sql: &str) {
+        self.client.batch_execute(&sql.replace('$', self.schema)).unwrap();
+    }
+
+    /// Waits until there are no timers.
+    pub(crate) fn wait_for_all(&mut self) {
+        self.wait_until("all timers have ended", "SELECT count(*) = 0 FROM $.timers");
+    }
+
+    /// Returns the effects: payload and run, and how often each was stored.
+    pub(crate) fn effects(&mut self) -> BTreeMap<(String, i64), usize> {
+        let sql = format!("SELECT payload, run FROM {}.effects", self.schema);
+        tally(self.client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))))
+    }
+
+    /// Asserts that each of `count` timers had its effect once: none was lost, none doubled.
+    #[track_caller]
+    pub(crate) fn assert_exactly_once(&mut self, count: usize) {
+        let effects = self.effects();
+        let doubled: Vec<_> = effects.iter().filter(|(_, times)| **times != 1).collect();
+        assert_eq!((effects.len(), doubled), (count, Vec::new()));
+        let sql = "SELECT coalesce(sum(pending), 0) = 0 AND coalesce(sum(dead), 0) = 0 FROM $.counts";
+        self.wait_until("the counts agree", sql);
+    }
+}

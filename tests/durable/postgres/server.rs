@@ -1,0 +1,124 @@
+//! A PostgreSQL server in a temporary directory, shared by the tests of this binary.
+
+use crate::support::process::{are_installed, skip};
+use netwheel::durable::{PostgresStore, PostgresStoreBuilder, postgres::Client};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+};
+
+/// The shell that starts the server, and stops it when its input ends: with this process, however
+/// that ends.
+///
+/// A server must not run as root. Nothing survives a crash of the machine, so syncs are off.
+const SUPERVISOR: &str = r#"
+set -e
+programs=$1
+port=$2
+run=env
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+if [ "$(id -u)" = 0 ]; then
+    run="setpriv --reuid=nobody --regid=nogroup --clear-groups"
+    chown nobody:nogroup "$directory"
+fi
+cd "$directory"
+$run "$programs/initdb" --pgdata=data --auth=trust --username=postgres --no-sync --no-locale \
+    --encoding=UTF8 >log 2>&1 || { cat log >&2; exit 1; }
+$run "$programs/postgres" -D data -p "$port" -h 127.0.0.1 -k "$directory" -c fsync=off \
+    -c max_connections=200 -c log_min_messages=warning >>log 2>&1 </dev/null &
+pid=$!
+until "$programs/pg_isready" -q -h 127.0.0.1 -p "$port"; do
+    kill -0 "$pid" 2>/dev/null || { cat log >&2; exit 1; }
+    sleep 0.05
+done
+echo ready
+read -r _ || true
+kill -QUIT "$pid"
+wait "$pid" || true
+"#;
+
+pub(crate) struct Server {
+    port: u16,
+    /// Holds the pipe to the supervisor.
+    _supervisor: Child,
+}
+
+/// Returns the server. If PostgreSQL is not installed, the test is skipped, except in CI.
+pub(crate) fn server() -> Option<&'static Server> {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    SERVER.get_or_init(Server::start).as_ref()
+}
+
+impl Server {
+    fn start() -> Option<Self> {
+        if !are_installed(&["setpriv"]) {
+            return None;
+        }
+        let Some(programs) = programs() else {
+            skip("PostgreSQL is not installed");
+            return None;
+        };
+        // Another process may take the port before the server does.
+        let started = (0..5).find_map(|_| Self::start_on(free_port(), &programs));
+        Some(started.expect("PostgreSQL starts"))
+    }
+
+    fn start_on(port: u16, programs: &PathBuf) -> Option<Self> {
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISOR, "sh"])
+            .arg(programs)
+            .arg(port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.starts_with("ready") {
+            return Some(Server { port, _supervisor: supervisor });
+        }
+        supervisor.wait().unwrap();
+        None
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the parameters of a connection.
+    pub(crate) fn config(&self) -> String {
+        config(self.port)
+    }
+
+    /// Connects a client.
+    pub(crate) fn client(&self) -> Client {
+        let config: netwheel::durable::postgres::Config = self.config().parse().unwrap();
+        config.connect(netwheel::durable::postgres::NoTls).unwrap()
+    }
+
+    /// Returns a builder for a store in a schema of the test.
+    pub(crate) fn builder(&self, schema: &str) -> PostgresStoreBuilder {
+        PostgresStore::builder(&self.config()).unwrap().schema(schema)
+    }
+}
+
+/// Returns the parameters of a connection to a port, which may be a proxy.
+pub(crate) fn config(port: u16) -> String {
+    format!("host=127.0.0.1 port={port} user=postgres dbname=postgres")
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Returns the directory with the newest installed server. Debian does not add it to the path.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let directories = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+    directories.filter(|directory| directory.join("initdb").exists()).max()
+}

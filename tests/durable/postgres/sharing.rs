@@ -1,0 +1,139 @@
+//! What one node learns of the changes of others.
+
+use super::{
+    server::server,
+    stores::{NOW, commit, end, keyed, load, node, periodic, renewed, start, timer},
+};
+use netwheel::durable::{
+    StoreError, TimerStore,
+    postgres::Client,
+    store::{Change, Outcome},
+};
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_owner_finds_what_others_start_and_move() {
+    let Some(server) = server() else { return };
+    let mut owner = node(server, "find", LEASE);
+    renewed(&mut owner);
+    assert_eq!(owner.changed_by_others(1000).unwrap(), []);
+    let own = start(&mut owner, timer(10));
+    assert_eq!(owner.changed_by_others(1000).unwrap(), [], "it knows what it has started");
+
+    let mut other = node(server, "find", LEASE);
+    let row = start(&mut other, timer(20));
+    start(&mut other, timer(2000));
+    let Outcome::Done(None) = commit(&mut other, Change::Move { id: own.key.id, due: 30 }) else { panic!() };
+    let found = owner.changed_by_others(1000).unwrap();
+    let dues: Vec<_> = found.iter().map(|row| (row.key.id, row.key.due, row.epoch)).collect();
+    assert_eq!(dues, [(row.key.id, 20, 1), (own.key.id, 30, 1)], "in the order of firing");
+    assert_eq!(owner.changed_by_others(1000).unwrap(), []);
+    // The owner has loaded the timer before it was moved, so its claim misses it.
+    let claim = Change::Claim { held: own.held() };
+    assert!(matches!(commit(&mut owner, claim), Outcome::Missing));
+}
+
+/// A transaction that began before a query and ends after it is not missed, however long it takes.
+#[test]
+fn slow_transactions_of_others_are_found() {
+    let Some(server) = server() else { return };
+    let mut owner = node(server, "late", LEASE);
+    renewed(&mut owner);
+    owner.changed_by_others(1000).unwrap();
+    let insert = "INSERT INTO late.timers
+        (partition, topic, state, due, scheduled, attempts, payload, changed_by, changed_in)
+        VALUES (0, 1, 0, 7, 7, 0, 'null', 0, pg_current_xact_id()::text::bigint)";
+    let mut slow = server.client();
+    slow.batch_execute("BEGIN").unwrap();
+    slow.batch_execute(insert).unwrap();
+    let mut quick = server.client();
+    for expected in 1..5 {
+        quick.batch_execute(insert).unwrap();
+        // While the slow transaction is open, later ones are found again and again.
+        assert_eq!(owner.changed_by_others(1000).unwrap().len(), expected);
+    }
+    slow.batch_execute("COMMIT").unwrap();
+    assert_eq!(owner.changed_by_others(1000).unwrap().len(), 5);
+    assert_eq!(owner.changed_by_others(1000).unwrap(), []);
+}
+
+/// Ends the sessions of all stores of a schema.
+fn cut(client: &mut Client, schema: &str) {
+    let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name LIKE 'netwheel%' AND query LIKE '%' || $1 || '.%'";
+    assert!(!client.query(sql, &[&schema]).unwrap().is_empty());
+}
+
+/// The answer to a commit was lost, so the engine repeats it.
+#[test]
+fn an_end_that_is_repeated_after_a_lost_answer_changes_nothing() {
+    let Some(server) = server() else { return };
+    let mut store = node(server, "repeated", LEASE);
+    renewed(&mut store);
+    store.changed_by_others(i64::MAX).unwrap();
+    let once = start(&mut store, timer(1));
+    let every = start(&mut store, periodic(1));
+    let changes = || [end(once.held()), Change::End { held: every.held(), next: Some(6), effect: None }];
+    store.commit(&mut changes(), NOW).unwrap();
+    cut(&mut server.client(), "repeated");
+    let error = store.commit(&mut changes(), NOW).unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    for outcome in store.commit(&mut changes(), NOW).unwrap() {
+        assert!(matches!(outcome, Outcome::Missing), "{outcome:?}");
+    }
+    // The next run of the periodic timer, which the engine does not know.
+    let found = store.changed_by_others(i64::MAX).unwrap();
+    assert_eq!(found, load(&mut store));
+    assert_eq!((found.len(), found[0].key.due), (1, 6));
+}
+
+/// The answer to a start was lost, so the engine does not know the timer.
+#[test]
+fn timers_of_a_lost_session_are_found() {
+    let Some(server) = server() else { return };
+    let mut store = node(server, "lost", LEASE);
+    renewed(&mut store);
+    store.changed_by_others(i64::MAX).unwrap();
+    let row = start(&mut store, timer(1));
+    cut(&mut server.client(), "lost");
+    assert!(matches!(store.renew(), Err(StoreError::Busy(_))));
+    renewed(&mut store);
+    assert_eq!(store.changed_by_others(i64::MAX).unwrap(), [row]);
+}
+
+#[test]
+fn one_of_many_starts_with_the_same_key_is_stored() {
+    let Some(server) = server() else { return };
+    let barrier = Arc::new(Barrier::new(4));
+    drop(node(server, "keys", LEASE));
+    let nodes = [0, 1, 2, 3].map(|_| {
+        let barrier = barrier.clone();
+        thread::spawn(move || {
+            let mut store = node(server, "keys", LEASE);
+            renewed(&mut store);
+            let mut started = Vec::new();
+            for round in 0..20 {
+                barrier.wait();
+                match commit(&mut store, Change::Start(keyed(1, &round.to_string()))) {
+                    Outcome::Started(row) => {
+                        started.push(row.key.id);
+                        // Other nodes may see the timer, its end, or neither at first.
+                        let ended = commit(&mut store, end(row.held()));
+                        assert!(matches!(ended, Outcome::Done(None) | Outcome::Refused(_)), "{ended:?}");
+                    }
+                    Outcome::AlreadyStarted { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            started.len()
+        })
+    });
+    let started: usize = nodes.into_iter().map(|node| node.join().unwrap()).sum();
+    assert_eq!(started, 20);
+}
