@@ -18,6 +18,8 @@ mod reminders;
 mod requests;
 
 pub(crate) use kept::Kept;
+pub(crate) use mailbox::Mailbox;
+pub(crate) use quota::{Exhausted, Quota};
 pub(crate) use receipt::KeptReceipt;
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
     session::unix_ms,
 };
 use kept::{Content, Reminder};
-use mailbox::{Mailbox, Next, Shares};
+use mailbox::{Next, Shares};
 use netwheel::{
     Channel, Error, EventLoopGroup, Result,
     durable::{
@@ -256,8 +258,8 @@ impl Later {
     ) -> Result<(), String> {
         let reminder = Reminder { number: self.number(), user: user.to_owned(), text, due };
         self.reminders.add(reminder.clone()).map_err(|limit| match limit {
-            quota::Exhausted::User => format!("{} reminders are set already", reminders::MAX_OF_USER),
-            quota::Exhausted::All => "the server stores no more reminders".to_owned(),
+            Exhausted::User => format!("{} reminders are set already", reminders::MAX_OF_USER),
+            Exhausted::All => "the server stores no more reminders".to_owned(),
         })?;
         let later = self.clone();
         self.timers().at(REMIND, at(due), &reminder).start().on_complete(move |stored| {
