@@ -107,6 +107,7 @@ impl DurableMetrics {
     pub(super) fn rows(&self) -> Vec<Metric<'_>> {
         // A new field does not compile here until it has a row.
         let DurableMetrics {
+            is_stopped,
             pending,
             dead,
             loaded,
@@ -127,6 +128,8 @@ impl DurableMetrics {
             commit_time,
         } = self;
         vec![
+            Metric::new("is_stopped", "1 if the store has failed.", Value::Gauge(u64::from(*is_stopped)))
+                .family("durable_stopped"),
             Metric::new("pending", "Timers that wait for their time.", Value::Gauge(*pending))
                 .family("durable_pending"),
             Metric::new("dead", "Dead letters.", Value::Gauge(*dead)).family("durable_dead"),

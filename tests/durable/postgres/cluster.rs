@@ -100,9 +100,8 @@ fn a_rolling_restart_loses_and_repeats_nothing() {
     let mut nodes = cluster.nodes(3);
     let mut fired = Vec::new();
     nodes[2].starts("work 0 400 200 10", 400);
-    for n in 0..3 {
-        let old = std::mem::replace(&mut nodes[n], cluster.node(&format!("new {n}")));
-        let mut old = old;
+    for (n, node) in nodes.iter_mut().enumerate() {
+        let mut old = std::mem::replace(node, cluster.node(&format!("new {n}")));
         old.process.say("close\n");
         let (output, _) = old.process.succeed();
         fired.extend(output.lines().filter(|line| line.starts_with("fired ")).map(str::to_owned));
