@@ -3,7 +3,10 @@
 use crate::{
     im::{
         World,
-        later::{Exhausted, Mailbox, Quota},
+        later::{
+            mailbox::Mailbox,
+            quota::{Exhausted, Quota},
+        },
         refused,
     },
     support::{

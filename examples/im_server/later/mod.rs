@@ -11,15 +11,14 @@
 //! Handlers run on one loop, and answers of the store arrive on its own thread.
 
 mod kept;
-mod mailbox;
-mod quota;
+mod load;
+pub(crate) mod mailbox;
+pub(crate) mod quota;
 mod receipt;
 mod reminders;
 mod requests;
 
 pub(crate) use kept::Kept;
-pub(crate) use mailbox::Mailbox;
-pub(crate) use quota::{Exhausted, Quota};
 pub(crate) use receipt::KeptReceipt;
 
 use crate::{
@@ -29,13 +28,12 @@ use crate::{
     session::unix_ms,
 };
 use kept::{Content, Reminder};
-use mailbox::{Next, Shares};
+use mailbox::{Mailbox, Next, Shares};
 use netwheel::{
     Channel, Error, EventLoopGroup, Result,
-    durable::{
-        Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerId, TimerInfo, TimerStore, Topic,
-    },
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
 };
+use quota::Exhausted;
 use reminders::Reminders;
 use std::{
     path::Path,
@@ -117,71 +115,6 @@ impl Later {
             Some(later) => handler(&later, due),
             None => due.fail("the server is shutting down"),
         })
-    }
-
-    /// Reads all kept messages and reminders of the store, in pages. Returns the timers of
-    /// reminders that are kept messages already.
-    fn load(&self, store: &mut SqliteStore) -> Result<Vec<TimerId>> {
-        let messages = self.load_topic(store, KEPT, |timer| {
-            let kept: Kept = serde_json::from_str(&timer.payload)?;
-            let shares = match &kept.content {
-                _ if self.mailbox.is_full() => None,
-                Content::Direct { from, .. } => self.mailbox.count(from, &kept.to, RECORD + kept.len()),
-                Content::Reminder { .. } => Some(Shares::Reminder { _share: self.reminders.count(&kept.to) }),
-            };
-            let (number, to) = (kept.number, kept.to.clone());
-            Ok(shares.map(|shares| {
-                self.mailbox.add(kept, shares);
-                self.mailbox.stored(&to, number, timer.id);
-                number
-            }))
-        })?;
-        let mut leftovers = Vec::new();
-        let reminders = self.load_topic(store, REMIND, |timer| {
-            let reminder: Reminder = serde_json::from_str(&timer.payload)?;
-            let number = reminder.number;
-            if self.mailbox.contains(&reminder.user, number) {
-                leftovers.push(timer.id);
-            } else if self.reminders.is_full() {
-                return Ok(None);
-            } else {
-                self.reminders.load(reminder, timer.id);
-            }
-            Ok(Some(number))
-        })?;
-        log::info!("{reminders} reminders and {messages} kept messages were stored");
-        Ok(leftovers)
-    }
-
-    /// Passes the timers of a topic to `load`, until that returns no number because memory is full.
-    fn load_topic(
-        &self,
-        store: &mut SqliteStore,
-        topic: &str,
-        mut load: impl FnMut(&TimerInfo) -> serde_json::Result<Option<u64>>,
-    ) -> Result<usize> {
-        let mut count = 0;
-        let mut filter = TimerFilter::new().topic(topic).limit(TimerFilter::MAX_LIMIT);
-        loop {
-            let page = store.list(&filter)?;
-            for timer in &page {
-                match load(timer) {
-                    Ok(Some(number)) => {
-                        count += 1;
-                        self.next.fetch_max(number + 1, Ordering::Relaxed);
-                    }
-                    Ok(None) => {
-                        log::warn!("only {count} timers of the topic {topic} fit into memory");
-                        return Ok(count);
-                    }
-                    Err(error) => log::warn!("timer {} is not understood: {error}", timer.id),
-                }
-            }
-            match page.last() {
-                Some(last) => filter = filter.after(last.id),
-                None => return Ok(count),
-            }
-        }
     }
 
     pub(crate) fn timers(&self) -> &DurableTimers {
