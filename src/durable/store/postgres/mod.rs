@@ -7,8 +7,8 @@
 //! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
 //!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
 //!   does before that transaction has ended. A claim also needs a lease that has not ended.
-//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only ownership
-//!   skips what is locked.
+//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only
+//!   ownership skips what is locked.
 //! - Each request has a deadline. A session with an unknown state is given up.
 //! - The state in memory ([`Ownership`]) changes after the commit.
 
@@ -79,8 +79,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// PostgreSQL 13 or newer; the tests use 15. Connections are direct or through a pool of sessions,
 /// because statements are prepared. `synchronous_commit` must not be `off`; the store sets it.
 ///
-/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases depend
-/// on the clock of the database only.
+/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases
+/// depend on the clock of the database only.
 ///
 /// # Failures
 ///
@@ -105,8 +105,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a builder with default settings. `config` is a string of parameters or a URL, as libpq
-    /// understands them.
+    /// Returns a builder with default settings. `config` is a string of parameters or a URL, as
+    /// libpq understands them.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl PostgresStore {
         })
     }
 
-    /// Calls `work` with a session. After an error, the session is given up unless it is known to be
-    /// outside a transaction.
+    /// Calls `work` with a session. After an error, the session is given up unless it is known to
+    /// be outside a transaction.
     fn with_session<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,

@@ -78,8 +78,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
 /// Creates the tables or brings them to the newest version, in one transaction. Returns the number
 /// of partitions.
 ///
-/// Almost always there is nothing to do, and no lock is taken. While another node migrates, this one
-/// looks again and again, for a limited time.
+/// Almost always there is nothing to do, and no lock is taken. While another node migrates, this
+/// one looks again and again, for a limited time.
 pub(super) fn migrate(session: &mut Session, settings: &Settings) -> Result<u32, StoreError> {
     let known = MIGRATIONS.len() as i64;
     for _ in 0..LOCK_ATTEMPTS {

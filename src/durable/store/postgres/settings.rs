@@ -102,7 +102,8 @@ impl PostgresStoreBuilder {
     }
 
     /// Sets how long a node owns its partitions without renewing its lease. A node renews its lease
-    /// every sixth of that time, or every second, and fires for half of that time without a renewal.
+    /// every sixth of that time, or every second, and fires for half of that time without a
+    /// renewal.
     pub fn lease(mut self, time: Duration) -> Self {
         self.lease = time;
         self
@@ -137,8 +138,8 @@ impl PostgresStoreBuilder {
     /// # Errors
     ///
     /// [`Error::Setting`] for a setting out of its range. [`Error::Other`] with a
-    /// [`StoreError`](crate::durable::StoreError): [`Busy`](crate::durable::StoreError::Busy) if the
-    /// server cannot be reached or refuses the client,
+    /// [`StoreError`](crate::durable::StoreError): [`Busy`](crate::durable::StoreError::Busy) if
+    /// the server cannot be reached or refuses the client,
     /// [`Version`](crate::durable::StoreError::Version),
     /// [`NotAStore`](crate::durable::StoreError::NotAStore) if the schema has other tables of the
     /// same names, [`Failed`](crate::durable::StoreError::Failed).
