@@ -157,8 +157,8 @@ impl Engine {
             steps.push(Step::Fire(self.firing(&run, now, false)));
             self.runs.insert(run.row.key.id, run);
         } else {
-            // The lease has ended in between. If it is renewed, this node fires the timer. If another
-            // node takes over, the window is cleared.
+            // The lease has ended in between. If it is renewed, this node fires the timer. If
+            // another node takes over, the window is cleared.
             self.insert(run.row);
         }
     }

@@ -26,9 +26,9 @@ pub(crate) struct NodeSettings {
 
 /// The node. The first line of its input has the settings, the others are commands.
 ///
-/// The topic "work" writes the payload, the run and the node to the table `effects` of the schema, in
-/// the transaction that ends the run, and writes a line to the output when the handler begins. The
-/// topic "hold" does the same, but ends its runs only after the command `release`.
+/// The topic "work" writes the payload, the run and the node to the table `effects` of the schema,
+/// in the transaction that ends the run, and writes a line to the output when the handler begins.
+/// The topic "hold" does the same, but ends its runs only after the command `release`.
 #[test]
 fn a_node() {
     if !plays("a_node") {
@@ -138,7 +138,7 @@ impl Node {
         assert_eq!(self.ask(&format!("start {timers}"), "stored "), count.to_string());
     }
 
-    /// Waits until so many runs of the topic "hold" have begun here and not ended.
+    /// Waits until the node holds this number of runs of the topic "hold".
     pub(crate) fn wait_for_held(&mut self, runs: usize) {
         while self.ask("held", "held ") != runs.to_string() {}
     }
