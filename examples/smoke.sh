@@ -459,18 +459,28 @@ check_im_client() {
     expect "im_client: /whois" "$out" '^\* cy has been online since [0-9:]{8}, in lobby$'
     expect "im_client: /whois, no such user" "$out" '^\* no user is called zoe$'
 
+    printf '/remind 3d tea\n/reminders\n/remind soon tea\n/forget 1\n' |
+        timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --user dan >"$out" 2>&1
+    expect "im_client: /remind" "$out" '^\* reminder [0-9]+ is due at [0-9T:-]+Z$'
+    expect "im_client: /remind, no time" "$out" '^! .*a duration is like 10m or 3d$'
+    expect "im_client: /forget, no such reminder" "$out" '^! you have no reminder 1$'
+    printf '/reminders\n' |
+        timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --user dan >"$out" 2>&1
+    expect "im_client: /reminders" "$out" '^\* reminder [0-9]+, due at [0-9T:-]+Z: tea$'
+
     mkfifo "$work/typed"
     : >"$out"
     "$bin/im_client" --connect "127.0.0.1:$port" --user bob <"$work/typed" >"$out" 2>&1 &
     local client=$!
     exec 4>"$work/typed"
     await "$out" 'bob joined lobby'
-    printf '/direct bob psst\n/direct zoe psst\n' >&4
-    await "$out" 'bob has received it' 'no user is called zoe'
+    printf '/direct bob psst\n/direct zoe psst\n/remind 1ms milk\n' >&4
+    await "$out" 'bob has received it' 'no user is called zoe' ': milk$'
     kill -INT $client
     if ended $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
     expect "im_client: shows a direct message" "$out" '^[0-9:]{8} bob, to you: psst$'
     expect "im_client: delivered" "$out" '^\* bob has received it$'
+    expect "im_client: a reminder" "$out" '^\* reminder of [0-9T:-]+Z: milk$'
     expect "im_client: undelivered" "$out" '^! no user is called zoe$'
 
     : >"$out"

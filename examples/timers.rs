@@ -10,8 +10,8 @@
 //!
 //! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a
 //! timer: they open the file with `DurableTimersBuilder::paused`. A file is locked while a program
-//! has it open, so stop that program first, or give it commands of its own. `run` makes a timer or a
-//! dead letter due now. It fires when its program runs again.
+//! has it open, so stop that program first, or give it commands of its own. `run` makes a timer or
+//! a dead letter due now. It fires when its program runs again.
 
 #[path = "support/output.rs"]
 mod output;

@@ -289,8 +289,10 @@ fn run(mut options: Options) -> Result {
         .quiet_period(Duration::ZERO)
         .drain_window(options.drain)
         .timeout(options.drain.saturating_add(options.close_timeout));
+    // Before the loops, so that handlers can answer.
+    let closed = later.close();
     say!("{}", group.shutdown(shutdown).wait()?);
-    later.close()?;
+    closed?;
     result
 }
 

@@ -1,13 +1,23 @@
 //! Reminders, and direct messages to users that are not connected: the server as a process.
 
 use crate::{
-    im::{World, refused},
+    im::{
+        World,
+        later::{
+            mailbox::Mailbox,
+            quota::{Exhausted, Quota},
+        },
+        refused,
+    },
     support::{
         line_client::LineClient,
+        loops::{end, one_loop},
         process::{Process, example},
         tcp::{ANY_PORT, connect, read_all, read_n},
+        wait::{HOUR, done},
     },
 };
+use netwheel::durable::{Due, DurableTimers, Late, Retry, Topic};
 use serde_json::{Value, json};
 use std::{
     io::Write,
@@ -309,6 +319,30 @@ fn the_sender_is_notified_when_a_kept_message_expires() {
 }
 
 #[test]
+fn a_message_that_is_not_acknowledged_is_sent_after_the_next_login() {
+    let file = File::new();
+    let server = Server::keeping(&file, &["--ack-timeout", "10ms"]);
+    let mut ann = server.log_in("ann");
+    assert_eq!(direct(&mut ann, "bob", "psst", json!(1))["type"], "kept");
+    let mut bob = server.log_in("bob");
+    for _ in 0..4 {
+        assert_eq!(bob.next()["text"], "psst", "first, and sent again three times");
+    }
+    // This one is given up after the first one.
+    bob.send(&json!({ "type": "direct", "to": "bob", "text": "mine" }));
+    assert_eq!(bob.wait_for("error")["code"], "undelivered");
+    assert_eq!(next_type(&mut bob), "pong", "not again on this connection");
+    assert_eq!(next_type(&mut ann), "pong", "no outcome");
+    drop(bob);
+    let mut bob = server.log_in_again("bob");
+    let message = bob.next();
+    assert_eq!(message["text"], "psst");
+    ack(&mut bob, &message);
+    assert_eq!(ann.wait_for("delivered")["id"], 1);
+    server.stop();
+}
+
+#[test]
 fn a_message_expires_although_the_server_was_not_running() {
     let file = File::new();
     let server = Server::keeping(&file, &["--expiry", "1ms"]);
@@ -428,4 +462,49 @@ fn requests_about_reminders_require_a_login_and_timers() {
         client.say(list.clone());
         assert_eq!(client.hear_error(), refused(code, Value::Null));
     }
+}
+
+#[test]
+fn items_of_all_users_are_limited() {
+    let quota = Quota::new(2, 3);
+    let first = quota.take("ann").unwrap();
+    let _second = quota.take("ann").unwrap();
+    assert_eq!(quota.take("ann").err(), Some(Exhausted::User));
+    let _third = quota.take("bob").unwrap();
+    assert_eq!(quota.take("bob").err(), Some(Exhausted::All));
+    let beyond = quota.force("ann");
+    drop(first);
+    assert_eq!(quota.take("cy").err(), Some(Exhausted::All));
+    drop(beyond);
+    assert!(quota.take("ann").is_ok());
+
+    let mailbox = Mailbox::new();
+    let much = mailbox.reserve("ann", "bob", 64 * 1024 * 1024).unwrap();
+    assert!(mailbox.reserve("ann", "cy", 1).is_err());
+    drop(much);
+    assert!(mailbox.reserve("ann", "cy", 1).is_ok());
+}
+
+#[test]
+fn a_store_with_too_many_messages_is_read_up_to_the_limit() {
+    let file = File::new();
+    let group = one_loop();
+    let topic = Topic::new("kept", Late::RunOnce, Retry::never(), |due: Due<Value>| due.done());
+    let timers = DurableTimers::open(file.path()).unwrap().topic(topic).paused().start(&group).unwrap();
+    let stored: Vec<_> = (0..10_001)
+        .map(|n| {
+            let content = json!({ "reminder": { "text": "tea", "due": 1 } });
+            let kept = json!({ "number": n, "to": format!("user-{}", n % 500), "content": content });
+            timers.at("kept", HOUR, &kept).start()
+        })
+        .collect();
+    for stored in stored {
+        done(stored).unwrap();
+    }
+    done(timers.close()).unwrap();
+    end(&group);
+    let mut server = Server::keeping(&file, &[]);
+    server.process.stderr.wait_for("only 10000 timers of the topic kept fit into memory");
+    assert_eq!(server.log_in("user-1").wait_for("reminder")["reminder"], 1);
+    server.stop();
 }

@@ -145,6 +145,10 @@ impl Mailbox {
         }
     }
 
+    pub(crate) fn contains(&self, to: &str, number: u64) -> bool {
+        self.update(to, number, |_| ()).is_some()
+    }
+
     /// Removes a message that was acknowledged, or has expired. Returns it with its timer.
     pub(crate) fn remove(&self, to: &str, number: u64) -> Option<(Kept, Option<TimerId>)> {
         let mut by_receiver = lock(&self.by_receiver);

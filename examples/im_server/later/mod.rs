@@ -11,8 +11,9 @@
 //! Handlers run on one loop, and answers of the store arrive on its own thread.
 
 mod kept;
-mod mailbox;
-mod quota;
+mod load;
+pub(crate) mod mailbox;
+pub(crate) mod quota;
 mod receipt;
 mod reminders;
 mod requests;
@@ -30,10 +31,9 @@ use kept::{Content, Reminder};
 use mailbox::{Mailbox, Next, Shares};
 use netwheel::{
     Channel, Error, EventLoopGroup, Result,
-    durable::{
-        Due, DurableTimers, Late, Retry, SqliteStore, TimerFilter, TimerId, TimerInfo, TimerStore, Topic,
-    },
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
 };
+use quota::Exhausted;
 use reminders::Reminders;
 use std::{
     path::Path,
@@ -90,7 +90,7 @@ impl Later {
             mailbox: Mailbox::new(),
         });
         // Before the first timer fires.
-        later.load(&mut store)?;
+        let leftovers = later.load(&mut store)?;
         let timers = DurableTimers::on(store)
             .max_payload(128 * 1024)
             .topic(later.topic(REMIND, Later::remind_now))
@@ -98,6 +98,9 @@ impl Later {
             .start(group)?;
         // This is the only call.
         let _ = later.timers.set(timers);
+        // Before a message can be acknowledged, because its reminder would then be sent again.
+        let cancelled: Vec<_> = leftovers.into_iter().map(|timer| later.timers().cancel(timer)).collect();
+        cancelled.into_iter().try_for_each(|cancelled| cancelled.wait().map(drop))?;
         Ok(later)
     }
 
@@ -112,73 +115,6 @@ impl Later {
             Some(later) => handler(&later, due),
             None => due.fail("the server is shutting down"),
         })
-    }
-
-    /// Reads all reminders and kept messages of the store, in pages.
-    fn load(&self, store: &mut SqliteStore) -> Result {
-        let [reminders, messages] = [
-            self.load_topic(store, REMIND, |timer| {
-                let reminder: Reminder = serde_json::from_str(&timer.payload)?;
-                let number = reminder.number;
-                if self.reminders.is_full() {
-                    return Ok(None);
-                }
-                self.reminders.load(reminder, timer.id);
-                Ok(Some(number))
-            })?,
-            self.load_topic(store, KEPT, |timer| {
-                let kept: Kept = serde_json::from_str(&timer.payload)?;
-                let shares = match &kept.content {
-                    _ if self.mailbox.is_full() => None,
-                    Content::Direct { from, .. } => self.mailbox.count(from, &kept.to, RECORD + kept.len()),
-                    Content::Reminder { .. } => {
-                        Some(Shares::Reminder { _share: self.reminders.count(&kept.to) })
-                    }
-                };
-                let number = kept.number;
-                Ok(shares.map(|shares| {
-                    let to = kept.to.clone();
-                    self.mailbox.add(kept, shares);
-                    self.mailbox.stored(&to, number, timer.id);
-                    number
-                }))
-            })?,
-        ];
-        if self.keeps_messages {
-            log::info!("{reminders} reminders and {messages} kept messages were stored");
-        }
-        Ok(())
-    }
-
-    /// Passes the timers of a topic to `load`, until that returns no number because memory is full.
-    fn load_topic(
-        &self,
-        store: &mut SqliteStore,
-        topic: &str,
-        load: impl Fn(&TimerInfo) -> serde_json::Result<Option<u64>>,
-    ) -> Result<usize> {
-        let mut count = 0;
-        let mut filter = TimerFilter::new().topic(topic).limit(TimerFilter::MAX_LIMIT);
-        loop {
-            let page = store.list(&filter)?;
-            for timer in &page {
-                match load(timer) {
-                    Ok(Some(number)) => {
-                        count += 1;
-                        self.next.fetch_max(number + 1, Ordering::Relaxed);
-                    }
-                    Ok(None) => {
-                        log::warn!("only {count} timers of the topic {topic} fit into memory");
-                        return Ok(count);
-                    }
-                    Err(error) => log::warn!("timer {} is not understood: {error}", timer.id),
-                }
-            }
-            match page.last() {
-                Some(last) => filter = filter.after(last.id),
-                None => return Ok(count),
-            }
-        }
     }
 
     pub(crate) fn timers(&self) -> &DurableTimers {
@@ -255,8 +191,8 @@ impl Later {
     ) -> Result<(), String> {
         let reminder = Reminder { number: self.number(), user: user.to_owned(), text, due };
         self.reminders.add(reminder.clone()).map_err(|limit| match limit {
-            quota::Exhausted::User => format!("{} reminders are set already", reminders::MAX_OF_USER),
-            quota::Exhausted::All => "the server stores no more reminders".to_owned(),
+            Exhausted::User => format!("{} reminders are set already", reminders::MAX_OF_USER),
+            Exhausted::All => "the server stores no more reminders".to_owned(),
         })?;
         let later = self.clone();
         self.timers().at(REMIND, at(due), &reminder).start().on_complete(move |stored| {
@@ -284,11 +220,13 @@ impl Later {
     /// Turns a reminder whose time has come into a kept message. Called on the loop of the timers.
     fn remind_now(self: &Arc<Self>, due: Due<Reminder>) {
         let Reminder { number, user, text, due: time } = due.payload().clone();
+        if self.mailbox.contains(&user, number) {
+            // The server was killed between the two transactions below.
+            return due.done();
+        }
         let kept = Kept { number, to: user, content: Content::Reminder { text, due: time } };
         let later = self.clone();
-        // The key prevents a second message if the server is killed between the two transactions.
-        let start = self.timers().at(KEPT, at(self.expires()), &kept).key(format!("reminder {number}"));
-        start.start().on_complete(move |stored| match stored {
+        self.timers().at(KEPT, at(self.expires()), &kept).start().on_complete(move |stored| match stored {
             Ok(timer) => {
                 let share = later.reminders.remove(&kept.to, number);
                 let share = share.unwrap_or_else(|| later.reminders.count(&kept.to));

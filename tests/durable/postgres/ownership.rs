@@ -4,7 +4,7 @@ use super::{
     server::server,
     stores::{commit, end, load, node, renew_until, renewed, start, timer},
 };
-use crate::support::wait::ms;
+use crate::support::wait::{ms, wait_until};
 use netwheel::durable::{
     StoreError, TimerStore,
     store::{Change, Outcome},
@@ -103,9 +103,7 @@ fn a_lease_that_has_ended_forbids_claims_and_not_ends() {
     let other = start(&mut store, timer(2));
     let valid = "SELECT FROM slow.partitions WHERE lease_until > clock_timestamp()";
     let mut client = server.client();
-    while !client.query(valid, &[]).unwrap().is_empty() {
-        std::thread::yield_now();
-    }
+    wait_until("the lease is over", || client.query(valid, &[]).unwrap().is_empty());
     assert!(matches!(
         commit(&mut store, Change::Claim { held: other.held() }),
         Outcome::Refused(StoreError::StaleEpoch)

@@ -4,6 +4,7 @@ use super::{
     server::server,
     stores::{NOW, commit, end, keyed, load, node, periodic, renewed, start, timer},
 };
+use crate::support::wait::wait_until;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerId, TimerStore,
     postgres::Client,
@@ -29,9 +30,7 @@ fn found(store: &mut PostgresStore) -> Vec<(TimerId, i64)> {
 
 /// Waits until nothing is found, because transactions of other tests have ended.
 fn find_all(store: &mut PostgresStore) {
-    while !found(store).is_empty() {
-        thread::yield_now();
-    }
+    wait_until("all are found", || found(store).is_empty());
 }
 
 #[test]

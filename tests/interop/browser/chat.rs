@@ -155,6 +155,67 @@ fn rooms_are_joined_and_left_with_the_keyboard() {
 }
 
 #[test]
+fn reminders_are_set_listed_shown_and_cancelled_with_commands() {
+    let Some(browser) = browser() else { return };
+    let server = Server::start(ANY_PORT, &[]);
+    log_in(&browser, &server.page, "ann");
+    let mut carl = LineClient::join(server.lines, "carl");
+    browser.type_keys(&format!("/remind 1h 30m water the plants{ENTER}"));
+    let last = "document.querySelector('[role=log]:not([hidden]) p:last-child')?.textContent";
+    browser.wait_for(&format!("/^Reminder \\d+ is set for /.test({last})"));
+    let number = text_of(&browser, &format!("{last}.match(/\\d+/)[0]"));
+    browser.type_keys(&format!("/reminders{ENTER}"));
+    browser.wait_for(&format!("/^Reminder {number}, .*: water the plants$/.test({last})"));
+    browser.type_keys(&format!("/forget {number}{ENTER}"));
+    browser.wait_for(&format!("{last} === 'Reminder {number} is cancelled.'"));
+    browser.type_keys(&format!("/reminders{ENTER}"));
+    browser.wait_for(&format!("{last} === 'You have no reminders.'"));
+    browser.type_keys(&format!("/remind 1ms 2 cups of tea{ENTER}"));
+    wait_for_line(&browser, "Reminder: 2 cups of tea");
+    // A mistake is explained, and stays in the field. The server explains what the page accepts.
+    browser.type_keys(&format!("/remind tea{ENTER}"));
+    browser.wait_for(&format!("{last}.startsWith('/remind 10m text sets a reminder')"));
+    assert_eq!(text_of(&browser, "document.getElementById('text').value"), "/remind tea");
+    browser.type_keys(&format!("{CONTROL}a{RELEASE}/remind 5parsecs tea{ENTER}"));
+    browser.wait_for("document.getElementById('refusal').textContent !== ''");
+    assert_accessible(&browser);
+    // Other words with a slash are messages.
+    browser.type_keys(&format!("/usr/bin{ENTER}"));
+    assert_eq!(carl.wait_for("message")["text"], "/usr/bin");
+    assert_clean_console(&browser, |_| false);
+    drop(browser);
+    server.stop();
+}
+
+#[test]
+fn a_message_to_a_user_that_is_not_connected_is_shown_as_kept() {
+    let Some(browser) = browser() else { return };
+    let files = Files::new();
+    let file = files.path("timers.db");
+    let server = Server::start(ANY_PORT, &["--timers", &file]);
+    log_in(&browser, &server.page, "ann");
+    let carl = LineClient::join(server.lines, "carl");
+    browser.click("#members [data-key=carl]");
+    drop(carl);
+    browser.wait_for("document.getElementById('title').textContent === 'Direct messages with carl'");
+    let state = "document.querySelector('[role=log]:not([hidden]) p:last-child .state')?.textContent";
+    // The server has noticed that the client has gone.
+    browser.click("#rooms [data-key=lobby]");
+    wait_for_line(&browser, "carl left");
+    browser.click("#rooms [data-key='@carl']");
+    browser.type_into("#text", &format!("call me{ENTER}"));
+    browser.wait_for(&format!("{state}?.startsWith('kept until carl connects, or ')"));
+    let mut carl = LineClient::log_in(server.lines, "carl");
+    let message = carl.wait_for("direct");
+    assert_eq!(message["text"], "call me");
+    carl.send(&json!({ "type": "ack", "id": message["id"] }));
+    browser.wait_for(&format!("{state} === 'delivered'"));
+    assert_clean_console(&browser, |_| false);
+    drop(browser);
+    server.stop();
+}
+
+#[test]
 fn a_page_over_tls_chats_over_tls() {
     let Some(browser) = browser() else { return };
     let files = Files::new();

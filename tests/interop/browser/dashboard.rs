@@ -8,9 +8,10 @@ use super::{
     server::{Server, lasting_address},
 };
 use crate::support::line_client::LineClient;
+use serde_json::json;
 
 /// The charts that the page must have. Their data is described in docs/im-dashboard.md.
-const CHARTS: [&str; 8] = [
+const CHARTS: [&str; 13] = [
     "Connections per loop",
     "Messages per second",
     "Delivery latency",
@@ -19,6 +20,11 @@ const CHARTS: [&str; 8] = [
     "Stalls",
     "Timers",
     "Traffic",
+    "Stored timers",
+    "Timers fired",
+    "Lateness",
+    "Commit time",
+    "Batch",
 ];
 
 #[test]
@@ -45,6 +51,10 @@ fn the_dashboard_draws_the_load_and_recovers_from_a_restart() {
     assert_eq!(text_of(&browser, loops), "2");
     let paths = "document.querySelectorAll('#chart-delivery-latency path').length";
     assert_eq!(text_of(&browser, paths), "2");
+    carl.send(&json!({ "type": "remind", "in": "1h", "text": "tea" }));
+    carl.send(&json!({ "type": "remind", "in": "1ms", "text": "tea" }));
+    browser.wait_for(&format!("{labels}.some(label => label.startsWith('Stored timers: 2 '))"));
+    browser.wait_for(&format!("{labels}.some(label => /^Batch: [1-9]/.test(label))"));
     assert_accessible(&browser);
     keep_picture(&browser, DESKTOP, "light", "im-dashboard-desktop.png");
     keep_picture(&browser, PHONE, "dark", "im-dashboard-phone.png");
