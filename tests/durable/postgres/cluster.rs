@@ -20,7 +20,7 @@ fn a_node_that_is_stopped_for_three_leases_ends_nothing() {
     cluster.wait_for_owners(2);
     nodes[0].process.signal("CONT");
     nodes[0].ask("release", "released");
-    // The stale ends are refused: the runs of the new owners are held still, and have no effect.
+    // The stale ends are refused. The runs of the new owners are still held, without an effect.
     while nodes[0].ask("stale", "stale ").parse::<u64>().unwrap() < 8 {}
     let held = "SELECT count(*) = 8 FROM $.timers t JOIN $.topics n ON n.id = t.topic WHERE n.name = 'hold'";
     cluster.wait_until("the runs are pending", held);

@@ -1,4 +1,4 @@
-//! Failures that users of other schedulers report, and what happens here.
+//! Failures that users of other schedulers report, as tests.
 
 use super::{
     processes::{Cluster, LEASE},
@@ -106,7 +106,7 @@ fn bullmq_sidekiq_no_wait_without_a_deadline() {
     node.starts("work 0 20 100 100", 20);
     node.process.stdout.wait_for("fired ");
     proxy.block();
-    // The requests and the connections of this time end, although nobody closes them.
+    // Requests and connections of this time end by their deadlines, because the proxy closes none.
     cluster.execute(&format!("SELECT pg_sleep({})", 2.0 * LEASE.as_secs_f64()));
     let opened = Instant::now();
     proxy.open();

@@ -138,7 +138,7 @@ impl Node {
         assert_eq!(self.ask(&format!("start {timers}"), "stored "), count.to_string());
     }
 
-    /// Waits until so many runs of the topic "hold" have begun here and not ended.
+    /// Waits until the node holds this number of runs of the topic "hold".
     pub(crate) fn wait_for_held(&mut self, runs: usize) {
         while self.ask("held", "held ") != runs.to_string() {}
     }

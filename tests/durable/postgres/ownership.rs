@@ -129,7 +129,7 @@ fn partitions_with_runs_are_drained_first() {
     renewed(&mut other);
     let kept = renewed(&mut busy).partitions;
     assert_eq!((kept.len(), renewed(&mut other).partitions.len()), (4, 0));
-    // Nothing new begins in a partition that is drained, and what has begun ends there.
+    // A draining partition refuses claims and accepts ends.
     for row in &rows[8..] {
         let may_run = kept.contains(&(row.partition, row.epoch));
         let outcome = commit(&mut busy, Change::Claim { held: row.held() });

@@ -22,7 +22,7 @@ pub(crate) fn renewed(store: &mut PostgresStore) -> Lease {
     store.renew().unwrap().unwrap()
 }
 
-/// Renews until the node owns so many partitions.
+/// Renews until the node owns this number of partitions.
 pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease {
     let mut lease = renewed(store);
     wait_until("the partitions are owned", || {

@@ -2,8 +2,8 @@
 //!
 //! The number of requests does not depend on the number of changes: one for the claims, one that
 //! locks the timers of all other changes, one for each kind of write, one for the starts, and one
-//! that updates the counts and commits. Claims alone need no transaction. An effect takes one
-//! request and its own.
+//! that updates the counts and commits. Claims alone run without a transaction. An effect takes two
+//! requests in addition to its own.
 
 use super::{
     Change, Outcome, StoreError, held, ownership, session::column, starts, transaction::Transaction,

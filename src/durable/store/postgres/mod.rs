@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //!
-//! - Each timer belongs to a partition for ever. A partition has an owner, an epoch that grows with
-//!   each new owner, and the end of the owner's lease, by the clock of the database.
+//! - A timer never changes its partition. A partition has an owner, an epoch that grows with each
+//!   new owner, and the end of the owner's lease, by the clock of the database.
 //! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
 //!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
 //!   does before that transaction has ended. A claim also needs a lease that has not ended.
-//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only
-//!   ownership skips what is locked.
+//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
+//!   search for partitions without an owner skips locked rows.
 //! - Each request has a deadline. A session with an unknown state is given up.
 //! - The state in memory ([`Ownership`]) changes after the commit.
 
@@ -105,8 +105,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a builder with default settings. `config` is a string of parameters or a URL, as
-    /// libpq understands them.
+    /// Returns a builder with default settings. `config` is a string of parameters or a URL of
+    /// libpq.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl PostgresStore {
         PostgresStoreBuilder::new(config)
     }
 
-    /// Returns the number of requests to the server so far. Each is a round trip.
+    /// Returns the number of requests to the server since the store was opened. Each request is a
+    /// round trip.
     pub fn requests(&self) -> u64 {
         self.requests + self.session.as_ref().map_or(0, Session::requests)
     }
@@ -146,8 +147,8 @@ impl PostgresStore {
         })
     }
 
-    /// Calls `work` with a session. After an error, the session is given up unless it is known to
-    /// be outside a transaction.
+    /// Calls `work` with a session. After an error, rolls back, and closes the session if that
+    /// fails.
     fn with_session<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,

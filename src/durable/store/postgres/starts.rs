@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 3;
 const STARTED: i16 = 0;
 const STORED: i16 = 1;
 
-/// A start that has no outcome yet.
+/// A start without an outcome.
 struct Waiting {
     index: usize,
     topic: i32,

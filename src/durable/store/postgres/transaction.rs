@@ -28,8 +28,8 @@ impl<'a> Transaction<'a> {
         if !is_stale && state == 0 && due == held.key.due {
             return None;
         }
-        // Another node has moved it, the answer to an earlier commit was lost, or the lease was
-        // over for a short while. The engine does not have the present state of the timer.
+        // Another node has moved it, the answer to an earlier commit was lost, or the lease had
+        // ended for a short while. The engine does not have the current state of the timer.
         self.store.changes.recheck(held.key.id);
         Some(if is_stale { Outcome::Refused(StoreError::StaleEpoch) } else { Outcome::Missing })
     }
