@@ -10,7 +10,8 @@ use std::{fmt, sync::Arc};
 ///
 /// Every field of [`DurableMetrics`](crate::durable::DurableMetrics) is exported under a name that
 /// begins with `netwheel_durable_`, with the given name as the label `timers`. Times are in
-/// seconds. `docs/observability.md` lists all names. Encoding runs on the calling thread, without a lock.
+/// seconds. `docs/observability.md` lists all names. Encoding runs on the calling thread, without a
+/// lock.
 ///
 /// Register one collector for all timers of a program, because the format allows only one
 /// declaration of each metric. A collector does not keep timers open.
