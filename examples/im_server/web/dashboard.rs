@@ -87,6 +87,8 @@ struct LoopState {
 /// Reminders and kept messages.
 #[derive(Serialize)]
 struct TimersState {
+    /// The store has failed, so nothing fires any more.
+    is_stopped: bool,
     /// Timers that wait for their time.
     pending: u64,
     dead: u64,
@@ -191,6 +193,7 @@ impl TimersState {
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         let commits = now.commits.saturating_sub(before.commits).max(1);
         TimersState {
+            is_stopped: now.is_stopped,
             pending: now.pending,
             dead: now.dead,
             fired_per_second: rate(now.fired, before.fired),
