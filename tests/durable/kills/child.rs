@@ -48,8 +48,10 @@ type Handle = Arc<OnceLock<DurableTimers>>;
 
 fn say(line: std::fmt::Arguments<'_>) {
     let line = format!("@{line}\n");
-    // A parent that has gone does not need to know.
-    let _ = std::io::stdout().write_all(line.as_bytes());
+    // A child without a parent would work for ever.
+    if std::io::stdout().write_all(line.as_bytes()).is_err() {
+        std::process::exit(1);
+    }
 }
 
 fn millis(time: SystemTime) -> u128 {
