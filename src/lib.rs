@@ -47,6 +47,8 @@
 //! - `deflate`: the extension permessage-deflate of `websocket`, with zlib-rs.
 //! - `durable`: the module `durable`, timers that survive the program, in SQLite by default. Its
 //!   build needs a C compiler.
+//! - `durable-postgres`: `durable::PostgresStore`, which keeps timers in PostgreSQL for several
+//!   nodes. Its client is the crate postgres 0.19.
 //! - `http`: the module `http`, HTTP/1.1 servers and clients. Heads are parsed by httparse.
 //! - `http-types`: conversions between the messages of `http` and the types of the crate http 1.
 //! - `json`: the stage `Json` in [`stage`], which converts messages with serde_json.

@@ -23,7 +23,13 @@ pub(crate) enum Role {
     Traffic { path: PathBuf },
     /// Opens a store and reports when the first timer fires, and the memory after a while.
     #[command(hide = true)]
-    Reopen { path: PathBuf, settle_millis: u64 },
+    Reopen {
+        path: PathBuf,
+        settle_millis: u64,
+        /// Timers are due: wait for the first of them.
+        #[arg(long)]
+        is_due: bool,
+    },
     /// Fires many timers that are due in the same second.
     #[command(hide = true)]
     Burst { path: PathBuf, timers: usize },
@@ -33,7 +39,9 @@ impl Role {
     pub(crate) fn play(&self) -> Result {
         match self {
             Role::Traffic { path } => traffic(path),
-            Role::Reopen { path, settle_millis } => reopen::play(path, Duration::from_millis(*settle_millis)),
+            Role::Reopen { path, settle_millis, is_due } => {
+                reopen::play(path, Duration::from_millis(*settle_millis), *is_due)
+            }
             Role::Burst { path, timers } => burst::play(path, *timers),
         }
     }
@@ -66,7 +74,7 @@ fn traffic(path: &Path) -> Result {
     let mut count = 0u64;
     let mut start = || {
         count += 1;
-        let delay = if count % 2 == 0 { Duration::from_millis(100) } else { far() };
+        let delay = if count.is_multiple_of(2) { Duration::from_millis(100) } else { far() };
         let sender = sender.clone();
         let completion = timers.at(TOPIC, delay, TEXT).start();
         completion.on_complete(move |result| drop(sender.send(result)));

@@ -19,7 +19,7 @@ use std::{
 const BATCH: usize = 1000;
 
 /// Time for the timers to be opened, in milliseconds.
-const LEAD: i64 = 1000;
+const LEAD: i64 = 2000;
 
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let path = place.file("lateness.db");

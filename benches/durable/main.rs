@@ -19,7 +19,7 @@
 //! The bare store is [`SqliteStore`](netwheel::durable::SqliteStore) without loop and threads. Its
 //! measurements alternate with those of the timers, so that disturbances of the machine affect
 //! both. Ratios are within the same round. The needed space is about 200 bytes for each pending
-//! timer. Writes `durable.csv` and `durable.svg`.
+//! timer. Writes `durable-timers.csv` and `durable-timers.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -159,8 +159,8 @@ fn main() -> Result {
     }
     let io = |e| Error::other(format!("writing to {}: {e}", settings.out.display()));
     fs::create_dir_all(&settings.out).map_err(io)?;
-    fs::write(settings.out.join("durable.csv"), report.csv()).map_err(io)?;
-    picture::draw(&settings.out.join("durable.svg"), &report)?;
+    fs::write(settings.out.join("durable-timers.csv"), report.csv()).map_err(io)?;
+    picture::draw(&settings.out.join("durable-timers.svg"), &report)?;
     eprintln!("written to {}", settings.out.display());
     Ok(())
 }

@@ -51,6 +51,8 @@ macro_rules! plot {
             .configure_mesh()
             .x_desc($panel.x)
             .y_desc($panel.y)
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .y_label_formatter(&|y| if *y < 100.0 { format!("{y:.1}") } else { format!("{y:.0}") })
             .axis_desc_style(("sans-serif", 14))
             .label_style(("sans-serif", 12))
             .light_line_style(TRANSPARENT)

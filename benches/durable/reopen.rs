@@ -5,7 +5,7 @@ use crate::{
     child::{say, say_memory},
 };
 use netwheel::{
-    EventLoopGroup, Result,
+    Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, Topic},
 };
 use std::{
@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) fn play(path: &Path, settle: Duration) -> Result {
+/// The longest time until the first timer fires.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn play(path: &Path, settle: Duration, is_due: bool) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let (sender, fired) = channel();
     let handler = move |due: Due<String>| {
@@ -26,12 +29,12 @@ pub(crate) fn play(path: &Path, settle: Duration) -> Result {
     let builder = DurableTimers::open(path)?;
     say("open_ms", begun.elapsed().as_secs_f64() * 1000.0);
     let timers = builder.topic(Topic::new(TOPIC, Late::RunOnce, Retry::never(), handler)).start(&group)?;
-    thread::sleep(settle);
-    let mut fires = fired.try_iter();
-    if let Some(first) = fires.next() {
+    if is_due {
+        let first = fired.recv_timeout(PATIENCE).map_err(|_| Error::other("no timer fired"))?;
         say("first_fire_ms", (first - begun).as_secs_f64() * 1000.0);
-        say("fires", fires.count() as f64 + 1.0);
     }
+    thread::sleep(settle);
+    say("fires", fired.try_iter().count() as f64 + f64::from(u8::from(is_due)));
     let metrics = timers.metrics();
     say("pending", metrics.pending as f64);
     say("loaded", metrics.loaded as f64);

@@ -62,9 +62,9 @@ pub(crate) fn ms_at(times: &Histogram<u64>, percentile: f64) -> f64 {
     times.value_at_percentile(percentile) as f64 / 1000.0
 }
 
-/// Returns a line from percentile to milliseconds.
+/// Returns a line from percentile to milliseconds, up to the 99th.
 pub(crate) fn line(times: &Histogram<u64>) -> Vec<(f64, f64)> {
-    (1..1000).map(|n| f64::from(n) / 10.0).map(|percent| (percent, ms_at(times, percent))).collect()
+    (1..=198).map(|n| f64::from(n) / 2.0).map(|percent| (percent, ms_at(times, percent))).collect()
 }
 
 /// Returns two percentiles and the maximum as cells of a table, in milliseconds.

@@ -3,7 +3,7 @@
 use crate::{
     support::{
         loops::{end, one_loop},
-        wait::{HOUR, done, ms, receive},
+        wait::{HOUR, done, ms, receive, wait_until},
     },
     timers::File,
 };
@@ -20,16 +20,15 @@ fn dead_letter(file: &File, payload: &str, handler: impl FnMut(Due<u32>) + Send 
     let timers = file.open().topic(topic).start(&group).unwrap();
     done(timers.at("topic", ms(0), &serde_json::from_str::<serde_json::Value>(payload).unwrap()).start())
         .unwrap();
-    let info = loop {
-        let dead = done(timers.list(TimerFilter::new().state(TimerState::Dead))).unwrap();
-        if let Some(info) = dead.into_iter().next() {
-            break info;
-        }
-    };
+    let mut dead = Vec::new();
+    wait_until("the run has failed", || {
+        dead = done(timers.list(TimerFilter::new().state(TimerState::Dead))).unwrap();
+        !dead.is_empty()
+    });
     assert_eq!(timers.metrics().buried, 1);
     done(timers.close()).unwrap();
     end(&group);
-    info
+    dead.remove(0)
 }
 
 /// P-07.
@@ -205,8 +204,6 @@ fn dropping_the_last_handle_closes_the_store() {
     done(other.at("topic", HOUR, "y").start()).unwrap();
     drop(other);
     // The store's thread unlocks the file.
-    while DurableTimers::open(file.path()).is_err() {
-        std::thread::yield_now();
-    }
+    wait_until("the file is unlocked", || DurableTimers::open(file.path()).is_ok());
     end(&group);
 }

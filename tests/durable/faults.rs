@@ -4,7 +4,7 @@ use crate::{
     support::{
         loops::{end, one_loop},
         process::{play, plays, strace_works},
-        wait::{HOUR, done, ms, receive},
+        wait::{HOUR, done, ms, receive, wait_until},
     },
     timers::{File, sending},
 };
@@ -110,9 +110,10 @@ fn queries_do_not_keep_an_end_from_being_repeated() {
     let (group, timers, runs) = start_on(store);
     done(timers.at("topic", ms(0), "x").start()).unwrap();
     assert_eq!(receive(&runs), "x");
-    while timers.metrics().ended == 0 {
+    wait_until("the run ends", || {
         done(timers.counts()).unwrap();
-    }
+        timers.metrics().ended == 1
+    });
     end(&group);
 }
 

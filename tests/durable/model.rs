@@ -4,7 +4,7 @@ use crate::{
     faults::{Fault, FaultyStore},
     support::{
         loops::{end, settle},
-        wait::{done, ms, receive},
+        wait::{done, ms, receive, wait_until},
     },
 };
 use netwheel::{
@@ -183,15 +183,13 @@ impl World {
 
     /// Waits until all runs have ended.
     fn wait_for_ends(&mut self) {
-        loop {
+        wait_until("all runs end", || {
             settle(self.group.next());
             // Queries go through the store's queue, behind the changes.
             let _ = done(self.timers.counts());
             settle(self.group.next());
-            if self.timers.metrics().running == 0 {
-                break;
-            }
-        }
+            self.timers.metrics().running == 0
+        });
     }
 
     /// Compares the store with the model.

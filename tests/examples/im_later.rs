@@ -498,7 +498,9 @@ fn a_store_with_too_many_messages_is_read_up_to_the_limit() {
             timers.at("kept", HOUR, &kept).start()
         })
         .collect();
-    stored.into_iter().for_each(|stored| drop(done(stored).unwrap()));
+    for stored in stored {
+        done(stored).unwrap();
+    }
     done(timers.close()).unwrap();
     end(&group);
     let mut server = Server::keeping(&file, &[]);

@@ -1,7 +1,10 @@
 //! Time limits, and functions that wait for a result.
 
 use netwheel::{Completion, Error, Result, SendError};
-use std::{sync::mpsc::Receiver, time::Duration};
+use std::{
+    sync::mpsc::Receiver,
+    time::{Duration, Instant},
+};
 
 /// The time after which a test that waits for an event fails. A passing test never waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,6 +27,16 @@ pub(crate) fn done<T>(completion: Completion<T>) -> Result<T> {
 #[track_caller]
 pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(PATIENCE).expect("a value arrives in time")
+}
+
+/// Looks again and again until something is true.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come true in time");
+        std::thread::yield_now();
+    }
 }
 
 /// Returns the reason of a refusal.

@@ -141,9 +141,8 @@ impl Driver {
                         handler(answering);
                     }
                 }
-                Step::Change { id, change, is_command } => {
-                    let reply = if is_command { Reply::Command(id) } else { Reply::Run(id) };
-                    self.pass(Request::Change { change, reply });
+                Step::Change { id, change, purpose } => {
+                    self.pass(Request::Change { change, reply: Reply::Engine(id, purpose) });
                 }
                 Step::Load(range) => self.pass(Request::Load(range)),
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),

@@ -2,7 +2,7 @@
 
 use crate::durable::{
     TimerId,
-    engine::Permit,
+    engine::{Permit, Purpose},
     store::{Change, Effect, LoadRange, TimerStore},
 };
 use crate::{Error, sync::Completer};
@@ -35,15 +35,13 @@ pub(in crate::durable) enum Request {
 pub(in crate::durable) enum Reply {
     /// The program, and the engine.
     Start(Completer<TimerId>, Permit),
-    /// The engine: a run.
-    Run(TimerId),
-    /// The engine: a command.
-    Command(TimerId),
+    /// The engine.
+    Engine(TimerId, Purpose),
 }
 
 impl Reply {
     /// Returns whether somebody waits for the commit.
     pub(super) fn is_awaited(&self) -> bool {
-        !matches!(self, Reply::Run(_))
+        !matches!(self, Reply::Engine(_, Purpose::End))
     }
 }

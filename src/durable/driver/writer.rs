@@ -8,7 +8,7 @@
 
 use super::request::{Reply, Request};
 use crate::durable::{
-    engine::{Inbox, Message},
+    engine::{Inbox, Message, Purpose},
     metrics::Metrics,
     store::{Change, Effect, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
@@ -107,8 +107,8 @@ impl Writer {
         }
     }
 
-    /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left from
-    /// a transient error, however many requests there are.
+    /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left
+    /// from a transient error, however many requests there are.
     #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
         loop {
@@ -215,7 +215,7 @@ impl Writer {
                     }
                     completed.push((completer, result));
                 }
-                Reply::Run(id) | Reply::Command(id) => messages.push(Message::Changed { id, outcome }),
+                Reply::Engine(id, _) => messages.push(Message::Changed { id, outcome }),
             }
         }
         // The engine first: a program whose start is completed may move the timer at once.
@@ -231,8 +231,10 @@ impl Writer {
         for (change, reply) in changes.into_iter().zip(replies) {
             match reply {
                 Reply::Start(completer, _permit) => completer.complete(Err(error.clone())),
-                Reply::Command(id) => messages.push(Message::CommandFailed { id, error: error.clone() }),
-                Reply::Run(_) => {
+                Reply::Engine(id, Purpose::Command) => {
+                    messages.push(Message::CommandFailed { id, error: error.clone() });
+                }
+                Reply::Engine(..) => {
                     self.changes.push(change);
                     self.replies.push(reply);
                 }

@@ -25,6 +25,17 @@ pub(in crate::durable) enum Command {
     RunNow,
 }
 
+/// Why the engine changes a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::durable) enum Purpose {
+    /// A command of the program.
+    Command,
+    /// A run that may call its handler afterwards.
+    Permission,
+    /// The end of a run, for which nobody waits.
+    End,
+}
+
 /// A command and its completion.
 pub(in crate::durable) struct Asked {
     pub(in crate::durable) id: TimerId,
@@ -65,7 +76,7 @@ pub(in crate::durable) enum Step {
     /// Call the handler.
     Fire(Firing),
     /// Pass the change to the store.
-    Change { id: TimerId, change: Change, is_command: bool },
+    Change { id: TimerId, change: Change, purpose: Purpose },
     /// Load timers.
     Load(LoadRange),
     /// Renew leases; `until` is the due time up to which changes of others matter.

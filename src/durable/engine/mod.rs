@@ -26,7 +26,7 @@ mod tests;
 mod window;
 
 pub(super) use inbox::Inbox;
-pub(super) use message::{Answer, Asked, Command, Message, Step};
+pub(super) use message::{Answer, Asked, Command, Message, Purpose, Step};
 pub(super) use permit::Permit;
 pub(super) use run::Firing;
 
@@ -267,7 +267,7 @@ impl Engine {
             Command::MoveTo(due) => Change::Move { id, due },
             Command::RunNow => Change::Move { id, due: now.wall },
         };
-        steps.push(Step::Change { id, change, is_command: true });
+        steps.push(Step::Change { id, change, purpose: Purpose::Command });
     }
 
     /// Starts the next command that waits for a timer.

@@ -1,6 +1,6 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
+use super::{Answer, Engine, Firing, Now, Phase, Purpose, Run, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
@@ -76,8 +76,9 @@ impl Engine {
                 }
             }
         };
+        let purpose = if run.phase == Phase::Permission { Purpose::Permission } else { Purpose::End };
         self.runs.insert(id, run);
-        steps.push(Step::Change { id, change, is_command: false });
+        steps.push(Step::Change { id, change, purpose });
     }
 
     fn plan(&mut self, row: &TimerRow, now: Now) -> Plan {
@@ -157,8 +158,8 @@ impl Engine {
             steps.push(Step::Fire(self.firing(&run, now, false)));
             self.runs.insert(run.row.key.id, run);
         } else {
-            // The lease has ended in between. If it is renewed, this node fires the timer. If another
-            // node takes over, the window is cleared.
+            // The lease has ended in between. If it is renewed, this node fires the timer. If
+            // another node takes over, the window is cleared.
             self.insert(run.row);
         }
     }
@@ -180,7 +181,7 @@ impl Engine {
         let change = Change::End { held: run.row.held(), next: run.next, effect };
         run.phase = Phase::End;
         self.runs.insert(id, run);
-        steps.push(Step::Change { id, change, is_command: false });
+        steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 
     /// Tries the run again later, or makes it a dead letter.
@@ -201,7 +202,7 @@ impl Engine {
         };
         run.phase = Phase::End;
         self.runs.insert(id, run);
-        steps.push(Step::Change { id, change, is_command: false });
+        steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 }
 

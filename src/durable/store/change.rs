@@ -79,6 +79,21 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Returns the run that the change is about, if it is about one.
+    #[cfg(feature = "durable-postgres")]
+    pub(super) fn held(&self) -> Option<Held> {
+        match self {
+            Change::End { held, .. }
+            | Change::Retry { held, .. }
+            | Change::Bury { held, .. }
+            | Change::SkipTo { held, .. }
+            | Change::Claim { held } => Some(*held),
+            Change::Start(_) | Change::Cancel(_) | Change::Move { .. } => None,
+        }
+    }
+}
+
 impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

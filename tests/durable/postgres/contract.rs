@@ -40,6 +40,7 @@ for_each_store! {
     a_dead_run_of_a_periodic_timer_is_a_copy
     commands_move_and_cancel
     effects_are_stored_with_the_end_or_not_at_all
+    a_transaction_of_the_program_is_stored_or_undone
     changes_of_one_timer_are_made_in_order
     many_changes_share_a_transaction
     pages_of_a_listing_are_complete
@@ -304,6 +305,22 @@ fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
     commit(store, Change::End { held: rows[3].held(), next: None, effect: counting });
     assert_eq!(found.recv().unwrap(), 1);
     assert_eq!(dues(&load(store, 1000)), [1]);
+}
+
+fn a_transaction_of_the_program_is_stored_or_undone(store: &mut Store) {
+    let table = std::thread::current().name().unwrap().replace("::", "_");
+    let create = format!("CREATE TABLE {table} (n INTEGER NOT NULL)");
+    store.transaction(&mut effect(move |tx| execute(tx, &create)).unwrap()).unwrap();
+    let broken = format!("INSERT INTO {table} VALUES (1); INSERT INTO {table} VALUES (NULL)");
+    let error = store.transaction(&mut effect(move |tx| execute(tx, &broken)).unwrap()).unwrap_err();
+    assert!(matches!(error, StoreError::Effect(_)), "{error}");
+    let (sender, found) = std::sync::mpsc::channel();
+    let count = format!("SELECT count(*) FROM {table}");
+    let counting = move |tx: &mut StoreTransaction<'_>| {
+        sender.send(count_rows(tx, &count)?).map_err(netwheel::Error::other)
+    };
+    store.transaction(&mut effect(counting).unwrap()).unwrap();
+    assert_eq!(found.recv().unwrap(), 0);
 }
 
 fn changes_of_one_timer_are_made_in_order(store: &mut Store) {

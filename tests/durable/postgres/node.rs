@@ -26,9 +26,9 @@ pub(crate) struct NodeSettings {
 
 /// The node. The first line of its input has the settings, the others are commands.
 ///
-/// The topic "work" writes the payload, the run and the node to the table `effects` of the schema, in
-/// the transaction that ends the run, and writes a line to the output when the handler begins. The
-/// topic "hold" does the same, but ends its runs only after the command `release`.
+/// The topic "work" writes the payload, the run and the node to the table `effects` of the schema,
+/// in the transaction that ends the run, and writes a line to the output when the handler begins.
+/// The topic "hold" does the same, but ends its runs only after the command `release`.
 #[test]
 fn a_node() {
     if !plays("a_node") {
@@ -65,7 +65,6 @@ fn a_node() {
             end_work(due);
         }))
         .topic(Topic::new("hold", Late::RunOnce, Retry::backoff(20), move |due: Due<String>| {
-            println!("holds {} {}", due.payload(), run_of(&due));
             hold.lock().unwrap().push(due);
         }))
         .start(&group)
@@ -84,7 +83,7 @@ fn a_node() {
                         timers.at(topic, delay, &payload).key(format!("{topic} {n}")).start()
                     })
                     .collect();
-                let stored = starts.into_iter().filter(|_| true).map(done).filter(Result::is_ok).count();
+                let stored = starts.into_iter().map(done).filter(Result::is_ok).count();
                 println!("stored {stored}");
             }
             ["every", from, to, period] => {
@@ -98,6 +97,7 @@ fn a_node() {
                 held.lock().unwrap().drain(..).for_each(&end);
                 println!("released");
             }
+            ["held"] => println!("held {}", held.lock().unwrap().len()),
             ["stale"] => println!("stale {}", timers.metrics().stale),
             ["close"] => {
                 done(timers.close()).unwrap();
@@ -136,6 +136,11 @@ impl Node {
     /// Stores timers, and expects that all were stored.
     pub(crate) fn starts(&mut self, timers: &str, count: u64) {
         assert_eq!(self.ask(&format!("start {timers}"), "stored "), count.to_string());
+    }
+
+    /// Waits until the node holds this number of runs of the topic "hold".
+    pub(crate) fn wait_for_held(&mut self, runs: usize) {
+        while self.ask("held", "held ") != runs.to_string() {}
     }
 
     /// Closes the timers and ends the process.

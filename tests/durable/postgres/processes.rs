@@ -59,7 +59,7 @@ impl Cluster {
         nodes
     }
 
-    /// Waits until all partitions are owned, by so many nodes.
+    /// Waits until this number of nodes own all partitions in equal shares.
     pub(crate) fn wait_for_owners(&mut self, nodes: usize) {
         let share = 16usize.div_ceil(nodes) as i64;
         self.wait_until(

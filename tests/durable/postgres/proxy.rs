@@ -66,7 +66,7 @@ impl Proxy {
         self.shared.0.lock().unwrap().is_blocked = true;
     }
 
-    /// Passes everything on, also what has waited.
+    /// Passes bytes on again, including those that have waited.
     pub(crate) fn open(&self) {
         self.shared.0.lock().unwrap().is_blocked = false;
         self.shared.1.notify_all();

@@ -67,7 +67,7 @@ fn nodes_may_create_a_store_at_the_same_time() {
     assert_eq!(row.get::<_, i64>(0), 8);
 }
 
-/// Another number would leave timers in partitions that nobody owns.
+/// Another number would leave timers in partitions without an owner.
 #[test]
 fn the_number_of_partitions_is_that_of_the_first_node() {
     let Some(server) = server() else { return };

@@ -1,6 +1,7 @@
 //! Stores of several nodes in one process.
 
 use super::server::Server;
+use crate::support::wait::wait_until;
 use netwheel::durable::{
     PostgresStore, TimerStore,
     store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow},
@@ -21,15 +22,17 @@ pub(crate) fn renewed(store: &mut PostgresStore) -> Lease {
     store.renew().unwrap().unwrap()
 }
 
-/// Renews until the node owns so many partitions.
+/// Renews until the node owns this number of partitions.
 pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease {
-    loop {
-        let lease = renewed(store);
-        if lease.partitions.len() == partitions {
-            return lease;
+    let mut lease = renewed(store);
+    wait_until("the partitions are owned", || {
+        let is_done = lease.partitions.len() == partitions;
+        if !is_done {
+            lease = renewed(store);
         }
-        std::thread::yield_now();
-    }
+        is_done
+    });
+    lease
 }
 
 pub(crate) fn timer(due: i64) -> NewTimer {

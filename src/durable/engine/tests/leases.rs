@@ -77,3 +77,14 @@ fn timers_of_other_nodes_are_left_to_them() {
     simulation.run_until(3 * SECOND);
     assert_eq!((simulation.metrics.loaded.read(), simulation.times()), (0, Vec::new()));
 }
+
+/// The same node owns the timer after the renewal, so the window is not loaded anew.
+#[test]
+fn a_claim_that_outlives_the_lease_is_repeated() {
+    let mut simulation = node(Some(lease()));
+    simulation.start(5 * SECOND);
+    simulation.run_until(5 * SECOND - 1);
+    simulation.slow_change = 4 * SECOND;
+    simulation.run_until(10 * SECOND);
+    assert_eq!(simulation.times(), [9 * SECOND]);
+}

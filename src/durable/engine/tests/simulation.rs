@@ -54,6 +54,8 @@ pub(super) struct Simulation {
     pub(super) metrics: Arc<Metrics>,
     /// The answers of renewals, if the store needs claims. `None`: the store cannot be reached.
     pub(super) leases: Option<Option<Lease>>,
+    /// How long the next change takes, in milliseconds.
+    pub(super) slow_change: i64,
     handler: Handler,
     permits: Arc<Permits>,
     rules: Vec<Rules>,
@@ -77,6 +79,7 @@ impl Simulation {
             fired: Vec::new(),
             metrics,
             leases,
+            slow_change: 0,
             handler: Rc::new(RefCell::new(|_: &Firing| Some(Answer::Done(None)))),
             permits: Arc::new(Permits::new(1000)),
             rules,
@@ -218,6 +221,8 @@ impl Simulation {
                 Step::Change { id, change, .. } => {
                     // A claim is always granted here, as far as the store knows.
                     let outcome = self.commit(change);
+                    let slow = std::mem::take(&mut self.slow_change);
+                    self.pass(slow);
                     self.tell(Message::Changed { id, outcome });
                 }
                 Step::Load(range) => self.load(range),

@@ -1,8 +1,8 @@
 //! `Connector`: connects to the server, with a deadline for every wait.
 //!
 //! The crate `postgres` has a time limit for the connection of a socket only. Its connector for TLS
-//! is the place where the stream of a connection can be wrapped, so this one is used for plain
-//! connections too: the crate is told to begin with TLS directly, and the connector decides.
+//! is the place where the stream of a connection can be wrapped. So this one is used for plain
+//! connections, too: with direct negotiation, the crate calls it first, and it chooses the stream.
 
 use super::deadline::{Deadline, Timed};
 use postgres::{

@@ -41,3 +41,15 @@ impl Effects {
         Ok(Some(Outcome::Refused(StoreError::Effect(error.into()))))
     }
 }
+
+/// Runs a program's work in a transaction of its own.
+pub(super) fn transact(session: &mut Session, work: &mut Effect) -> Result<(), StoreError> {
+    session.batch("BEGIN")?;
+    match Effects::default().run(session, work)? {
+        Some(Outcome::Refused(error)) => {
+            session.batch("ROLLBACK")?;
+            Err(error)
+        }
+        _ => session.batch("COMMIT"),
+    }
+}

@@ -1,11 +1,6 @@
 //! Changes of stored timers: ends, retries, dead letters, commands.
 
-use super::{
-    Change, Outcome, StoreError,
-    batch::{Batch, held_of},
-    effects, queries,
-    session::column,
-};
+use super::{Change, Outcome, StoreError, effects, queries, session::column, transaction::Transaction};
 use crate::durable::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,11 +65,11 @@ impl Writes {
 
 /// Applies all changes of stored timers.
 pub(super) fn apply(
-    batch: &mut Batch<'_>,
+    transaction: &mut Transaction<'_>,
     changes: &mut [Change],
     outcomes: &mut [Outcome],
 ) -> Result<(), StoreError> {
-    let stored = lock(batch, changes)?;
+    let stored = lock(transaction, changes)?;
     if stored.is_empty() {
         // All of them are `Missing`, as the outcomes say already.
         return Ok(());
@@ -91,34 +86,34 @@ pub(super) fn apply(
             | Change::SkipTo { held, .. } => held.key.id,
         };
         let Some(timer) = stored.get(&id) else { continue };
-        if let Some(held) = held_of(change)
-            && let Some(outcome) = batch.refusal(held, timer.state, timer.due, timer.epoch)
+        if let Some(held) = change.held()
+            && let Some(outcome) = transaction.refusal(held, timer.state, timer.due, timer.epoch)
         {
             outcomes[index] = outcome;
             continue;
         }
         if let Change::End { effect: Some(effect), .. } = change
-            && let Some(refused) = effects.run(batch.session, effect)?
+            && let Some(refused) = effects.run(transaction.session, effect)?
         {
             outcomes[index] = refused;
             continue;
         }
         outcomes[index] = Outcome::Done(None);
-        plan(batch, &mut writes, index, change, id, timer);
+        plan(transaction, &mut writes, index, change, id, timer);
     }
-    write(batch, writes, outcomes)
+    write(transaction, writes, outcomes)
 }
 
 /// Adds the writes of a change that was checked.
 fn plan(
-    batch: &mut Batch<'_>,
+    transaction: &mut Transaction<'_>,
     writes: &mut Writes,
     index: usize,
     change: &Change,
     id: TimerId,
     timer: &Stored,
 ) {
-    let mut count = |pending, dead| batch.count(timer.topic, timer.partition, pending, dead);
+    let mut count = |pending, dead| transaction.count(timer.topic, timer.partition, pending, dead);
     let attempts = timer.attempts.saturating_add(1);
     match change {
         Change::End { next: Some(next), .. } | Change::SkipTo { next, .. } => {
@@ -153,7 +148,10 @@ fn plan(
 ///
 /// The lease is not looked at: as long as the owner and the epoch are the same, no other node has
 /// taken over, and the locks prevent it. So a node that was slow for a moment does not repeat runs.
-fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, Stored>, StoreError> {
+fn lock(
+    transaction: &mut Transaction<'_>,
+    changes: &[Change],
+) -> Result<BTreeMap<TimerId, Stored>, StoreError> {
     let mut ids = Vec::new();
     let mut partitions = BTreeSet::new();
     for change in changes {
@@ -161,7 +159,7 @@ fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, S
             Change::Start(_) | Change::Claim { .. } => {}
             Change::Cancel(id) | Change::Move { id, .. } => ids.push(id.get()),
             held => {
-                if let Some(held) = held_of(held) {
+                if let Some(held) = held.held() {
                     ids.push(held.key.id.get());
                     partitions.insert(held.partition as i32);
                 }
@@ -173,7 +171,7 @@ fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, S
         return Ok(stored);
     }
     let partitions: Vec<i32> = partitions.into_iter().collect();
-    let rows = batch.session.query(
+    let rows = transaction.session.query(
         "WITH stored AS MATERIALIZED (
             SELECT id, partition, topic, state, due, attempts FROM {schema}.timers
             WHERE id = ANY($1) ORDER BY id FOR UPDATE
@@ -183,7 +181,7 @@ fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, S
         )
         SELECT s.id, s.partition, s.topic, s.state, s.due, s.attempts, o.epoch
         FROM stored s LEFT JOIN owned o ON o.id = s.partition",
-        &[&ids, &partitions, &batch.store.node],
+        &[&ids, &partitions, &transaction.store.node],
     )?;
     for row in &rows {
         let timer = Stored {
@@ -199,21 +197,25 @@ fn lock(batch: &mut Batch<'_>, changes: &[Change]) -> Result<BTreeMap<TimerId, S
     Ok(stored)
 }
 
-fn write(batch: &mut Batch<'_>, writes: Writes, outcomes: &mut [Outcome]) -> Result<(), StoreError> {
-    let session_id = batch.session.id();
+fn write(
+    transaction: &mut Transaction<'_>,
+    writes: Writes,
+    outcomes: &mut [Outcome],
+) -> Result<(), StoreError> {
+    let session_id = transaction.session.id();
     if !writes.removed.is_empty() {
         // A periodic timer that was cancelled may be started again, so its key is not remembered.
-        batch.session.query(
+        transaction.session.query(
             "WITH gone AS (DELETE FROM {schema}.timers WHERE id = ANY($1) RETURNING id, topic, key, schedule)
             INSERT INTO {schema}.ended_keys (topic, key, id, ended)
             SELECT topic, key, id, $2 FROM gone WHERE key IS NOT NULL AND schedule IS NULL
             ORDER BY topic, key
             ON CONFLICT (topic, key) DO UPDATE SET id = excluded.id, ended = excluded.ended",
-            &[&writes.removed, &batch.now],
+            &[&writes.removed, &transaction.now],
         )?;
     }
     if !writes.copied.is_empty() {
-        batch.session.query(
+        transaction.session.query(
             "INSERT INTO {schema}.timers
                 (partition, topic, state, due, scheduled, attempts, payload, error, changed_by, changed_in)
             SELECT t.partition, t.topic, 1, t.due, t.scheduled, t.attempts + 1, t.payload, u.error, $3,
@@ -225,7 +227,7 @@ fn write(batch: &mut Batch<'_>, writes: Writes, outcomes: &mut [Outcome]) -> Res
     if writes.updated.is_empty() {
         return Ok(());
     }
-    let rows = batch.session.query(
+    let rows = transaction.session.query(
         "UPDATE {schema}.timers t SET state = u.state, due = u.due,
             scheduled = coalesce(u.scheduled, t.scheduled), attempts = u.attempts, error = u.error,
             changed_by = $7, changed_in = pg_current_xact_id()::text::bigint
@@ -245,7 +247,7 @@ fn write(batch: &mut Batch<'_>, writes: Writes, outcomes: &mut [Outcome]) -> Res
     )?;
     for row in &rows {
         if let Some(index) = writes.waiting.get(&column::<i64>(row, 0)?) {
-            outcomes[*index] = Outcome::Done(queries::timer(batch.store, row, 0)?);
+            outcomes[*index] = Outcome::Done(queries::timer(transaction.store, row, 0)?);
         }
     }
     Ok(())

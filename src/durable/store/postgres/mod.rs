@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //!
-//! - Each timer belongs to a partition for ever. A partition has an owner, an epoch that grows with
-//!   each new owner, and the end of the owner's lease, by the clock of the database.
+//! - A timer never changes its partition. A partition has an owner, an epoch that grows with each
+//!   new owner, and the end of the owner's lease, by the clock of the database.
 //! - A run ends only in a transaction that holds a share lock on its partition, and has seen the
 //!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
 //!   does before that transaction has ended. A claim also needs a lease that has not ended.
-//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only ownership
-//!   skips what is locked.
+//! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
+//!   search for partitions without an owner skips locked rows.
 //! - Each request has a deadline. A session with an unknown state is given up.
 //! - The state in memory ([`Ownership`]) changes after the commit.
 
@@ -24,6 +24,7 @@ mod schema;
 mod session;
 mod settings;
 mod starts;
+mod transaction;
 
 pub use settings::PostgresStoreBuilder;
 
@@ -32,7 +33,6 @@ use super::{
     TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use crate::Result as CrateResult;
-use batch::Batch;
 use connector::Connect;
 use ownership::Ownership;
 use postgres::Config;
@@ -42,6 +42,7 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
+use transaction::Transaction;
 
 /// The pause between two attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
@@ -78,8 +79,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// PostgreSQL 13 or newer; the tests use 15. Connections are direct or through a pool of sessions,
 /// because statements are prepared. `synchronous_commit` must not be `off`; the store sets it.
 ///
-/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases depend
-/// on the clock of the database only.
+/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases
+/// depend on the clock of the database only.
 ///
 /// # Failures
 ///
@@ -104,8 +105,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a builder with default settings. `config` is a string of parameters or a URL, as libpq
-    /// understands them.
+    /// Returns a builder with default settings. `config` is a string of parameters or a URL of
+    /// libpq.
     ///
     /// # Errors
     ///
@@ -121,7 +122,8 @@ impl PostgresStore {
         PostgresStoreBuilder::new(config)
     }
 
-    /// Returns the number of requests to the server so far. Each is a round trip.
+    /// Returns the number of requests to the server since the store was opened. Each request is a
+    /// round trip.
     pub fn requests(&self) -> u64 {
         self.requests + self.session.as_ref().map_or(0, Session::requests)
     }
@@ -145,8 +147,8 @@ impl PostgresStore {
         })
     }
 
-    /// Calls `work` with a session. After an error, the session is given up unless it is known to be
-    /// outside a transaction.
+    /// Calls `work` with a session. After an error, rolls back, and closes the session if that
+    /// fails.
     fn with_session<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,
@@ -190,7 +192,8 @@ impl TimerStore for PostgresStore {
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
-        let outcomes = self.with_session(|store, session| Batch::new(store, session, now).commit(changes))?;
+        let outcomes = self
+            .with_session(|store, session| batch::commit(Transaction::new(store, session, now), changes))?;
         self.ownership.committed(changes, &outcomes);
         Ok(outcomes)
     }
@@ -205,6 +208,10 @@ impl TimerStore for PostgresStore {
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
         self.with_session(|_, session| queries::counts(session))
+    }
+
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        self.with_session(|_, session| effects::transact(session, work))
     }
 
     fn needs_claims(&self) -> bool {

@@ -85,7 +85,7 @@ impl Ownership {
         }
     }
 
-    /// Takes what the database says. Returns surplus partitions to give back now.
+    /// Applies the owned partitions of the database. Returns surplus partitions to give back now.
     fn update(
         &mut self,
         owned: BTreeMap<u32, i64>,
@@ -97,7 +97,7 @@ impl Ownership {
         self.claimed.retain(|_, partition| owned.contains_key(partition));
         let busy: BTreeSet<u32> = self.claimed.values().copied().collect();
         self.active = owned.iter().map(|(partition, epoch)| (*partition, *epoch)).collect();
-        // A node that left makes room for what was to be given back.
+        // After another node has left, the share grows, and draining stops.
         let keep = share.saturating_sub(self.active.len().saturating_sub(self.draining.len()));
         for _ in 0..keep {
             self.draining.pop_first();
@@ -123,7 +123,7 @@ impl Ownership {
     }
 }
 
-/// Renews the leases, gives surplus back, and takes over what is free.
+/// Renews the leases, gives surplus back, and takes over partitions without an owner.
 #[allow(clippy::disallowed_methods, reason = "leases are real time, as other nodes see it")]
 pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<Lease, StoreError> {
     let lease = store.settings.lease;

@@ -108,9 +108,9 @@ pub(super) fn timer(store: &PostgresStore, row: &Row, first: usize) -> Result<Op
 
 /// Returns timers that other sessions have changed.
 ///
-/// A timer has the number of the transaction that has changed it. The snapshot of a query says which
-/// transactions had ended before, so what they did has been seen. All others are asked for again by
-/// the next query. That is exact, however long a transaction takes, and needs no clock.
+/// Each timer has the number of the last transaction that changed it. The snapshot of a query
+/// separates transactions that had ended, whose changes the query sees, from the others, which the
+/// next query includes. This is exact for transactions of any length, and independent of clocks.
 pub(super) fn changed_by_others(
     store: &mut PostgresStore,
     session: &mut Session,

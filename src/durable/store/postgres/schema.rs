@@ -78,8 +78,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
 /// Creates the tables or brings them to the newest version, in one transaction. Returns the number
 /// of partitions.
 ///
-/// Almost always there is nothing to do, and no lock is taken. While another node migrates, this one
-/// looks again and again, for a limited time.
+/// If the version is current, the function takes no lock. While another node migrates, it polls for
+/// a limited time.
 pub(super) fn migrate(session: &mut Session, settings: &Settings) -> Result<u32, StoreError> {
     let known = MIGRATIONS.len() as i64;
     for _ in 0..LOCK_ATTEMPTS {
@@ -129,7 +129,7 @@ fn migrate_locked(session: &mut Session, settings: &Settings, known: i64) -> Res
     Ok(true)
 }
 
-/// Returns the version and the number of partitions, or `None` if there is no store.
+/// Returns the version and the number of partitions, or `None` if the schema is empty.
 fn version(session: &mut Session, settings: &Settings) -> Result<Option<(i64, u32)>, StoreError> {
     let tables = session.query(
         "SELECT c.relname::text FROM pg_catalog.pg_class c

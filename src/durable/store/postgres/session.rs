@@ -1,8 +1,8 @@
 //! `Session`: a connection, its prepared statements, and its id.
 //!
-//! Invariants: each request has a deadline. Every session has an id of its own in the database, with
-//! which it marks the timers that it changes. So what a lost session has changed without an answer
-//! counts as changed by others, and is loaded again.
+//! Invariants: each request has a deadline. Every session has an id of its own in the database, and
+//! marks the timers that it changes with that id. So changes of a lost session count as changes of
+//! others, and are loaded again.
 
 use super::{
     connector::Connect,

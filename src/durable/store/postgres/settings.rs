@@ -4,7 +4,7 @@ use super::{
     PostgresStore,
     connector::{Connect, plain, with_tls},
 };
-use crate::{Error, Result};
+use crate::{Error, Result, durable::StoreError};
 use postgres::{
     Config, Socket,
     config::{Host, SslMode},
@@ -40,7 +40,7 @@ pub(super) struct Settings {
 /// |---|---|---|---|
 /// | `schema` | `netwheel` | lower-case letters, digits and `_`, at most 63 bytes | the schema with the tables, created if it is missing |
 /// | `partitions` | 64 | 1 to 4096 | the number of partitions of a new store; later, the stored number applies |
-/// | `lease` | 6 s | 300 ms to 10 min | others take over the partitions of a node that was silent for so long |
+/// | `lease` | 6 s | 300 ms to 10 min | after this time without a renewal, others take over the partitions of a node |
 /// | `connect_timeout` | a third of the lease | 50 ms to the lease | a connection that takes longer has failed |
 /// | `request_timeout` | half of the lease | 50 ms to the lease | a statement without an answer has failed, and the connection is closed |
 /// | `remember_keys` | 24 h | | the idempotency key of an ended timer is forgotten |
@@ -102,7 +102,8 @@ impl PostgresStoreBuilder {
     }
 
     /// Sets how long a node owns its partitions without renewing its lease. A node renews its lease
-    /// every sixth of that time, or every second, and fires for half of that time without a renewal.
+    /// every sixth of that time, or every second if that is shorter. Without a renewal, it fires
+    /// for half of that time.
     pub fn lease(mut self, time: Duration) -> Self {
         self.lease = time;
         self
@@ -136,15 +137,13 @@ impl PostgresStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a setting out of its range. [`Error::Other`] with a
-    /// [`StoreError`](crate::durable::StoreError): [`Busy`](crate::durable::StoreError::Busy) if the
-    /// server cannot be reached or refuses the client,
-    /// [`Version`](crate::durable::StoreError::Version),
-    /// [`NotAStore`](crate::durable::StoreError::NotAStore) if the schema has other tables of the
-    /// same names, [`Failed`](crate::durable::StoreError::Failed).
+    /// [`Error::Setting`] for a setting out of its range. [`Error::Other`] with a [`StoreError`]:
+    /// [`StoreError::Busy`] if the server cannot be reached or refuses the client,
+    /// [`StoreError::Version`], [`StoreError::NotAStore`] if the schema has other tables of the
+    /// same names, or [`StoreError::Failed`].
     pub fn open(self) -> Result<PostgresStore> {
         let (settings, connector) = self.check()?;
-        Ok(PostgresStore::connect(settings, connector)?)
+        PostgresStore::connect(settings, connector).map_err(StoreError::into)
     }
 
     fn check(self) -> Result<(Settings, Box<dyn Connect>)> {
@@ -203,7 +202,7 @@ fn within(
     }
 }
 
-/// Returns whether a name needs no quotes in a statement.
+/// Returns whether a name can be used in a statement without quotes.
 fn is_name(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
     name.len() <= SCHEMA_LIMIT

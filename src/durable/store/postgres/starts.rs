@@ -1,7 +1,8 @@
 //! Starts of timers.
 
 use super::{
-    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, batch::Batch, queries, session::column,
+    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, queries, session::column,
+    transaction::Transaction,
 };
 use crate::durable::{TimerId, unix_millis::duration_millis};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ const ATTEMPTS: u32 = 3;
 const STARTED: i16 = 0;
 const STORED: i16 = 1;
 
-/// A start that has no outcome yet.
+/// A start without an outcome.
 struct Waiting {
     index: usize,
     topic: i32,
@@ -22,7 +23,7 @@ struct Waiting {
 
 /// Applies all starts.
 pub(super) fn apply(
-    batch: &mut Batch<'_>,
+    transaction: &mut Transaction<'_>,
     changes: &[Change],
     outcomes: &mut [Outcome],
 ) -> Result<(), StoreError> {
@@ -30,12 +31,12 @@ pub(super) fn apply(
     for (index, change) in changes.iter().enumerate() {
         let Change::Start(timer) = change else { continue };
         let has_nul = timer.idempotency_key.as_ref().is_some_and(|key| key.contains('\0'));
-        match batch.store.topics.get(timer.topic) {
+        match transaction.store.topics.get(timer.topic) {
             None => outcomes[index] = refused("a timer of a topic that is not attached"),
             Some(_) if has_nul => outcomes[index] = refused("a key with a NUL character"),
             Some((_, topic)) => {
                 let topic = *topic;
-                let partition = batch.store.ownership.place(batch.store.partitions);
+                let partition = transaction.store.ownership.place(transaction.store.partitions);
                 waiting.push(Waiting { index, topic, partition });
             }
         }
@@ -44,7 +45,7 @@ pub(super) fn apply(
         if waiting.is_empty() {
             return Ok(());
         }
-        waiting = start(batch, changes, waiting, outcomes)?;
+        waiting = start(transaction, changes, waiting, outcomes)?;
     }
     Err(StoreError::Busy("the keys of timers change all the time".into()))
 }
@@ -56,12 +57,12 @@ fn refused(why: &str) -> Outcome {
 /// Stores timers whose keys are unknown. Returns those whose key another transaction has stored in
 /// the meantime.
 fn start(
-    batch: &mut Batch<'_>,
+    transaction: &mut Transaction<'_>,
     changes: &[Change],
     waiting: Vec<Waiting>,
     outcomes: &mut [Outcome],
 ) -> Result<Vec<Waiting>, StoreError> {
-    let forget = batch.now.saturating_sub(duration_millis(batch.store.settings.key_memory));
+    let forget = transaction.now.saturating_sub(duration_millis(transaction.store.settings.key_memory));
     let (mut topics, mut partitions, mut dues) = (Vec::new(), Vec::new(), Vec::new());
     let (mut keys, mut schedules, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
     for start in &waiting {
@@ -73,8 +74,8 @@ fn start(
         schedules.push(timer.schedule.as_deref());
         payloads.push(timer.payload.as_slice());
     }
-    let session_id = batch.session.id();
-    let rows = batch.session.query(
+    let session_id = transaction.session.id();
+    let rows = transaction.session.query(
         "WITH input AS MATERIALIZED (
             SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::text[], $5::text[],
                 $6::bytea[]) WITH ORDINALITY AS i (topic, partition, due, key, schedule, payload, place)
@@ -107,7 +108,7 @@ fn start(
     for row in &rows {
         found.insert(column(row, 0)?, (TimerId::new(column(row, 1)?), column(row, 2)?, column(row, 3)?));
     }
-    let late = ended_meanwhile(batch, &waiting, &keys, &found, forget)?;
+    let late = ended_meanwhile(transaction, &waiting, &keys, &found, forget)?;
     let mut left = Vec::new();
     for (place, start) in (1..).zip(waiting) {
         let timer = new_timer(&changes[start.index])?;
@@ -118,10 +119,10 @@ fn start(
         outcomes[start.index] = if let Some(id) = late.get(&place) {
             Outcome::AlreadyStarted { id: *id, changed: None }
         } else if kind == STARTED {
-            batch.count(start.topic, start.partition as i32, 1, 0);
-            Outcome::Started(row_of(batch, timer, id, start.partition))
+            transaction.count(start.topic, start.partition as i32, 1, 0);
+            Outcome::Started(row_of(transaction, timer, id, start.partition))
         } else if kind == STORED && timer.schedule.is_some() && timer.schedule != schedule {
-            Outcome::AlreadyStarted { id, changed: reschedule(batch, id, timer)? }
+            Outcome::AlreadyStarted { id, changed: reschedule(transaction, id, timer)? }
         } else {
             Outcome::AlreadyStarted { id, changed: None }
         };
@@ -132,7 +133,7 @@ fn start(
 /// Removes new timers whose key belongs to a timer that has ended while this statement ran. The
 /// statement did not see the end, but only the free key. Returns the ids of the ended timers.
 fn ended_meanwhile(
-    batch: &mut Batch<'_>,
+    transaction: &mut Transaction<'_>,
     waiting: &[Waiting],
     keys: &[Option<&str>],
     found: &BTreeMap<i64, (TimerId, i16, Option<String>)>,
@@ -150,7 +151,7 @@ fn ended_meanwhile(
     if places.is_empty() {
         return Ok(ended);
     }
-    let rows = batch.session.query(
+    let rows = transaction.session.query(
         "SELECT n.place, e.id FROM unnest($1::bigint[], $2::integer[], $3::text[]) AS n (place, topic, key)
         JOIN {schema}.ended_keys e ON e.topic = n.topic AND e.key = n.key WHERE e.ended >= $4",
         &[&places, &topics, &texts, &forget],
@@ -162,15 +163,19 @@ fn ended_meanwhile(
         removed.extend(found.get(&place).map(|(id, ..)| id.get()));
     }
     if !removed.is_empty() {
-        batch.session.query("DELETE FROM {schema}.timers WHERE id = ANY($1)", &[&removed])?;
+        transaction.session.query("DELETE FROM {schema}.timers WHERE id = ANY($1)", &[&removed])?;
     }
     Ok(ended)
 }
 
 /// Gives a periodic timer another schedule.
-fn reschedule(batch: &mut Batch<'_>, id: TimerId, timer: &NewTimer) -> Result<Option<TimerRow>, StoreError> {
-    let session_id = batch.session.id();
-    let rows = batch.session.query(
+fn reschedule(
+    transaction: &mut Transaction<'_>,
+    id: TimerId,
+    timer: &NewTimer,
+) -> Result<Option<TimerRow>, StoreError> {
+    let session_id = transaction.session.id();
+    let rows = transaction.session.query(
         "WITH old AS (SELECT id, state FROM {schema}.timers WHERE id = $1 FOR UPDATE)
         UPDATE {schema}.timers t SET schedule = $2, payload = $3, state = 0, due = $4, scheduled = $4,
             attempts = 0, error = NULL, changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
@@ -181,12 +186,12 @@ fn reschedule(batch: &mut Batch<'_>, id: TimerId, timer: &NewTimer) -> Result<Op
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
     if column::<i16>(row, 9)? != 0 {
-        batch.count(column(row, 2)?, column(row, 1)?, 1, -1);
+        transaction.count(column(row, 2)?, column(row, 1)?, 1, -1);
     }
-    queries::timer(batch.store, row, 0)
+    queries::timer(transaction.store, row, 0)
 }
 
-fn row_of(batch: &Batch<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> TimerRow {
+fn row_of(transaction: &Transaction<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> TimerRow {
     TimerRow {
         key: DueKey { due: timer.due, id },
         topic: timer.topic,
@@ -197,7 +202,7 @@ fn row_of(batch: &Batch<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> T
         payload: timer.payload.clone(),
         partition,
         // No epoch is 0, so the engine leaves the timers of other nodes to them.
-        epoch: batch.store.ownership.epoch(partition).unwrap_or(0),
+        epoch: transaction.store.ownership.epoch(partition).unwrap_or(0),
     }
 }
 

@@ -62,7 +62,8 @@ impl<'a> Batch<'a> {
         let done = work(self);
         let result = done.and_then(|value| self.execute("COMMIT").map(|()| value));
         if result.is_err() && !self.connection.is_autocommit() {
-            // The error that counts is the first one. If the rollback fails, so does the next BEGIN.
+            // The error that counts is the first one. If the rollback fails, so does the next
+            // BEGIN.
             let _ = self.execute("ROLLBACK");
         }
         let is_fatal = |error: &StoreError| !error.is_transient() && !matches!(error, StoreError::Effect(_));

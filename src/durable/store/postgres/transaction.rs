@@ -1,0 +1,63 @@
+//! `Transaction`: the state of a transaction while its changes are made.
+
+use super::{Held, Outcome, PostgresStore, StoreError, session::Session};
+use std::{collections::BTreeMap, fmt::Write};
+
+pub(super) struct Transaction<'a> {
+    pub(super) store: &'a mut PostgresStore,
+    pub(super) session: &'a mut Session,
+    pub(super) now: i64,
+    /// The changes of pending timers and dead letters, by topic and partition.
+    counts: BTreeMap<(i32, i32), (i64, i64)>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(store: &'a mut PostgresStore, session: &'a mut Session, now: i64) -> Self {
+        Transaction { store, session, now, counts: BTreeMap::new() }
+    }
+
+    /// Returns why a stored timer is not the run that the engine has loaded.
+    pub(super) fn refusal(
+        &mut self,
+        held: Held,
+        state: i16,
+        due: i64,
+        epoch: Option<i64>,
+    ) -> Option<Outcome> {
+        let is_stale = epoch != Some(held.epoch);
+        if !is_stale && state == 0 && due == held.key.due {
+            return None;
+        }
+        // Another node has moved it, the answer to an earlier commit was lost, or the lease had
+        // ended for a short while. The engine does not have the current state of the timer.
+        self.store.changes.recheck(held.key.id);
+        Some(if is_stale { Outcome::Refused(StoreError::StaleEpoch) } else { Outcome::Missing })
+    }
+
+    pub(super) fn count(&mut self, topic: i32, partition: i32, pending: i64, dead: i64) {
+        let counts = self.counts.entry((topic, partition)).or_default();
+        counts.0 += pending;
+        counts.1 += dead;
+    }
+
+    /// Returns the statements that update the counts and commit. They have numbers only.
+    pub(super) fn end(&self) -> String {
+        let mut values = String::new();
+        for ((topic, partition), (pending, dead)) in &self.counts {
+            if (*pending, *dead) != (0, 0) {
+                let comma = if values.is_empty() { "" } else { ", " };
+                // Writing to a string does not fail.
+                let _ = write!(values, "{comma}({topic}, {partition}, {pending}, {dead})");
+            }
+        }
+        if values.is_empty() {
+            return "COMMIT".to_owned();
+        }
+        format!(
+            "INSERT INTO {{schema}}.counts AS c (topic, partition, pending, dead) VALUES {values}
+            ON CONFLICT (topic, partition) DO UPDATE
+            SET pending = c.pending + excluded.pending, dead = c.dead + excluded.dead;
+            COMMIT"
+        )
+    }
+}
