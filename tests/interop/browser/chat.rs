@@ -161,20 +161,22 @@ fn reminders_are_set_listed_shown_and_cancelled_with_commands() {
     log_in(&browser, &server.page, "ann");
     let mut carl = LineClient::join(server.lines, "carl");
     browser.type_keys(&format!("/remind 1h 30m water the plants{ENTER}"));
-    let last = "document.querySelector('[role=log]:not([hidden]) p:last-child')?.textContent";
-    browser.wait_for(&format!("/^Reminder \\d+ is set for /.test({last})"));
-    let number = text_of(&browser, &format!("{last}.match(/\\d+/)[0]"));
+    // Announcements of members may follow a line.
+    let texts = "[...document.querySelectorAll('[role=log]:not([hidden]) p')].map(p => p.textContent)";
+    let wait_for = |regex: &str| browser.wait_for(&format!("{texts}.some(text => /{regex}/.test(text))"));
+    wait_for("^Reminder \\d+ is set for ");
+    let number = text_of(&browser, &format!("{texts}.join().match(/Reminder (\\d+) is set/)[1]"));
     browser.type_keys(&format!("/reminders{ENTER}"));
-    browser.wait_for(&format!("/^Reminder {number}, .*: water the plants$/.test({last})"));
+    wait_for(&format!("^Reminder {number}, .*: water the plants$"));
     browser.type_keys(&format!("/forget {number}{ENTER}"));
-    browser.wait_for(&format!("{last} === 'Reminder {number} is cancelled.'"));
+    wait_for(&format!("^Reminder {number} is cancelled.$"));
     browser.type_keys(&format!("/reminders{ENTER}"));
-    browser.wait_for(&format!("{last} === 'You have no reminders.'"));
+    wait_for("^You have no reminders.$");
     browser.type_keys(&format!("/remind 1ms 2 cups of tea{ENTER}"));
-    wait_for_line(&browser, "Reminder: 2 cups of tea");
+    wait_for("^Reminder: 2 cups of tea$");
     // A mistake is explained, and stays in the field. The server explains what the page accepts.
     browser.type_keys(&format!("/remind tea{ENTER}"));
-    browser.wait_for(&format!("{last}.startsWith('/remind 10m text sets a reminder')"));
+    wait_for("^.remind 10m text sets a reminder");
     assert_eq!(text_of(&browser, "document.getElementById('text').value"), "/remind tea");
     browser.type_keys(&format!("{CONTROL}a{RELEASE}/remind 5parsecs tea{ENTER}"));
     browser.wait_for("document.getElementById('refusal').textContent !== ''");
