@@ -4,7 +4,6 @@ use super::{
     server::server,
     stores::{NOW, commit, end, keyed, load, node, periodic, renewed, start, timer},
 };
-use crate::support::wait::PATIENCE;
 use crate::support::wait::wait_until;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerId, TimerStore,
@@ -14,7 +13,7 @@ use netwheel::durable::{
 use std::{
     sync::{Arc, Barrier},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const LEASE: Duration = Duration::from_secs(60);

@@ -2,7 +2,6 @@
 
 use super::server::Server;
 use crate::support::wait::PATIENCE;
-use crate::support::wait::wait_until;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerStore,
     store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow},
