@@ -125,22 +125,27 @@ fn timers_of_a_lost_session_are_found() {
 fn batches_with_the_same_keys_do_not_deadlock() {
     let Some(server) = server() else { return };
     drop(node(server, "opposite", LEASE));
+    let barrier = Arc::new(Barrier::new(2));
     let nodes = [false, true].map(|is_reversed| {
+        let barrier = barrier.clone();
         thread::spawn(move || {
             let mut store = node(server, "opposite", LEASE);
-            for round in 0..20 {
+            let mut failed = 0;
+            for round in 0..10 {
                 let key = |n: i64| keyed(n, &format!("{round} {n}"));
-                let mut starts: Vec<Change> = (0..50).map(|n| Change::Start(key(n))).collect();
+                let mut starts: Vec<Change> = (0..500).map(|n| Change::Start(key(n))).collect();
                 if is_reversed {
                     starts.reverse();
                 }
-                store.commit(&mut starts, NOW).unwrap();
+                barrier.wait();
+                failed += usize::from(store.commit(&mut starts, NOW).is_err());
             }
+            failed
         })
     });
-    nodes.into_iter().for_each(|node| node.join().unwrap());
+    assert_eq!(nodes.map(|node| node.join().unwrap()), [0, 0]);
     let count = server.client().query_one("SELECT count(*) FROM opposite.timers", &[]).unwrap();
-    assert_eq!(count.get::<_, i64>(0), 1000);
+    assert_eq!(count.get::<_, i64>(0), 5000);
 }
 
 #[test]
