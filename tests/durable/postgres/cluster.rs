@@ -21,22 +21,15 @@ fn a_node_that_is_stopped_for_three_leases_ends_nothing() {
     nodes[0].process.signal("CONT");
     nodes[0].ask("release", "released");
     // The stale ends are refused. The runs of the new owners are still held, without an effect.
-    while nodes[0].ask("stale", "stale ").parse::<u64>().unwrap() < 8 {}
+    nodes[0].wait_for("stale", |stale| stale >= 8);
     let held = "SELECT count(*) = 8 FROM $.timers t JOIN $.topics n ON n.id = t.topic WHERE n.name = 'hold'";
     cluster.wait_until("the runs are pending", held);
     cluster.wait_until("only work had effects", "SELECT count(*) = 0 FROM $.effects WHERE payload::int < 8");
 
     cluster.wait_for_owners(3);
     nodes[0].starts("work 108 128 100 10", 20);
-    for node in &mut nodes {
-        node.ask("release", "released");
-    }
     // A partition that goes back to the first node has its run repeated there, and held again.
-    while !cluster.client.query("SELECT FROM stopped.timers", &[]).unwrap().is_empty() {
-        for node in &mut nodes {
-            node.ask("release", "released");
-        }
-    }
+    cluster.release_all(&mut nodes);
     cluster.assert_exactly_once(128);
     nodes.into_iter().for_each(|node| node.close());
 }
@@ -55,11 +48,7 @@ fn a_killed_node_is_replaced_within_two_leases() {
     let took = killed.elapsed();
     eprintln!("take-over after {took:?}, lease {LEASE:?}");
     assert!(took < 2 * LEASE, "{took:?}");
-    while !cluster.client.query("SELECT FROM killed.timers", &[]).unwrap().is_empty() {
-        for node in &mut nodes {
-            node.ask("release", "released");
-        }
-    }
+    cluster.release_all(&mut nodes);
     cluster.assert_exactly_once(401);
     nodes.into_iter().for_each(|node| node.close());
 }

@@ -3,7 +3,7 @@
 use crate::support::{
     loops::one_loop,
     process::{Process, play, plays},
-    wait::done,
+    wait::{PATIENCE, done},
 };
 use netwheel::{
     Error,
@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What a node is started with.
@@ -140,7 +140,20 @@ impl Node {
 
     /// Waits until the node holds this number of runs of the topic "hold".
     pub(crate) fn wait_for_held(&mut self, runs: usize) {
-        while self.ask("held", "held ") != runs.to_string() {}
+        self.wait_for("held", |held| held == runs as u64);
+    }
+
+    /// Waits until the answer to a command is a number as expected.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, command: &str, expected: impl Fn(u64) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let number = self.ask(command, &format!("{command} ")).parse().unwrap();
+            if expected(number) {
+                return;
+            }
+            assert!(Instant::now() < end, "{command} {number}");
+        }
     }
 
     /// Closes the timers and ends the process.

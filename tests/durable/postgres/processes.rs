@@ -94,6 +94,25 @@ impl Cluster {
         self.wait_until("all timers have ended", "SELECT count(*) = 0 FROM $.timers");
     }
 
+    /// Releases held runs until there are no timers.
+    #[track_caller]
+    pub(crate) fn release_all(&mut self, nodes: &mut [Node]) {
+        let end = Instant::now() + PATIENCE;
+        let sql = "SELECT t.id, t.partition, t.due, p.owner, p.epoch, p.lease_until::text FROM $.timers t
+            JOIN $.partitions p ON p.id = t.partition";
+        let sql = sql.replace('$', self.schema);
+        loop {
+            let left = self.client.query(&sql, &[]).unwrap();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < end, "{left:?}");
+            for node in &mut *nodes {
+                node.ask("release", "released");
+            }
+        }
+    }
+
     /// Returns the effects: payload and run, and how often each was stored.
     pub(crate) fn effects(&mut self) -> BTreeMap<(String, i64), usize> {
         let sql = format!("SELECT payload, run FROM {}.effects", self.schema);

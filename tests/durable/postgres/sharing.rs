@@ -120,6 +120,34 @@ fn timers_of_a_lost_session_are_found() {
     assert_eq!(store.changed_by_others(i64::MAX).unwrap(), [row]);
 }
 
+/// Keys in opposite orders would make transactions wait for each other.
+#[test]
+fn batches_with_the_same_keys_do_not_deadlock() {
+    let Some(server) = server() else { return };
+    drop(node(server, "opposite", LEASE));
+    let barrier = Arc::new(Barrier::new(2));
+    let nodes = [false, true].map(|is_reversed| {
+        let barrier = barrier.clone();
+        thread::spawn(move || {
+            let mut store = node(server, "opposite", LEASE);
+            let mut failed = 0;
+            for round in 0..10 {
+                let key = |n: i64| keyed(n, &format!("{round} {n}"));
+                let mut starts: Vec<Change> = (0..500).map(|n| Change::Start(key(n))).collect();
+                if is_reversed {
+                    starts.reverse();
+                }
+                barrier.wait();
+                failed += usize::from(store.commit(&mut starts, NOW).is_err());
+            }
+            failed
+        })
+    });
+    assert_eq!(nodes.map(|node| node.join().unwrap()), [0, 0]);
+    let count = server.client().query_one("SELECT count(*) FROM opposite.timers", &[]).unwrap();
+    assert_eq!(count.get::<_, i64>(0), 5000);
+}
+
 #[test]
 fn one_of_many_starts_with_the_same_key_is_stored() {
     let Some(server) = server() else { return };

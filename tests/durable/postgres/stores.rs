@@ -1,12 +1,12 @@
 //! Stores of several nodes in one process.
 
 use super::server::Server;
-use crate::support::wait::wait_until;
+use crate::support::wait::PATIENCE;
 use netwheel::durable::{
-    PostgresStore, TimerStore,
+    PostgresStore, StoreError, TimerStore,
     store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const NOW: i64 = 1_700_000_000_000;
 
@@ -18,21 +18,35 @@ pub(crate) fn node(server: &Server, schema: &str, lease: Duration) -> PostgresSt
     store
 }
 
+/// Repeats an operation while the server is too busy, as the engine does.
+#[track_caller]
+pub(crate) fn patiently<T>(mut operation: impl FnMut() -> Result<T, StoreError>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match operation() {
+            Ok(done) => return done,
+            Err(error) => assert!(error.is_transient() && Instant::now() < end, "{error}"),
+        }
+    }
+}
+
+#[track_caller]
 pub(crate) fn renewed(store: &mut PostgresStore) -> Lease {
-    store.renew().unwrap().unwrap()
+    patiently(|| store.renew()).unwrap()
 }
 
 /// Renews until the node owns this number of partitions.
+#[track_caller]
 pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease {
-    let mut lease = renewed(store);
-    wait_until("the partitions are owned", || {
-        let is_done = lease.partitions.len() == partitions;
-        if !is_done {
-            lease = renewed(store);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let lease = renewed(store);
+        if lease.partitions.len() == partitions {
+            return lease;
         }
-        is_done
-    });
-    lease
+        assert!(Instant::now() < end, "{lease:?}");
+        std::thread::yield_now();
+    }
 }
 
 pub(crate) fn timer(due: i64) -> NewTimer {
@@ -47,8 +61,10 @@ pub(crate) fn periodic(due: i64) -> NewTimer {
     NewTimer { schedule: Some("every 5".to_owned()), ..keyed(due, "periodic") }
 }
 
+#[track_caller]
 pub(crate) fn commit(store: &mut PostgresStore, change: Change) -> Outcome {
-    store.commit(&mut [change], NOW).unwrap().remove(0)
+    let mut changes = [change];
+    patiently(|| store.commit(&mut changes, NOW)).remove(0)
 }
 
 #[track_caller]
@@ -64,5 +80,6 @@ pub(crate) fn end(held: Held) -> Change {
 }
 
 pub(crate) fn load(store: &mut PostgresStore) -> Vec<TimerRow> {
-    store.load(LoadRange { after: DueKey::FIRST, until: i64::MAX, limit: 1000 }).unwrap()
+    let range = LoadRange { after: DueKey::FIRST, until: i64::MAX, limit: 1000 };
+    patiently(|| store.load(range))
 }

@@ -74,6 +74,7 @@ fn start(
         schedules.push(timer.schedule.as_deref());
         payloads.push(timer.payload.as_slice());
     }
+    // Inserted in the order of their keys, so that nodes with the same keys do not deadlock.
     let session_id = transaction.session.id();
     let rows = transaction.session.query(
         "WITH input AS MATERIALIZED (
@@ -95,7 +96,7 @@ fn start(
                 schedule, payload, changed_by, changed_in)
             SELECT id, partition, topic, 0, due, due, 0, key, schedule, payload, $8,
                 pg_current_xact_id()::text::bigint
-            FROM numbered ORDER BY place
+            FROM numbered ORDER BY topic, key, place
             ON CONFLICT (topic, key) WHERE key IS NOT NULL DO NOTHING RETURNING id
         )
         SELECT n.place, n.id, 0::smallint AS kind, NULL::text FROM numbered n JOIN added USING (id)
