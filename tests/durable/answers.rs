@@ -40,6 +40,38 @@ fn a_handler_that_fails_panics_or_drops_its_timer_has_failed() {
     assert_eq!(panicked.error.as_deref(), Some("the handler panicked: out of ink"));
     let dropped = dead_letter(&File::new(), "1", drop);
     assert_eq!(dropped.error.as_deref(), Some("the handler did not answer"));
+    let caught = dead_letter(&File::new(), "1", |due| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _due = due;
+            panic!("on purpose");
+        }));
+        assert!(result.is_err());
+    });
+    assert_eq!(caught.error.as_deref(), Some("the handler did not answer"));
+}
+
+/// P-07.
+#[test]
+fn a_timer_whose_thread_panics_has_failed() {
+    let elsewhere = dead_letter(&File::new(), "1", |due| {
+        let thread = std::thread::spawn(move || {
+            let _due = due;
+            panic!("on purpose");
+        });
+        assert!(thread.join().is_err(), "the handler still runs");
+    });
+    assert_eq!(elsewhere.error.as_deref(), Some("the thread that should answer panicked"));
+    let later = one_loop();
+    let next = later.next().clone();
+    let on_another_loop = dead_letter(&File::new(), "1", move |due| {
+        next.execute(move || {
+            let _due = due;
+            panic!("on purpose");
+        })
+        .unwrap();
+    });
+    assert_eq!(on_another_loop.error.as_deref(), Some("the thread that should answer panicked"));
+    end(&later);
 }
 
 /// P-07.

@@ -1,18 +1,20 @@
 //! `Due`: a timer that is due.
 
-use crate::Result;
 use crate::durable::{
     TimerId,
     engine::{Answer, Firing, Inbox, Message},
     store::StoreTransaction,
     unix_millis::system_time,
 };
+use crate::{Result, error::panic_message};
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::{self, ThreadId},
     time::{Duration, SystemTime},
 };
 
@@ -116,22 +118,33 @@ impl<T: fmt::Debug> fmt::Debug for Due<T> {
 /// The duty to answer.
 pub(in crate::durable) struct Answering {
     firing: Firing,
-    reply: AnswerOnce,
+    reply: Reply,
 }
 
 /// Passes the answer to the engine, once.
 #[derive(Clone)]
-pub(super) struct AnswerOnce {
+pub(super) struct Reply {
     id: TimerId,
     inbox: Arc<Inbox>,
-    /// Shared by the `Due` and the guard against panics.
-    is_answered: Arc<AtomicBool>,
+    state: Arc<ReplyState>,
+}
+
+struct ReplyState {
+    is_answered: AtomicBool,
+    /// The thread of the handler while that runs. A panic of it is reported when it has ended.
+    handler: Mutex<Option<ThreadId>>,
+    /// Whether the `Due` was dropped by a panic in the handler.
+    is_dropped: AtomicBool,
 }
 
 impl Answering {
     pub(in crate::durable) fn new(firing: Firing, inbox: Arc<Inbox>) -> Self {
-        let is_answered = Arc::new(AtomicBool::new(firing.is_ended));
-        Answering { reply: AnswerOnce { id: firing.row.key.id, inbox, is_answered }, firing }
+        let state = Arc::new(ReplyState {
+            is_answered: AtomicBool::new(firing.is_ended),
+            handler: Mutex::new(None),
+            is_dropped: AtomicBool::new(false),
+        });
+        Answering { reply: Reply { id: firing.row.key.id, inbox, state }, firing }
     }
 
     pub(super) fn payload(&self) -> &[u8] {
@@ -139,7 +152,7 @@ impl Answering {
     }
 
     /// Returns a second way to answer, for a handler that panics.
-    pub(super) fn on_panic(&self) -> AnswerOnce {
+    pub(super) fn reply(&self) -> Reply {
         self.reply.clone()
     }
 
@@ -152,13 +165,39 @@ impl Answering {
     }
 }
 
-impl AnswerOnce {
-    pub(super) fn fail(&self, error: String) {
+impl Reply {
+    /// Calls a handler. If it panics before it has answered, the run has failed with the message of
+    /// the panic.
+    pub(super) fn guard(&self, handler: impl FnOnce()) {
+        self.set_handler(Some(thread::current().id()));
+        let result = catch_unwind(AssertUnwindSafe(handler));
+        self.set_handler(None);
+        match result {
+            Err(panic) => self.fail(format!("the handler panicked: {}", panic_message(panic))),
+            // The handler has caught its panic.
+            Ok(()) if self.state.is_dropped.load(Ordering::Acquire) => {
+                self.fail("the handler did not answer".to_owned());
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn set_handler(&self, thread: Option<ThreadId>) {
+        *self.state.handler.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    }
+
+    /// Returns whether the handler runs on this thread.
+    fn is_in_handler(&self) -> bool {
+        let handler = *self.state.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        handler == Some(thread::current().id())
+    }
+
+    fn fail(&self, error: String) {
         self.answer(Answer::Failed(error));
     }
 
     fn answer(&self, answer: Answer) {
-        if !self.is_answered.swap(true, Ordering::AcqRel) {
+        if !self.state.is_answered.swap(true, Ordering::AcqRel) {
             self.inbox.tell(Message::Answered { id: self.id, answer });
         }
     }
@@ -166,9 +205,12 @@ impl AnswerOnce {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        // During a panic, the topic reports what happened.
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             self.reply.fail("the handler did not answer".to_owned());
+        } else if self.reply.is_in_handler() {
+            self.reply.state.is_dropped.store(true, Ordering::Release);
+        } else {
+            self.reply.fail("the thread that should answer panicked".to_owned());
         }
     }
 }

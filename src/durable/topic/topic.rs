@@ -5,12 +5,9 @@ use crate::durable::{
     engine::Rules,
     policy::{Delivery, Late, Retry},
 };
-use crate::{Error, Result, error::panic_message};
+use crate::{Error, Result};
 use serde::de::DeserializeOwned;
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::fmt;
 
 /// The longest name of a topic, in bytes.
 const NAME_LIMIT: usize = 128;
@@ -50,11 +47,9 @@ impl Topic {
     ) -> Self {
         let call = move |answering: Answering| match serde_json::from_slice(answering.payload()) {
             Ok(payload) => {
-                let answer = answering.on_panic();
+                let reply = answering.reply();
                 let due = Due::new(answering, payload);
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(due))) {
-                    answer.fail(format!("the handler panicked: {}", panic_message(panic)));
-                }
+                reply.guard(|| handler(due));
             }
             Err(error) => answering.fail(format!("the payload is not understood: {error}")),
         };
