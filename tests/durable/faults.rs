@@ -27,6 +27,7 @@ use std::{
 pub(crate) enum Fault {
     /// Nothing is committed.
     Error(StoreError),
+    Panic,
 }
 
 /// A store in memory whose transactions fail as planned.
@@ -53,6 +54,7 @@ impl TimerStore for FaultyStore {
         let number = self.commits.fetch_add(1, Ordering::Relaxed);
         match (self.plan)(number) {
             Some(Fault::Error(error)) => Err(error),
+            Some(Fault::Panic) => panic!("injected"),
             None => self.store.commit(changes, now),
         }
     }
@@ -120,8 +122,16 @@ fn queries_do_not_keep_an_end_from_being_repeated() {
 /// Nothing is written after an error that leaves open what is on disk.
 #[test]
 fn a_store_that_failed_stops_for_good() {
-    let failed = || Some(Fault::Error(StoreError::Failed("injected".into())));
-    let store = FaultyStore::new(move |number| if number == 1 { failed() } else { None });
+    stops_for_good(|| Fault::Error(StoreError::Failed("injected".into())));
+}
+
+#[test]
+fn a_store_that_panicked_stops_for_good() {
+    stops_for_good(|| Fault::Panic);
+}
+
+fn stops_for_good(fault: impl Fn() -> Fault + Send + 'static) {
+    let store = FaultyStore::new(move |number| (number == 1).then(&fault));
     let commits = store.commits.clone();
     let (group, timers, runs) = start_on(store);
     let id = done(timers.at("topic", HOUR, "stored").start()).unwrap();

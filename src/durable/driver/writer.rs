@@ -6,17 +6,21 @@
 //! fail, and the changes of runs stay first in the queue. After any other error nothing is written
 //! again.
 
-use super::request::{Reply, Request};
+use super::{
+    batch::Batch,
+    request::{Reply, Request},
+};
 use crate::durable::{
-    engine::{Inbox, Message, Purpose},
+    engine::{Inbox, Message},
     metrics::Metrics,
-    store::{Change, Effect, Lease, LoadRange, Outcome, StoreError, TimerRow, TimerStore},
+    store::{Effect, Lease, LoadRange, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
-use crate::{Error, clock::TimeSource};
+use crate::{Error, clock::TimeSource, error::panic_message, sync::Completer};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,9 +43,8 @@ pub(in crate::durable) struct Writer {
     expected: usize,
     /// The latest due time of any load. The engine holds no timer that is due later.
     loaded_until: i64,
-    /// Changes that wait for a commit, and their replies.
-    changes: Vec<Change>,
-    replies: Vec<Reply>,
+    /// Changes that wait for a commit.
+    batch: Batch,
     /// When changes that are left from a transient error are repeated.
     retry_at: Option<Instant>,
     /// Requests that were received and not begun.
@@ -67,22 +70,39 @@ impl Writer {
             commit_within,
             expected: 0,
             loaded_until: i64::MIN,
-            changes: Vec::new(),
-            replies: Vec::new(),
+            batch: Batch::default(),
             retry_at: None,
             queue: VecDeque::new(),
             failed: None,
         }
     }
 
-    /// Works until the store is closed.
+    /// Works until the store is closed. If the store panics, nothing is written again.
     pub(in crate::durable) fn run(mut self) {
+        let closed = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.work())) {
+                Ok(closed) => break closed,
+                Err(panic) => {
+                    let message = panic_message(panic);
+                    self.stop(StoreError::failed(format!("it panicked: {message}")));
+                }
+            }
+        };
+        let Some(Closed { completers, result }) = closed else { return };
+        // The file is unlocked and requests are refused before the completions are done.
+        drop(self.store);
+        refuse(self.queue.into_iter().chain(self.requests.try_iter()));
+        drop(self.requests);
+        completers.into_iter().for_each(|completer| completer.complete(result.clone()));
+    }
+
+    /// Works until the store is closed. `None` if all handles are gone.
+    fn work(&mut self) -> Option<Closed> {
         self.count();
         while let Some(request) = self.next() {
             match request {
                 Request::Change { change, reply } => {
-                    self.changes.push(change);
-                    self.replies.push(reply);
+                    self.batch.push(change, reply);
                     self.gather();
                     self.commit();
                 }
@@ -93,18 +113,10 @@ impl Writer {
                     None => query(Ok(&mut *self.store)),
                 },
                 Request::Transaction { work, reply } => self.transaction(work, reply),
-                Request::Close(completers) => {
-                    let result = self.close();
-                    // The file is unlocked and requests are refused before the completions are
-                    // done.
-                    drop(self.store);
-                    refuse(self.queue.into_iter().chain(self.requests.try_iter()));
-                    drop(self.requests);
-                    completers.into_iter().for_each(|completer| completer.complete(result.clone()));
-                    return;
-                }
+                Request::Close(completers) => return Some(Closed { completers, result: self.close() }),
             }
         }
+        None
     }
 
     /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left
@@ -112,7 +124,7 @@ impl Writer {
     #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
         loop {
-            let retry_at = self.retry_at.filter(|_| !self.changes.is_empty());
+            let retry_at = self.retry_at.filter(|_| !self.batch.is_empty());
             if retry_at.is_some_and(|at| at <= Instant::now()) {
                 self.commit();
                 continue;
@@ -135,19 +147,15 @@ impl Writer {
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
-        let mut awaited = self.replies.iter().filter(|reply| reply.is_awaited()).count();
-        while self.changes.len() < BATCH_LIMIT && self.queue.is_empty() {
+        while self.batch.len() < BATCH_LIMIT && self.queue.is_empty() {
+            let awaited = self.batch.awaited();
             let is_complete = awaited > 0 && awaited >= self.expected;
             let request = match self.requests.try_recv() {
                 Err(TryRecvError::Empty) if !is_complete => self.requests.recv_deadline(until).ok(),
                 received => received.ok(),
             };
             match request {
-                Some(Request::Change { change, reply }) => {
-                    awaited += usize::from(reply.is_awaited());
-                    self.changes.push(change);
-                    self.replies.push(reply);
-                }
+                Some(Request::Change { change, reply }) => self.batch.push(change, reply),
                 Some(other) => self.queue.push_back(other),
                 None => break,
             }
@@ -158,100 +166,35 @@ impl Writer {
     #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
     fn commit(&mut self) {
         if let Some(error) = self.failed.clone() {
-            return self.refuse_all(&error);
+            return self.batch.refuse(&error);
         }
         let now = present_millis(self.time.wall_time());
         let begun = Instant::now();
-        let result = self.store.commit(&mut self.changes, now);
+        let result = self.store.commit(self.batch.changes(), now);
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         match result {
             Ok(outcomes) => {
-                let size = self.changes.len() as u64;
+                let size = self.batch.len() as u64;
                 self.metrics.commits.add(1);
                 self.metrics.changes.add(size);
                 self.metrics.largest_batch.set(self.metrics.largest_batch.read().max(size));
                 self.metrics.commit_time.record(took);
-                self.changes.clear();
-                let replies = std::mem::take(&mut self.replies);
+                if self.batch.awaited() > 0 {
+                    self.expected = self.batch.awaited() + self.requests.len();
+                }
                 // Several nodes change the numbers, so each renewal asks for them.
                 if !self.store.needs_claims() {
                     self.count();
                 }
-                self.told(replies, outcomes);
+                self.batch.deliver(outcomes, self.loaded_until, &self.inbox, &self.metrics);
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
                 self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-                self.refuse_starts(&error.into());
+                self.batch.refuse_awaited(&error.into(), &self.inbox);
             }
             Err(error) => self.stop(error),
         }
-    }
-
-    fn told(&mut self, replies: Vec<Reply>, outcomes: Vec<Outcome>) {
-        let awaited = replies.iter().filter(|reply| reply.is_awaited()).count();
-        if awaited > 0 {
-            self.expected = awaited + self.requests.len();
-        }
-        let mut messages = Vec::with_capacity(replies.len());
-        let mut completed = Vec::new();
-        for (reply, outcome) in replies.into_iter().zip(outcomes) {
-            match reply {
-                Reply::Start(completer, _permit) => {
-                    let result = match &outcome {
-                        Outcome::Started(row) => {
-                            self.metrics.started.add(1);
-                            Ok(row.key.id)
-                        }
-                        Outcome::AlreadyStarted { id, .. } => Ok(*id),
-                        Outcome::Refused(error) => Err(error.clone().into()),
-                        _ => Err(Error::other("the store did not start the timer")),
-                    };
-                    // The engine would drop a timer that is due later, after the loop was woken for
-                    // it.
-                    let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > self.loaded_until);
-                    if !is_far {
-                        messages.extend(outcome.into_row().map(Message::Stored));
-                    }
-                    completed.push((completer, result));
-                }
-                Reply::Engine(id, _) => messages.push(Message::Changed { id, outcome }),
-            }
-        }
-        // The engine first: a program whose start is completed may move the timer at once.
-        self.inbox.tell_all(messages);
-        completed.into_iter().for_each(|(completer, result)| completer.complete(result));
-    }
-
-    /// Fails starts and commands. Changes of runs stay.
-    fn refuse_starts(&mut self, error: &Error) {
-        let changes = std::mem::take(&mut self.changes);
-        let replies = std::mem::take(&mut self.replies);
-        let mut messages = Vec::new();
-        for (change, reply) in changes.into_iter().zip(replies) {
-            match reply {
-                Reply::Start(completer, _permit) => completer.complete(Err(error.clone())),
-                Reply::Engine(id, Purpose::Command) => {
-                    messages.push(Message::CommandFailed { id, error: error.clone() });
-                }
-                Reply::Engine(..) => {
-                    self.changes.push(change);
-                    self.replies.push(reply);
-                }
-            }
-        }
-        self.inbox.tell_all(messages);
-    }
-
-    /// Fails everything.
-    fn refuse_all(&mut self, error: &Error) {
-        self.changes.clear();
-        for reply in std::mem::take(&mut self.replies) {
-            if let Reply::Start(completer, _permit) = reply {
-                completer.complete(Err(error.clone()));
-            }
-        }
-        // The engine has received `Stopped`, and completes its commands itself.
     }
 
     fn stop(&mut self, error: StoreError) {
@@ -259,8 +202,8 @@ impl Writer {
         log::error!("durable timers have stopped: {error:#}");
         self.metrics.stopped.set(1);
         self.failed = Some(error.clone());
-        self.inbox.tell_all(vec![Message::Stopped(error.clone())]);
-        self.refuse_all(&error);
+        self.inbox.tell(Message::Stopped(error.clone()));
+        self.batch.refuse(&error);
     }
 
     fn transaction(&mut self, mut work: Effect, reply: Box<dyn FnOnce(Result<(), Error>) + Send>) {
@@ -313,7 +256,7 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if !self.changes.is_empty() {
+        if !self.batch.is_empty() {
             self.commit();
         }
         self.store.release().map_err(Error::from)
@@ -321,11 +264,19 @@ impl Writer {
 
     /// Publishes the numbers of timers in the store.
     fn count(&mut self) {
-        if let Ok(counts) = self.store.counts() {
+        if self.failed.is_none()
+            && let Ok(counts) = self.store.counts()
+        {
             self.metrics.pending.set(counts.iter().map(|topic| topic.pending).sum());
             self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
         }
     }
+}
+
+/// The end of a store, with the completions of `close`.
+struct Closed {
+    completers: Vec<Completer<()>>,
+    result: Result<(), Error>,
 }
 
 /// Tells the programs whose requests came after the store was closed.

@@ -24,21 +24,20 @@ impl Effects {
     ) -> Result<Option<Outcome>, StoreError> {
         let deferred = if self.is_immediate { "SET CONSTRAINTS ALL DEFERRED; " } else { "" };
         session.batch(&format!("{deferred}SAVEPOINT effect"))?;
-        let done = effect(&mut StoreTransaction::new(session.client()));
-        let error = match done {
+        let error = match StoreTransaction::new(session.client()).run(effect) {
             // Fails if the effect has ignored an error of the server, too.
             Ok(()) => match session.batch(RELEASE) {
                 Ok(()) => {
                     self.is_immediate = true;
                     return Ok(None);
                 }
-                Err(error) => error.to_string(),
+                Err(error) => StoreError::Effect(error.to_string().into()),
             },
-            Err(error) => format!("{error:#}"),
+            Err(error) => error,
         };
         // If the connection is lost, so is the transaction.
         session.batch(ROLLBACK)?;
-        Ok(Some(Outcome::Refused(StoreError::Effect(error.into()))))
+        Ok(Some(Outcome::Refused(error)))
     }
 }
 

@@ -1,0 +1,116 @@
+//! `Batch`: changes that share a transaction, with their replies.
+//!
+//! Invariant: each change has a reply. The engine receives the outcomes in the order of the
+//! changes.
+
+use super::request::Reply;
+use crate::Error;
+use crate::durable::{
+    engine::{Inbox, Message, Purpose},
+    metrics::Metrics,
+    store::{Change, Outcome},
+};
+
+#[derive(Default)]
+pub(super) struct Batch {
+    changes: Vec<Change>,
+    replies: Vec<Reply>,
+    /// How many of the replies are [awaited](Reply::is_awaited).
+    awaited: usize,
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, change: Change, reply: Reply) {
+        self.awaited += usize::from(reply.is_awaited());
+        self.changes.push(change);
+        self.replies.push(reply);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Returns the number of starts and commands.
+    pub(super) fn awaited(&self) -> usize {
+        self.awaited
+    }
+
+    pub(super) fn changes(&mut self) -> &mut [Change] {
+        &mut self.changes
+    }
+
+    /// Delivers the outcomes of a commit, and is empty afterwards.
+    ///
+    /// The engine holds no timer that is due after `loaded_until`. It would drop such a start,
+    /// after the loop was woken for it.
+    pub(super) fn deliver(
+        &mut self,
+        outcomes: Vec<Outcome>,
+        loaded_until: i64,
+        inbox: &Inbox,
+        metrics: &Metrics,
+    ) {
+        let mut messages = Vec::with_capacity(self.replies.len());
+        let mut completed = Vec::new();
+        for (reply, outcome) in self.take().into_iter().zip(outcomes) {
+            match reply {
+                Reply::Start(completer, _permit) => {
+                    let result = match &outcome {
+                        Outcome::Started(row) => {
+                            metrics.started.add(1);
+                            Ok(row.key.id)
+                        }
+                        Outcome::AlreadyStarted { id, .. } => Ok(*id),
+                        Outcome::Refused(error) => Err(error.clone().into()),
+                        _ => Err(Error::other("the store did not start the timer")),
+                    };
+                    let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > loaded_until);
+                    if !is_far {
+                        messages.extend(outcome.into_row().map(Message::Stored));
+                    }
+                    completed.push((completer, result));
+                }
+                Reply::Engine(id, _) => messages.push(Message::Changed { id, outcome }),
+            }
+        }
+        // The engine first: a program whose start is completed may move the timer at once.
+        inbox.tell_all(messages);
+        completed.into_iter().for_each(|(completer, result)| completer.complete(result));
+    }
+
+    /// Fails starts and commands. Changes of runs stay.
+    pub(super) fn refuse_awaited(&mut self, error: &Error, inbox: &Inbox) {
+        let changes = std::mem::take(&mut self.changes);
+        let mut messages = Vec::new();
+        for (change, reply) in changes.into_iter().zip(self.take()) {
+            match reply {
+                Reply::Start(completer, _permit) => completer.complete(Err(error.clone())),
+                Reply::Engine(id, Purpose::Command) => {
+                    messages.push(Message::CommandFailed { id, error: error.clone() });
+                }
+                Reply::Engine(..) => self.push(change, reply),
+            }
+        }
+        inbox.tell_all(messages);
+    }
+
+    /// Fails everything, after the engine was told that the store has stopped. It fails its
+    /// commands itself.
+    pub(super) fn refuse(&mut self, error: &Error) {
+        for reply in self.take() {
+            if let Reply::Start(completer, _permit) = reply {
+                completer.complete(Err(error.clone()));
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<Reply> {
+        self.changes.clear();
+        self.awaited = 0;
+        std::mem::take(&mut self.replies)
+    }
+}
