@@ -6,7 +6,8 @@
 //! # Invariants
 //!
 //! - A timer is in one place: in the store only, in the [`Window`], in `runs`, or in `changing`.
-//!   A row that arrives while its timer is in one of the last two is older, and is dropped.
+//!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
+//!   newer one. A row that arrives during a run is kept with the run if it is another one.
 //! - A timer fires only if its due time has passed by the wall clock of that very call, and if the
 //!   lease is valid.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
@@ -231,9 +232,15 @@ impl Engine {
 
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
-        let is_busy = self.runs.contains_key(&id) || self.changing.contains_key(&id);
+        if let Some(run) = self.runs.get_mut(&id) {
+            // The engine knows all rows from before the run, so another due time is a newer one.
+            if run.row.key != row.key {
+                run.replaced = Some(row);
+            }
+            return;
+        }
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns(&row));
-        if !is_busy && is_own {
+        if is_own && !self.changing.contains_key(&id) {
             self.window.insert(row);
         }
     }

@@ -21,8 +21,18 @@ pub(super) struct Run {
     pub(super) phase: Phase,
     /// The next run of a periodic timer.
     pub(super) next: Option<i64>,
+    /// The time after which `next` was searched for.
+    pub(super) after: i64,
     /// The number of missed runs that this one stands for.
     pub(super) missed: u64,
+    /// A newer state of the timer, after another change. The store then refuses the end of the run.
+    pub(super) replaced: Option<TimerRow>,
+}
+
+impl Run {
+    pub(super) fn new(row: TimerRow) -> Self {
+        Run { after: row.scheduled, row, phase: Phase::End, next: None, missed: 0, replaced: None }
+    }
 }
 
 /// A run that is handed to its handler.

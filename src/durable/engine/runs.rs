@@ -17,6 +17,8 @@ const ERROR_LIMIT: usize = 1024;
 enum Plan {
     Run {
         next: Option<i64>,
+        /// The time after which `next` was searched for.
+        after: i64,
         missed: u64,
     },
     SkipTo {
@@ -44,7 +46,7 @@ impl Engine {
         let id = row.key.id;
         let held = row.held();
         let plan = self.plan(&row, now);
-        let mut run = Run { row, phase: Phase::End, next: None, missed: 0 };
+        let mut run = Run::new(row);
         let change = match plan {
             Plan::SkipTo { next } => {
                 self.caught_up.insert(id);
@@ -59,9 +61,10 @@ impl Engine {
                 self.metrics.buried.add(1);
                 Change::Bury { held, next: None, error }
             }
-            Plan::Run { next, missed } => {
+            Plan::Run { next, after, missed } => {
                 self.caught_up.remove(&id);
                 run.next = next;
+                run.after = after;
                 run.missed = missed;
                 run.phase = Phase::Permission;
                 match self.rules[run.row.topic].delivery {
@@ -90,13 +93,13 @@ impl Engine {
         let next = |after: i64| schedule.as_ref().and_then(|schedule| schedule.next_after(run, after));
         let is_late = now.wall.saturating_sub(row.key.due) > self.limits.late_after;
         if !is_late {
-            return Plan::Run { next: next(run), missed: 0 };
+            return Plan::Run { next: next(run), after: run, missed: 0 };
         }
         match self.rules[row.topic].late {
             Late::Skip => next(now.wall).map_or(Plan::End, |next| Plan::SkipTo { next }),
             Late::RunOnce | Late::Ask => {
                 let missed = schedule.as_ref().map_or(0, |s| s.missed(run, now.wall, MISSED_LIMIT));
-                Plan::Run { next: next(now.wall), missed }
+                Plan::Run { next: next(now.wall), after: now.wall, missed }
             }
             Late::RunAll { at_most } => {
                 if let Some(schedule) = schedule.as_ref().filter(|_| !self.caught_up.contains(&row.key.id)) {
@@ -105,7 +108,7 @@ impl Engine {
                         return Plan::SkipTo { next: first };
                     }
                 }
-                Plan::Run { next: next(run), missed: 0 }
+                Plan::Run { next: next(run), after: run, missed: 0 }
             }
         }
     }
@@ -136,10 +139,13 @@ impl Engine {
             (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
                 return self.fail(run, error.to_string(), now, steps);
             }
-            (_, Outcome::Missing | Outcome::Refused(_)) => self.metrics.stale.add(1),
+            (_, Outcome::Missing | Outcome::Refused(_)) => {
+                self.metrics.stale.add(1);
+                run.replaced.into_iter().for_each(|row| self.insert(row));
+            }
             (_, outcome) => {
                 self.metrics.ended.add(1);
-                outcome.into_row().into_iter().for_each(|row| self.insert(row));
+                outcome.into_row().into_iter().for_each(|row| self.go_on(&run, row, steps));
             }
         }
         if !self.runs.contains_key(&id) {
@@ -152,7 +158,7 @@ impl Engine {
         if self.rules[run.row.topic].delivery == Delivery::AtMostOnce {
             self.metrics.ended.add(1);
             steps.push(Step::Fire(self.firing(&run, now, true)));
-            row.into_iter().for_each(|row| self.insert(row));
+            row.into_iter().for_each(|row| self.go_on(&run, row, steps));
         } else if self.may_fire(now) {
             run.phase = Phase::Handler;
             steps.push(Step::Fire(self.firing(&run, now, false)));
@@ -162,6 +168,25 @@ impl Engine {
             // another node takes over, the window is cleared.
             self.insert(run.row);
         }
+    }
+
+    /// Takes the timer as it is after a run.
+    ///
+    /// If it got another schedule during the run, its next run is still that of the old one.
+    fn go_on(&mut self, run: &Run, row: TimerRow, steps: &mut Vec<Step>) {
+        let is_next = run.next == Some(row.key.due);
+        let text =
+            row.schedule.as_deref().filter(|text| is_next && run.row.schedule.as_deref() != Some(text));
+        let Some(Ok(schedule)) = text.map(|text| self.schedules.get(text)) else {
+            return self.insert(row);
+        };
+        let (id, held) = (row.key.id, row.held());
+        let change = match schedule.next_after(run.row.scheduled, run.after) {
+            Some(next) => Change::SkipTo { held, next },
+            None => Change::End { held, next: None, effect: None },
+        };
+        self.runs.insert(id, Run::new(row));
+        steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 
     pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {

@@ -95,8 +95,9 @@ impl<'a> StartTimer<'a> {
     ///
     /// A program that does not know whether its start was stored, for example after a crash, can
     /// therefore start again. If a periodic timer is started with another schedule, it gets the new
-    /// schedule and payload. Periodic timers have the key `periodic` unless another one is set, so
-    /// several of them in one topic need a key each.
+    /// schedule and payload. A run whose time has come is not dropped; those after it follow the
+    /// new schedule. Periodic timers have the key `periodic` unless another one is set, so several
+    /// of them in one topic need a key each.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         let key = key.into();
         if key.len() > KEY_LIMIT {

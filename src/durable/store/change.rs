@@ -24,8 +24,10 @@ pub struct NewTimer {
 /// one transaction.
 #[non_exhaustive]
 pub enum Change {
-    /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored;
-    /// a periodic timer then gets the new schedule if that differs.
+    /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored.
+    /// A periodic timer then gets the new schedule and payload if the schedule differs. It also
+    /// gets the new due time, unless its scheduled time has come: that run keeps its times and
+    /// attempts.
     Start(NewTimer),
     /// Ends a run: removes the timer, or moves it to its next run.
     End {

@@ -33,6 +33,7 @@ for_each_store! {
     a_key_stores_one_timer
     the_key_of_an_ended_timer_is_remembered
     a_new_schedule_replaces_the_old_one
+    a_new_schedule_keeps_a_run_whose_time_has_come
     an_end_removes_a_timer_or_moves_it_to_its_next_run
     a_change_of_another_run_is_missing
     a_retry_keeps_the_scheduled_time
@@ -79,6 +80,14 @@ fn commit(store: &mut Store, change: Change) -> Outcome {
 fn start(store: &mut Store, timer: NewTimer) -> TimerRow {
     match commit(store, Change::Start(timer)) {
         Outcome::Started(row) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn rescheduled(store: &mut Store, timer: NewTimer) -> TimerRow {
+    match commit(store, Change::Start(timer)) {
+        Outcome::AlreadyStarted { changed: Some(row), .. } => row,
         other => panic!("{other:?}"),
     }
 }
@@ -171,13 +180,33 @@ fn the_key_of_an_ended_timer_is_remembered(store: &mut Store) {
 }
 
 fn a_new_schedule_replaces_the_old_one(store: &mut Store) {
-    let row = start(store, periodic(100, "every 5"));
-    let same = commit(store, Change::Start(periodic(400, "every 5")));
+    let row = start(store, periodic(NOW + 100, "every 5"));
+    let same = commit(store, Change::Start(periodic(NOW + 400, "every 5")));
     assert!(matches!(same, Outcome::AlreadyStarted { changed: None, .. }));
-    let other = commit(store, Change::Start(periodic(500, "every 7")));
-    let Outcome::AlreadyStarted { id, changed: Some(changed) } = other else { panic!("{other:?}") };
-    assert_eq!((id, changed.key.due, changed.schedule.as_deref()), (row.key.id, 500, Some("every 7")));
-    assert_eq!(load(store, 1000), [changed]);
+    let changed = rescheduled(store, periodic(NOW + 500, "every 7"));
+    assert_eq!(changed.key, DueKey { due: NOW + 500, id: row.key.id });
+    assert_eq!(changed.schedule.as_deref(), Some("every 7"));
+    assert_eq!(load(store, NOW + 1000), [changed]);
+    assert_eq!(counts(store), [(1, 0), (0, 0)]);
+}
+
+fn a_new_schedule_keeps_a_run_whose_time_has_come(store: &mut Store) {
+    let row = start(store, periodic(NOW - 100, "every 500"));
+    let changed = rescheduled(store, periodic(NOW + 700, "every 700"));
+    assert_eq!((changed.key, changed.scheduled), (row.key, NOW - 100));
+    assert_eq!(
+        (changed.schedule.as_deref(), changed.payload),
+        (Some("every 700"), b"1700000000700".to_vec())
+    );
+    let error = "no".to_owned();
+    let retried = moved(commit(store, Change::Retry { held: row.held(), due: NOW + 50, error }));
+    let changed = rescheduled(store, periodic(NOW + 900, "every 900"));
+    assert_eq!((changed.key, changed.scheduled, changed.attempts), (retried.key, NOW - 100, 1));
+    assert_eq!(load(store, NOW + 1000), [changed]);
+    let dead = Change::Bury { held: retried.held(), next: None, error: "no".to_owned() };
+    assert!(matches!(commit(store, dead), Outcome::Done(None)));
+    let alive = rescheduled(store, periodic(NOW + 300, "every 300"));
+    assert_eq!((alive.key.due, alive.scheduled, alive.attempts), (NOW + 300, NOW + 300, 0));
     assert_eq!(counts(store), [(1, 0), (0, 0)]);
 }
 
@@ -280,11 +309,12 @@ fn effect(run: impl FnMut(&mut StoreTransaction<'_>) -> netwheel::Result + Send 
 }
 
 fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
-    let rows: Vec<TimerRow> = (0..4).map(|n| start(store, timer(0, n))).collect();
+    let rows: Vec<TimerRow> = (0..5).map(|n| start(store, timer(0, n))).collect();
     let table = std::thread::current().name().unwrap().replace("::", "_");
     let create = format!("CREATE TABLE {table} (n INTEGER NOT NULL)");
     let insert = format!("INSERT INTO {table} VALUES (7)");
     let broken = format!("INSERT INTO {table} VALUES (8); INSERT INTO {table} VALUES (NULL)");
+    let lost = format!("INSERT INTO {table} VALUES (9)");
     let mut changes = [
         Change::End {
             held: rows[0].held(),
@@ -292,19 +322,28 @@ fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
             effect: effect(move |tx| execute(tx, &create).and_then(|()| execute(tx, &insert))),
         },
         Change::End { held: rows[1].held(), next: None, effect: effect(move |tx| execute(tx, &broken)) },
-        end(rows[2].held(), None),
+        Change::End {
+            held: rows[2].held(),
+            next: None,
+            effect: effect(move |tx| {
+                execute(tx, &lost)?;
+                panic!("on purpose")
+            }),
+        },
+        end(rows[3].held(), None),
     ];
     let outcomes = store.commit(&mut changes, NOW).unwrap();
     assert!(matches!(outcomes[0], Outcome::Done(None)), "{outcomes:?}");
     assert!(matches!(outcomes[1], Outcome::Refused(StoreError::Effect(_))), "{outcomes:?}");
-    assert!(matches!(outcomes[2], Outcome::Done(None)), "{outcomes:?}");
-    assert_eq!(counts(store)[0], (2, 0));
+    assert!(matches!(outcomes[2], Outcome::Refused(StoreError::Effect(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[3], Outcome::Done(None)), "{outcomes:?}");
+    assert_eq!(counts(store)[0], (3, 0));
     let (sender, found) = std::sync::mpsc::channel();
     let count = format!("SELECT count(*) FROM {table}");
     let counting = effect(move |tx| sender.send(count_rows(tx, &count)?).map_err(netwheel::Error::other));
-    commit(store, Change::End { held: rows[3].held(), next: None, effect: counting });
+    commit(store, Change::End { held: rows[4].held(), next: None, effect: counting });
     assert_eq!(found.recv().unwrap(), 1);
-    assert_eq!(dues(&load(store, 1000)), [1]);
+    assert_eq!(dues(&load(store, 1000)), [1, 2]);
 }
 
 fn a_transaction_of_the_program_is_stored_or_undone(store: &mut Store) {
@@ -313,6 +352,8 @@ fn a_transaction_of_the_program_is_stored_or_undone(store: &mut Store) {
     store.transaction(&mut effect(move |tx| execute(tx, &create)).unwrap()).unwrap();
     let broken = format!("INSERT INTO {table} VALUES (1); INSERT INTO {table} VALUES (NULL)");
     let error = store.transaction(&mut effect(move |tx| execute(tx, &broken)).unwrap()).unwrap_err();
+    assert!(matches!(error, StoreError::Effect(_)), "{error}");
+    let error = store.transaction(&mut effect(|_| panic!("on purpose")).unwrap()).unwrap_err();
     assert!(matches!(error, StoreError::Effect(_)), "{error}");
     let (sender, found) = std::sync::mpsc::channel();
     let count = format!("SELECT count(*) FROM {table}");

@@ -6,4 +6,5 @@ mod lateness;
 mod leases;
 mod memory;
 mod outcomes;
+mod schedules;
 mod simulation;

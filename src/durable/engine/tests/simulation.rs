@@ -56,6 +56,9 @@ pub(super) struct Simulation {
     pub(super) leases: Option<Option<Lease>>,
     /// How long the next change takes, in milliseconds.
     pub(super) slow_change: i64,
+    /// A schedule, and the time of its first run, that the timer with the key gets immediately
+    /// before the next change.
+    pub(super) before_change: Option<(String, i64)>,
     handler: Handler,
     permits: Arc<Permits>,
     rules: Vec<Rules>,
@@ -80,6 +83,7 @@ impl Simulation {
             metrics,
             leases,
             slow_change: 0,
+            before_change: None,
             handler: Rc::new(RefCell::new(|_: &Firing| Some(Answer::Done(None)))),
             permits: Arc::new(Permits::new(1000)),
             rules,
@@ -93,30 +97,34 @@ impl Simulation {
 
     /// Stores a timer that is due `after` milliseconds after [`START`].
     pub(super) fn start(&mut self, after: i64) -> TimerId {
-        self.store_timer(after, None)
+        self.store_timer(after, None, None)
     }
 
     /// Stores a periodic timer.
     pub(super) fn periodic(&mut self, after: i64, schedule: &str) -> TimerId {
-        self.store_timer(after, Some(schedule))
+        self.store_timer(after, Some(schedule), None)
     }
 
-    fn store_timer(&mut self, after: i64, schedule: Option<&str>) -> TimerId {
+    /// Stores a periodic timer with a key, or gives it another schedule.
+    pub(super) fn keyed(&mut self, after: i64, schedule: &str) -> TimerId {
+        self.store_timer(after, Some(schedule), Some("key"))
+    }
+
+    fn store_timer(&mut self, after: i64, schedule: Option<&str>, key: Option<&str>) -> TimerId {
         let timer = NewTimer {
             topic: 0,
             due: START + after,
-            idempotency_key: None,
+            idempotency_key: key.map(str::to_owned),
             schedule: schedule.map(str::to_owned),
             payload: b"null".to_vec(),
         };
-        match self.commit(Change::Start(timer)) {
-            Outcome::Started(row) => {
-                let id = row.key.id;
-                self.tell(Message::Stored(row));
-                id
-            }
+        let (id, row) = match self.commit(Change::Start(timer)) {
+            Outcome::Started(row) => (row.key.id, Some(row)),
+            Outcome::AlreadyStarted { id, changed } => (id, changed),
             other => panic!("{other:?}"),
-        }
+        };
+        row.into_iter().for_each(|row| self.tell(Message::Stored(row)));
+        id
     }
 
     pub(super) fn command(&mut self, id: TimerId, command: Command) -> Completion<bool> {
@@ -219,6 +227,9 @@ impl Simulation {
             match step {
                 Step::Fire(firing) => self.fire(&firing),
                 Step::Change { id, change, .. } => {
+                    if let Some((schedule, after)) = self.before_change.take() {
+                        self.keyed(after, &schedule);
+                    }
                     // A claim is always granted here, as far as the store knows.
                     let outcome = self.commit(change);
                     let slow = std::mem::take(&mut self.slow_change);

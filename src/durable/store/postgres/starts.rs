@@ -169,7 +169,7 @@ fn ended_meanwhile(
     Ok(ended)
 }
 
-/// Gives a periodic timer another schedule.
+/// Gives a periodic timer another schedule. A run whose time has come keeps its times.
 fn reschedule(
     transaction: &mut Transaction<'_>,
     id: TimerId,
@@ -177,13 +177,20 @@ fn reschedule(
 ) -> Result<Option<TimerRow>, StoreError> {
     let session_id = transaction.session.id();
     let rows = transaction.session.query(
-        "WITH old AS (SELECT id, state FROM {schema}.timers WHERE id = $1 FOR UPDATE)
-        UPDATE {schema}.timers t SET schedule = $2, payload = $3, state = 0, due = $4, scheduled = $4,
-            attempts = 0, error = NULL, changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
+        "WITH old AS (
+            SELECT id, state, state = 0 AND scheduled <= $6 AS is_due FROM {schema}.timers
+            WHERE id = $1 FOR UPDATE
+        )
+        UPDATE {schema}.timers t SET schedule = $2, payload = $3, state = 0,
+            due = CASE WHEN is_due THEN due ELSE $4 END,
+            scheduled = CASE WHEN is_due THEN scheduled ELSE $4 END,
+            attempts = CASE WHEN is_due THEN attempts ELSE 0 END,
+            error = CASE WHEN is_due THEN error END,
+            changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
         FROM old WHERE t.id = old.id
         RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
             old.state",
-        &[&id.get(), &timer.schedule, &timer.payload, &timer.due, &session_id],
+        &[&id.get(), &timer.schedule, &timer.payload, &timer.due, &session_id, &transaction.now],
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
     if column::<i16>(row, 9)? != 0 {

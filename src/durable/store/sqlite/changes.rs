@@ -148,22 +148,23 @@ impl<'a> Batch<'a> {
 
     /// Looks for a pending, dead or ended timer with the same key.
     fn known_key(&mut self, topic: i64, key: &str, timer: &NewTimer) -> Result<Option<Outcome>, StoreError> {
-        let sql = "SELECT id, schedule FROM timers WHERE topic = ?1 AND key = ?2";
+        let sql =
+            "SELECT id, schedule, state = 0 AND scheduled <= ?3 FROM timers WHERE topic = ?1 AND key = ?2";
         let mut statement = self.connection.prepare_cached(sql).store()?;
-        let stored: Option<(i64, Option<String>)> = statement
-            .query_row(params![topic, key], |row| Ok((row.get(0)?, row.get(1)?)))
+        let stored: Option<(i64, Option<String>, bool)> = statement
+            .query_row(params![topic, key, self.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .optional()
             .store()?;
         drop(statement);
-        if let Some((id, schedule)) = stored {
+        if let Some((id, schedule, is_due)) = stored {
             let id = TimerId::new(id);
-            let mut changed = None;
-            if timer.schedule.is_some() && timer.schedule != schedule {
-                let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
-                let values = params![id.get(), timer.schedule, timer.payload];
-                self.connection.prepare_cached(sql).store()?.execute(values).store()?;
-                changed = self.move_to(id, timer.due)?.into_row();
+            if timer.schedule.is_none() || timer.schedule == schedule {
+                return Ok(Some(Outcome::AlreadyStarted { id, changed: None }));
             }
+            let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
+            let values = params![id.get(), timer.schedule, timer.payload];
+            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+            let changed = if is_due { self.row(id)? } else { self.move_to(id, timer.due)?.into_row() };
             return Ok(Some(Outcome::AlreadyStarted { id, changed }));
         }
         let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended >= ?3";
