@@ -91,11 +91,14 @@ impl Engine {
         };
         let run = row.scheduled;
         let next = |after: i64| schedule.as_ref().and_then(|schedule| schedule.next_after(run, after));
-        let is_late = now.wall.saturating_sub(row.key.due) > self.limits.late_after;
-        if !is_late {
+        let late = self.rules[row.topic].late;
+        let is_late = |due: i64| now.wall.saturating_sub(due) > self.limits.late_after;
+        // A retry is on time, but may have kept later runs waiting.
+        let replaces_next = matches!(late, Late::RunOnce | Late::Ask) && next(run).is_some_and(is_late);
+        if !is_late(row.key.due) && !replaces_next {
             return Plan::Run { next: next(run), after: run, missed: 0 };
         }
-        match self.rules[row.topic].late {
+        match late {
             Late::Skip => next(now.wall).map_or(Plan::End, |next| Plan::SkipTo { next }),
             Late::RunOnce | Late::Ask => {
                 let missed = schedule.as_ref().map_or(0, |s| s.missed(run, now.wall, MISSED_LIMIT));

@@ -131,3 +131,39 @@ fn a_backlog_that_grows_faster_than_it_is_worked_off_does_not_block_the_loop() {
     assert!(simulation.fired.len() >= 50, "{}", simulation.fired.len());
     assert!(simulation.scheduled().is_sorted());
 }
+
+/// P-13.
+#[test]
+fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
+    for late in [Late::RunOnce, Late::Ask] {
+        let mut simulation = Simulation::new(late, Retry::backoff(1));
+        simulation.periodic(HOUR, "every 3600000");
+        simulation.settle();
+        simulation.restart();
+        simulation.pass(3 * HOUR + 30 * MINUTE);
+        simulation.handler(|firing| {
+            Some(if firing.row.attempts == 0 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+        });
+        simulation.run_until(4 * HOUR - SECOND);
+        let half_past_three = 3 * HOUR + 30 * MINUTE;
+        assert_eq!(simulation.times(), [half_past_three, half_past_three + SECOND], "{late:?}");
+        assert_eq!(simulation.scheduled(), [HOUR, HOUR]);
+        assert_eq!(simulation.fired.iter().map(|fired| fired.missed).collect::<Vec<_>>(), [2, 2]);
+    }
+}
+
+/// P-14.
+#[test]
+fn run_all_runs_what_a_retry_kept_waiting() {
+    let mut simulation = Simulation::new(Late::RunAll { at_most: 100 }, Retry::backoff(1));
+    simulation.handler(|firing| {
+        Some(if firing.row.attempts == 0 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+    });
+    simulation.periodic(100, "every 100");
+    simulation.run_until(1350);
+    assert_eq!(simulation.scheduled(), [100, 100, 200]);
+    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.run_until(2200);
+    let rest: Vec<i64> = (2..=22).map(|run| run * 100).collect();
+    assert_eq!(simulation.scheduled()[3..], rest);
+}
