@@ -244,7 +244,7 @@ impl World {
         let now = self.now();
         let expected = self.model.run(now);
         let ran: Vec<TimerId> = expected.iter().map(|_| receive(&self.runs)).collect();
-        // A second run of a timer is stored with the end of the first one, so others may precede it.
+        // A second run of a timer is stored with the end of the first one: others may precede it.
         assert_eq!(first_of_each(&ran), first_of_each(&expected), "at {now}");
         let sorted = |mut ids: Vec<TimerId>| {
             ids.sort_unstable();

@@ -15,6 +15,7 @@
 //! - At most `max_running` runs have not ended. Each poll fires at most `fires_per_turn`.
 
 mod clock_watch;
+mod commands;
 mod inbox;
 mod lease_watch;
 mod message;
@@ -35,7 +36,7 @@ use super::{
     TimerId,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
-    store::{Change, Lease, TimerRow},
+    store::{Lease, TimerRow},
 };
 use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
@@ -133,14 +134,7 @@ impl Engine {
         match message {
             Message::Stored(row) => self.insert(row),
             Message::Changed { id, outcome } => self.changed(id, outcome, now, steps),
-            Message::CommandFailed { id, error } => {
-                if let Some((completer, _permit)) = self.changing.remove(&id) {
-                    steps.push(Step::Complete(completer, Err(error)));
-                }
-                // The timer may be in the part that counts as loaded, so load it again.
-                self.window.clear();
-                self.next_command(id, now, steps);
-            }
+            Message::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
             Message::Loaded { range, rows } => {
                 self.is_loading = false;
                 if self.window.extend(range, &rows) {
@@ -251,42 +245,6 @@ impl Engine {
             self.window.clear();
         }
         changed.into_iter().for_each(|row| self.insert(row));
-    }
-
-    fn asked(&mut self, asked: Asked, now: Now, steps: &mut Vec<Step>) {
-        match &self.state {
-            State::Active => {}
-            State::Closing(_) => return steps.push(Step::Complete(asked.completer, Err(Error::ShutDown))),
-            State::Stopped(error) => {
-                let error = error.clone().unwrap_or(Error::ShutDown);
-                return steps.push(Step::Complete(asked.completer, Err(error)));
-            }
-        }
-        let Asked { id, command, .. } = asked;
-        if self.runs.contains_key(&id) || self.changing.contains_key(&id) {
-            self.waiting.entry(id).or_default().push_back(asked);
-            return;
-        }
-        self.window.remove(id);
-        self.changing.insert(id, (asked.completer, asked.permit));
-        let change = match command {
-            Command::Cancel => Change::Cancel(id),
-            Command::MoveTo(due) => Change::Move { id, due },
-            Command::RunNow => Change::Move { id, due: now.wall },
-        };
-        steps.push(Step::Change { id, change, purpose: Purpose::Command });
-    }
-
-    /// Starts the next command that waits for a timer.
-    fn next_command(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
-        let Some(waiting) = self.waiting.get_mut(&id) else { return };
-        let next = waiting.pop_front();
-        if waiting.is_empty() {
-            self.waiting.remove(&id);
-        }
-        if let Some(asked) = next {
-            self.asked(asked, now, steps);
-        }
     }
 
     fn stop(&mut self, error: Option<Error>, steps: &mut Vec<Step>) {

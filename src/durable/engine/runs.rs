@@ -126,16 +126,7 @@ impl Engine {
     }
 
     pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
-        if let Some((completer, _permit)) = self.changing.remove(&id) {
-            let result = match &outcome {
-                Outcome::Refused(error) => Err(error.clone().into()),
-                Outcome::Missing => Ok(false),
-                _ => Ok(true),
-            };
-            steps.push(Step::Complete(completer, result));
-            outcome.into_row().into_iter().for_each(|row| self.insert(row));
-            return self.next_command(id, now, steps);
-        }
+        let Some(outcome) = self.command_done(id, outcome, now, steps) else { return };
         let Some(run) = self.runs.remove(&id) else { return };
         match (run.phase, outcome) {
             (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row, now, steps),
