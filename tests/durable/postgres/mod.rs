@@ -11,4 +11,6 @@ mod schema;
 mod server;
 mod sharing;
 mod stores;
+#[cfg(feature = "tls")]
+mod tls;
 mod transactions;

@@ -14,7 +14,8 @@ use std::{
 /// The shell that starts the server, and stops it when its input ends: with this process, however
 /// that ends.
 ///
-/// A server must not run as root. Nothing survives a crash of the machine, so syncs are off.
+/// A server must not run as root. Nothing survives a crash of the machine, so syncs are off. The
+/// user `scram` needs TLS and a password.
 const SUPERVISOR: &str = r#"
 set -e
 programs=$1
@@ -29,8 +30,11 @@ fi
 cd "$directory"
 $run "$programs/initdb" --pgdata=data --auth=trust --username=postgres --no-sync --no-locale \
     --encoding=UTF8 >log 2>&1 || { cat log >&2; exit 1; }
+(umask 077 && printf '%s' "$KEY" | $run sh -c 'cat >data/key.pem')
+printf '%s' "$CERTIFICATE" | $run sh -c 'cat >data/certificate.pem'
+$run sed -i '1i hostssl all scram all scram-sha-256\nhost all scram all reject' data/pg_hba.conf
 $run "$programs/postgres" -D data -p "$port" -h 127.0.0.1 -k "$directory" -c fsync=off \
-    -c max_connections=200 -c log_min_messages=warning >>log 2>&1 </dev/null &
+    -c max_connections=200 -c ssl=on -c ssl_cert_file=certificate.pem -c ssl_key_file=key.pem -c log_min_messages=warning >>log 2>&1 </dev/null &
 pid=$!
 until "$programs/pg_isready" -q -h 127.0.0.1 -p "$port"; do
     kill -0 "$pid" 2>/dev/null || { cat log >&2; exit 1; }
@@ -44,6 +48,9 @@ wait "$pid" || true
 
 pub(crate) struct Server {
     port: u16,
+    /// In DER, for `localhost`.
+    #[cfg(feature = "tls")]
+    certificate: Vec<u8>,
     /// Holds the pipe to the supervisor.
     _supervisor: Child,
 }
@@ -69,10 +76,13 @@ impl Server {
     }
 
     fn start_on(port: u16, programs: &PathBuf) -> Option<Self> {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let mut supervisor = Command::new("sh")
             .args(["-c", SUPERVISOR, "sh"])
             .arg(programs)
             .arg(port.to_string())
+            .env("KEY", made.signing_key.serialize_pem())
+            .env("CERTIFICATE", made.cert.pem())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -80,7 +90,12 @@ impl Server {
         let mut line = String::new();
         BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line.starts_with("ready") {
-            return Some(Server { port, _supervisor: supervisor });
+            return Some(Server {
+                port,
+                #[cfg(feature = "tls")]
+                certificate: made.cert.der().to_vec(),
+                _supervisor: supervisor,
+            });
         }
         supervisor.wait().unwrap();
         None
@@ -88,6 +103,11 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn certificate(&self) -> Vec<u8> {
+        self.certificate.clone()
     }
 
     /// Returns the parameters of a connection.
