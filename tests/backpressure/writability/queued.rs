@@ -22,7 +22,6 @@ use std::{
     io::Read,
     sync::{Barrier, mpsc},
     thread,
-    time::Duration,
 };
 
 const MIB: usize = 1 << 20;
@@ -169,7 +168,7 @@ fn messages_of_stages_count_their_encoded_size() {
     }
     let pipeline = Pipeline::codec(netwheel::codec::LengthField::u32())
         .stage(Json::<String, String>::new())
-        .stage(Heartbeat::new(Duration::from_secs(1), String::new))
+        .stage(Heartbeat::new(std::time::Duration::from_secs(1), String::new))
         .handler(Texts);
     let mut channel = EmbeddedChannel::new(pipeline);
     let handle = channel.channel();
