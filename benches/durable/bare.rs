@@ -35,13 +35,16 @@ pub(crate) fn start(due: i64) -> Change {
     Change::Start(NewTimer { topic: 0, due, idempotency_key: None, schedule: None, payload })
 }
 
-pub(crate) struct Bare(SqliteStore);
+pub(crate) struct Bare(Box<dyn TimerStore>);
 
 impl Bare {
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let mut store = SqliteStore::open(path)?;
+        Self::on(SqliteStore::open(path)?)
+    }
+
+    pub(crate) fn on(mut store: impl TimerStore + 'static) -> Result<Self> {
         store.attach(&[TOPIC.to_owned()])?;
-        Ok(Bare(store))
+        Ok(Bare(Box::new(store)))
     }
 
     /// Commits timers with these due times in one transaction.

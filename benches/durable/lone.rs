@@ -4,9 +4,9 @@ use crate::{
     Place, Settings, TEXT, TOPIC,
     bare::{Bare, far, now_millis},
     report::{Panel, Report, cells, histogram, line, micros, ms_at},
-    starts::open,
+    starts::start,
 };
-use netwheel::{EventLoopGroup, Result};
+use netwheel::{EventLoopGroup, Result, durable::DurableTimers};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -21,8 +21,8 @@ const WITHIN: Duration = Duration::from_millis(2);
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let timers = [
-        open(&place.file("lone-0.db"), &group, Some(Duration::ZERO))?,
-        open(&place.file("lone-2.db"), &group, Some(WITHIN))?,
+        start(DurableTimers::open(place.file("lone-0.db"))?.commit_within(Duration::ZERO), &group)?,
+        start(DurableTimers::open(place.file("lone-2.db"))?.commit_within(WITHIN), &group)?,
     ];
     let mut store = Bare::open(&place.file("lone-bare.db"))?;
     let mut commits = histogram();

@@ -7,6 +7,7 @@
 //! cargo bench --bench durable -- --dir /var/tmp     # the file system to measure
 //! cargo bench --bench durable -- --out ../docs      # renews data and picture of docs/durable-timers.md
 //! cargo bench --bench durable -- --test             # seconds: checks that it works
+//! cargo bench --bench durable -- --postgres "host=127.0.0.1 user=postgres dbname=postgres"
 //! ```
 //!
 //! | part | what it measures |
@@ -15,6 +16,7 @@
 //! | `lone` | how long a start takes on an idle store, and a commit of one row in the bare store |
 //! | `lateness` | the time from due to the handler, at a steady rate |
 //! | `size` | memory, file and reopening after `kill -9` with many pending timers; many timers due in one second |
+//! | `--postgres` | instead of the others, on a server of PostgreSQL: starts per second, many timers due at once, many pending timers |
 //!
 //! The bare store is [`SqliteStore`](netwheel::durable::SqliteStore) without loop and threads. Its
 //! measurements alternate with those of the timers, so that disturbances of the machine affect
@@ -32,6 +34,7 @@ mod lag;
 mod lateness;
 mod lone;
 mod picture;
+mod postgres;
 mod reopen;
 mod report;
 mod size;
@@ -84,6 +87,10 @@ struct Settings {
     /// Number of restarts after `kill -9` in `size`.
     #[arg(long, default_value_t = 5)]
     restarts: usize,
+    /// Parameters or URL of a PostgreSQL server to measure instead. Schemas that begin with
+    /// `netwheel_bench` are created and removed. Writes no files.
+    #[arg(long, value_name = "CONFIG")]
+    postgres: Option<String>,
     /// Checks only that it works, in seconds.
     #[arg(long)]
     test: bool,
@@ -142,8 +149,11 @@ fn main() -> Result {
         (settings.rate, settings.seconds) = (1000, 1);
         (settings.pending, settings.burst, settings.restarts) = (10_000, 2_000, 1);
     }
-    let place = Place::new(&settings.dir)?;
     let mut report = Report::default();
+    if let Some(config) = &settings.postgres {
+        return postgres::measure(&settings, config, &mut report);
+    }
+    let place = Place::new(&settings.dir)?;
     let is_chosen = |part| settings.only.is_empty() || settings.only.contains(&part);
     if is_chosen(Part::Starts) {
         starts::measure(&settings, &place, &mut report)?;

@@ -12,6 +12,9 @@ pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
     [values[0], values[values.len() / 2], values[values.len() - 1]]
 }
 
+/// A name, and points.
+pub(crate) type Line = (String, Vec<(f64, f64)>);
+
 /// One panel of the picture.
 pub(crate) struct Panel {
     pub(crate) title: String,
@@ -19,7 +22,7 @@ pub(crate) struct Panel {
     pub(crate) y: &'static str,
     /// Whether both axes are logarithmic.
     pub(crate) is_logarithmic: bool,
-    pub(crate) lines: Vec<(String, Vec<(f64, f64)>)>,
+    pub(crate) lines: Vec<Line>,
 }
 
 #[derive(Default)]

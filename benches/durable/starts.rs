@@ -3,28 +3,19 @@
 use crate::{
     Place, Settings, TEXT, TOPIC,
     bare::{Bare, far},
-    report::{Panel, Report, spread},
+    report::{Line, Panel, Report, spread},
 };
 use netwheel::{
     EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, Topic},
+    durable::{Due, DurableTimers, DurableTimersBuilder, Late, Retry, Topic},
 };
 use std::{
-    path::Path,
     sync::mpsc::{Sender, channel},
     time::{Duration, Instant},
 };
 
-/// Opens timers with default settings, none of which fires soon.
-pub(crate) fn open(
-    path: &Path,
-    group: &EventLoopGroup,
-    commit_within: Option<Duration>,
-) -> Result<DurableTimers> {
-    let mut builder = DurableTimers::open(path)?;
-    if let Some(time) = commit_within {
-        builder = builder.commit_within(time);
-    }
+/// Starts timers, none of which fires soon.
+pub(crate) fn start(builder: DurableTimersBuilder, group: &EventLoopGroup) -> Result<DurableTimers> {
     let topic = Topic::new(TOPIC, Late::RunOnce, Retry::never(), |due: Due<String>| due.done());
     builder.topic(topic).start(group)
 }
@@ -63,20 +54,20 @@ impl Work {
 /// calling thread.
 fn run(timers: &DurableTimers, starters: usize, time: Duration, work: &mut Work) -> Result {
     let (sender, stored) = channel();
-    let start = |sender: &Sender<Result>| {
+    let next = |sender: &Sender<Result>| {
         let sender = sender.clone();
         let completion = timers.at(TOPIC, far(), TEXT).start();
         completion.on_complete(move |result| drop(sender.send(result.map(drop))));
     };
     let before = timers.metrics().commits;
     let begun = Instant::now();
-    (0..starters).for_each(|_| start(&sender));
+    (0..starters).for_each(|_| next(&sender));
     let (mut running, mut done) = (starters, 0);
     while running > 0 {
         stored.recv().expect("this thread has a sender")?;
         done += 1;
         if begun.elapsed() < time {
-            start(&sender);
+            next(&sender);
         } else {
             running -= 1;
         }
@@ -88,8 +79,28 @@ fn run(timers: &DurableTimers, starters: usize, time: Duration, work: &mut Work)
 
 pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
-    let timers = open(&place.file("starts.db"), &group, None)?;
+    let timers = start(DurableTimers::open(place.file("starts.db"))?, &group)?;
     let mut store = Bare::open(&place.file("starts-bare.db"))?;
+    let lines = compare("starts", settings, &timers, &mut store, report)?;
+    report.panels.push(Panel {
+        title: "Starts per second".to_owned(),
+        x: "concurrent starters, rows per commit",
+        y: "per second",
+        is_logarithmic: true,
+        lines,
+    });
+    timers.close().wait()
+}
+
+/// Compares the starts per second of timers with the rows per second of a store. Returns the lines
+/// of a picture.
+pub(crate) fn compare(
+    part: &str,
+    settings: &Settings,
+    timers: &DurableTimers,
+    store: &mut Bare,
+    report: &mut Report,
+) -> Result<Vec<Line>> {
     let time = Duration::from_millis(settings.millis) / SLICES;
     let mut samples: Vec<Vec<Sample>> = settings.starters.iter().map(|_| Vec::new()).collect();
     for round in 1..=settings.rounds {
@@ -99,17 +110,17 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
             for _ in 0..SLICES {
                 let (rows, seconds) = store.run(starters, time)?;
                 bare.add(rows, rows / starters as f64, seconds);
-                run(&timers, starters, time, &mut durable)?;
+                run(timers, starters, time, &mut durable)?;
             }
             let batch = durable.timers / durable.commits.max(1.0);
             let (bare, durable) = (bare.rate(), durable.rate());
             eprintln!(
-                "starts, round {round} of {}: {starters} starters: {durable:.0}/s, bare {bare:.0}/s, ratio {:.2}",
+                "{part}, round {round} of {}: {starters} starters: {durable:.0}/s, bare {bare:.0}/s, ratio {:.2}",
                 settings.rounds,
                 durable / bare
             );
             for (figure, value) in [("bare_per_s", bare), ("durable_per_s", durable), ("batch", batch)] {
-                report.add("starts", starters, round, figure, value);
+                report.add(part, starters, round, figure, value);
             }
             samples.push(Sample { bare, durable, batch });
         }
@@ -127,12 +138,5 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
         lines[0].1.push((*starters as f64, bare));
         lines[1].1.push((*starters as f64, durable));
     }
-    report.panels.push(Panel {
-        title: "Starts per second".to_owned(),
-        x: "concurrent starters, rows per commit",
-        y: "per second",
-        is_logarithmic: true,
-        lines: lines.into_iter().map(|(name, line)| (name.to_owned(), line)).collect(),
-    });
-    timers.close().wait()
+    Ok(lines.into_iter().map(|(name, line)| (name.to_owned(), line)).collect())
 }
