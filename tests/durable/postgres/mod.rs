@@ -6,6 +6,7 @@ mod known_failures;
 mod node;
 mod ownership;
 mod processes;
+mod program;
 mod proxy;
 mod schema;
 mod server;

@@ -1,4 +1,4 @@
-//! Lists, moves, cancels and starts durable timers in an SQLite file, for operators.
+//! Lists, moves, cancels and starts durable timers of a store, for operators.
 //!
 //! ```text
 //! cargo run --features durable --example timers -- demo.db demo
@@ -9,18 +9,22 @@
 //! ```
 //!
 //! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a
-//! timer: they open the file with `DurableTimersBuilder::paused`. A file is locked while a program
+//! timer: they open the store with `DurableTimersBuilder::paused`. A file is locked while a program
 //! has it open, so stop that program first, or give it commands of its own. `run` makes a timer or
 //! a dead letter due now. It fires when its program runs again.
+//!
+//! With the feature `durable-postgres`, the store may be a URL such as
+//! `postgres://im@127.0.0.1/im`, and its programs may run meanwhile.
 
-#[path = "support/output.rs"]
+#[path = "../support/output.rs"]
 mod output;
+mod store;
 
 use clap::{Parser, Subcommand};
 use netwheel::{
     durable::{
-        Due, DurableTimers, DurableTimersBuilder, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerId,
-        TimerInfo, TimerState, Topic, When,
+        Due, DurableTimers, DurableTimersBuilder, Late, Retry, TimerFilter, TimerId, TimerInfo, TimerState,
+        Topic, When,
     },
     prelude::*,
 };
@@ -28,7 +32,6 @@ use output::{Output, complain, say};
 use serde_json::value::RawValue;
 use std::{
     io::{self, Write},
-    path::{Path, PathBuf},
     process::ExitCode,
     sync::mpsc,
     time::{Duration, SystemTime},
@@ -36,16 +39,19 @@ use std::{
 
 /// Characters of a payload or an error in a list.
 const MAX_SHOWN: usize = 100;
-/// Time limit for the last runs and for closing the file.
+/// Time limit for the last runs and for closing the store.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Period of the timer that `demo` starts.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Lists, moves, cancels and starts durable timers in an SQLite file.
+/// Lists, moves, cancels and starts durable timers of a store.
 #[derive(Parser)]
 struct Options {
-    /// File with the timers. `start` and `demo` create it.
-    file: PathBuf,
+    /// SQLite file, or URL of a PostgreSQL server. `start` and `demo` create the file.
+    store: String,
+    /// Schema with the timers on a PostgreSQL server.
+    #[arg(long, default_value = "netwheel")]
+    schema: String,
     #[command(subcommand)]
     action: Action,
 }
@@ -127,7 +133,7 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Result {
     let creates = matches!(options.action, Action::Start { .. } | Action::Demo { .. });
-    let builder = open(&options.file, creates)?;
+    let builder = store::open(&options.store, &options.schema, creates)?;
     let group = EventLoopGroup::builder().threads(1).name("timers").build()?;
     let timers = match &options.action {
         Action::Demo { topic } => return demo(builder, &group, topic),
@@ -137,20 +143,6 @@ fn run(options: Options) -> Result {
     let result = operate(&timers, options.action);
     close(&timers)?;
     result
-}
-
-/// Opens a file. Creates one only if that is wanted, so that a mistyped name is noticed.
-fn open(file: &Path, creates: bool) -> Result<DurableTimersBuilder> {
-    let name = file.display();
-    if !creates && !file.exists() {
-        return Err(Error::other(format!("there is no file {name}")));
-    }
-    let store = SqliteStore::open(file).map_err(|error| match error {
-        StoreError::InUse => Error::other(format!("{name} is in use by a running program; stop it first")),
-        StoreError::NotAStore => Error::other(format!("{name} is not a store of timers")),
-        error => Error::other(format!("cannot open {name}: {error}")),
-    })?;
-    Ok(DurableTimers::on(store))
 }
 
 /// Returns the topic of a timer to start. Its handler is not called while the timers are paused.
@@ -288,5 +280,5 @@ fn close(timers: &DurableTimers) -> Result {
     timers
         .close()
         .wait_timeout(CLOSE)
-        .unwrap_or_else(|_| Err(Error::other("the file was not closed in time")))
+        .unwrap_or_else(|_| Err(Error::other("the store was not closed in time")))
 }
