@@ -18,6 +18,7 @@ use netwheel::{
     shutdown::ShutdownOptions,
 };
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Barrier},
     time::SystemTime,
 };
@@ -322,4 +323,28 @@ fn a_paused_program_stores_and_moves_timers_that_the_next_program_fires() {
     done(timers.close()).unwrap();
     end(&group);
     end(&next_group);
+}
+
+/// While the loop is blocked, the memory of new timers is limited. Those that do not fit are loaded.
+#[test]
+fn timers_that_are_started_while_the_loop_is_blocked_fire_afterwards() {
+    let file = File::new();
+    let group = one_loop();
+    let (topic, runs) = sending("topic");
+    let timers = file.open().topic(topic).max_loaded_bytes(16 * 1024).start(&group).unwrap();
+    // The engine has loaded the near timers once, so it is given new ones.
+    done(timers.at("topic", ms(0), "first").start()).unwrap();
+    assert_eq!(receive(&runs), "first");
+    let gate = block(&group);
+    let due = SystemTime::now();
+    let texts: BTreeSet<String> = (0..100).map(|n| format!("{n:1000}")).collect();
+    let starts: Vec<_> = texts.iter().map(|text| timers.at("topic", due, text).start()).collect();
+    for start in starts {
+        done(start).unwrap();
+    }
+    drop(gate);
+    let ran: BTreeSet<String> = texts.iter().map(|_| receive(&runs)).collect();
+    assert_eq!(ran, texts);
+    done(timers.close()).unwrap();
+    end(&group);
 }

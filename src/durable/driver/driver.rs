@@ -17,6 +17,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// The largest number of messages that the engine handles in a turn of the loop.
+const MESSAGES_PER_TURN: usize = 1024;
+
 /// The longest time in nanoseconds between two reads of the clocks that counts as one instant.
 const CLOSE_TOGETHER: u64 = 50_000_000;
 
@@ -87,7 +90,10 @@ impl Driver {
         {
             let mut engine = locked(&self.engine);
             let now = self.now();
-            self.inbox.take().into_iter().for_each(|message| engine.handle(message, now, &mut steps));
+            self.inbox
+                .take(usize::MAX)
+                .into_iter()
+                .for_each(|message| engine.handle(message, now, &mut steps));
             engine.handle(Message::CloseNow, now, &mut steps);
         }
         self.carry_out(steps);
@@ -111,7 +117,7 @@ impl Driver {
 
     /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: &Arc<Self>) {
-        let messages = self.inbox.take();
+        let messages = self.inbox.take(MESSAGES_PER_TURN);
         let mut steps = Vec::new();
         let deadline = {
             let mut engine = locked(&self.engine);

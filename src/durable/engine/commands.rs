@@ -26,6 +26,7 @@ impl Engine {
             return;
         }
         self.window.remove(id);
+        self.caught_up.remove(&id);
         self.changing.insert(id, (asked.completer, asked.permit));
         let change = match command {
             Command::Cancel => Change::Cancel(id),

@@ -1,25 +1,67 @@
 //! `Inbox`: messages that the engine has not handled yet.
 //!
-//! Invariant: if there are messages, a wake-up is on its way to the loop, or the loop is about to
-//! take them. Any thread puts messages in; the loop takes them, all at once.
+//! Invariants: if there are messages, a wake-up is on its way to the loop, or the loop is about to
+//! take them. Any thread puts messages in; the loop takes them in their order. Stored timers take
+//! at most `max_bytes`. Others are dropped, and a message behind them makes the engine load again.
 
 use super::Message;
-use std::sync::{
-    Mutex, OnceLock, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Makes the loop take the messages.
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-#[derive(Default)]
 pub(in crate::durable) struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    queue: Mutex<Queue>,
+    max_bytes: usize,
     is_woken: AtomicBool,
     wake: OnceLock<Wake>,
 }
 
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Message>,
+    /// What the stored timers take.
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, message: Message, max_bytes: usize) {
+        if let Message::Stored(row) = &message {
+            let bytes = self.bytes.saturating_add(row.weight());
+            if bytes > max_bytes {
+                // One is enough for all timers that are dropped without a message in between.
+                if !matches!(self.messages.back(), Some(Message::StartsDropped)) {
+                    self.messages.push_back(Message::StartsDropped);
+                }
+                return;
+            }
+            self.bytes = bytes;
+        }
+        self.messages.push_back(message);
+    }
+
+    fn take(&mut self, limit: usize) -> Vec<Message> {
+        let taken: Vec<_> = self.messages.drain(..limit.min(self.messages.len())).collect();
+        for message in &taken {
+            if let Message::Stored(row) = message {
+                self.bytes -= row.weight();
+            }
+        }
+        taken
+    }
+}
+
 impl Inbox {
+    pub(in crate::durable) fn new(max_bytes: usize) -> Self {
+        Inbox { queue: Mutex::default(), max_bytes, is_woken: AtomicBool::new(false), wake: OnceLock::new() }
+    }
+
     /// Sets how the loop is woken. Called once, before the first message.
     pub(in crate::durable) fn connect(&self, wake: Wake) {
         let is_first = self.wake.set(wake).is_ok();
@@ -27,13 +69,15 @@ impl Inbox {
     }
 
     pub(in crate::durable) fn tell(&self, message: Message) {
-        self.lock().push(message);
+        self.lock().push(message, self.max_bytes);
         self.wake();
     }
 
     pub(in crate::durable) fn tell_all(&self, messages: Vec<Message>) {
         if !messages.is_empty() {
-            self.lock().extend(messages);
+            let mut queue = self.lock();
+            messages.into_iter().for_each(|message| queue.push(message, self.max_bytes));
+            drop(queue);
             self.wake();
         }
     }
@@ -47,13 +91,82 @@ impl Inbox {
         }
     }
 
-    /// Takes all messages. Later ones wake the loop again.
-    pub(in crate::durable) fn take(&self) -> Vec<Message> {
+    /// Takes messages. Those that are left, and later ones, wake the loop again.
+    pub(in crate::durable) fn take(&self, limit: usize) -> Vec<Message> {
         self.is_woken.store(false, Ordering::Release);
-        std::mem::take(&mut *self.lock())
+        let mut queue = self.lock();
+        let taken = queue.take(limit);
+        let is_empty = queue.messages.is_empty();
+        drop(queue);
+        if !is_empty {
+            self.wake();
+        }
+        taken
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Message>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::{
+        TimerId,
+        store::{DueKey, TimerRow},
+    };
+    use std::sync::{Arc, atomic::AtomicU32};
+
+    fn stored(id: i64) -> Message {
+        Message::Stored(TimerRow {
+            key: DueKey { due: 0, id: TimerId::new(id) },
+            topic: 0,
+            scheduled: 0,
+            attempts: 0,
+            idempotency_key: None,
+            schedule: None,
+            payload: vec![0; 100],
+            partition: 0,
+            epoch: 0,
+        })
+    }
+
+    fn text(messages: &[Message]) -> Vec<String> {
+        let name = |message: &Message| match message {
+            Message::Stored(row) => row.key.id.to_string(),
+            Message::StartsDropped => "dropped".to_owned(),
+            Message::LoadFailed => "other".to_owned(),
+            _ => panic!("another message"),
+        };
+        messages.iter().map(name).collect()
+    }
+
+    #[test]
+    fn stored_timers_beyond_the_limit_are_dropped_and_reported_in_their_place() {
+        let Message::Stored(row) = stored(0) else { unreachable!() };
+        let inbox = Inbox::new(2 * row.weight());
+        (1..=4).for_each(|id| inbox.tell(stored(id)));
+        inbox.tell(Message::LoadFailed);
+        inbox.tell_all(vec![stored(5), stored(6)]);
+        assert_eq!(text(&inbox.take(100)), ["1", "2", "dropped", "other", "dropped"]);
+        inbox.tell(stored(7));
+        assert_eq!(text(&inbox.take(100)), ["7"]);
+    }
+
+    #[test]
+    fn messages_beyond_the_limit_of_a_turn_wake_the_loop_again() {
+        let inbox = Inbox::new(usize::MAX);
+        let woken = Arc::new(AtomicU32::new(0));
+        let counter = woken.clone();
+        inbox.connect(Box::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        (1..=5).for_each(|id| inbox.tell(stored(id)));
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        assert_eq!(text(&inbox.take(2)), ["1", "2"]);
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+        assert_eq!(text(&inbox.take(3)), ["3", "4", "5"]);
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
     }
 }

@@ -48,6 +48,8 @@ pub(in crate::durable) struct Asked {
 pub(in crate::durable) enum Message {
     /// A timer was stored.
     Stored(TimerRow),
+    /// Timers were stored that the engine does not receive, because its inbox was full.
+    StartsDropped,
     /// A change of the engine was made.
     Changed { id: TimerId, outcome: Outcome },
     /// The change of a command failed, and the command with it.

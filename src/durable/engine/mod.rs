@@ -133,6 +133,7 @@ impl Engine {
     pub(super) fn handle(&mut self, message: Message, now: Now, steps: &mut Vec<Step>) {
         match message {
             Message::Stored(row) => self.insert(row),
+            Message::StartsDropped => self.window.clear(),
             Message::Changed { id, outcome } => self.changed(id, outcome, now, steps),
             Message::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
             Message::Loaded { range, rows } => {

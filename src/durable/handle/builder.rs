@@ -29,7 +29,7 @@ const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
 /// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
 /// | `late_after` | 1 s; 15 s in a store of several nodes | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
-/// | `max_loaded_bytes` | 32 MiB | 1 or more | the same |
+/// | `max_loaded_bytes` | 32 MiB | 1 or more | the same; the limit for new timers that the loop has not taken yet, too |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
 /// | `fires_per_turn` | 64 | 1 or more | the rest fires in the next turn of the loop |
 /// | `max_waiting` | 65,536 starts and commands without an answer | 1 or more | [`Error::Full`] |
@@ -204,7 +204,7 @@ impl DurableTimersBuilder {
         let (sender, requests) = crossbeam_channel::unbounded();
         let event_loop = group.next().clone();
         let time = event_loop.shared.time.clone();
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new(self.max_loaded_bytes));
         let driver = Driver::new(event_loop, inbox.clone(), engine, handlers, sender);
         let writer =
             Writer::new(self.store, requests, inbox.clone(), time, metrics.clone(), self.commit_within);

@@ -1,9 +1,10 @@
 //! The window: what is in memory, and that nothing is lost when it is full.
 
-use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation};
+use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
     Delivery, Late, Retry,
-    engine::{Answer, Limits, Rules},
+    engine::{Answer, Limits, Message, Rules},
+    store::{Change, Outcome},
 };
 
 fn limited(limits: Limits) -> Simulation {
@@ -106,4 +107,19 @@ fn a_timer_is_loaded_before_it_is_due() {
     simulation.run_until(600 * MINUTE);
     assert!(simulation.fired.iter().all(|fired| fired.at == fired.scheduled));
     assert_eq!(simulation.fired.len(), 599);
+}
+
+/// The engine did not receive some stored timers, because its inbox was full.
+#[test]
+fn timers_that_did_not_fit_into_the_inbox_are_loaded() {
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
+    simulation.start(3 * SECOND);
+    simulation.settle();
+    for after in [SECOND, 2 * SECOND] {
+        let start = Change::Start(new_timer(after, None, None));
+        assert!(matches!(simulation.commit(start), Outcome::Started(_)));
+    }
+    simulation.tell(Message::StartsDropped);
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.times(), [SECOND, 2 * SECOND, 3 * SECOND]);
 }

@@ -111,13 +111,7 @@ impl Simulation {
     }
 
     fn store_timer(&mut self, after: i64, schedule: Option<&str>, key: Option<&str>) -> TimerId {
-        let timer = NewTimer {
-            topic: 0,
-            due: START + after,
-            idempotency_key: key.map(str::to_owned),
-            schedule: schedule.map(str::to_owned),
-            payload: b"null".to_vec(),
-        };
+        let timer = new_timer(after, schedule, key);
         let (id, row) = match self.commit(Change::Start(timer)) {
             Outcome::Started(row) => (row.key.id, Some(row)),
             Outcome::AlreadyStarted { id, changed } => (id, changed),
@@ -262,6 +256,17 @@ impl Simulation {
         if let Some(answer) = answer.filter(|_| !firing.is_ended) {
             self.answer(row.key.id, answer);
         }
+    }
+}
+
+/// Returns a timer that is due `after` milliseconds after [`START`].
+pub(super) fn new_timer(after: i64, schedule: Option<&str>, key: Option<&str>) -> NewTimer {
+    NewTimer {
+        topic: 0,
+        due: START + after,
+        idempotency_key: key.map(str::to_owned),
+        schedule: schedule.map(str::to_owned),
+        payload: b"null".to_vec(),
     }
 }
 
