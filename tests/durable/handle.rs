@@ -325,7 +325,7 @@ fn a_paused_program_stores_and_moves_timers_that_the_next_program_fires() {
     end(&next_group);
 }
 
-/// While the loop is blocked, the memory of new timers is limited. Those that do not fit are loaded.
+/// While the loop is blocked, the memory of new timers is limited. The others are loaded.
 #[test]
 fn timers_that_are_started_while_the_loop_is_blocked_fire_afterwards() {
     let file = File::new();
