@@ -15,7 +15,9 @@ pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>
 /// The transaction that ends a timer. What the program writes with it is stored if, and only if,
 /// the timer ends. See [`Due::done_with`](crate::durable::Due::done_with).
 ///
-/// It gives access to the store's connection, inside the transaction. Do not commit or roll back.
+/// It gives access to the store's connection, inside the transaction. Do not commit or roll back,
+/// also not with a transaction of the connection: the store then stops with an error. Do not change
+/// settings of the session, because they apply to the store's own statements later.
 pub struct StoreTransaction<'a> {
     connection: &'a mut dyn Any,
 }
@@ -50,7 +52,8 @@ impl<'a> StoreTransaction<'a> {
         self.connection::<rusqlite::Connection>().map(|connection| &*connection)
     }
 
-    /// Returns the client of a PostgreSQL store.
+    /// Returns the client of a PostgreSQL store. Use `SAVEPOINT` instead of `Client::transaction`,
+    /// and `SET LOCAL` instead of `SET`.
     ///
     /// # Errors
     ///

@@ -41,6 +41,7 @@ for_each_store! {
     a_dead_run_of_a_periodic_timer_is_a_copy
     commands_move_and_cancel
     effects_are_stored_with_the_end_or_not_at_all
+    an_effect_that_ends_the_transaction_stops_the_store
     a_transaction_of_the_program_is_stored_or_undone
     changes_of_one_timer_are_made_in_order
     many_changes_share_a_transaction
@@ -344,6 +345,18 @@ fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
     commit(store, Change::End { held: rows[4].held(), next: None, effect: counting });
     assert_eq!(found.recv().unwrap(), 1);
     assert_eq!(dues(&load(store, 1000)), [1, 2]);
+}
+
+/// It is not known then what was stored.
+fn an_effect_that_ends_the_transaction_stops_the_store(store: &mut Store) {
+    for sql in ["COMMIT", "ROLLBACK"] {
+        let rows = [start(store, timer(0, 1)), start(store, timer(0, 2))];
+        let effect = effect(move |tx| execute(tx, sql));
+        let mut changes =
+            [end(rows[0].held(), None), Change::End { held: rows[1].held(), next: None, effect }];
+        let error = store.commit(&mut changes, NOW).unwrap_err();
+        assert!(!error.is_transient(), "{sql}: {error}");
+    }
 }
 
 fn a_transaction_of_the_program_is_stored_or_undone(store: &mut Store) {
