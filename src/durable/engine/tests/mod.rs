@@ -6,5 +6,6 @@ mod lateness;
 mod leases;
 mod memory;
 mod outcomes;
+mod races;
 mod schedules;
 mod simulation;

@@ -1,0 +1,282 @@
+//! Random orders of the messages between the loop and the thread of the store.
+//!
+//! `NETWHEEL_RACES` sets the number of rounds.
+
+use super::simulation::{LIMITS, SECOND, START, new_timer};
+use crate::{
+    Error,
+    durable::{
+        Delivery, Late, Retry, TimerId, TimerState,
+        engine::{
+            Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Purpose, Rules, Step,
+        },
+        metrics::Metrics,
+        store::{Change, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
+        unix_millis::present_millis,
+    },
+    sync::{Completion, Permits, completion},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Small enough that each limit is reached.
+const SMALL: Limits = Limits { near: 5 * SECOND, max_loaded: 6, max_running: 4, fires_per_turn: 2, ..LIMITS };
+
+/// What the thread of the store is asked for.
+enum Request {
+    Start(NewTimer),
+    Change { id: TimerId, change: Change, purpose: Purpose },
+    Load(LoadRange),
+}
+
+/// An engine and a store, with the messages in between.
+struct World {
+    random: fastrand::Rng,
+    rules: Rules,
+    engine: Engine,
+    store: SqliteStore,
+    now: Now,
+    requests: VecDeque<Request>,
+    inbox: VecDeque<Message>,
+    /// Runs without an answer.
+    running: BTreeMap<TimerId, Firing>,
+    cancels: Vec<(TimerId, Completion<bool>)>,
+    cancelled: BTreeSet<TimerId>,
+    ids: Vec<TimerId>,
+    loaded_until: i64,
+    fired: usize,
+}
+
+fn engine(rules: Rules) -> Engine {
+    Engine::new(vec![rules], SMALL, false, Arc::new(Metrics::default()))
+}
+
+impl World {
+    fn new(seed: u64, rules: Rules) -> Self {
+        let mut store = SqliteStore::in_memory().unwrap();
+        store.attach(&["topic".to_owned()]).unwrap();
+        World {
+            random: fastrand::Rng::with_seed(seed),
+            rules,
+            engine: engine(rules),
+            store,
+            now: Now { wall: START, monotonic: 0 },
+            requests: VecDeque::new(),
+            inbox: VecDeque::new(),
+            running: BTreeMap::new(),
+            cancels: Vec::new(),
+            cancelled: BTreeSet::new(),
+            ids: Vec::new(),
+            loaded_until: i64::MIN,
+            fired: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.u32(..100) {
+            0..10 => {
+                let after = self.now.wall - START + self.random.i64(-SECOND..10 * SECOND);
+                self.requests.push_back(Request::Start(new_timer(after, None, None)));
+            }
+            10..15 => {
+                let period = SECOND * self.random.i64(2..5);
+                let key = self.random.u32(..3).to_string();
+                let (after, schedule) = (self.now.wall - START + period, format!("every {period}"));
+                self.requests.push_back(Request::Start(new_timer(after, Some(&schedule), Some(&key))));
+            }
+            15..22 => self.command(),
+            22..35 => self.answer(),
+            35..65 => self.store_works(),
+            65..90 => self.loop_turns(),
+            90..97 => {
+                let millis = self.random.i64(0..2 * SECOND);
+                self.pass(millis);
+            }
+            97 => self.now.wall += self.random.i64(-5 * SECOND..5 * SECOND),
+            98 => self.crash(),
+            _ => self.check(),
+        }
+    }
+
+    fn pass(&mut self, millis: i64) {
+        self.now.wall += millis;
+        self.now.monotonic += u64::try_from(millis).unwrap() * 1_000_000;
+    }
+
+    fn command(&mut self) {
+        let Some(&id) = self.random.choice(&self.ids) else { return };
+        let command = match self.random.u32(..4) {
+            0 => Command::RunNow,
+            1 => Command::MoveTo(self.now.wall + self.random.i64(0..10 * SECOND)),
+            _ => Command::Cancel,
+        };
+        let (completer, done) = completion(None);
+        let permit = Permit::take(&Arc::new(Permits::new(1))).unwrap();
+        self.inbox.push_back(Message::Asked(Asked { id, command, completer, permit }));
+        if command == Command::Cancel {
+            self.cancels.push((id, done));
+        }
+    }
+
+    fn answer(&mut self) {
+        let ids: Vec<TimerId> = self.running.keys().copied().collect();
+        let Some(&id) = self.random.choice(&ids) else { return };
+        self.running.remove(&id);
+        let answer = match self.random.u32(..4) {
+            0 => Answer::Failed("no".to_owned()),
+            1 => Answer::Skip,
+            _ => Answer::Done(None),
+        };
+        self.inbox.push_back(Message::Answered { id, answer });
+    }
+
+    /// Carries out the oldest request. Transactions fail now and then.
+    fn store_works(&mut self) {
+        let Some(request) = self.requests.pop_front() else { return };
+        let fails = self.random.u32(..20) == 0;
+        let message = match request {
+            Request::Start(_) if fails => return,
+            Request::Start(timer) => self.store_start(timer),
+            Request::Change { id, purpose: Purpose::Command, .. } if fails => {
+                Some(Message::CommandFailed { id, error: Error::other("busy") })
+            }
+            request @ Request::Change { .. } if fails => return self.requests.push_front(request),
+            Request::Change { id, change, .. } => Some(Message::Changed { id, outcome: self.commit(change) }),
+            Request::Load(_) if fails => Some(Message::LoadFailed),
+            Request::Load(range) => {
+                self.loaded_until = self.loaded_until.max(range.until);
+                Some(Message::Loaded { range, rows: self.store.load(range).unwrap() })
+            }
+        };
+        self.inbox.extend(message);
+    }
+
+    fn store_start(&mut self, timer: NewTimer) -> Option<Message> {
+        let outcome = self.commit(Change::Start(timer));
+        if let Outcome::Started(row) = &outcome {
+            self.ids.push(row.key.id);
+            if row.key.due > self.loaded_until {
+                return None;
+            }
+        }
+        let is_full = self.random.u32(..10) == 0;
+        outcome.into_row().map(|row| if is_full { Message::StartsDropped } else { Message::Stored(row) })
+    }
+
+    fn commit(&mut self, change: Change) -> Outcome {
+        self.store.commit(&mut [change], self.now.wall).unwrap().remove(0)
+    }
+
+    /// Handles some of the messages, and polls.
+    fn loop_turns(&mut self) {
+        let mut steps = Vec::new();
+        for _ in 0..self.random.u32(..4) {
+            let Some(message) = self.inbox.pop_front() else { break };
+            self.engine.handle(message, self.now, &mut steps);
+        }
+        self.engine.poll(self.now, &mut steps);
+        self.carry_out(steps);
+    }
+
+    fn carry_out(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Fire(firing) => self.fire(firing),
+                Step::Change { id, change, purpose } => {
+                    self.requests.push_back(Request::Change { id, change, purpose });
+                }
+                Step::Load(range) => self.requests.push_back(Request::Load(range)),
+                Step::Complete(completer, result) => completer.complete(result),
+                Step::Renew { .. } | Step::Close(_) => panic!("nobody asked for it"),
+            }
+        }
+        let (done, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.cancels).into_iter().partition(|(_, done)| done.is_done());
+        self.cancels = waiting;
+        let succeeded =
+            done.into_iter().filter_map(|(id, done)| matches!(done.take(), Some(Ok(true))).then_some(id));
+        self.cancelled.extend(succeeded);
+    }
+
+    fn fire(&mut self, firing: Firing) {
+        let id = firing.row.key.id;
+        // The clock may have been set back since the end of an at-most-once run was requested.
+        assert!(firing.is_ended || firing.row.key.due <= self.now.wall, "early");
+        assert!(!self.cancelled.contains(&id), "fired after it was cancelled");
+        self.fired += 1;
+        if !firing.is_ended {
+            assert!(self.running.insert(id, firing).is_none(), "two runs of one timer");
+        }
+    }
+
+    /// The program is killed and started again.
+    fn crash(&mut self) {
+        self.engine = engine(self.rules);
+        self.requests.clear();
+        self.inbox.clear();
+        self.running.clear();
+        self.cancels.clear();
+        self.loaded_until = i64::MIN;
+    }
+
+    /// Lets everything come to rest: then each timer that is due runs, unless too many do.
+    fn check(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..10_000 {
+            let fired = self.fired;
+            self.store_works();
+            self.loop_turns();
+            let is_quiet = self.requests.is_empty() && self.inbox.is_empty() && self.fired == fired;
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet == 10 {
+                break;
+            }
+        }
+        assert_eq!(quiet, 10, "the engine does not come to rest");
+        if self.running.len() >= SMALL.max_running {
+            return;
+        }
+        let stored = self.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
+        for timer in stored.iter().filter(|timer| timer.state == TimerState::Pending) {
+            let is_due = present_millis(timer.due) <= self.now.wall;
+            assert!(!is_due || self.running.contains_key(&timer.id), "not fired: {timer:?}");
+        }
+        assert!(stored.iter().all(|timer| !self.cancelled.contains(&timer.id)), "cancelled, but stored");
+    }
+}
+
+fn play(rules: Rules) {
+    let rounds = std::env::var("NETWHEEL_RACES").map_or(20, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}, round {round}");
+        let mut world = World::new(seed, rules);
+        for _ in 0..1500 {
+            world.step();
+        }
+        // Nothing is left in the end, but periodic timers.
+        for _ in 0..400 {
+            world.pass(SECOND);
+            world.check();
+            while !world.running.is_empty() {
+                world.answer();
+            }
+        }
+        world.check();
+        assert!(world.fired > 0);
+    }
+}
+
+#[test]
+fn every_timer_that_is_due_runs_in_any_order_of_messages() {
+    let retry = Retry::backoff(2).first(Duration::from_millis(700));
+    play(Rules { late: Late::RunOnce, retry, delivery: Delivery::AtLeastOnce });
+}
+
+#[test]
+fn every_timer_runs_at_most_once_in_any_order_of_messages() {
+    play(Rules { late: Late::RunAll { at_most: 3 }, retry: Retry::never(), delivery: Delivery::AtMostOnce });
+}
