@@ -1,4 +1,4 @@
-//! The same store on a server of PostgreSQL: starts, many timers due at once, many pending timers.
+//! Durable timers on a PostgreSQL server: starts, many timers due at once, many pending timers.
 
 use crate::{
     Settings, TEXT, TOPIC,
@@ -173,7 +173,7 @@ fn size(settings: &Settings, config: &str) -> Result {
     println!("| tables and indexes, bytes for each timer | {:.0} |", bytes / settings.pending.max(1) as f64);
     row("`open`, ms", opens);
     row("from `open` to the first fire, ms", fires);
-    row("what a node does every second: renewal, changes of others, counts, ms", renewals);
+    row("requests of a node every second: renewal, changes of others, counts, ms", renewals);
     Ok(())
 }
 
@@ -191,7 +191,7 @@ fn fill(schema: &Schema<'_>, pending: u64) -> Result<f64> {
     Ok(bytes.map_err(Error::other)? as f64)
 }
 
-/// Returns the milliseconds of what a node asks the server every second.
+/// Returns the milliseconds that the periodic requests of a node take, which it makes every second.
 fn renewal(schema: &Schema<'_>) -> Result<f64> {
     const REPETITIONS: u32 = 20;
     let mut store = schema.store()?;

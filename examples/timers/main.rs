@@ -14,7 +14,7 @@
 //! a dead letter due now. It fires when its program runs again.
 //!
 //! With the feature `durable-postgres`, the store may be a URL such as
-//! `postgres://im@127.0.0.1/im`, and its programs may run meanwhile.
+//! `postgres://im@127.0.0.1/im`. Its programs can stay running.
 
 #[path = "../support/output.rs"]
 mod output;

@@ -28,7 +28,7 @@ pub(crate) fn open(name: &str, schema: &str, creates: bool) -> Result<DurableTim
     Ok(DurableTimers::on(store))
 }
 
-/// Connects to a server, without TLS. The other nodes go on meanwhile.
+/// Connects to a server, without TLS. Its other nodes can stay running.
 #[cfg(feature = "durable-postgres")]
 fn server(url: &str, schema: &str, creates: bool) -> Result<DurableTimersBuilder> {
     let builder = PostgresStore::builder(url)?.schema(schema).node("operator");

@@ -98,8 +98,8 @@ impl Batch {
         inbox.tell_all(messages);
     }
 
-    /// Fails everything, after the engine was told that the store has stopped. It fails its
-    /// commands itself.
+    /// Fails all starts. Called after [`Message::Stopped`], with which the engine fails its
+    /// commands.
     pub(super) fn refuse(&mut self, error: &Error) {
         for reply in self.take() {
             if let Reply::Start(completer, _permit) = reply {

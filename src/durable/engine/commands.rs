@@ -1,4 +1,4 @@
-//! Cancel, move and run: what a program asks of a timer.
+//! The commands of a program: cancel, move, run.
 
 use super::{Asked, Command, Engine, Now, Purpose, State, Step};
 use crate::{

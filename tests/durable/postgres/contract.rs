@@ -347,7 +347,7 @@ fn effects_are_stored_with_the_end_or_not_at_all(store: &mut Store) {
     assert_eq!(dues(&load(store, 1000)), [1, 2]);
 }
 
-/// It is not known then what was stored.
+/// The store cannot know what such an effect has committed.
 fn an_effect_that_ends_the_transaction_stops_the_store(store: &mut Store) {
     for sql in ["COMMIT", "ROLLBACK"] {
         let rows = [start(store, timer(0, 1)), start(store, timer(0, 2))];

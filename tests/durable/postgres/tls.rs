@@ -111,7 +111,7 @@ fn a_server_without_tls_is_refused_if_tls_is_required() {
     assert!(error.contains("the server does not support TLS"), "{error}");
 }
 
-/// Neither the request for TLS nor the handshake waits for ever.
+/// The request for TLS and the handshake have a time limit.
 #[test]
 fn a_silent_server_is_given_up_in_time() {
     let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
