@@ -34,6 +34,7 @@ for_each_store! {
     the_key_of_an_ended_timer_is_remembered
     a_new_schedule_replaces_the_old_one
     a_new_schedule_keeps_a_run_whose_time_has_come
+    a_new_schedule_and_an_end_are_made_in_order
     an_end_removes_a_timer_or_moves_it_to_its_next_run
     a_change_of_another_run_is_missing
     a_retry_keeps_the_scheduled_time
@@ -87,7 +88,12 @@ fn start(store: &mut Store, timer: NewTimer) -> TimerRow {
 
 #[track_caller]
 fn rescheduled(store: &mut Store, timer: NewTimer) -> TimerRow {
-    match commit(store, Change::Start(timer)) {
+    changed(commit(store, Change::Start(timer)))
+}
+
+#[track_caller]
+fn changed(outcome: Outcome) -> TimerRow {
+    match outcome {
         Outcome::AlreadyStarted { changed: Some(row), .. } => row,
         other => panic!("{other:?}"),
     }
@@ -209,6 +215,23 @@ fn a_new_schedule_keeps_a_run_whose_time_has_come(store: &mut Store) {
     let alive = rescheduled(store, periodic(NOW + 300, "every 300"));
     assert_eq!((alive.key.due, alive.scheduled, alive.attempts), (NOW + 300, NOW + 300, 0));
     assert_eq!(counts(store), [(1, 0), (0, 0)]);
+}
+
+fn a_new_schedule_and_an_end_are_made_in_order(store: &mut Store) {
+    let row = start(store, periodic(NOW - 100, "every 500"));
+    let mut changes = [Change::Start(periodic(NOW + 700, "every 700")), end(row.held(), Some(NOW + 400))];
+    let mut outcomes = store.commit(&mut changes, NOW).unwrap().into_iter();
+    let kept = changed(outcomes.next().unwrap());
+    assert_eq!((kept.key, kept.schedule.as_deref()), (row.key, Some("every 700")));
+    let row = moved(outcomes.next().unwrap());
+    assert_eq!((row.key.due, row.schedule.as_deref()), (NOW + 400, Some("every 700")));
+
+    let mut changes = [end(row.held(), Some(NOW + 900)), Change::Start(periodic(NOW + 200, "every 200"))];
+    let mut outcomes = store.commit(&mut changes, NOW).unwrap().into_iter();
+    assert_eq!(moved(outcomes.next().unwrap()).key.due, NOW + 900);
+    let last = changed(outcomes.next().unwrap());
+    assert_eq!((last.key.due, last.schedule.as_deref()), (NOW + 200, Some("every 200")));
+    assert_eq!(load(store, NOW + 1000), [last]);
 }
 
 fn an_end_removes_a_timer_or_moves_it_to_its_next_run(store: &mut Store) {

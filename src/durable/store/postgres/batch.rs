@@ -82,23 +82,30 @@ fn claim(
 }
 
 /// Returns how many of the first changes are independent, so that those of one kind can be made
-/// together: no two of one timer, and no command together with a start that has a key.
+/// together: no two of one timer, no command together with a start that has a key, and no change of
+/// a run together with a start that may change a schedule.
 fn independent(changes: &[Change]) -> usize {
     let mut ids = BTreeSet::new();
     let (mut has_command, mut has_key) = (false, false);
+    let (mut has_run, mut has_schedule) = (false, false);
     let depends = |change: &Change| {
         let id = match change {
             Change::Start(timer) => {
                 has_key |= timer.idempotency_key.is_some();
+                has_schedule |= timer.schedule.is_some();
                 None
             }
             Change::Cancel(id) | Change::Move { id, .. } => {
                 has_command = true;
                 Some(*id)
             }
-            other => other.held().map(|held| held.key.id),
+            other => {
+                has_run = true;
+                other.held().map(|held| held.key.id)
+            }
         };
-        (has_command && has_key) || id.is_some_and(|id: TimerId| !ids.insert(id))
+        let is_twice = id.is_some_and(|id: TimerId| !ids.insert(id));
+        is_twice || (has_command && has_key) || (has_run && has_schedule)
     };
     // The first one depends on nothing.
     changes.iter().position(depends).unwrap_or(changes.len()).max(1)
