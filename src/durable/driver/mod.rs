@@ -1,5 +1,6 @@
 //! What runs the engine and the store: an event loop and a thread.
 
+mod adaptive_wait;
 mod batch;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;

@@ -2,11 +2,11 @@
 //!
 //! Invariants: requests are carried out in the order of their submission, and the engine receives
 //! their outcomes in that order. Consecutive changes share a transaction. A start is completed
-//! after its transaction was committed, never before. After a transient error, starts and commands
-//! fail, and the changes of runs stay first in the queue. After any other error nothing is written
-//! again.
+//! after its transaction was committed. After a transient error, starts and commands fail, and the
+//! changes of runs stay first in the queue. After any other error nothing is written again.
 
 use super::{
+    adaptive_wait::AdaptiveWait,
     batch::Batch,
     request::{Reply, Request},
 };
@@ -34,6 +34,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::durable) struct Writer {
     store: Box<dyn TimerStore>,
     requests: Receiver<Request>,
+    wait: AdaptiveWait,
     inbox: Arc<Inbox>,
     time: TimeSource,
     metrics: Arc<Metrics>,
@@ -64,6 +65,7 @@ impl Writer {
         Writer {
             store,
             requests,
+            wait: AdaptiveWait::default(),
             inbox,
             time,
             metrics,
@@ -132,7 +134,7 @@ impl Writer {
             if let Some(request) = self.queue.pop_front() {
                 return Some(request);
             }
-            let Some(retry_at) = retry_at else { return self.requests.recv().ok() };
+            let Some(retry_at) = retry_at else { return self.wait.recv(&self.requests) };
             match self.requests.recv_deadline(retry_at) {
                 Ok(request) => return Some(request),
                 Err(RecvTimeoutError::Timeout) => {}
