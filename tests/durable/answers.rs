@@ -11,7 +11,8 @@ use netwheel::{
     EventLoopGroup,
     durable::{Delivery, Due, DurableTimers, Late, Retry, TimerFilter, TimerInfo, TimerState, Topic},
 };
-use std::sync::mpsc::channel;
+use serde::{Deserialize, Deserializer};
+use std::{sync::mpsc::channel, time::SystemTime};
 
 /// Runs one timer whose handler is `handler`, until it is a dead letter.
 fn dead_letter(file: &File, payload: &str, handler: impl FnMut(Due<u32>) + Send + 'static) -> TimerInfo {
@@ -83,6 +84,36 @@ fn a_payload_of_another_type_becomes_a_dead_letter() {
     assert_eq!(info.payload, "\"text\"");
 }
 
+struct Picky(String);
+
+impl<'de> Deserialize<'de> for Picky {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        assert_ne!(text, "bad", "a payload that the program does not expect");
+        Ok(Picky(text))
+    }
+}
+
+/// The conversion is code of the program, too.
+#[test]
+fn a_payload_whose_conversion_panics_stops_no_other_timer() {
+    let (file, group) = (File::new(), one_loop());
+    let (sender, runs) = channel();
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<Picky>| {
+        sender.send(due.payload().0.clone()).unwrap();
+        due.done();
+    });
+    let timers = file.open().topic(topic).start(&group).unwrap();
+    let at = SystemTime::now() + ms(50);
+    for payload in ["bad", "good", "better"] {
+        done(timers.at("topic", at, payload).start()).unwrap();
+    }
+    assert_eq!([receive(&runs), receive(&runs)], ["good", "better"]);
+    done(timers.close()).unwrap();
+    assert_eq!(timers.metrics().buried, 1);
+    end(&group);
+}
+
 #[test]
 fn a_timer_may_be_answered_later_on_another_thread() {
     let file = File::new();
@@ -150,7 +181,6 @@ fn the_writes_of_a_handler_are_stored_once_with_the_end() {
     end(&group);
 }
 
-/// P-05.
 #[test]
 fn a_program_reads_and_writes_its_own_tables_while_the_timers_are_open() {
     let file = File::new();
@@ -182,8 +212,9 @@ fn a_program_reads_and_writes_its_own_tables_while_the_timers_are_open() {
     end(&group);
 }
 
+/// P-05.
 #[test]
-fn at_most_once_ignores_answers() {
+fn at_most_once_ignores_failures() {
     let file = File::new();
     let group = one_loop();
     let (sender, runs) = channel();

@@ -13,13 +13,23 @@ const AGAIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct LeaseWatch {
     partitions: Vec<(u32, i64)>,
+    draining: Vec<(u32, i64)>,
     valid_until: u64,
     renew_at: Option<u64>,
+    /// Whether a renewal has failed since the last answer. The store may own other partitions now,
+    /// and have loaded the timers of those only.
+    is_uncertain: bool,
 }
 
 impl LeaseWatch {
     pub(super) fn new() -> Self {
-        LeaseWatch { partitions: Vec::new(), valid_until: 0, renew_at: Some(0) }
+        LeaseWatch {
+            partitions: Vec::new(),
+            draining: Vec::new(),
+            valid_until: 0,
+            renew_at: Some(0),
+            is_uncertain: false,
+        }
     }
 
     /// Returns whether the lease is valid. Called at the instant of firing: a program that was
@@ -31,6 +41,11 @@ impl LeaseWatch {
     /// Returns whether a timer belongs to this node, as far as the last renewal says.
     pub(super) fn owns(&self, row: &TimerRow) -> bool {
         self.partitions.binary_search(&(row.partition, row.epoch)).is_ok()
+    }
+
+    /// Returns whether this node may fire a timer that it has claimed.
+    pub(super) fn owns_claim(&self, row: &TimerRow) -> bool {
+        self.owns(row) || self.draining.binary_search(&(row.partition, row.epoch)).is_ok()
     }
 
     /// Returns whether it is time to renew. The caller then asks the store, and calls
@@ -48,16 +63,20 @@ impl LeaseWatch {
         self.renew_at
     }
 
-    /// Takes the answer of the store. Returns whether other partitions are owned than before.
+    /// Takes the answer of the store. Returns whether this node may own other partitions than
+    /// before, so that its timers have to be loaded again.
     pub(super) fn renewed(&mut self, asked: u64, now: u64, lease: Option<Lease>) -> bool {
         let Some(lease) = lease else {
             self.renew_at = Some(now.saturating_add(nanos(AGAIN)));
+            self.is_uncertain = true;
             return false;
         };
         self.valid_until = asked.saturating_add(nanos(lease.valid_for));
         self.renew_at = Some(asked.saturating_add(nanos(lease.renew_after)).max(now));
-        let is_other = lease.partitions != self.partitions;
+        let was_uncertain = std::mem::take(&mut self.is_uncertain);
+        let is_other = was_uncertain || lease.partitions != self.partitions;
         self.partitions = lease.partitions;
+        self.draining = lease.draining;
         is_other
     }
 }

@@ -9,17 +9,21 @@
 //!   A row that arrives while its timer is in `changing` is dropped, because the outcome has a
 //!   newer one. A row that arrives during a run is kept with the run if it is another one.
 //! - A timer fires only if its due time has passed by the wall clock of that very call, and if the
-//!   lease is valid.
+//!   lease is valid. The exceptions are at-most-once runs, which the store has ended before.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
 //!   that was completed with `true` is never followed by a run that it should have prevented.
-//! - At most `max_running` runs have not ended. Each poll fires at most `fires_per_turn`.
+//! - At most `max_running` runs have not ended. Each poll begins at most `fires_per_turn` runs, and
+//!   fires at most that many. `ready` has the runs that wait for their turn, in their order.
 
 mod clock_watch;
+mod closing;
 mod commands;
 mod inbox;
 mod lease_watch;
+mod leases;
 mod message;
 mod permit;
+mod ready;
 mod run;
 mod runs;
 mod schedule_cache;
@@ -36,7 +40,7 @@ use super::{
     TimerId,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
-    store::{Lease, TimerRow},
+    store::TimerRow,
 };
 use crate::{Error, clock::nanos, sync::Completer};
 use clock_watch::ClockWatch;
@@ -52,6 +56,9 @@ use window::Window;
 
 /// The longest time between two polls: jumps of the wall clock are noticed within it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause after a load that failed.
+const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the engine has to know about a topic.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +103,8 @@ pub(super) struct Engine {
     limits: Limits,
     window: Window,
     runs: BTreeMap<TimerId, Run>,
+    /// The runs in [`Phase::Ready`].
+    ready: VecDeque<TimerId>,
     /// Timers of commands that the store has not answered.
     changing: BTreeMap<TimerId, (Completer<bool>, Permit)>,
     /// Commands that wait for the end of a run or of another command.
@@ -104,6 +113,8 @@ pub(super) struct Engine {
     caught_up: BTreeSet<TimerId>,
     schedules: ScheduleCache,
     is_loading: bool,
+    /// When the next load may begin, in nanoseconds of the loop.
+    load_at: u64,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
     state: State,
@@ -117,11 +128,13 @@ impl Engine {
             limits,
             window: Window::new(limits.max_loaded, limits.max_loaded_bytes),
             runs: BTreeMap::new(),
+            ready: VecDeque::new(),
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
             caught_up: BTreeSet::new(),
             schedules: ScheduleCache::default(),
             is_loading: false,
+            load_at: 0,
             clock: ClockWatch::default(),
             lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             state: State::Active,
@@ -142,9 +155,12 @@ impl Engine {
                     rows.into_iter().for_each(|row| self.insert(row));
                 }
             }
-            Message::LoadFailed => self.is_loading = false,
+            Message::LoadFailed => {
+                self.is_loading = false;
+                self.load_at = now.monotonic.saturating_add(nanos(LOAD_PAUSE));
+            }
             Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
-            Message::Stopped(error) => self.stop(Some(error), steps),
+            Message::Stopped(error) => self.stop(Some(error), now, steps),
             Message::Answered { id, answer } => self.answered(id, answer, now, steps),
             Message::Asked(asked) => self.asked(asked, now, steps),
             Message::Close(completer) => match &mut self.state {
@@ -154,7 +170,7 @@ impl Engine {
                 State::Stopped(None) => steps.push(Step::Close(vec![completer])),
                 State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
             },
-            Message::CloseNow => self.close(steps),
+            Message::CloseNow => self.close(now, steps),
         }
     }
 
@@ -168,21 +184,23 @@ impl Engine {
         match self.state {
             State::Active => {}
             State::Closing(_) => {
+                self.fire_ready(now, steps);
                 if self.runs.is_empty() && self.changing.is_empty() {
-                    self.close(steps);
+                    self.close(now, steps);
+                } else {
+                    // The runs end under the epochs of their claims.
+                    self.renew(now, steps);
                 }
                 return self.publish();
             }
             State::Stopped(_) => return self.publish(),
         }
         let until = now.wall.saturating_add(self.limits.near);
-        if let Some(lease) = &mut self.lease
-            && lease.start_renewal(now.monotonic)
-        {
-            steps.push(Step::Renew { asked: now.monotonic, until });
-        }
-        self.fire_due(now, steps);
+        self.renew(now, steps);
+        self.begin_due(now, steps);
+        self.fire_ready(now, steps);
         if !self.is_loading
+            && self.load_at <= now.monotonic
             && self.may_fire(now)
             && let Some(range) = self.window.missing(until)
             && self.should_load(now)
@@ -196,14 +214,21 @@ impl Engine {
     /// Returns how long to wait before the next poll. Zero if there is more to do, `None` if there
     /// will be nothing to do any more.
     pub(super) fn sleep(&self, now: Now) -> Option<Duration> {
-        match self.state {
-            State::Active => {}
-            State::Closing(_) => return Some(LOOK_AGAIN),
-            State::Stopped(_) => return None,
+        if matches!(self.state, State::Stopped(_)) {
+            return None;
+        }
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
         }
         let mut sleep = LOOK_AGAIN;
         if let Some(at) = self.lease.as_ref().and_then(LeaseWatch::renew_at) {
             sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
+        }
+        if matches!(self.state, State::Closing(_)) {
+            return Some(sleep);
+        }
+        if self.load_at > now.monotonic {
+            sleep = sleep.min(Duration::from_nanos(self.load_at - now.monotonic));
         }
         if self.runs.len() < self.limits.max_running
             && self.may_fire(now)
@@ -220,11 +245,6 @@ impl Engine {
         self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
     }
 
-    /// Returns whether this node fires timers, and owns those that it has loaded.
-    fn may_fire(&self, now: Now) -> bool {
-        !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
-    }
-
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
         if let Some(run) = self.runs.get_mut(&id) {
@@ -234,48 +254,9 @@ impl Engine {
             }
             return;
         }
-        let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns(&row));
-        if is_own && !self.changing.contains_key(&id) {
+        if self.is_own(&row) && !self.changing.contains_key(&id) {
             self.window.insert(row);
         }
-    }
-
-    fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Vec<TimerRow>, now: Now) {
-        let Some(watch) = &mut self.lease else { return };
-        if watch.renewed(asked, now.monotonic, lease) {
-            self.window.clear();
-        }
-        changed.into_iter().for_each(|row| self.insert(row));
-    }
-
-    fn stop(&mut self, error: Option<Error>, steps: &mut Vec<Step>) {
-        let closing = std::mem::replace(&mut self.state, State::Stopped(error.clone()));
-        if let State::Closing(completers) = closing {
-            let result = || error.clone().map_or(Ok(()), Err);
-            completers.into_iter().for_each(|completer| completer.complete(result()));
-        }
-        let error = error.unwrap_or(Error::ShutDown);
-        let changing = std::mem::take(&mut self.changing).into_values().map(|(completer, _)| completer);
-        let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|asked| asked.completer);
-        for completer in changing.chain(waiting) {
-            steps.push(Step::Complete(completer, Err(error.clone())));
-        }
-        self.window.clear();
-        self.runs.clear();
-    }
-
-    /// Tells the store to close. What has not ended fires again after the next start.
-    fn close(&mut self, steps: &mut Vec<Step>) {
-        let completers = match std::mem::replace(&mut self.state, State::Active) {
-            State::Closing(completers) => completers,
-            State::Active => Vec::new(),
-            stopped @ State::Stopped(_) => {
-                self.state = stopped;
-                return;
-            }
-        };
-        self.stop(None, steps);
-        steps.push(Step::Close(completers));
     }
 
     fn publish(&self) {

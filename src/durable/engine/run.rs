@@ -8,6 +8,8 @@ use std::time::Duration;
 pub(super) enum Phase {
     /// For the store, before the handler is called: a claim, or the end of an at-most-once run.
     Permission,
+    /// For its turn to be handed to the handler.
+    Ready,
     /// For the handler's answer.
     Handler,
     /// For the store, which ends it.
@@ -25,7 +27,8 @@ pub(super) struct Run {
     pub(super) after: i64,
     /// The number of missed runs that this one stands for.
     pub(super) missed: u64,
-    /// A newer state of the timer, after another change. The store then refuses the end of the run.
+    /// A newer state of the timer. If another change made it, the store refuses the end of the run.
+    /// Of an at-most-once run that has ended, the state after it.
     pub(super) replaced: Option<TimerRow>,
 }
 
@@ -42,6 +45,4 @@ pub(in crate::durable) struct Firing {
     pub(in crate::durable) missed: u64,
     /// The time since the scheduled time.
     pub(in crate::durable) lateness: Duration,
-    /// Whether the run has ended already, so that no answer is expected.
-    pub(in crate::durable) is_ended: bool,
 }

@@ -1,12 +1,10 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Firing, Now, Phase, Purpose, Run, Step};
+use super::{Answer, Engine, Now, Phase, Purpose, Run, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
 };
-use std::time::Duration;
-
 /// How many missed runs are counted for [`Due::missed`](crate::durable::Due::missed).
 const MISSED_LIMIT: u64 = 1_000;
 
@@ -30,9 +28,13 @@ enum Plan {
 }
 
 impl Engine {
-    pub(super) fn fire_due(&mut self, now: Now, steps: &mut Vec<Step>) {
+    /// Begins runs that are due. Those that need no permission of the store are ready at once.
+    pub(super) fn begin_due(&mut self, now: Now, steps: &mut Vec<Step>) {
         for _ in 0..self.limits.fires_per_turn {
-            if self.runs.len() >= self.limits.max_running || !self.may_fire(now) {
+            if self.ready.len() >= self.limits.fires_per_turn
+                || self.runs.len() >= self.limits.max_running
+                || !self.may_fire(now)
+            {
                 break;
             }
             let Some(row) = self.window.pop_due(now.wall) else { break };
@@ -70,12 +72,7 @@ impl Engine {
                 match self.rules[run.row.topic].delivery {
                     Delivery::AtMostOnce => Change::End { held, next, effect: None },
                     Delivery::AtLeastOnce if self.lease.is_some() => Change::Claim { held },
-                    Delivery::AtLeastOnce => {
-                        run.phase = Phase::Handler;
-                        steps.push(Step::Fire(self.firing(&run, now, false)));
-                        self.runs.insert(id, run);
-                        return;
-                    }
+                    Delivery::AtLeastOnce => return self.get_ready(run),
                 }
             }
         };
@@ -116,20 +113,11 @@ impl Engine {
         }
     }
 
-    fn firing(&self, run: &Run, now: Now, is_ended: bool) -> Firing {
-        let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
-        let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
-        self.metrics.fired.add(1);
-        self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
-        let lateness = Duration::from_millis(late);
-        Firing { row: run.row.clone(), missed: run.missed, lateness, is_ended }
-    }
-
     pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
         let Some(outcome) = self.command_done(id, outcome, now, steps) else { return };
         let Some(run) = self.runs.remove(&id) else { return };
         match (run.phase, outcome) {
-            (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row, now, steps),
+            (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row),
             (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
                 return self.fail(run, error.to_string(), now, steps);
             }
@@ -147,28 +135,11 @@ impl Engine {
         }
     }
 
-    /// The store has confirmed that the handler may be called.
-    fn permitted(&mut self, mut run: Run, row: Option<TimerRow>, now: Now, steps: &mut Vec<Step>) {
-        if self.rules[run.row.topic].delivery == Delivery::AtMostOnce {
-            self.metrics.ended.add(1);
-            steps.push(Step::Fire(self.firing(&run, now, true)));
-            row.into_iter().for_each(|row| self.go_on(&run, row, steps));
-        } else if self.may_fire(now) {
-            run.phase = Phase::Handler;
-            steps.push(Step::Fire(self.firing(&run, now, false)));
-            self.runs.insert(run.row.key.id, run);
-        } else {
-            // The lease has ended in between. If it is renewed, this node fires the timer. If
-            // another node takes over, the window is cleared.
-            self.insert(run.row);
-        }
-    }
-
     /// Takes the timer as it is after a run.
     ///
     /// If it got another schedule during the run, its next run is still that of the old one.
-    fn go_on(&mut self, run: &Run, row: TimerRow, steps: &mut Vec<Step>) {
-        let is_next = run.next == Some(row.key.due);
+    pub(super) fn go_on(&mut self, run: &Run, row: TimerRow, steps: &mut Vec<Step>) {
+        let is_next = run.next == Some(row.scheduled);
         let text =
             row.schedule.as_deref().filter(|text| is_next && run.row.schedule.as_deref() != Some(text));
         let Some(Ok(schedule)) = text.map(|text| self.schedules.get(text)) else {
@@ -185,6 +156,9 @@ impl Engine {
 
     pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {
         let Some(run) = self.runs.remove(&id).filter(|run| run.phase == Phase::Handler) else { return };
+        if self.has_ended(&run) {
+            return self.answered_after_end(run, answer, now, steps);
+        }
         match answer {
             Answer::Done(effect) => self.end(run, effect, steps),
             Answer::Skip => {

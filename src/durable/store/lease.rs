@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Lease {
     /// Each partition with the epoch under which the node owns it, in order.
     pub partitions: Vec<(u32, i64)>,
+    /// Partitions that the node will give back, in order. It begins no more runs in them, but fires
+    /// and ends its claimed runs.
+    pub draining: Vec<(u32, i64)>,
     /// For how long the node may fire timers, counted from before the request for the lease. Less
     /// than the store's own limit, so that the node stops before another one takes over.
     pub valid_for: Duration,

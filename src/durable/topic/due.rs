@@ -26,8 +26,8 @@ use std::{
 ///
 /// A crash before the answer is stored makes the timer fire again, with the same [`id`](Due::id)
 /// and [`scheduled`](Due::scheduled): the two identify the run for handlers that deduplicate.
-/// Timers that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already, and
-/// their answers have no effect.
+/// Timers that run [at most once](crate::durable::Delivery::AtMostOnce) have ended already. An
+/// answer says that the handler is done, and a failure is only logged.
 #[must_use = "a timer that is not answered counts as failed"]
 pub struct Due<T> {
     answering: Answering,
@@ -140,7 +140,7 @@ struct ReplyState {
 impl Answering {
     pub(in crate::durable) fn new(firing: Firing, inbox: Arc<Inbox>) -> Self {
         let state = Arc::new(ReplyState {
-            is_answered: AtomicBool::new(firing.is_ended),
+            is_answered: AtomicBool::new(false),
             handler: Mutex::new(None),
             is_dropped: AtomicBool::new(false),
         });

@@ -45,13 +45,13 @@ impl Topic {
         retry: Retry,
         mut handler: impl FnMut(Due<T>) + Send + 'static,
     ) -> Self {
-        let call = move |answering: Answering| match serde_json::from_slice(answering.payload()) {
-            Ok(payload) => {
-                let reply = answering.reply();
-                let due = Due::new(answering, payload);
-                reply.guard(|| handler(due));
-            }
-            Err(error) => answering.fail(format!("the payload is not understood: {error}")),
+        // The conversion is code of the program, too, and may panic.
+        let call = move |answering: Answering| {
+            let reply = answering.reply();
+            reply.guard(|| match serde_json::from_slice(answering.payload()) {
+                Ok(payload) => handler(Due::new(answering, payload)),
+                Err(error) => answering.fail(format!("the payload is not understood: {error}")),
+            });
         };
         let rules = Rules { late, retry, delivery: Delivery::default() };
         Topic { name: name.into(), rules, handler: Box::new(call) }

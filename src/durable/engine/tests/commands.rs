@@ -174,7 +174,12 @@ fn a_store_that_stops_ends_everything_with_its_error() {
 fn a_paused_engine_obeys_commands_and_fires_nothing() {
     let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce };
     // It would have a lease if it asked for one.
-    let lease = Lease { partitions: Vec::new(), valid_for: Duration::MAX, renew_after: Duration::MAX };
+    let lease = Lease {
+        partitions: Vec::new(),
+        draining: Vec::new(),
+        valid_for: Duration::MAX,
+        renew_after: Duration::MAX,
+    };
     let limits = Limits { is_paused: true, ..LIMITS };
     let mut simulation = Simulation::with(rules, limits, Some(Some(lease)));
     let ids = [simulation.start(SECOND), simulation.start(DAY), simulation.start(DAY)];

@@ -3,13 +3,19 @@
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
     Delivery, Late, Retry,
-    engine::{Message, Rules},
+    engine::{Answer, Message, Rules},
     store::Lease,
 };
+use crate::sync::completion;
 use std::time::Duration;
 
 fn lease() -> Lease {
-    Lease { partitions: vec![(0, 0)], valid_for: Duration::from_secs(3), renew_after: Duration::from_secs(1) }
+    Lease {
+        partitions: vec![(0, 0)],
+        draining: Vec::new(),
+        valid_for: Duration::from_secs(3),
+        renew_after: Duration::from_secs(1),
+    }
 }
 
 fn node(lease: Option<Lease>) -> Simulation {
@@ -87,4 +93,98 @@ fn a_claim_that_outlives_the_lease_is_repeated() {
     simulation.slow_change = 4 * SECOND;
     simulation.run_until(10 * SECOND);
     assert_eq!(simulation.times(), [9 * SECOND]);
+}
+
+/// After the clock was set back, more than `near` counts as loaded.
+#[test]
+fn changes_of_others_are_asked_for_in_all_that_is_loaded() {
+    let mut simulation = node(Some(lease()));
+    simulation.run_until(2 * SECOND);
+    simulation.jump(-40 * SECOND);
+    let id = simulation.start_elsewhere(50 * SECOND);
+    simulation.run_until(50 * SECOND);
+    assert_eq!(simulation.fired.last().map(|fired| (fired.id, fired.at)), Some((id, 50 * SECOND)));
+}
+
+#[test]
+fn a_node_that_is_closed_keeps_its_lease_until_its_runs_have_ended() {
+    let mut simulation = node(Some(lease()));
+    simulation.handler(|_| None);
+    let id = simulation.start(SECOND);
+    simulation.run_until(2 * SECOND);
+    let (completer, closed) = completion(None);
+    simulation.tell(Message::Close(completer));
+    let renewals = simulation.renewals;
+    simulation.run_until(12 * SECOND);
+    assert!(!closed.is_done());
+    assert_eq!(simulation.renewals, renewals + 10, "one each second");
+    simulation.answer(id, Answer::Done(None));
+    simulation.run_until(13 * SECOND);
+    assert!(closed.is_done());
+}
+
+/// The store may have given partitions back, and taken them again, without an answer.
+#[test]
+fn timers_are_loaded_anew_after_a_renewal_that_failed() {
+    let mut simulation = node(Some(lease()));
+    simulation.run_until(SECOND);
+    let loads = simulation.loads;
+    simulation.leases = Some(None);
+    simulation.run_until(2 * SECOND);
+    assert_eq!(simulation.loads, loads);
+    simulation.leases = Some(Some(lease()));
+    simulation.run_until(4 * SECOND);
+    assert_eq!(simulation.loads, loads + 1);
+}
+
+/// A node whose timer is claimed, and fires in the next poll.
+fn claimed() -> Simulation {
+    let mut simulation = node(Some(lease()));
+    simulation.start(SECOND);
+    simulation.run_until(SECOND - 1);
+    simulation.pass(1);
+    simulation.poll();
+    assert_eq!((simulation.fired.len(), simulation.metrics.ended.read()), (0, 0));
+    simulation
+}
+
+#[test]
+fn a_claimed_run_fires_in_the_next_turn() {
+    let mut simulation = claimed();
+    simulation.poll();
+    assert_eq!(simulation.times(), [SECOND]);
+}
+
+#[test]
+fn a_claimed_run_fires_in_a_partition_that_will_be_given_back() {
+    let mut simulation = claimed();
+    let draining = Some(Lease { partitions: Vec::new(), draining: vec![(0, 0)], ..lease() });
+    simulation.leases = Some(draining.clone());
+    let asked = simulation.now.monotonic;
+    simulation.tell(Message::Renewed { asked, lease: draining, changed: Vec::new() });
+    simulation.start(SECOND);
+    simulation.run_until(2 * SECOND);
+    assert_eq!(simulation.fired.len(), 1, "no other run begins");
+}
+
+/// The claim says nothing about an owner in between.
+#[test]
+fn a_claimed_run_does_not_fire_after_its_partition_was_lost() {
+    let mut simulation = claimed();
+    let other = Some(Lease { partitions: vec![(1, 0)], ..lease() });
+    simulation.leases = Some(other.clone());
+    let asked = simulation.now.monotonic;
+    simulation.tell(Message::Renewed { asked, lease: other, changed: Vec::new() });
+    simulation.poll();
+    assert_eq!(simulation.fired, []);
+}
+
+#[test]
+fn a_claimed_run_waits_again_after_the_clock_was_set_back() {
+    let mut simulation = claimed();
+    simulation.jump(-10 * SECOND);
+    simulation.poll();
+    assert_eq!(simulation.fired, []);
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.times(), [SECOND]);
 }

@@ -9,3 +9,4 @@ mod outcomes;
 mod races;
 mod schedules;
 mod simulation;
+mod turns;

@@ -1,6 +1,6 @@
 //! Periodic timers that get another schedule.
 
-use super::simulation::{HOUR, MINUTE, SECOND, START, Simulation, failure};
+use super::simulation::{HOUR, MINUTE, SECOND, START, Simulation, failure, new_timer};
 use crate::durable::{
     Delivery, Late, Retry, TimerId,
     engine::{Answer, Message, Rules},
@@ -133,4 +133,35 @@ fn moved_by_others(simulation: &mut Simulation, id: TimerId, after: i64) {
         Outcome::Done(Some(row)) => simulation.tell(Message::Stored(row)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Both have the same due time, but only one of them is the run that failed.
+#[test]
+fn a_retry_at_the_time_of_the_next_run_survives_a_new_schedule() {
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1));
+    simulation.handler(|_| None);
+    let id = simulation.keyed(SECOND, "every 1000");
+    simulation.run_until(SECOND);
+    simulation.keyed(HOUR, "every 3600000");
+    simulation.answer(id, Answer::Failed("no".to_owned()));
+    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.scheduled(), [SECOND, SECOND]);
+}
+
+#[test]
+fn a_periodic_start_with_the_key_of_a_one_shot_timer_changes_nothing() {
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
+    simulation.handler(|_| None);
+    let timer = new_timer(SECOND, None, Some("key"));
+    let Outcome::Started(row) = simulation.commit(Change::Start(timer)) else { panic!("not started") };
+    let id = row.key.id;
+    simulation.tell(Message::Stored(row));
+    assert_eq!(simulation.keyed(MINUTE, "every 60000"), id, "while it is pending");
+    simulation.run_until(SECOND);
+    assert_eq!(simulation.keyed(MINUTE, "every 60000"), id, "while it runs");
+    simulation.answer(id, Answer::Done(None));
+    assert!(simulation.stored().is_empty());
+    simulation.run_until(HOUR);
+    assert_eq!(simulation.times(), [SECOND]);
 }

@@ -1,0 +1,38 @@
+//! The end of an engine.
+
+use super::{Engine, Now, State, Step};
+use crate::Error;
+
+impl Engine {
+    pub(super) fn stop(&mut self, error: Option<Error>, now: Now, steps: &mut Vec<Step>) {
+        self.fire_ended(now, steps);
+        let closing = std::mem::replace(&mut self.state, State::Stopped(error.clone()));
+        if let State::Closing(completers) = closing {
+            let result = || error.clone().map_or(Ok(()), Err);
+            completers.into_iter().for_each(|completer| completer.complete(result()));
+        }
+        let error = error.unwrap_or(Error::ShutDown);
+        let changing = std::mem::take(&mut self.changing).into_values().map(|(completer, _)| completer);
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|asked| asked.completer);
+        for completer in changing.chain(waiting) {
+            steps.push(Step::Complete(completer, Err(error.clone())));
+        }
+        self.window.clear();
+        self.runs.clear();
+        self.ready.clear();
+    }
+
+    /// Tells the store to close. What has not ended fires again after the next start.
+    pub(super) fn close(&mut self, now: Now, steps: &mut Vec<Step>) {
+        let completers = match std::mem::replace(&mut self.state, State::Active) {
+            State::Closing(completers) => completers,
+            State::Active => Vec::new(),
+            stopped @ State::Stopped(_) => {
+                self.state = stopped;
+                return;
+            }
+        };
+        self.stop(None, now, steps);
+        steps.push(Step::Close(completers));
+    }
+}

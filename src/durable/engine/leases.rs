@@ -1,0 +1,35 @@
+//! What an engine does whose store several nodes use.
+
+use super::{Engine, Now, Step};
+use crate::durable::store::{Lease, TimerRow};
+
+impl Engine {
+    /// Renews the lease when it is time. Asks for the changes of other nodes in the whole loaded
+    /// range, which is longer than `near` after the clock was set back.
+    pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<Step>) {
+        let until = now.wall.saturating_add(self.limits.near).max(self.window.loaded_to().due);
+        if let Some(lease) = &mut self.lease
+            && lease.start_renewal(now.monotonic)
+        {
+            steps.push(Step::Renew { asked: now.monotonic, until });
+        }
+    }
+
+    pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Vec<TimerRow>, now: Now) {
+        let Some(watch) = &mut self.lease else { return };
+        if watch.renewed(asked, now.monotonic, lease) {
+            self.window.clear();
+        }
+        changed.into_iter().for_each(|row| self.insert(row));
+    }
+
+    /// Returns whether this node fires timers now.
+    pub(super) fn may_fire(&self, now: Now) -> bool {
+        !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
+    }
+
+    /// Returns whether a timer belongs to this node.
+    pub(super) fn is_own(&self, row: &TimerRow) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.owns(row))
+    }
+}

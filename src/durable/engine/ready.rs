@@ -1,0 +1,85 @@
+//! From ready to the handler.
+
+use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
+use crate::durable::{Delivery, TimerId, store::TimerRow};
+use std::time::Duration;
+
+impl Engine {
+    /// Puts a run into the queue for its handler.
+    pub(super) fn get_ready(&mut self, mut run: Run) {
+        let id = run.row.key.id;
+        run.phase = Phase::Ready;
+        self.runs.insert(id, run);
+        self.ready.push_back(id);
+    }
+
+    /// The store has confirmed that the handler may be called. `row` is the timer after the end of
+    /// an at-most-once run.
+    pub(super) fn permitted(&mut self, mut run: Run, row: Option<TimerRow>) {
+        if self.has_ended(&run) {
+            self.metrics.ended.add(1);
+            run.replaced = row;
+        }
+        self.get_ready(run);
+    }
+
+    /// Fires ready runs, as many as a turn may.
+    pub(super) fn fire_ready(&mut self, now: Now, steps: &mut Vec<Step>) {
+        for _ in 0..self.limits.fires_per_turn {
+            let Some(id) = self.ready.pop_front() else { break };
+            self.fire(id, now, steps);
+        }
+    }
+
+    /// Fires the runs that the store has ended already, before the engine forgets them.
+    pub(super) fn fire_ended(&mut self, now: Now, steps: &mut Vec<Step>) {
+        for id in std::mem::take(&mut self.ready) {
+            if let Some(run) = self.runs.get(&id).filter(|run| self.has_ended(run)) {
+                steps.push(Step::Fire(self.firing(run, now)));
+            }
+        }
+    }
+
+    /// Fires a ready run. Permission may have been given a while ago: if the lease has ended or the
+    /// clock was set back since then, the timer waits in the window again.
+    fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
+        let Some(mut run) = self.runs.remove(&id) else { return };
+        let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
+        let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own;
+        if may_fire || self.has_ended(&run) {
+            run.phase = Phase::Handler;
+            steps.push(Step::Fire(self.firing(&run, now)));
+            self.runs.insert(id, run);
+        } else {
+            let row = run.replaced.unwrap_or(run.row);
+            self.insert(row);
+            self.next_command(id, now, steps);
+        }
+    }
+
+    /// The handler of an at-most-once run has answered. The timer goes on.
+    pub(super) fn answered_after_end(&mut self, run: Run, answer: Answer, now: Now, steps: &mut Vec<Step>) {
+        if let Answer::Failed(error) = answer {
+            log::warn!("timer {} has failed, and is not tried again: {error}", run.row.key.id);
+        }
+        let (id, row) = (run.row.key.id, run.replaced.clone());
+        row.into_iter().for_each(|row| self.go_on(&run, row, steps));
+        if !self.runs.contains_key(&id) {
+            self.next_command(id, now, steps);
+        }
+    }
+
+    /// Returns whether the store has ended a run, whose handler is called afterwards.
+    pub(super) fn has_ended(&self, run: &Run) -> bool {
+        self.rules[run.row.topic].delivery == Delivery::AtMostOnce
+    }
+
+    fn firing(&self, run: &Run, now: Now) -> Firing {
+        let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
+        let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
+        self.metrics.fired.add(1);
+        self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
+        let lateness = Duration::from_millis(late);
+        Firing { row: run.row.clone(), missed: run.missed, lateness }
+    }
+}
