@@ -31,8 +31,9 @@ impl Schedule {
     }
 
     /// Returns the first run after `millis` of a timer with a run at `run`, or `None` if there is
-    /// none before the year 10000.
+    /// none before the year 10000. Times before 1970, from a damaged row, count as 1970.
     pub(super) fn next_after(&self, run: i64, millis: i64) -> Option<i64> {
+        let run = run.max(0);
         match self {
             Schedule::Every(period) => {
                 // A timer that was moved to a later time has no runs before that time.
@@ -46,6 +47,7 @@ impl Schedule {
 
     /// Returns the runs after `run` and up to `until`: how many they are, counted up to `limit`.
     pub(super) fn missed(&self, run: i64, until: i64, limit: u64) -> u64 {
+        let run = run.max(0);
         match self {
             Schedule::Every(period) => (until.saturating_sub(run).max(0) / period).unsigned_abs().min(limit),
             Schedule::Cron(cron) => {
@@ -57,6 +59,7 @@ impl Schedule {
 
     /// Returns the first of the last `count` runs in `run..=until`. `run` itself counts as one.
     pub(super) fn last_runs(&self, run: i64, until: i64, count: u32) -> i64 {
+        let run = run.max(0);
         let cron = match self {
             Schedule::Every(period) => {
                 let all = self.missed(run, until, u64::MAX).saturating_add(1);
@@ -129,6 +132,20 @@ mod tests {
         assert_eq!(schedule.next_after(1000, 0), Some(1100), "the clock was set back");
         assert_eq!(schedule.next_after(LATEST, LATEST), None);
         assert_eq!(Schedule::Every(LATEST).next_after(LATEST, 0), None);
+    }
+
+    #[test]
+    fn times_of_damaged_rows_neither_panic_nor_take_long() {
+        for text in ["every 1", "every 60000", "cron UTC 0 0 29 2 *"] {
+            let schedule = Schedule::parse(text).unwrap();
+            assert!(schedule.next_after(i64::MIN, START).unwrap() > START, "{text}");
+            assert!(schedule.missed(i64::MIN, START, 5) == 5, "{text}");
+            let first = schedule.last_runs(i64::MIN, START, 1000);
+            assert!((0..=START).contains(&first), "{text}");
+            assert_eq!(schedule.next_after(i64::MAX, START), None, "{text}");
+            assert_eq!(schedule.missed(i64::MAX, START, 5), 0, "{text}");
+            assert_eq!(schedule.last_runs(i64::MAX, START, 5), i64::MAX, "{text}");
+        }
     }
 
     #[test]

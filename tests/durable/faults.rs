@@ -9,9 +9,10 @@ use crate::{
     timers::{File, sending},
 };
 use netwheel::{
-    EventLoopGroup,
+    Error, EventLoopGroup,
     durable::{
-        DurableTimers, SqliteStore, StoreError, TimerFilter, TimerInfo, TimerStore, TopicCounts,
+        Due, DurableTimers, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerInfo, TimerStore, Topic,
+        TopicCounts,
         store::{Change, LoadRange, Outcome, TimerRow},
     },
 };
@@ -209,6 +210,35 @@ fn a_failed_fsync_stops_the_store_and_is_never_repeated() {
     assert_eq!(said.last().unwrap(), "close false");
     let (_, after) = trace.split_once("INJECTED").unwrap();
     assert!(!after.contains("timers.db-wal") || !after.contains("sync("), "synced again: {after}");
+}
+
+/// SQLite rolls back the whole transaction, and not only the statement of the effect.
+#[test]
+fn a_full_disk_in_an_effect_delays_the_end_until_there_is_space() {
+    let (file, group) = (File::new(), one_loop());
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), |due: Due<u32>| {
+        due.done_with(|tx| {
+            let sql = "INSERT INTO effects VALUES (randomblob(1000000))";
+            tx.sqlite()?.execute(sql, []).map(drop).map_err(Error::other)
+        });
+    });
+    let timers = file.open().topic(topic).start(&group).unwrap();
+    let execute = |sql: &'static str| {
+        done(timers.transaction(move |tx| tx.sqlite()?.execute_batch(sql).map_err(Error::other))).unwrap();
+    };
+    execute("CREATE TABLE effects (data BLOB); PRAGMA max_page_count = 60");
+    done(timers.at("topic", ms(1), &1).start()).unwrap();
+    wait_until("the end has failed twice", || timers.metrics().commit_failures >= 2);
+    assert!(!timers.metrics().is_stopped);
+    execute("PRAGMA max_page_count = 10000");
+    wait_until("the run has ended", || timers.metrics().ended == 1);
+    let rows = timers.transaction(|tx| {
+        let count = "SELECT count(*) FROM effects";
+        tx.sqlite()?.query_row(count, [], |row| row.get::<_, i64>(0)).map_err(Error::other)
+    });
+    assert_eq!(done(rows).unwrap(), 1);
+    done(timers.close()).unwrap();
+    end(&group);
 }
 
 #[test]

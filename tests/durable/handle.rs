@@ -348,3 +348,21 @@ fn timers_that_are_started_while_the_loop_is_blocked_fire_afterwards() {
     done(timers.close()).unwrap();
     end(&group);
 }
+
+#[test]
+fn waiting_for_the_timers_on_the_thread_of_their_store_is_refused() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    let inner = timers.clone();
+    let waits = done(timers.transaction(move |_| {
+        let id = TimerId::new(1);
+        let mut errors = vec![inner.counts().wait().unwrap_err(), inner.cancel(id).wait().unwrap_err()];
+        errors.push(inner.at("topic", HOUR, "x").start().wait().unwrap_err());
+        errors.push(inner.transaction(|_| Ok(())).wait().unwrap_err());
+        Ok(errors)
+    }));
+    let errors = waits.unwrap();
+    assert!(errors.iter().all(|error| matches!(error, Error::WouldDeadlock)), "{errors:?}");
+    done(timers.close()).unwrap();
+    end(&group);
+}

@@ -20,13 +20,21 @@ pub struct NewTimer {
     pub payload: Vec<u8>,
 }
 
+impl NewTimer {
+    /// Returns whether a start of this timer changes a timer with the same key: both are periodic,
+    /// with different schedules.
+    pub(super) fn has_other_schedule(&self, stored: Option<&str>) -> bool {
+        matches!((self.schedule.as_deref(), stored), (Some(new), Some(stored)) if new != stored)
+    }
+}
+
 /// A change of one timer. [`TimerStore::commit`](super::TimerStore::commit) applies many of them in
 /// one transaction.
 #[non_exhaustive]
 pub enum Change {
     /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored.
-    /// A periodic timer then gets the new schedule and payload if the schedule differs. It also
-    /// gets the new due time, unless its scheduled time has come: that run keeps its times and
+    /// If both are periodic and their schedules differ, it gets the new schedule and payload. It
+    /// also gets the new due time, unless its scheduled time has come: that run keeps its times and
     /// attempts.
     Start(NewTimer),
     /// Ends a run: removes the timer, or moves it to its next run.

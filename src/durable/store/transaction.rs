@@ -20,12 +20,14 @@ pub type Effect = Box<dyn FnMut(&mut StoreTransaction<'_>) -> Result<()> + Send>
 /// settings of the session, because they apply to the store's own statements later.
 pub struct StoreTransaction<'a> {
     connection: &'a mut dyn Any,
+    /// Whether the disk was full for the effect. SQLite then rolls back the whole transaction.
+    pub(super) is_disk_full: bool,
 }
 
 impl<'a> StoreTransaction<'a> {
     /// Creates a transaction for a store whose connection has the type of `connection`.
     pub fn new(connection: &'a mut dyn Any) -> Self {
-        StoreTransaction { connection }
+        StoreTransaction { connection, is_disk_full: false }
     }
 
     /// Runs an effect, for stores. The caller rolls back what it has written if it fails.
@@ -37,7 +39,10 @@ impl<'a> StoreTransaction<'a> {
         let result = catch_unwind(AssertUnwindSafe(|| effect(self)));
         let error = match result {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => format!("{error:#}"),
+            Ok(Err(error)) => {
+                self.is_disk_full = is_disk_full(&error);
+                format!("{error:#}")
+            }
             Err(panic) => format!("panicked: {}", panic_message(panic)),
         };
         Err(StoreError::Effect(error.into()))
@@ -73,6 +78,24 @@ impl<'a> StoreTransaction<'a> {
         let other = || Error::other(format!("the connection of the timer store is not a {wanted}"));
         self.connection.downcast_mut::<C>().ok_or_else(other)
     }
+}
+
+/// Looks for the error of SQLite among the causes of an error.
+fn is_disk_full(error: &Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
+        Error::Other(cause) => Some(&**cause),
+        other => std::error::Error::source(other),
+    };
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<rusqlite::Error>() {
+            return error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        }
+        if let Some(error) = error.downcast_ref::<Error>() {
+            return is_disk_full(error);
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl fmt::Debug for StoreTransaction<'_> {

@@ -30,11 +30,14 @@ macro_rules! for_each_store {
 for_each_store! {
     a_start_is_loaded_in_the_order_of_due_times
     loads_are_limited_and_continue
+    loads_are_merged_from_many_topics
     a_key_stores_one_timer
     the_key_of_an_ended_timer_is_remembered
     a_new_schedule_replaces_the_old_one
     a_new_schedule_keeps_a_run_whose_time_has_come
     a_new_schedule_and_an_end_are_made_in_order
+    the_last_of_several_schedules_counts
+    a_periodic_start_does_not_change_a_one_shot_timer
     an_end_removes_a_timer_or_moves_it_to_its_next_run
     a_change_of_another_run_is_missing
     a_retry_keeps_the_scheduled_time
@@ -380,6 +383,53 @@ fn an_effect_that_ends_the_transaction_stops_the_store(store: &mut Store) {
         let error = store.commit(&mut changes, NOW).unwrap_err();
         assert!(!error.is_transient(), "{sql}: {error}");
     }
+}
+
+fn loads_are_merged_from_many_topics(store: &mut Store) {
+    let names: Vec<String> = (0..40).map(|number| format!("topic {number}")).collect();
+    store.attach(&names).unwrap();
+    let due = |number: i64| number * 7919 % 50;
+    let mut changes: Vec<Change> =
+        (0..300).map(|number| Change::Start(timer(number as usize * 31 % 40, due(number)))).collect();
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    let mut expected: Vec<(DueKey, usize)> = outcomes
+        .into_iter()
+        .map(|outcome| match outcome {
+            Outcome::Started(row) => (row.key, row.topic),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    expected.sort_unstable();
+    let mut range = LoadRange { after: DueKey::FIRST, until: 49, limit: 7 };
+    let mut loaded = Vec::new();
+    loop {
+        let rows = store.load(range).unwrap();
+        assert!(rows.iter().all(|row| row.payload == row.key.due.to_string().as_bytes()));
+        loaded.extend(rows.iter().map(|row| (row.key, row.topic)));
+        match rows.last() {
+            Some(last) if rows.len() == range.limit => range.after = last.key,
+            _ => break,
+        }
+    }
+    assert_eq!(loaded, expected);
+}
+
+fn the_last_of_several_schedules_counts(store: &mut Store) {
+    start(store, periodic(NOW + 1, "every 1"));
+    let schedules = ["every 2", "every 1", "every 3", "every 1"];
+    let starts = schedules.map(|schedule| Change::Start(periodic(NOW + 1, schedule)));
+    store.commit(&mut { starts }, NOW).unwrap();
+    assert_eq!(load(store, NOW + 1000)[0].schedule.as_deref(), Some("every 1"));
+}
+
+fn a_periodic_start_does_not_change_a_one_shot_timer(store: &mut Store) {
+    let row = start(store, keyed(NOW + 1, "periodic"));
+    let outcome = commit(store, Change::Start(periodic(NOW + 2, "every 1")));
+    assert!(
+        matches!(outcome, Outcome::AlreadyStarted { id, changed: None } if id == row.key.id),
+        "{outcome:?}"
+    );
+    assert_eq!(load(store, NOW + 1000), [row]);
 }
 
 fn a_transaction_of_the_program_is_stored_or_undone(store: &mut Store) {

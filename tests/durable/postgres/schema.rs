@@ -1,6 +1,6 @@
 //! Opening stores: settings, versions, other tables.
 
-use super::server::server;
+use super::server::{config, server};
 use netwheel::{
     Error,
     durable::{PostgresStore, PostgresStoreBuilder, StoreError, TimerStore},
@@ -117,4 +117,15 @@ fn tables_of_other_programs_are_left_alone() {
     let error = refused(server.builder("other"));
     assert!(matches!(error, StoreError::NotAStore), "{error}");
     assert_eq!(client.query("SELECT x FROM other.timers", &[]).unwrap().len(), 1);
+}
+
+/// Not all keys could be stored, and one of the others would stop the store.
+#[test]
+fn a_database_with_another_encoding_is_refused() {
+    let Some(server) = server() else { return };
+    let create = "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    server.client().batch_execute(create).unwrap();
+    let config = config(server.port()).replace("dbname=postgres", "dbname=latin");
+    let error = refused(PostgresStore::builder(&config).unwrap());
+    assert!(error.to_string().contains("LATIN1"), "{error}");
 }

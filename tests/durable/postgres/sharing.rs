@@ -2,15 +2,16 @@
 
 use super::{
     server::server,
-    stores::{NOW, commit, end, keyed, load, node, periodic, renewed, start, timer},
+    stores::{NOW, commit, end, keyed, load, node, patiently, periodic, renew_until, renewed, start, timer},
 };
 use crate::support::wait::wait_until;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerId, TimerStore,
     postgres::Client,
-    store::{Change, Outcome},
+    store::{Change, Outcome, TimerRow},
 };
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Barrier},
     thread,
     time::Duration,
@@ -75,6 +76,62 @@ fn slow_transactions_of_others_are_found() {
     slow.batch_execute("COMMIT").unwrap();
     assert_eq!(found(&mut owner).len(), 5);
     find_all(&mut owner);
+}
+
+/// Starts timers that are due at 7, 1000 in each transaction.
+fn start_thousands(store: &mut PostgresStore, thousands: usize) -> Vec<TimerRow> {
+    let mut rows = Vec::new();
+    for _ in 0..thousands {
+        let mut changes: Vec<Change> = (0..1000).map(|_| Change::Start(timer(7))).collect();
+        for outcome in patiently(|| store.commit(&mut changes, NOW)) {
+            let Outcome::Started(row) = outcome else { panic!("{outcome:?}") };
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Reads the changes of others several times.
+fn found_in(calls: usize, store: &mut PostgresStore) -> BTreeSet<TimerId> {
+    (0..calls).flat_map(|_| found(store)).map(|(id, _)| id).collect()
+}
+
+/// A transaction that does not end holds the position back, but not the changes behind it.
+#[test]
+fn many_changes_of_others_are_found_during_a_long_transaction() {
+    let Some(server) = server() else { return };
+    let [mut owner, mut other] = [(); 2].map(|()| node(server, "long_running", LEASE));
+    renew_until(&mut owner, 8);
+    owner.changed_by_others(1000).unwrap();
+    let mut long = server.client();
+    long.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+    start_thousands(&mut other, 12);
+    assert_eq!(found_in(2, &mut owner).len(), 12_000);
+    long.batch_execute(
+        "INSERT INTO long_running.timers
+        (partition, topic, state, due, scheduled, attempts, payload, changed_by, changed_in)
+        VALUES (0, 1, 0, 7, 7, 0, 'null', 0, pg_current_xact_id()::text::bigint); COMMIT",
+    )
+    .unwrap();
+    assert_eq!(found_in(3, &mut owner).len(), 12_001);
+}
+
+/// The timer of the refused claim is in the last of the transactions.
+#[test]
+fn a_timer_that_is_read_again_does_not_hide_other_changes() {
+    let Some(server) = server() else { return };
+    let [mut owner, mut other] = [(); 2].map(|()| node(server, "read_again", LEASE));
+    renew_until(&mut owner, 8);
+    owner.changed_by_others(1000).unwrap();
+    let rows = start_thousands(&mut owner, 12);
+    for rows in rows.chunks(1000) {
+        let moves = rows.iter().map(|row| Change::Move { id: row.key.id, due: 8 });
+        let mut changes: Vec<Change> = moves.collect();
+        patiently(|| other.commit(&mut changes, NOW));
+    }
+    let claim = commit(&mut owner, Change::Claim { held: rows[11_999].held() });
+    assert!(matches!(claim, Outcome::Missing), "{claim:?}");
+    assert_eq!(found_in(3, &mut owner).len(), 12_000);
 }
 
 /// Ends the sessions of all stores of a schema.

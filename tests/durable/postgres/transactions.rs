@@ -2,7 +2,7 @@
 
 use super::{
     server::server,
-    stores::{NOW, commit, end, keyed, load, node, renewed, start, timer},
+    stores::{NOW, commit, end, keyed, load, node, patiently, renewed, start, timer},
 };
 use netwheel::{
     Error,
@@ -11,7 +11,13 @@ use netwheel::{
         store::{Change, Effect, Outcome, TimerRow},
     },
 };
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -56,6 +62,32 @@ fn an_effect_cannot_spoil_the_transaction() {
     let children = client.query("SELECT parent FROM spoil.children ORDER BY 1", &[]).unwrap();
     assert_eq!(children.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [2, 3]);
     assert_eq!(load(&mut store).len(), 2);
+}
+
+/// The statements of an effect take longer than its time limit, so the connection is given up and
+/// the transaction repeated.
+#[test]
+fn an_effect_that_is_too_slow_fails_after_three_attempts() {
+    let Some(server) = server() else { return };
+    let limit = Duration::from_millis(300);
+    let mut store =
+        server.builder("slow_effect").partitions(4).lease(LEASE).request_timeout(limit).open().unwrap();
+    store.attach(&["topic".to_owned()]).unwrap();
+    renewed(&mut store);
+    let [slow, other] = [1, 2].map(|due| start(&mut store, timer(due)));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    let effect: Effect = Box::new(move |tx: &mut StoreTransaction<'_>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        (0..2).try_for_each(|_| tx.postgres()?.batch_execute("SELECT pg_sleep(0.2)").map_err(Error::other))
+    });
+    let mut changes =
+        [Change::End { held: slow.held(), next: None, effect: Some(effect) }, end(other.held())];
+    let outcomes = patiently(|| store.commit(&mut changes, NOW));
+    assert!(matches!(&outcomes[0], Outcome::Refused(StoreError::Effect(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Done(None)), "{outcomes:?}");
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+    assert_eq!(load(&mut store), [slow]);
 }
 
 /// Quartz: nodes wait for the lock rows of others until everything stands still.

@@ -82,31 +82,35 @@ fn claim(
 }
 
 /// Returns how many of the first changes are independent, so that those of one kind can be made
-/// together: no two of one timer, no command together with a start that has a key, and no change of
-/// a run together with a start that may change a schedule.
+/// together: no two of one timer, no command together with a start that has a key, no change of a
+/// run together with a start that may change a schedule, and no two such starts with the same key.
 fn independent(changes: &[Change]) -> usize {
-    let mut ids = BTreeSet::new();
-    let (mut has_command, mut has_key) = (false, false);
-    let (mut has_run, mut has_schedule) = (false, false);
-    let depends = |change: &Change| {
-        let id = match change {
+    let mut ids: BTreeSet<TimerId> = BTreeSet::new();
+    let mut schedules = BTreeSet::new();
+    let (mut has_command, mut has_key, mut has_run) = (false, false, false);
+    for (index, change) in changes.iter().enumerate() {
+        let mut is_twice = false;
+        match change {
             Change::Start(timer) => {
                 has_key |= timer.idempotency_key.is_some();
-                has_schedule |= timer.schedule.is_some();
-                None
+                if timer.schedule.is_some() {
+                    is_twice = !schedules.insert((timer.topic, timer.idempotency_key.as_deref()));
+                }
             }
             Change::Cancel(id) | Change::Move { id, .. } => {
                 has_command = true;
-                Some(*id)
+                is_twice = !ids.insert(*id);
             }
             other => {
                 has_run = true;
-                other.held().map(|held| held.key.id)
+                is_twice = other.held().is_some_and(|held| !ids.insert(held.key.id));
             }
-        };
-        let is_twice = id.is_some_and(|id: TimerId| !ids.insert(id));
-        is_twice || (has_command && has_key) || (has_run && has_schedule)
-    };
-    // The first one depends on nothing.
-    changes.iter().position(depends).unwrap_or(changes.len()).max(1)
+        }
+        let depends = is_twice || (has_command && has_key) || (has_run && !schedules.is_empty());
+        // The first one depends on nothing.
+        if depends && index > 0 {
+            return index;
+        }
+    }
+    changes.len()
 }

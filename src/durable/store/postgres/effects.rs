@@ -1,12 +1,34 @@
 //! The program's own writes, each in a savepoint.
 
 use super::{Effect, Outcome, StoreError, StoreTransaction, session::Session};
+use crate::durable::TimerId;
 
 /// Releases the savepoint. Constraints that a program has deferred are checked now, so that their
 /// violation undoes this effect alone.
 const RELEASE: &str = "SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT effect";
 
 const ROLLBACK: &str = "ROLLBACK TO SAVEPOINT effect; RELEASE SAVEPOINT effect";
+
+/// How often an effect may lose the connection before its run has failed.
+const LOSSES: u32 = 3;
+
+/// The timer whose effect has lost the connection last, and how often in a row. Its transaction is
+/// repeated, so the effect would be called again and again.
+#[derive(Default)]
+pub(super) struct LostIn(Option<(TimerId, u32)>);
+
+impl LostIn {
+    fn add(&mut self, id: TimerId) {
+        let before = self.0.filter(|(last, _)| *last == id).map_or(0, |(_, times)| times);
+        self.0 = Some((id, before + 1));
+    }
+
+    /// Returns whether the effect of a timer has lost the connection too often. Then the count
+    /// begins again, for another attempt of the run.
+    fn give_up(&mut self, id: TimerId) -> bool {
+        self.0.take_if(|(last, times)| *last == id && *times >= LOSSES).is_some()
+    }
+}
 
 /// The effects of a transaction.
 #[derive(Default)]
@@ -16,12 +38,28 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    /// Runs an effect. If it fails, its writes are undone, and the outcome is returned.
-    pub(super) fn run(
+    /// Runs the effect of a timer. If it fails, or has lost the connection too often, its writes
+    /// are undone, and the outcome is returned.
+    pub(super) fn run_for(
         &mut self,
+        id: TimerId,
+        lost: &mut LostIn,
         session: &mut Session,
         effect: &mut Effect,
     ) -> Result<Option<Outcome>, StoreError> {
+        if lost.give_up(id) {
+            let error = format!("the effect has lost the connection {LOSSES} times; is it too slow?");
+            return Ok(Some(Outcome::Refused(StoreError::Effect(error.into()))));
+        }
+        let result = self.run(session, effect);
+        if result.is_err() {
+            lost.add(id);
+        }
+        result
+    }
+
+    /// Runs an effect. If it fails, its writes are undone, and the outcome is returned.
+    fn run(&mut self, session: &mut Session, effect: &mut Effect) -> Result<Option<Outcome>, StoreError> {
         let deferred = if self.is_immediate { "SET CONSTRAINTS ALL DEFERRED; " } else { "" };
         session.batch(&format!("{deferred}SAVEPOINT effect"))?;
         let error = match StoreTransaction::new(session.client()).run(effect) {

@@ -93,7 +93,8 @@ pub(super) fn apply(
             continue;
         }
         if let Change::End { effect: Some(effect), .. } = change
-            && let Some(refused) = effects.run(transaction.session, effect)?
+            && let Some(refused) =
+                effects.run_for(id, &mut transaction.store.lost_in, transaction.session, effect)?
         {
             outcomes[index] = refused;
             continue;

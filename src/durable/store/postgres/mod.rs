@@ -10,7 +10,8 @@
 //! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
 //!   search for partitions without an owner skips locked rows.
 //! - Each request has a deadline. A session with an unknown state is given up.
-//! - The state in memory ([`Ownership`]) changes after the commit.
+//! - The state in memory ([`Ownership`]) may be ahead of the database after an error. The engine
+//!   therefore loads everything again after the next renewal that succeeds.
 
 mod batch;
 mod connector;
@@ -76,8 +77,9 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Requirements
 ///
-/// PostgreSQL 13 or newer; the tests use 15. Connections are direct or through a pool of sessions,
-/// because statements are prepared. `synchronous_commit` must not be `off`; the store sets it.
+/// PostgreSQL 13 or newer, with the encoding UTF8; the tests use 15. Connections are direct or
+/// through a pool of sessions, because statements are prepared. `synchronous_commit` must not be
+/// `off`; the store sets it.
 ///
 /// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases
 /// depend on the clock of the database only.
@@ -102,6 +104,7 @@ pub struct PostgresStore {
     topics: Vec<(String, i32)>,
     ownership: Ownership,
     changes: queries::Changes,
+    lost_in: effects::LostIn,
 }
 
 impl PostgresStore {
@@ -144,6 +147,7 @@ impl PostgresStore {
             topics: Vec::new(),
             ownership: Ownership::default(),
             changes: queries::Changes::default(),
+            lost_in: effects::LostIn::default(),
         })
     }
 

@@ -18,8 +18,9 @@ use std::{
 /// The longest pause between two renewals.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of forgotten keys that one renewal removes at most.
-const KEYS_REMOVED_AT_ONCE: i64 = 1000;
+/// The number of forgotten keys that one renewal removes at most. While there are more, each
+/// renewal goes on, so a node removes that many in about a second.
+const KEYS_REMOVED_AT_ONCE: i64 = 20_000;
 
 /// The number of renewals between two searches for keys to forget.
 const RENEWALS_PER_SEARCH: u32 = 30;
@@ -174,6 +175,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
     forget_keys(store, session)?;
     Ok(Lease {
         partitions: store.ownership.active.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
+        draining: store.ownership.draining.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect(),
         valid_for: lease / 2,
         renew_after: (lease / 6).min(LONGEST_PAUSE),
     })

@@ -19,6 +19,9 @@ const RECHECK_LIMIT: usize = 65_536;
 pub(super) struct Changes {
     /// Changes in transactions before this one have been seen. The id continues a cut answer.
     since: Option<(i64, i64)>,
+    /// The transaction from which to search again after the last of several cut answers: it, or a
+    /// later one whose changes were in those answers, had not ended.
+    back_to: Option<i64>,
     /// Timers of this node that were not as the engine expected.
     recheck: BTreeSet<i64>,
 }
@@ -127,15 +130,15 @@ pub(super) fn changed_by_others(
     let session_id = session.id();
     let rows = session.query(
         "SELECT s.xmin, t.changed_in, t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key,
-            t.schedule, t.payload
+            t.schedule, t.payload, t.is_recheck
         FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin) s
         LEFT JOIN LATERAL (
-            (SELECT * FROM {schema}.timers
+            (SELECT *, false AS is_recheck FROM {schema}.timers
             WHERE (changed_in, id) > ($1, $2) AND changed_by <> $3 AND state = 0 AND due <= $4
                 AND partition = ANY($5)
             ORDER BY changed_in, id LIMIT $6)
             UNION ALL
-            SELECT * FROM {schema}.timers
+            SELECT *, true FROM {schema}.timers
             WHERE id = ANY($7) AND state = 0 AND due <= $4 AND partition = ANY($5)
         ) t ON true",
         &[&since.0, &since.1, &session_id, &until, &partitions, &CHANGES_LIMIT, &recheck],
@@ -144,18 +147,30 @@ pub(super) fn changed_by_others(
     let xmin: i64 = column(first, 0)?;
     let mut found = Vec::new();
     let mut last = (i64::MIN, i64::MIN);
+    let mut changed = 0;
     for row in &rows {
         // A timer that is missing altogether is the row of the snapshot alone.
         if let Some(changed_in) = column::<Option<i64>>(row, 1)? {
-            last = last.max((changed_in, column(row, 2)?));
+            // Those that are read again are not in the order of the changes.
+            if !column::<bool>(row, 11)? {
+                changed += 1;
+                last = last.max((changed_in, column(row, 2)?));
+            }
             found.extend(timer(store, row, 2)?);
         }
     }
     // One that is in both parts of the query.
     found.sort_unstable_by_key(|row| row.key);
     found.dedup_by_key(|row| row.key);
-    let is_cut = rows.len() as i64 >= CHANGES_LIMIT;
-    store.changes.since = Some(if is_cut && last.0 < xmin { last } else { (xmin, i64::MIN) });
+    let is_cut = changed >= CHANGES_LIMIT;
+    store.changes.since = Some(if is_cut {
+        if last.0 >= xmin {
+            store.changes.back_to.get_or_insert(xmin);
+        }
+        last
+    } else {
+        (store.changes.back_to.take().unwrap_or(xmin), i64::MIN)
+    });
     store.changes.recheck.clear();
     Ok(found)
 }

@@ -82,6 +82,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
 /// a limited time.
 pub(super) fn migrate(session: &mut Session, settings: &Settings) -> Result<u32, StoreError> {
     let known = MIGRATIONS.len() as i64;
+    // Another encoding would refuse some keys, and a refused statement stops the store.
+    let encoding: String = column(&session.query_one("SELECT getdatabaseencoding()::text", &[])?, 0)?;
+    if !["UTF8", "SQL_ASCII"].contains(&encoding.as_str()) {
+        return Err(StoreError::failed(format!("the encoding of the database is {encoding}, and not UTF8")));
+    }
     for _ in 0..LOCK_ATTEMPTS {
         if let Some((found, partitions)) = version(session, settings)? {
             if found > known {

@@ -122,7 +122,7 @@ fn start(
         } else if kind == STARTED {
             transaction.count(start.topic, start.partition as i32, 1, 0);
             Outcome::Started(row_of(transaction, timer, id, start.partition))
-        } else if kind == STORED && timer.schedule.is_some() && timer.schedule != schedule {
+        } else if kind == STORED && timer.has_other_schedule(schedule.as_deref()) {
             Outcome::AlreadyStarted { id, changed: reschedule(transaction, id, timer)? }
         } else {
             Outcome::AlreadyStarted { id, changed: None }

@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
         drop(statement);
         if let Some((id, schedule, is_due)) = stored {
             let id = TimerId::new(id);
-            if timer.schedule.is_none() || timer.schedule == schedule {
+            if !timer.has_other_schedule(schedule.as_deref()) {
                 return Ok(Some(Outcome::AlreadyStarted { id, changed: None }));
             }
             let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
@@ -174,7 +174,8 @@ impl<'a> Batch<'a> {
         Ok(ended.map(|id| Outcome::AlreadyStarted { id: TimerId::new(id), changed: None }))
     }
 
-    /// Runs the effect in a savepoint, so that its failure undoes nothing else.
+    /// Runs the effect in a savepoint, so that its failure undoes nothing else. If the disk is
+    /// full, SQLite may have rolled back everything already.
     fn end(
         &mut self,
         held: Held,
@@ -184,7 +185,11 @@ impl<'a> Batch<'a> {
         let Some(stored) = self.held(held)? else { return Ok(Outcome::Missing) };
         if let Some(effect) = effect {
             self.execute(&format!("SAVEPOINT {EFFECT}"))?;
-            if let Err(error) = StoreTransaction::new(self.connection).run(effect) {
+            let mut transaction = StoreTransaction::new(self.connection);
+            if let Err(error) = transaction.run(effect) {
+                if transaction.is_disk_full && self.connection.is_autocommit() {
+                    return Err(StoreError::DiskFull);
+                }
                 self.execute(&format!("ROLLBACK TO {EFFECT}"))?;
                 self.execute(&format!("RELEASE {EFFECT}"))?;
                 return Ok(Outcome::Refused(error));

@@ -4,42 +4,57 @@ use super::{
     DueKey, LoadRange, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
 };
 use crate::durable::{TimerId, unix_millis::system_time};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Rows, fallible_streaming_iterator::FallibleStreamingIterator, params};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Loads pending timers of the topics, merged in the order of their keys.
 ///
 /// There is one query for each topic, so that timers of topics that the program does not have cost
-/// nothing.
+/// nothing. Each reads its next row when the last one was taken, so time and memory do not depend
+/// on the number of topics.
 pub(super) fn load(
     connection: &Connection,
     topics: &[i64],
     range: LoadRange,
 ) -> Result<Vec<TimerRow>, StoreError> {
-    let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
-             WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
-             ORDER BY due, id LIMIT ?5",
-        )
-        .store()?;
-    let mut rows = Vec::new();
-    for (index, topic) in topics.iter().enumerate() {
-        let values = params![topic, range.after.due, range.after.id.get(), range.until, limit];
-        let found = statement.query_map(values, |row| timer(row, index)).store()?;
-        for row in found {
-            rows.push(row.store()?);
-        }
+    let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
+         WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
+         ORDER BY due, id";
+    let statements = topics.iter().map(|_| connection.prepare_cached(sql));
+    let mut statements = statements.collect::<rusqlite::Result<Vec<_>>>().store()?;
+    let mut cursors = Vec::new();
+    let mut heads = BinaryHeap::new();
+    for (index, (statement, topic)) in statements.iter_mut().zip(topics).enumerate() {
+        let values = params![topic, range.after.due, range.after.id.get(), range.until];
+        let mut rows = statement.query(values).store()?;
+        heads.extend(next_key(&mut rows).store()?.map(|key| Reverse((key, index))));
+        cursors.push(rows);
     }
-    rows.sort_unstable_by_key(|row: &TimerRow| row.key);
-    rows.truncate(range.limit);
-    Ok(rows)
+    let mut loaded = Vec::new();
+    while loaded.len() < range.limit
+        && let Some(Reverse((_, index))) = heads.pop()
+    {
+        let rows = &mut cursors[index];
+        loaded.extend(rows.get().map(|row| timer(row, index)).transpose().store()?);
+        heads.extend(next_key(rows).store()?.map(|key| Reverse((key, index))));
+    }
+    Ok(loaded)
+}
+
+/// Reads the next row, and returns its key.
+fn next_key(rows: &mut Rows<'_>) -> rusqlite::Result<Option<DueKey>> {
+    rows.advance()?;
+    rows.get().map(key).transpose()
+}
+
+fn key(row: &Row<'_>) -> rusqlite::Result<DueKey> {
+    Ok(DueKey { id: TimerId::new(row.get(0)?), due: row.get(1)? })
 }
 
 /// Reads the columns of [`load`].
 pub(super) fn timer(row: &Row<'_>, topic: usize) -> rusqlite::Result<TimerRow> {
     Ok(TimerRow {
-        key: DueKey { id: TimerId::new(row.get(0)?), due: row.get(1)? },
+        key: key(row)?,
         topic,
         scheduled: row.get(2)?,
         attempts: row.get(3)?,
