@@ -45,3 +45,21 @@ impl Reply {
         !matches!(self, Reply::Engine(_, Purpose::End))
     }
 }
+
+/// Tells the programs whose requests came after the store was closed.
+pub(super) fn refuse(requests: impl Iterator<Item = Request>) {
+    for request in requests {
+        match request {
+            Request::Change { reply: Reply::Start(completer, _permit), .. } => {
+                completer.complete(Err(Error::ShutDown));
+            }
+            Request::Query(query) => query(Err(Error::ShutDown)),
+            Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
+            Request::Close(completers) => {
+                completers.into_iter().for_each(|completer| completer.complete(Ok(())));
+            }
+            // Those of the engine, which has stopped.
+            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } => {}
+        }
+    }
+}

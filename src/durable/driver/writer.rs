@@ -8,7 +8,7 @@
 use super::{
     adaptive_wait::AdaptiveWait,
     batch::Batch,
-    request::{Reply, Request},
+    request::{Request, refuse},
 };
 use crate::durable::{
     engine::{Inbox, Message},
@@ -16,7 +16,12 @@ use crate::durable::{
     store::{Effect, Lease, LoadRange, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };
-use crate::{Error, clock::TimeSource, error::panic_message, sync::Completer};
+use crate::{
+    Error,
+    clock::TimeSource,
+    error::panic_message,
+    sync::{Completer, loop_id},
+};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use std::{
     collections::VecDeque,
@@ -39,6 +44,8 @@ pub(in crate::durable) struct Writer {
     time: TimeSource,
     metrics: Arc<Metrics>,
     commit_within: Duration,
+    /// The number of the thread, by which completions know that a wait on it would never end.
+    thread_id: u32,
     /// How many starts and commands to expect for a transaction: as many as were under way when the
     /// last one was committed.
     expected: usize,
@@ -61,6 +68,7 @@ impl Writer {
         time: TimeSource,
         metrics: Arc<Metrics>,
         commit_within: Duration,
+        thread_id: u32,
     ) -> Self {
         Writer {
             store,
@@ -70,6 +78,7 @@ impl Writer {
             time,
             metrics,
             commit_within,
+            thread_id,
             expected: 0,
             loaded_until: i64::MIN,
             batch: Batch::default(),
@@ -81,6 +90,7 @@ impl Writer {
 
     /// Works until the store is closed. If the store panics, nothing is written again.
     pub(in crate::durable) fn run(mut self) {
+        let _entered = loop_id::enter(self.thread_id);
         let closed = loop {
             match catch_unwind(AssertUnwindSafe(|| self.work())) {
                 Ok(closed) => break closed,
@@ -279,22 +289,4 @@ impl Writer {
 struct Closed {
     completers: Vec<Completer<()>>,
     result: Result<(), Error>,
-}
-
-/// Tells the programs whose requests came after the store was closed.
-fn refuse(requests: impl Iterator<Item = Request>) {
-    for request in requests {
-        match request {
-            Request::Change { reply: Reply::Start(completer, _permit), .. } => {
-                completer.complete(Err(Error::ShutDown));
-            }
-            Request::Query(query) => query(Err(Error::ShutDown)),
-            Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
-            Request::Close(completers) => {
-                completers.into_iter().for_each(|completer| completer.complete(Ok(())));
-            }
-            // Those of the engine, which has stopped.
-            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } => {}
-        }
-    }
 }

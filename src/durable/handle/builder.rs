@@ -9,7 +9,10 @@ use crate::durable::{
     topic::Topic,
     unix_millis::duration_millis,
 };
-use crate::{Error, EventLoopGroup, Result, sync::Permits};
+use crate::{
+    Error, EventLoopGroup, Result,
+    sync::{Permits, loop_id},
+};
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, thread, time::Duration};
 
 /// The largest number of topics of one program.
@@ -206,8 +209,16 @@ impl DurableTimersBuilder {
         let time = event_loop.shared.time.clone();
         let inbox = Arc::new(Inbox::new(self.max_loaded_bytes));
         let driver = Driver::new(event_loop, inbox.clone(), engine, handlers, sender);
-        let writer =
-            Writer::new(self.store, requests, inbox.clone(), time, metrics.clone(), self.commit_within);
+        let store_thread = loop_id::next();
+        let writer = Writer::new(
+            self.store,
+            requests,
+            inbox.clone(),
+            time,
+            metrics.clone(),
+            self.commit_within,
+            store_thread,
+        );
         let thread = thread::Builder::new().name("netwheel-timers".to_owned());
         thread
             .spawn(move || writer.run())
@@ -215,6 +226,7 @@ impl DurableTimersBuilder {
         inbox.wake();
         Ok(DurableTimers::new(Parts {
             driver,
+            store_thread,
             metrics,
             topics: names,
             unknown,

@@ -9,7 +9,7 @@ use crate::durable::{
     store::{Change, NewTimer},
     unix_millis::{LATEST, duration_millis, present_millis},
 };
-use crate::{Completion, Error, Result, sync::completion};
+use crate::{Completion, Error, Result};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl<'a> StartTimer<'a> {
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine it is
     /// not known whether the timer was stored; a start with a key can be repeated.
     pub fn start(self) -> Completion<TimerId> {
-        let (completer, done) = completion(None);
+        let (completer, done) = self.timers.stored();
         let permit = self.timers.permit();
         let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
             Ok((timer, permit)) => {

@@ -10,7 +10,7 @@ use crate::durable::{
 };
 use crate::{
     Completion, Error, Result,
-    sync::{Completer, Permits, completion},
+    sync::{Completer, Permits, completion, completion_of_all},
 };
 use serde::Serialize;
 use std::{
@@ -59,6 +59,8 @@ struct Owner(Parts);
 /// The parts of a handle.
 pub(super) struct Parts {
     pub(super) driver: Arc<Driver>,
+    /// The number of the store's thread.
+    pub(super) store_thread: u32,
     pub(super) metrics: Arc<Metrics>,
     pub(super) topics: Vec<String>,
     pub(super) unknown: Vec<String>,
@@ -81,7 +83,9 @@ impl DurableTimers {
     ///
     /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
     /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
-    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError).
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError). After
+    /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine, the
+    /// timer may have been changed; the command can be repeated.
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
         self.ask(id, Command::Cancel)
     }
@@ -135,7 +139,8 @@ impl DurableTimers {
     /// [`Due::done_with`](crate::durable::Due::done_with) writes. An SQLite file is locked, so they
     /// cannot be read in another way while the timers are open.
     ///
-    /// The work runs on the thread of the store, and delays its other work.
+    /// The work runs on the thread of the store, and delays its other work. To wait for these
+    /// timers there fails with [`Error::WouldDeadlock`].
     ///
     /// # Errors
     ///
@@ -145,7 +150,7 @@ impl DurableTimers {
         &self,
         work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done): (Completer<T>, _) = completion(None);
+        let (completer, done) = self.stored();
         let permit = match self.permit() {
             Ok(permit) => permit,
             Err(error) => {
@@ -197,7 +202,7 @@ impl DurableTimers {
     ///
     /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
-        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
+        let (completer, done) = self.run_and_stored();
         self.owner.0.driver.tell(Message::Close(completer));
         done
     }
@@ -233,8 +238,18 @@ impl DurableTimers {
         self.owner.0.driver.request(request)
     }
 
+    /// Returns both sides of an operation of the store's thread.
+    pub(super) fn stored<T>(&self) -> (Completer<T>, Completion<T>) {
+        completion(Some(self.owner.0.store_thread))
+    }
+
+    /// Returns both sides of an operation of the loop and of the store's thread.
+    fn run_and_stored<T>(&self) -> (Completer<T>, Completion<T>) {
+        completion_of_all(Box::new([self.owner.0.driver.loop_id(), self.owner.0.store_thread]))
+    }
+
     fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = completion(Some(self.owner.0.driver.loop_id()));
+        let (completer, done) = self.run_and_stored();
         match self.permit() {
             Ok(permit) => {
                 let asked = Asked { id, command, completer, permit };
@@ -249,7 +264,7 @@ impl DurableTimers {
         &self,
         query: impl FnOnce(&mut dyn TimerStore) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done): (Completer<T>, _) = completion(None);
+        let (completer, done): (Completer<T>, _) = self.stored();
         let permit = match self.permit() {
             Ok(permit) => permit,
             Err(error) => {

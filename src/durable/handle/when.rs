@@ -1,6 +1,6 @@
 //! `When`: a time, or a delay.
 
-use crate::durable::unix_millis::{due_millis, duration_millis};
+use crate::durable::unix_millis::{LATEST, due_millis};
 use std::time::{Duration, SystemTime};
 
 /// When a timer is due: at a [`SystemTime`], or after a [`Duration`].
@@ -31,9 +31,21 @@ impl When {
         match self.0 {
             Kind::At(time) => due_millis(time),
             Kind::After(delay) => {
-                let end = now.checked_add(delay);
-                end.map_or_else(|| due_millis(now).saturating_add(duration_millis(delay)), due_millis)
+                // A time that the clock cannot represent is after the latest one.
+                now.checked_add(delay).map_or(LATEST, due_millis)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_beyond_all_times_mean_the_last_millisecond_of_9999() {
+        for delay in [Duration::MAX, Duration::from_secs(u64::MAX / 4)] {
+            assert_eq!(When::from(delay).due(SystemTime::now()), LATEST);
         }
     }
 }
