@@ -239,12 +239,12 @@ where
         address: impl ToAddress,
         assign: impl FnOnce(&ChannelConfig) -> Result<(&'a EventLoop, Assignment)>,
     ) -> Completion<Channel<P::Message>> {
-        let prepared = self.check().and_then(|config| {
-            let target = Target::resolve(address)?;
+        let prepared = self.check(address.host()).and_then(|config| {
+            let peer = first_address(address)?;
             let (event_loop, assignment) = assign(&config)?;
-            Ok((config, target, event_loop, assignment))
+            Ok((config, peer, event_loop, assignment))
         });
-        let (config, target, event_loop, assignment) = match prepared {
+        let (config, peer, event_loop, assignment) = match prepared {
             Ok(prepared) => prepared,
             Err(e) => return Completion::ready(Err(e)),
         };
@@ -258,7 +258,7 @@ where
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
-        let call = Call { target, config, attempt, done: Box::new(ConnectWaiter(completer)) };
+        let call = Call { peer, config, attempt, done: Box::new(ConnectWaiter(completer)) };
         self.call(event_loop, assignment, call, LoopShared::submit_now);
         completion
     }
@@ -272,15 +272,16 @@ where
         self.group.assign(config.weight).map_err(full)
     }
 
-    /// Checks the settings and returns the configuration of the channels.
+    /// Checks the settings and returns the configuration of the channels of a target with this
+    /// name.
     ///
     /// # Errors
     /// If a setting is out of range.
-    pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
+    pub(super) fn check(&self, host: Option<Arc<str>>) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
         let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
         let linger = self.options.lingers();
-        Ok(Arc::new(ChannelConfig { linger, handshake_timeout, ..self.channel.build()? }))
+        Ok(Arc::new(ChannelConfig { linger, handshake_timeout, host, ..self.channel.build()? }))
     }
 
     /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on
@@ -292,7 +293,7 @@ where
         call: Call,
         submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), SendError<LoopMail>>,
     ) {
-        let Call { target: Target { peer, host }, config, attempt, done } = call;
+        let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
             // Stop counting the connection before reporting the failure.
@@ -307,7 +308,6 @@ where
             config,
             options: self.options.clone(),
             filters: self.filters.for_client(),
-            host,
         });
         let timeout = nanos(self.connect_timeout);
         let connection = Connection { stream, assignment, peer, local: None, setup };
@@ -323,25 +323,18 @@ where
 
 /// One connection attempt.
 pub(super) struct Call {
-    pub(super) target: Target,
+    pub(super) peer: Address,
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
     pub(super) done: Box<dyn ConnectCallback>,
 }
 
-/// The address of a peer, and the name that it was resolved from.
-#[derive(Clone)]
-pub(super) struct Target {
-    pub(super) peer: Address,
-    pub(super) host: Option<Arc<str>>,
-}
-
-impl Target {
-    /// Resolves a name, which may block, and uses its first address.
-    pub(super) fn resolve(address: impl ToAddress) -> Result<Self> {
-        let host = address.host();
-        Ok(Target { host, peer: address.addresses()?.swap_remove(0) })
-    }
+/// Resolves a name, which may block. Returns its first address.
+///
+/// # Errors
+/// If it has none.
+pub(super) fn first_address(address: impl ToAddress) -> Result<Address> {
+    Ok(address.addresses()?.swap_remove(0))
 }
 
 /// The completer of the caller that requested the connection.

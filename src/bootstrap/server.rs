@@ -398,7 +398,6 @@ where
             }),
             options: child.clone(),
             filters: self.settings.filters.clone().for_server(gate.clone()),
-            host: None,
         });
         let address = listeners[0].local_address().map_err(|e| Error::io("listening", e))?;
         let other = || Error::other(format!("{address} is of another transport"));

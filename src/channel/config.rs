@@ -1,7 +1,7 @@
 //! Settings of a channel, on any transport.
 //!
 //! Invariant: every value of a [`ChannelConfig`] is within its range. One value is shared by all
-//! channels of a bootstrap.
+//! channels of a server or of a client's target.
 
 use crate::{
     Error, Result,
@@ -9,7 +9,7 @@ use crate::{
     clock::nanos,
     settings::settings,
 };
-use std::{ops::Deref, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 settings! {
     /// The settings of a channel. A value out of range is reported when the bootstrap binds or
@@ -98,6 +98,7 @@ impl ChannelOptions {
             options: ChannelOptions { water_mark, ..self.clone() },
             linger: None,
             handshake_timeout: nanos(HANDSHAKE_TIMEOUT),
+            host: None,
         })
     }
 }
@@ -140,6 +141,8 @@ pub(crate) struct ChannelConfig {
     pub(crate) linger: Option<Duration>,
     /// The time in which the filters must be established, in nanoseconds. Set by bootstraps.
     pub(crate) handshake_timeout: u64,
+    /// The name that a client connects to. Filters that start later need it too.
+    pub(crate) host: Option<Arc<str>>,
 }
 
 /// The default time in which the filters of a channel must be established.

@@ -27,8 +27,6 @@ pub(crate) struct ChildSetup {
     pub(crate) options: TcpOptions,
     /// `None` without filters.
     pub(crate) filters: Option<FilterSetup>,
-    /// The name that a client connects to.
-    pub(crate) host: Option<Arc<str>>,
 }
 
 /// A socket that is connected, or will be, and the settings of its channel.
@@ -102,7 +100,7 @@ impl Connection {
     }
 
     fn peer(&self) -> Peer {
-        Peer::new(self.peer, self.local).with_host(self.setup.host.clone())
+        Peer::new(self.peer, self.local).with_host(self.setup.config.host.clone())
     }
 }
 

@@ -43,9 +43,19 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 pub struct TlsServer {
     config: Arc<ServerConfig>,
     certificates: Option<TlsCertificates>,
-    tickets: Option<Arc<Tickets>>,
+    sessions: Sessions,
     workers: Option<WorkerPool>,
     plaintext: bool,
+}
+
+/// How sessions are resumed. There is no store of sessions, so no session outlives its ticket's
+/// key, and none is left of a client whose certificate is no longer accepted.
+#[derive(Clone)]
+enum Sessions {
+    NotResumed,
+    ByTickets(Arc<Tickets>),
+    /// A configuration of rustls decides.
+    OfConfig,
 }
 
 /// A builder for a [`TlsServer`]. Returned by [`TlsServer::builder`].
@@ -109,7 +119,13 @@ impl TlsServer {
         if config.max_early_data_size > 0 {
             return Err(Error::setting("max_early_data_size", config.max_early_data_size, "0"));
         }
-        Ok(TlsServer { config, certificates: None, tickets: None, workers: None, plaintext: false })
+        Ok(TlsServer {
+            config,
+            certificates: None,
+            sessions: Sessions::OfConfig,
+            workers: None,
+            plaintext: false,
+        })
     }
 
     /// Returns the certificates, to replace them while the server runs. `None` if the settings were
@@ -119,14 +135,23 @@ impl TlsServer {
     }
 
     /// Makes all session tickets that were issued so far invalid. Clients that present one get a
-    /// full handshake.
+    /// full handshake, in which their certificates are verified again. Sessions are resumed by
+    /// tickets only, so this ends all of them.
     ///
     /// The keys rotate without this: tickets are accepted for six to twelve hours.
     ///
     /// # Errors
-    /// [`Error::Other`] if the system has no random numbers. Then nothing changes.
+    /// [`Error::Other`] if the system has no random numbers, and [`Error::Setting`] if the settings
+    /// were made [from a configuration](TlsServer::from_config) of rustls, which owns its tickets
+    /// and its store of sessions. Then nothing changes.
     pub fn invalidate_tickets(&self) -> Result {
-        self.tickets.as_ref().map_or(Ok(()), |tickets| tickets.renew())
+        match &self.sessions {
+            Sessions::NotResumed => Ok(()),
+            Sessions::ByTickets(tickets) => tickets.renew(),
+            Sessions::OfConfig => {
+                Err(Error::setting("invalidate_tickets", "from_config", "settings of TlsServer::builder"))
+            }
+        }
     }
 
     /// Runs the expensive steps of handshakes on a pool of workers: signatures and key exchanges.
@@ -203,7 +228,8 @@ impl TlsServerBuilder {
     }
 
     /// Turns the resumption of sessions on or off. It is on by default: a client that comes back
-    /// saves the certificate and half of the computation.
+    /// with a ticket saves the certificate and half of the computation. The server stores no
+    /// sessions, so a client without support for tickets gets a full handshake.
     pub fn resumption(mut self, on: bool) -> Self {
         self.resumption = on;
         self
@@ -241,19 +267,20 @@ impl TlsServerBuilder {
             config.map_err(|error| Error::setting("client_certificates", error, "usable certificates"))?;
         let mut config = config.with_cert_resolver(Arc::new(certificates.clone()));
         config.alpn_protocols = alpn(&self.alpn);
-        let mut tickets = None;
-        if self.resumption {
-            let made = Arc::new(Tickets::new()?);
-            config.ticketer = made.clone();
-            tickets = Some(made);
+        // The store of rustls would resume TLS 1.2 sessions by their ids.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        let sessions = if self.resumption {
+            let tickets = Arc::new(Tickets::new()?);
+            config.ticketer = tickets.clone();
+            Sessions::ByTickets(tickets)
         } else {
             config.send_tls13_tickets = 0;
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-        }
+            Sessions::NotResumed
+        };
         Ok(TlsServer {
             config: Arc::new(config),
             certificates: Some(certificates),
-            tickets,
+            sessions,
             workers: None,
             plaintext: false,
         })

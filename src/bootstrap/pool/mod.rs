@@ -17,7 +17,7 @@ mod service;
 
 pub use pooled::PooledChannel;
 
-use super::client::{Call, ClientBootstrap, Target};
+use super::client::{Call, ClientBootstrap, first_address};
 use crate::{
     Channel, Completion, Error, Peer, Result, event_loop::LoopShared, pipeline::IntoPipeline,
     transport::ToAddress,
@@ -184,12 +184,12 @@ where
         if self.size == 0 {
             return Err(Error::setting("size", 0, "1 or more"));
         }
-        let config = self.bootstrap.check()?;
-        let target = Target::resolve(address)?;
+        let config = self.bootstrap.check(address.host())?;
+        let peer = first_address(address)?;
         let group = self.bootstrap.group.clone();
         let bootstrap = self.bootstrap;
         let call = move |attempt, done| {
-            let call = Call { target: target.clone(), config: config.clone(), attempt, done };
+            let call = Call { peer: peer.clone(), config: config.clone(), attempt, done };
             match bootstrap.assign(&config) {
                 Ok((event_loop, assignment)) => {
                     bootstrap.call(event_loop, assignment, call, LoopShared::submit_now);

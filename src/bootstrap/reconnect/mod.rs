@@ -18,7 +18,7 @@ mod reconnect_state;
 pub use backoff::Backoff;
 pub use handle::ReconnectingChannel;
 
-use super::client::{Call, ClientBootstrap, Target};
+use super::client::{Call, ClientBootstrap};
 use crate::{
     Channel, Error, Peer, Result,
     error::Resource,
@@ -163,14 +163,12 @@ where
     pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
         let ReconnectBuilder { bootstrap, backoff, hook } = self;
         backoff.check()?;
-        let config = bootstrap.check()?;
-        let host = address.host();
+        let config = bootstrap.check(address.host())?;
         let addresses = address.addresses()?;
         let event_loop = bootstrap.group.next().clone();
         let caller = event_loop.clone();
         let call = move |peer, attempt, done| {
-            let target = Target { peer, host: host.clone() };
-            let call = Call { target, config: config.clone(), attempt, done };
+            let call = Call { peer, config: config.clone(), attempt, done };
             let load = &caller.shared.load;
             let Some(assignment) = load.assign(config.weight) else {
                 let limit = load.limit();

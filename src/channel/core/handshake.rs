@@ -245,7 +245,8 @@ impl ChannelCore {
 impl ChannelState {
     /// Returns the peer, with what filters have stored about it.
     pub(crate) fn peer(&self) -> Peer {
-        let plain = || Peer::new(self.peer_address(), self.local_address());
+        let plain =
+            || Peer::new(self.peer_address(), self.local_address()).with_host(self.config.host.clone());
         self.extras.peer().cloned().unwrap_or_else(plain)
     }
 
@@ -259,10 +260,8 @@ impl ChannelState {
             return Err(Error::Closed);
         }
         if !self.extras.has_filters() {
-            let peer = match self.extras.take_peer() {
-                Some(peer) => *peer,
-                None => Peer::new(self.peer_address(), self.local_address()),
-            };
+            let peer = self.peer();
+            self.extras.forget_peer();
             let mut filters = Filters::new(Vec::new(), peer);
             filters.attach(self.key(), &services.outlet);
             self.extras.set_filters(filters);

@@ -142,9 +142,11 @@ impl Extras {
         parts.filters.as_ref().map(|filters| filters.peer()).or(parts.peer.as_deref())
     }
 
-    /// Takes what finished filters have stored, for filters that follow them.
-    pub(in crate::channel) fn take_peer(&mut self) -> Option<Box<Peer>> {
-        self.0.as_mut()?.peer.take()
+    /// Drops what finished filters have stored, because filters that follow them have it.
+    pub(in crate::channel) fn forget_peer(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.peer = None;
+        }
     }
 
     /// Returns whether a callback has added a filter that has not started.

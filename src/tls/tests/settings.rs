@@ -7,15 +7,22 @@ use crate::{
     error::PeerError,
     prelude::*,
     proxy::{ProxyHeader, ProxyProtocol},
-    tls::{ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion},
+    tls::{
+        ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion,
+        provider::provider,
+    },
     worker_pool::WorkerPool,
 };
 use bytes::Bytes;
+use rustls::client::Tls12Resumption;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
     time::Duration,
 };
 
@@ -169,6 +176,39 @@ fn a_session_is_resumed_until_its_ticket_is_invalidated() {
     tls.invalidate_tickets().unwrap();
     assert!(!resumed());
     assert!(resumed());
+}
+
+/// S-18: nothing but tickets resumes a session, so nothing outlives their keys.
+#[test]
+fn a_client_without_tickets_gets_a_full_handshake_each_time() {
+    let group = group();
+    let (certificate, roots) = self_signed("localhost");
+    let tls = TlsServer::builder(certificate).build().unwrap();
+    let server = serve(&group, tls.clone());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots.0)
+        .with_no_client_auth();
+    config.resumption = config.resumption.tls12_resumption(Tls12Resumption::SessionIdOnly);
+    let client = TlsClient::from_config(Arc::new(config)).unwrap().with_server_name("localhost").unwrap();
+    for _ in 0..3 {
+        let connected = connect(&group, server.local_address(), &client).unwrap();
+        connected.ask("hi");
+        assert!(!connected.info.is_resumed());
+    }
+}
+
+/// S-18: settings whose tickets belong to rustls do not pretend to invalidate them.
+#[test]
+fn tickets_of_a_configuration_of_rustls_cannot_be_invalidated() {
+    let config = super::pair::server_config(TlsVersion::Tls13);
+    let tls = TlsServer::from_config(Arc::new(config)).unwrap();
+    let error = tls.invalidate_tickets().unwrap_err();
+    assert!(matches!(error, Error::Setting(_)), "{error:?}");
+    let (certificate, _) = self_signed("localhost");
+    let none = TlsServer::builder(certificate).resumption(false).build().unwrap();
+    none.invalidate_tickets().unwrap();
 }
 
 #[test]

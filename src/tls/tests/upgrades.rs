@@ -4,6 +4,7 @@ use super::certificates::self_signed;
 use crate::{
     codec::Line,
     prelude::*,
+    proxy::{ProxyHeader, ProxyProtocol},
     testing::EmbeddedChannel,
     tls::{TlsClient, TlsServer},
 };
@@ -11,7 +12,10 @@ use bytes::Bytes;
 use std::{
     net::SocketAddr,
     sync::mpsc::{Sender, channel},
+    time::Duration,
 };
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that upgrades on request.
 struct Upgrading(TlsServer, Sender<String>);
@@ -25,8 +29,12 @@ impl Handler for Upgrading {
             ctx.write("ready".into())?;
             return ctx.start_tls(&self.0);
         }
-        let state = if ctx.tls().is_some() { "encrypted" } else { "plain" };
-        ctx.write(format!("{state} {}", String::from_utf8_lossy(&line)).into())
+        let line = String::from_utf8_lossy(&line);
+        let answer = match ctx.tls() {
+            Some(tls) => format!("encrypted {line} from {}", tls.server_name().unwrap_or("-")),
+            None => format!("plain {line}"),
+        };
+        ctx.write(answer.into())
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> crate::Result {
@@ -56,6 +64,11 @@ impl Handler for Asking {
         }
         Ok(())
     }
+
+    fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> crate::Result {
+        let _ = self.1.send(format!("{error:#}"));
+        Err(error)
+    }
 }
 
 #[test]
@@ -74,8 +87,58 @@ fn both_ends_upgrade_an_open_connection() {
         .pipeline(move |_| Pipeline::codec(Line::new()).handler(Asking(tls.clone(), sender.clone())));
     let channel = client.connect(server.local_address()).wait().unwrap();
     let seen: Vec<_> = lines.iter().take(3).collect();
-    assert_eq!(seen, ["plain hello", "ready", "encrypted hello again"]);
+    assert_eq!(seen, ["plain hello", "ready", "encrypted hello again from localhost"]);
     channel.close();
+}
+
+/// Asks for the upgrade as a client of `target` without a server name, of a server with a
+/// certificate for `name`. Returns the lines and errors of both.
+fn upgrade_by_name(name: &str, target: &str, proxied: bool) -> Vec<String> {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (certificate, roots) = self_signed(name);
+    let tls = TlsServer::builder(certificate).build().unwrap();
+    let (sender, lines) = channel();
+    let errors = sender.clone();
+    let mut server = ServerBootstrap::new(&group);
+    if proxied {
+        server = server.proxy_protocol(ProxyProtocol::required().trust("127.0.0.0/8").unwrap());
+    }
+    let server = server
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Upgrading(tls.clone(), errors.clone())))
+        .bind("127.0.0.1:0".parse::<SocketAddr>().unwrap())
+        .unwrap();
+    let tls = TlsClient::builder(roots).build().unwrap();
+    let mut client = ClientBootstrap::new(&group);
+    if proxied {
+        client = client.filter(|_| ProxyHeader::v2_local().filter());
+    }
+    let client =
+        client.pipeline(move |_| Pipeline::codec(Line::new()).handler(Asking(tls.clone(), sender.clone())));
+    let channel = client.connect((target, server.local_address().port())).wait().unwrap();
+    drop(client);
+    let mut seen = Vec::new();
+    while let Ok(line) = lines.recv_timeout(PATIENCE) {
+        let last = line.contains("again") || line.contains("TLS failed");
+        seen.push(line);
+        if last {
+            break;
+        }
+    }
+    channel.close_now();
+    seen
+}
+
+/// S-22: the name that was passed to `connect` is the one that the certificate must have.
+#[test]
+fn an_upgrade_checks_the_certificate_for_the_host_that_was_connected_to() {
+    for proxied in [false, true] {
+        let seen = upgrade_by_name("localhost", "localhost", proxied);
+        assert_eq!(seen, ["plain hello", "ready", "encrypted hello again from localhost"]);
+        let seen = upgrade_by_name("127.0.0.1", "127.0.0.1", proxied);
+        assert_eq!(seen, ["plain hello", "ready", "encrypted hello again from -"]);
+        let seen = upgrade_by_name("127.0.0.1", "localhost", proxied);
+        assert!(seen[2].contains("TLS failed"), "{seen:?}");
+    }
 }
 
 /// S-22.
@@ -101,7 +164,9 @@ fn an_answer_injected_behind_the_servers_ready_is_never_taken_as_decrypted() {
     let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Asking(tls, sender)));
     channel.write_inbound(b"ready\ninjected\n").unwrap();
     assert!(channel.is_closed());
-    assert_eq!(lines.try_iter().collect::<Vec<_>>(), ["ready"]);
+    let told: Vec<_> = lines.try_iter().collect();
+    assert_eq!(told[0], "ready");
+    assert!(told.len() == 2 && told[1].contains("plaintext after the upgrade"), "{told:?}");
 }
 
 #[test]
