@@ -1,11 +1,14 @@
 //! A handler that forwards the messages of one channel to another channel.
 //!
 //! Invariants: at most one message beyond the target's high water mark is queued. While the target
-//! is not writable, the source is not read. However one side ends, the other side is notified. Each
-//! relay runs on its own channel's loop and has only a handle to the other channel, so the two may
-//! be on different loops.
+//! is not writable, the source is not read. The end of the other side depends on the cause alone
+//! ([`CloseCause`]), so the order of events at an end is irrelevant. Each relay runs on its own
+//! channel's loop and has only a handle to the other channel, so the two may be on different loops.
 
-use crate::{Channel, Completion, Context, Error, Handler, Result, channel::InputGuard};
+use crate::{
+    Channel, Completion, Context, Error, Handler, Result,
+    channel::{CloseCause, InputGuard},
+};
 
 /// A handler that forwards each message of its channel to another channel. It is the building block
 /// of proxies and gateways.
@@ -19,8 +22,8 @@ use crate::{Channel, Completion, Context, Error, Handler, Result, channel::Input
 /// | a message is read | the message is written |
 /// | reading pauses | while it is not [writable](Channel::is_writable) |
 /// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
-/// | the channel closes | [`close`](Channel::close): forwarded messages are flushed first |
-/// | the channel fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
+/// | the channel closes [cleanly](CloseCause::Clean) | [`close`](Channel::close): forwarded messages are flushed first |
+/// | the channel ends for any other [cause](CloseCause): a reset, a cut, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 ///
 /// Memory for one direction is therefore bounded by one read and the high water mark. Enable
 /// `half_close` for both channels. Otherwise a peer that ends its stream after its request closes
@@ -55,8 +58,6 @@ use crate::{Channel, Completion, Context, Error, Handler, Result, channel::Input
 /// ```
 pub struct Relay<M> {
     target: Target<M>,
-    /// The channel has failed, so the other one is reset.
-    failed: bool,
 }
 
 enum Target<M> {
@@ -67,27 +68,38 @@ enum Target<M> {
 
 type Dial<M> = dyn FnOnce(Channel<M>) -> Completion<Channel<M>>;
 
-/// Closes the channel on drop, unless it was taken.
-struct Unclaimed<M>(Option<Channel<M>>);
+/// The dialed channel. On drop it ends as the channel of the relay does, unless it was taken.
+struct Unclaimed<M: 'static> {
+    dialed: Option<Channel<M>>,
+    relay: Channel<M>,
+}
 
-impl<M> Unclaimed<M> {
+impl<M: 'static> Unclaimed<M> {
     fn take(mut self) -> Option<Channel<M>> {
-        self.0.take()
+        self.dialed.take()
     }
 }
 
-impl<M> Drop for Unclaimed<M> {
+impl<M: 'static> Drop for Unclaimed<M> {
     fn drop(&mut self) {
-        if let Some(channel) = &self.0 {
-            channel.close();
+        if let Some(dialed) = self.dialed.take() {
+            self.relay.closed().on_complete(move |cause| pass_on(&dialed, cause));
         }
+    }
+}
+
+/// Ends a channel as the other one has ended.
+fn pass_on<M>(channel: &Channel<M>, cause: Result<CloseCause>) {
+    match cause {
+        Ok(CloseCause::Clean) => channel.close(),
+        _ => channel.reset(),
     }
 }
 
 impl<M: Send + 'static> Relay<M> {
     /// Returns a relay to an open channel.
     pub fn to(target: Channel<M>) -> Self {
-        Relay { target: Target::Connected(target), failed: false }
+        Relay { target: Target::Connected(target) }
     }
 
     /// Returns a relay that opens the other channel when its own channel is connected. It reads
@@ -98,7 +110,7 @@ impl<M: Send + 'static> Relay<M> {
     /// that fails, this channel is reset. If this channel closes first, the other channel is closed
     /// as soon as it is open.
     pub fn dial(dial: impl FnOnce(Channel<M>) -> Completion<Channel<M>> + 'static) -> Self {
-        Relay { target: Target::NotDialed(Box::new(dial)), failed: false }
+        Relay { target: Target::NotDialed(Box::new(dial)) }
     }
 
     fn connected(&mut self, ctx: &mut Context<'_, Self>, target: Result<Unclaimed<M>>) -> Result {
@@ -128,10 +140,10 @@ impl<M: Send + 'static> Handler for Relay<M> {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match std::mem::replace(&mut self.target, Target::Dialing) {
             Target::NotDialed(dial) => {
-                let (paused, me) = (ctx.pause_reading(), ctx.handler_ref());
+                let (paused, me, relay) = (ctx.pause_reading(), ctx.handler_ref(), ctx.channel());
                 dial(ctx.channel()).on_complete(move |target| {
-                    let target = target.map(|target| Unclaimed(Some(target)));
-                    // Refused or dropped if this channel has closed. `Unclaimed` then closes the
+                    let target = target.map(|target| Unclaimed { dialed: Some(target), relay });
+                    // Refused or dropped if this channel has closed. `Unclaimed` then ends the
                     // other channel.
                     drop(me.execute(move |relay, ctx| relay.connected(ctx, target)));
                     drop(paused);
@@ -148,11 +160,10 @@ impl<M: Send + 'static> Handler for Relay<M> {
             Ok(()) if target.is_writable() => {}
             Ok(()) => self.pause(ctx),
             Err(refused) if matches!(refused.error(), Error::Closed) => {
-                // Not closed immediately: if the other side has failed, its relay resets this
-                // channel when it closes.
+                // Its end says whether this channel is closed or reset.
                 let (paused, me) = (ctx.pause_reading(), ctx.channel());
-                target.closed().on_complete(move |_| {
-                    me.close();
+                target.closed().on_complete(move |cause| {
+                    pass_on(&me, cause);
                     drop(paused);
                 });
             }
@@ -171,18 +182,13 @@ impl<M: Send + 'static> Handler for Relay<M> {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         log::debug!("channel {}: the relay failed: {error:#}", ctx.id());
-        self.failed = true;
         ctx.reset();
         Ok(())
     }
 
-    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if let Target::Connected(target) = &self.target {
-            if self.failed {
-                target.reset();
-            } else {
-                target.close();
-            }
+            pass_on(target, ctx.close_cause().ok_or(Error::Closed));
         }
         Ok(())
     }

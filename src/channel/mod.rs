@@ -10,6 +10,7 @@
 // slot with the state, and its pipeline. A third one holds the watch if there are timeouts. A
 // fourth one holds the shared state if there are handles.
 
+mod close_cause;
 mod config;
 mod confirmation;
 mod core;
@@ -33,6 +34,7 @@ mod undecoded;
 pub(crate) mod watch;
 
 pub(crate) use self::core::{ChannelCore, Establish, Outcome};
+pub use close_cause::CloseCause;
 pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeout};
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use confirmation::Confirmation;

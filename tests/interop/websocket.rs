@@ -9,6 +9,7 @@ use crate::{
     },
 };
 use netwheel::{
+    channel::CloseCause,
     prelude::*,
     websocket::{Deflate, Message, WebSocketClient, WebSocketSettings},
 };
@@ -115,7 +116,7 @@ fn visit(
     address: &str,
     target: String,
     texts: Option<Sender<String>>,
-) -> Completion<()> {
+) -> Completion<CloseCause> {
     let settings = WebSocketSettings::new().max_message(16 << 20);
     let client = WebSocketClient::new(address).with(settings).unwrap().deflate(Deflate::new()).unwrap();
     let connected = ClientBootstrap::new(group)
@@ -146,7 +147,9 @@ fn our_client_passes_the_autobahn_cases() {
         let run =
             |case: &usize| visit(&group, &address, format!("/runCase?case={case}&agent=netwheel"), None);
         let running: Vec<_> = cases.iter().map(run).collect();
-        running.into_iter().for_each(|closed| done(closed).unwrap());
+        for closed in running {
+            done(closed).unwrap();
+        }
     }
     done(visit(&group, &address, "/updateReports?agent=netwheel".into(), None)).unwrap();
     server.succeed();

@@ -10,6 +10,8 @@ mod filters;
 mod listener_per_loop;
 mod proxy_protocol;
 mod read_control;
+#[cfg(feature = "tls")]
+mod relay_ends;
 mod reload;
 mod socket_options;
 #[cfg(feature = "tls")]

@@ -7,6 +7,7 @@ use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
     Error, Result,
     channel::{
+        close_cause::CloseCause,
         event::Event,
         links::ErasedPipeline,
         services::LoopServices,
@@ -68,9 +69,9 @@ impl ChannelCore {
                 );
                 // A part of a message may have been encoded, so nothing more is sent.
                 let panicked = Error::panicked(message);
-                self.state.note_cause(|| panicked.clone());
+                self.state.note_error(|| panicked.clone());
                 self.fail(services, panicked);
-                self.state.request_close_now();
+                self.state.request_close_now(CloseCause::Failed);
                 self.forget_failure(services);
                 true
             }
@@ -109,7 +110,7 @@ impl ChannelCore {
             self.forget_replacement(services);
             self.fail(services, error);
             if panicked {
-                self.state.request_close_now();
+                self.state.request_close_now(CloseCause::Failed);
             }
         }
     }
@@ -125,16 +126,20 @@ impl ChannelCore {
         self.state.borrow_outbound(services);
         let was_open = self.state.status.is_open();
         let again = self.state.pending_writes.is_some().then(|| error.clone());
+        let cause = CloseCause::of_error(&error);
         let told = self.tell(services, Event::Error(error));
         // An error that leads to a close is its cause.
-        if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.status.is_open())) {
-            self.state.note_cause(|| again);
+        if was_open && (told.is_err() || !self.state.status.is_open()) {
+            self.state.note_cause(cause);
+            if let Some(again) = again {
+                self.state.note_error(|| again);
+            }
         }
         if let Err(error) = told {
             services.tally.channel_errors += 1;
             // `error` may return what it was called with, which keeps its level.
             self.log_failure(services, error.log_topic(), "in error", &error);
-            self.state.request_close_now();
+            self.state.request_close_now(CloseCause::Failed);
         }
     }
 
@@ -212,7 +217,7 @@ impl ChannelCore {
                 Level::Warn,
                 "channel {id}: a stage reports an error whenever it receives one; closing"
             );
-            self.state.request_close();
+            self.state.request_close(CloseCause::Failed);
         }
         reported
     }
@@ -255,7 +260,7 @@ impl ChannelCore {
                 Level::Warn,
                 "channel {id}: schedules a task whenever one is refused; closing"
             );
-            self.state.request_close();
+            self.state.request_close(CloseCause::Failed);
         }
     }
 }

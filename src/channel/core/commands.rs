@@ -9,6 +9,7 @@ use super::ChannelCore;
 use crate::{
     Error, Result,
     channel::{
+        close_cause::CloseCause,
         config::Overflow,
         confirmation::Confirmation,
         handle::{Mail, WriteTicket},
@@ -73,15 +74,15 @@ impl ChannelCore {
                 self.state.want_attention(services);
             }
             Mail::Close => {
-                self.state.request_close();
+                self.state.request_close(CloseCause::Clean);
                 self.state.want_attention(services);
             }
             Mail::CloseNow => {
-                self.state.request_close_now();
+                self.state.request_close_now(CloseCause::Cut);
                 self.state.want_attention(services);
             }
             Mail::Reset => {
-                self.state.request_reset();
+                self.state.request_reset(CloseCause::Reset);
                 self.state.want_attention(services);
             }
         }
@@ -135,8 +136,8 @@ impl ChannelCore {
         });
         if overflowed && self.state.status.is_open() {
             let full = self.state.outbound_is_full();
-            self.state.note_cause(|| full);
-            self.state.request_close();
+            self.state.note_error(|| full);
+            self.state.request_close(CloseCause::Failed);
             self.state.want_attention(services);
         }
     }

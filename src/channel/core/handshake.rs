@@ -11,6 +11,7 @@ use super::{ChannelCore, Establish};
 use crate::{
     Error, Result,
     channel::{
+        close_cause::CloseCause,
         config::ChannelConfig,
         filter::{Filter, Filters},
         links::{AnyPipeline, Placeholder},
@@ -150,7 +151,9 @@ impl ChannelCore {
             filters.fail();
         }
         self.state.cancel_handshake(services);
-        self.state.note_cause(|| error.clone());
+        let cause = CloseCause::of_error(&error);
+        self.state.note_cause(cause);
+        self.state.note_error(|| error.clone());
         if self.state.status.is_active() {
             if self.state.status.is_open() {
                 self.fail(services, error);
@@ -161,7 +164,7 @@ impl ChannelCore {
             log_throttled!(services, HANDSHAKES, Level::Debug, "channel {id}: not established: {error:#}");
             self.report_failed_handshake(error);
         }
-        self.state.request_close();
+        self.state.request_close(cause);
         self.after(services);
         self.state.want_attention(services);
     }
@@ -175,7 +178,7 @@ impl ChannelCore {
     pub(crate) fn abandon_handshake(&mut self, services: &mut LoopServices, error: Error) {
         if !self.state.status.is_active() {
             self.report_failed_handshake(error);
-            self.state.request_close_now();
+            self.state.request_close_now(CloseCause::Cut);
             self.state.want_attention(services);
         }
     }
@@ -206,7 +209,7 @@ impl ChannelCore {
             let after = Duration::from_nanos(self.state.config.handshake_timeout);
             self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
             // A peer that has had its time gets none to linger.
-            self.state.request_close_now();
+            self.state.request_close_now(CloseCause::TimedOut);
         }
     }
 

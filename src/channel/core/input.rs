@@ -16,6 +16,7 @@
 use super::ChannelCore;
 use crate::{
     channel::{
+        close_cause::CloseCause,
         event::Event,
         links::{Batch, DecodePass},
         services::LoopServices,
@@ -110,7 +111,7 @@ impl ChannelCore {
                     Level::Warn,
                     "channel {id}: the codec fails without consuming a byte; closing"
                 );
-                self.state.request_close();
+                self.state.request_close(CloseCause::Failed);
                 self.state.want_attention(services);
                 break;
             }
@@ -159,7 +160,7 @@ impl ChannelCore {
         } else if rest.len() > limit {
             let length = rest.len() as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
-            self.state.request_close();
+            self.state.request_close(CloseCause::Failed);
             self.after(services);
             return;
         }
@@ -177,7 +178,7 @@ impl ChannelCore {
         if length > limit && !self.state.status.has(Pending::UNDECODED) {
             let length = length as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
-            self.state.request_close();
+            self.state.request_close(CloseCause::Failed);
             self.after(services);
         }
     }
@@ -242,7 +243,7 @@ impl ChannelCore {
             self.state.status.set_input(InputHalf::Ended);
             self.event(services, Event::InputShutdown);
         } else {
-            self.state.request_close();
+            self.state.request_close(CloseCause::Clean);
         }
         self.state.want_attention(services);
     }

@@ -22,6 +22,7 @@ pub(crate) use commands::Outcome;
 pub(crate) use establish::Establish;
 
 use super::{
+    close_cause::CloseCause,
     config::ChannelConfig,
     event::Event,
     links::{AnyPipeline, ErasedPipeline},
@@ -82,7 +83,7 @@ impl ChannelCore {
     pub(crate) fn handle_output_ended(&mut self, services: &mut LoopServices) {
         self.state.status.end_output();
         if self.state.status.input_ended() {
-            self.state.request_close();
+            self.state.request_close(CloseCause::Clean);
             self.state.want_attention(services);
         }
     }
@@ -90,11 +91,13 @@ impl ChannelCore {
     /// Handles a broken connection. A channel that is closing closes immediately, without a call of
     /// `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        self.state.note_cause(|| error.clone());
+        let cause = CloseCause::of_transport(&error);
+        self.state.note_cause(cause);
+        self.state.note_error(|| error.clone());
         if self.state.status.is_open() {
             self.fail(services, error);
         }
-        self.state.request_close_now();
+        self.state.request_close_now(cause);
         self.after(services);
     }
 
@@ -115,7 +118,7 @@ impl ChannelCore {
     /// Notifies the channel that the loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
         if !self.state.status.is_active() {
-            self.state.request_close_now();
+            self.state.request_close_now(CloseCause::ShutDown);
             self.state.want_attention(services);
         } else if self.state.status.is_open() {
             self.event(services, Event::Shutdown);
@@ -131,7 +134,7 @@ impl ChannelCore {
             self.end_handshake(services);
         }
         if let Some(shared) = self.state.shared.get() {
-            shared.set_closed();
+            shared.set_closed(self.state.close_cause());
         }
         self.state.end(services);
     }
@@ -171,8 +174,9 @@ impl ChannelCore {
 impl Drop for ChannelCore {
     /// Completes `closed` even if the loop itself fails.
     fn drop(&mut self) {
+        self.state.note_cause(CloseCause::ShutDown);
         if let Some(shared) = self.state.shared.get() {
-            shared.set_closed();
+            shared.set_closed(self.state.close_cause());
         }
     }
 }

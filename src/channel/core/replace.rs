@@ -25,6 +25,7 @@ use super::ChannelCore;
 use crate::{
     Error, Result,
     channel::{
+        close_cause::CloseCause,
         event::Event,
         handle::ChannelShared,
         links::AnyPipeline,
@@ -106,7 +107,7 @@ impl ChannelCore {
         if self.state.status.is_open() && self.state.status.has(Pending::REPLACED) {
             self.forget_replacement(services);
             self.fail(services, Error::Full { resource: Resource::PipelineReplacements, limit: AT_ONCE });
-            self.state.request_close();
+            self.state.request_close(CloseCause::Failed);
             self.state.want_attention(services);
         }
         self.forget_replacement(services);

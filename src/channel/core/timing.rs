@@ -3,6 +3,7 @@
 use super::ChannelCore;
 use crate::{
     channel::{
+        close_cause::CloseCause,
         event::Event,
         services::LoopServices,
         shaping::Direction,
@@ -40,12 +41,13 @@ impl ChannelCore {
         // The limits of a pipeline that was replaced in the meantime no longer apply.
         let holds = self.state.status.is_open() && services.replaced == replaced;
         if let Some(Reached { error, send }) = reached.filter(|_| holds) {
-            self.state.note_cause(|| error.clone());
+            self.state.note_cause(CloseCause::TimedOut);
+            self.state.note_error(|| error.clone());
             self.fail(services, error);
             if send {
-                self.state.request_close();
+                self.state.request_close(CloseCause::TimedOut);
             } else {
-                self.state.request_close_now();
+                self.state.request_close_now(CloseCause::TimedOut);
             }
             self.after(services);
         }
@@ -80,7 +82,7 @@ impl ChannelCore {
             Level::Debug,
             "channel {id}: closed before its peer accepted all bytes"
         );
-        self.state.request_close_now();
+        self.state.request_close_now(CloseCause::TimedOut);
         self.state.want_attention(services);
     }
 }

@@ -11,7 +11,7 @@ pub use attributes::Attributes;
 pub use log_level::LogLevel;
 pub use wire_log::WireLog;
 
-use crate::channel::{filter::Filters, peer::Peer, shaping::Shaper};
+use crate::channel::{close_cause::CloseCause, filter::Filters, peer::Peer, shaping::Shaper};
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ struct Parts {
     peer: Option<Box<Peer>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
+    /// Why the channel ends, unless that is [`CloseCause::Clean`].
+    close_cause: Option<CloseCause>,
 }
 
 impl Extras {
@@ -175,6 +177,17 @@ impl Extras {
         if messages > 0 {
             self.parts().messages_dropped += messages;
         }
+    }
+
+    /// Records why the channel ends. The first cause besides `Clean` stays.
+    pub(in crate::channel) fn note_close_cause(&mut self, cause: CloseCause) {
+        if !cause.is_clean() {
+            self.parts().close_cause.get_or_insert(cause);
+        }
+    }
+
+    pub(in crate::channel) fn close_cause(&self) -> CloseCause {
+        self.0.as_ref().and_then(|parts| parts.close_cause).unwrap_or(CloseCause::Clean)
     }
 
     pub(in crate::channel) fn messages_dropped(&self) -> u64 {

@@ -11,7 +11,11 @@ use super::{
     write_permit::WritePermit,
 };
 use crate::{
-    Error, Result, channel::confirmation::Confirmation, error::SendError, id::ChannelId, sync::Completion,
+    Error, Result,
+    channel::{CloseCause, confirmation::Confirmation},
+    error::SendError,
+    id::ChannelId,
+    sync::Completion,
 };
 use std::{
     any::{Any, TypeId},
@@ -157,14 +161,19 @@ impl<M> Channel<M> {
         let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
     }
 
-    /// Completes when the channel is closed, immediately if it is.
+    /// Completes with the cause when the channel is closed, immediately if it is.
     ///
     /// The socket is closed by then, or, after a graceful close,
     /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The
     /// channel has left its groups. Afterwards unsent writes fail and `inactive` is called.
     /// `docs/endings.md` describes all ends and their order.
-    pub fn closed(&self) -> Completion {
+    pub fn closed(&self) -> Completion<CloseCause> {
         self.shared.close_listeners.tell(self.shared.id.event_loop)
+    }
+
+    /// Returns why the channel has ended, or `None` before [`closed`](Channel::closed) completes.
+    pub fn close_cause(&self) -> Option<CloseCause> {
+        self.shared.close_listeners.cause()
     }
 
     /// Returns the state that is shared with the loop.

@@ -8,6 +8,7 @@
 //! thread may add one.
 
 use crate::{
+    channel::CloseCause,
     id::ChannelId,
     sync::{Completer, Completion, completion},
 };
@@ -18,28 +19,44 @@ pub(in crate::channel) trait LeaveAtClose: Send + Sync {
     fn leave(&self, id: ChannelId);
 }
 
-/// The pending steps. `None` after they have run.
-pub(in crate::channel) struct CloseListeners(Mutex<Option<Vec<Step>>>);
+pub(in crate::channel) struct CloseListeners(Mutex<End>);
+
+/// The end of the channel.
+enum End {
+    /// The steps that it will run.
+    Pending(Vec<Step>),
+    /// The steps have run.
+    Reached(CloseCause),
+}
+
+impl End {
+    fn steps(&mut self) -> Option<&mut Vec<Step>> {
+        match self {
+            End::Pending(steps) => Some(steps),
+            End::Reached(_) => None,
+        }
+    }
+}
 
 enum Step {
-    Tell(Completer),
+    Tell(Completer<CloseCause>),
     Leave(Weak<dyn LeaveAtClose>),
 }
 
 impl CloseListeners {
     pub(in crate::channel) fn new() -> Self {
-        CloseListeners(Mutex::new(Some(Vec::new())))
+        CloseListeners(Mutex::new(End::Pending(Vec::new())))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Step>>> {
+    fn lock(&self) -> MutexGuard<'_, End> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a completion that completes when the channel, which is on that loop, is closed.
-    pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion {
+    pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion<CloseCause> {
         match &mut *self.lock() {
-            None => Completion::ready(Ok(())),
-            Some(steps) => {
+            End::Reached(cause) => Completion::ready(Ok(*cause)),
+            End::Pending(steps) => {
                 let (completer, completion) = completion(Some(event_loop));
                 steps.push(Step::Tell(completer));
                 completion
@@ -49,8 +66,8 @@ impl CloseListeners {
 
     /// Registers a group that the channel leaves when it closes. Returns `false` if it is closed.
     pub(in crate::channel) fn leave(&self, group: Weak<dyn LeaveAtClose>) -> bool {
-        let mut steps = self.lock();
-        let Some(steps) = &mut *steps else { return false };
+        let mut end = self.lock();
+        let Some(steps) = end.steps() else { return false };
         steps.push(Step::Leave(group));
         true
     }
@@ -58,41 +75,51 @@ impl CloseListeners {
     /// Removes the group at this address, because the channel has left it.
     pub(in crate::channel) fn forget(&self, group: *const ()) {
         let is_group = |step: &Step| matches!(step, Step::Leave(of) if of.as_ptr().cast::<()>() == group);
-        if let Some(steps) = &mut *self.lock() {
+        if let Some(steps) = self.lock().steps() {
             steps.retain(|step| !is_group(step));
         }
     }
 
+    /// Returns why the channel has ended, once the steps have run.
+    pub(in crate::channel) fn cause(&self) -> Option<CloseCause> {
+        match &*self.lock() {
+            End::Reached(cause) => Some(*cause),
+            End::Pending(_) => None,
+        }
+    }
+
     /// Runs the steps of a closed channel: it leaves its groups, then the completions complete.
-    pub(in crate::channel) fn run(&self, id: ChannelId) {
+    pub(in crate::channel) fn run(&self, id: ChannelId, cause: CloseCause) {
         // The channel may be joining another group at this moment.
         let waiting = loop {
-            let mut steps = self.lock();
-            let Some(listed) = &mut *steps else { return };
-            let groups = take_groups(listed);
+            let mut end = self.lock();
+            let Some(steps) = end.steps() else { return };
+            let groups = take_groups(steps);
             if groups.is_empty() {
-                break steps.take();
+                let steps = std::mem::take(steps);
+                *end = End::Reached(cause);
+                break steps;
             }
-            drop(steps);
+            drop(end);
             leave_all(groups, id);
         };
-        for step in waiting.into_iter().flatten() {
+        for step in waiting {
             if let Step::Tell(completer) = step {
-                completer.complete(Ok(()));
+                completer.complete(Ok(cause));
             }
         }
     }
 
     /// Makes the channel leave its groups without closing.
     pub(in crate::channel) fn leave_groups(&self, id: ChannelId) {
-        let groups = self.lock().as_mut().map(take_groups);
+        let groups = self.lock().steps().map(take_groups);
         leave_all(groups.unwrap_or_default(), id);
     }
 
     /// Returns the number of steps.
     #[cfg(test)]
     pub(in crate::channel) fn len(&self) -> usize {
-        self.lock().as_ref().map_or(0, Vec::len)
+        self.lock().steps().map_or(0, |steps| steps.len())
     }
 }
 
@@ -148,10 +175,10 @@ mod tests {
         early.on_complete(move |_| assert!(seen.left.load(SeqCst)));
         assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| close_listeners.leave(group)));
         close_listeners.forget(Arc::as_ptr(&forgotten).cast());
-        close_listeners.run(ID);
-        close_listeners.run(ID);
+        close_listeners.run(ID, CloseCause::Cut);
+        close_listeners.run(ID, CloseCause::Clean);
         assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
         assert!(!close_listeners.leave(weak(&late)), "the channel is closed");
-        assert!(close_listeners.tell(ID.event_loop).is_done());
+        assert_eq!(close_listeners.tell(ID.event_loop).wait().unwrap(), CloseCause::Cut);
     }
 }

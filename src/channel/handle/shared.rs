@@ -9,7 +9,12 @@ use super::{
     pipeline_types::{PipelineTypes, SizeHint},
     producers::Producers,
 };
-use crate::{buffer::WaterMark, channel::config::ChannelConfig, id::ChannelId, sync::HeldInput};
+use crate::{
+    buffer::WaterMark,
+    channel::{CloseCause, config::ChannelConfig},
+    id::ChannelId,
+    sync::HeldInput,
+};
 use std::{
     net::SocketAddr,
     sync::{
@@ -104,9 +109,9 @@ impl ChannelShared {
 
     /// Records that the channel is closed: it leaves its groups, then the completions of `closed`
     /// complete.
-    pub(crate) fn set_closed(&self) {
+    pub(crate) fn set_closed(&self, cause: CloseCause) {
         self.set_closing();
-        self.close_listeners.run(self.id);
+        self.close_listeners.run(self.id, cause);
     }
 
     #[inline]

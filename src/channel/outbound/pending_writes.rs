@@ -22,7 +22,7 @@ pub(crate) struct PendingWrites {
     /// The number of confirmations.
     unanswered: usize,
     /// The error that closes the channel, if there is one.
-    cause: Option<Error>,
+    error: Option<Error>,
 }
 
 struct Message {
@@ -64,15 +64,15 @@ impl PendingWrites {
     }
 
     /// Records the error that closes the channel. The first one counts.
-    pub(in crate::channel) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
-        self.cause.get_or_insert_with(cause);
+    pub(in crate::channel) fn note_error(&mut self, error: impl FnOnce() -> Error) {
+        self.error.get_or_insert_with(error);
     }
 
     /// Fails the remaining confirmations, because the channel is closed.
     pub(in crate::channel) fn close(mut self) {
         while let Some(message) = self.pop() {
             if let Some(confirmation) = message.confirmation {
-                confirmation.complete(Err(self.cause.clone().unwrap_or(Error::Closed)));
+                confirmation.complete(Err(self.error.clone().unwrap_or(Error::Closed)));
             }
         }
     }

@@ -23,7 +23,7 @@ impl ChannelState {
             size_hint,
         );
         if self.status.is_closed() {
-            shared.set_closed();
+            shared.set_closed(self.close_cause());
         } else if !self.status.is_open() {
             shared.set_closing();
         }

@@ -26,6 +26,7 @@ mod writability;
 pub(crate) use status::{CloseMode, InputHalf, Memory, Pending, ReadDemand, Readiness, Status};
 
 use super::{
+    close_cause::CloseCause,
     config::ChannelConfig,
     extras::Extras,
     handle::{ChannelShared, ChannelStats, Counts},
@@ -169,19 +170,22 @@ impl ChannelState {
         }
     }
 
-    pub(crate) fn request_close(&mut self) {
-        self.begin_close(CloseMode::Graceful);
+    /// Closes the channel after the outbound buffer was sent.
+    pub(crate) fn request_close(&mut self, cause: CloseCause) {
+        self.begin_close(CloseMode::Graceful, cause);
     }
 
-    pub(crate) fn request_close_now(&mut self) {
-        self.begin_close(CloseMode::Now);
+    /// Closes the channel without sending the rest.
+    pub(crate) fn request_close_now(&mut self, cause: CloseCause) {
+        self.begin_close(CloseMode::Now, cause);
     }
 
-    pub(crate) fn request_reset(&mut self) {
-        self.begin_close(CloseMode::Reset);
+    pub(crate) fn request_reset(&mut self, cause: CloseCause) {
+        self.begin_close(CloseMode::Reset, cause);
     }
 
-    fn begin_close(&mut self, mode: CloseMode) {
+    fn begin_close(&mut self, mode: CloseMode, cause: CloseCause) {
+        self.note_cause(cause);
         let was_abrupt = self.status.closes_at_once();
         if self.status.request_close(mode) && self.extras.are_used() && !was_abrupt {
             self.log_closing(if mode == CloseMode::Graceful { "closing" } else { "closing now" });
@@ -189,6 +193,19 @@ impl ChannelState {
         if let Some(shared) = self.shared.get() {
             shared.set_closing();
         }
+    }
+
+    /// Records why the channel ends. A channel that is closed, or has a cause besides `Clean`,
+    /// keeps its own.
+    pub(crate) fn note_cause(&mut self, cause: CloseCause) {
+        if !self.status.is_closed() {
+            self.extras.note_close_cause(cause);
+        }
+    }
+
+    /// Returns why the channel has ended, or why it would end now.
+    pub(crate) fn close_cause(&self) -> CloseCause {
+        self.extras.close_cause()
     }
 
     // ---- attention ----

@@ -4,6 +4,7 @@ use super::{ChannelState, Memory};
 use crate::{
     Error, Result,
     channel::{
+        close_cause::CloseCause,
         config::{ChannelConfig, Overflow},
         confirmation::Confirmation,
         handle::MAX_UNCONFIRMED,
@@ -77,10 +78,10 @@ impl ChannelState {
         }
     }
 
-    /// Records the error that closes the channel.
-    pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
+    /// Records the error that closes the channel, for the writes that it leaves unsent.
+    pub(crate) fn note_error(&mut self, error: impl FnOnce() -> Error) {
         if let Some(pending_writes) = &mut self.pending_writes {
-            pending_writes.note_cause(cause);
+            pending_writes.note_error(error);
         }
     }
 
@@ -167,8 +168,8 @@ impl ChannelState {
                     "channel {id}: its peer does not keep up ({full}); closing"
                 );
                 services.tally.closes_overflowed += 1;
-                self.note_cause(|| full);
-                self.request_close_now();
+                self.note_error(|| full);
+                self.request_close_now(CloseCause::Failed);
             }
             _ => services.tally.messages_refused += 1,
         }

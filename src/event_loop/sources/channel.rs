@@ -10,7 +10,7 @@
 use crate::{
     Error,
     channel::{
-        ChannelCore, ChannelTimer, LoopServices, Readiness,
+        ChannelCore, ChannelTimer, CloseCause, LoopServices, Readiness,
         driver::{ChannelDriver, Next, Ready},
     },
     event_loop::{
@@ -215,7 +215,7 @@ impl Source for ChannelSlot {
         self.driver.flush(ctx.io);
         let forced = self.is_to_be_forced();
         if forced {
-            self.driver.core.state.request_close_now();
+            self.driver.core.state.request_close_now(CloseCause::ShutDown);
         }
         self.close_socket(ctx.io, ctx.metrics);
         (Transition::Stay, forced)
@@ -227,7 +227,7 @@ impl Source for ChannelSlot {
     }
 
     fn close_silently(&mut self, ctx: &mut LoopContext<'_>) {
-        self.driver.core.state.request_close_now();
+        self.driver.core.state.request_close_now(CloseCause::ShutDown);
         self.close_socket(ctx.io, ctx.metrics);
     }
 

@@ -3,7 +3,7 @@
 use super::Stage;
 use crate::{
     ChannelId, Error, Result,
-    channel::{Attributes, ChannelState, LoopServices, Push},
+    channel::{Attributes, ChannelState, CloseCause, LoopServices, Push},
     clock::nanos,
     pipeline::not_shared::NotShared,
 };
@@ -53,12 +53,12 @@ impl<S: Stage> StageContext<'_, S> {
 
     /// Closes the channel after pending bytes have been sent.
     pub fn close(&mut self) {
-        self.state.request_close();
+        self.state.request_close(CloseCause::Clean);
     }
 
     /// Closes the channel without sending pending bytes.
     pub fn close_now(&mut self) {
-        self.state.request_close_now();
+        self.state.request_close_now(CloseCause::Cut);
     }
 
     /// Returns whether the channel accepts writes.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use netwheel::{
     ChannelContext, Codec, Pipeline,
     buffer::OutboundBuffer,
-    channel::{ChannelOptions, Overflow, TimeLimits},
+    channel::{ChannelOptions, CloseCause, Overflow, TimeLimits},
     error::PeerError,
     prelude::*,
     shutdown::ShutdownOptions,
@@ -56,6 +56,24 @@ impl Codec for Words {
     }
 }
 
+const CAUSES: [CloseCause; 6] = [
+    CloseCause::Clean,
+    CloseCause::Cut,
+    CloseCause::Reset,
+    CloseCause::TimedOut,
+    CloseCause::ShutDown,
+    CloseCause::Failed,
+];
+const NAMES: [&str; 6] = ["Clean", "Cut", "Reset", "TimedOut", "ShutDown", "Failed"];
+
+fn name(cause: CloseCause) -> &'static str {
+    NAMES[CAUSES.iter().position(|listed| *listed == cause).expect("a listed cause")]
+}
+
+fn is_cause(event: &&str) -> bool {
+    NAMES.contains(event)
+}
+
 /// Records its drop.
 struct Guard(Journal<&'static str>, &'static str);
 
@@ -85,7 +103,10 @@ impl Handler for Mortal {
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let closed = self.journal.clone();
-        ctx.channel().closed().on_complete(move |_| closed.push("closed"));
+        ctx.channel().closed().on_complete(move |cause| {
+            closed.push("closed");
+            closed.push(name(cause.unwrap()));
+        });
         let task = Guard(self.journal.clone(), "task");
         let _ = ctx.schedule(HOUR, move |_, _| {
             drop(task);
@@ -131,8 +152,10 @@ impl Handler for Mortal {
         Ok(())
     }
 
-    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.journal.push("inactive");
+        assert_eq!(ctx.close_cause(), ctx.channel().close_cause());
+        assert_eq!(self.journal.all().into_iter().find(is_cause), ctx.close_cause().map(name));
         Ok(())
     }
 }
@@ -475,12 +498,12 @@ fn an_embedded_channel_is_dropped(removed: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-/// Returns the rows of the table: the ending, the events, and the kinds of channels.
-fn rows() -> Vec<[&'static str; 3]> {
+/// Returns the rows of the table: the ending, the events, the cause, and the kinds of channels.
+fn rows() -> Vec<[&'static str; 4]> {
     let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|')).map(|line| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
-        cells.try_into().expect("three cells")
+        cells.try_into().expect("four cells")
     });
     rows.collect()
 }
@@ -490,7 +513,7 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
     quiet_panics();
     let rows = rows();
     assert!(rows.len() >= 20, "the table is incomplete");
-    for [name, told, places] in rows {
+    for [name, told, cause, places] in rows {
         let told: Vec<_> = told.split(", ").map(|event| event.trim_matches('`')).collect();
         let ends = match (scenario(name), places) {
             (Some((setup, act)), "both") => vec![over_a_socket(&setup, act), embedded(&setup, act)],
@@ -506,7 +529,9 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
             (Some(_), _) => panic!("{name}: unknown kind of channel {places:?}"),
         };
         for happened in ends {
+            let (causes, happened): (Vec<_>, Vec<_>) = happened.into_iter().partition(is_cause);
             assert_eq!(happened, told, "{name}");
+            assert_eq!(causes.first().map_or("—", |cause| cause), cause.trim_matches('`'), "{name}");
         }
     }
 }

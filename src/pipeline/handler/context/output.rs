@@ -1,7 +1,12 @@
 //! Writing, flushing and closing.
 
 use super::Context;
-use crate::{Result, channel::Confirmation, pipeline::handler::Handler, sync::Completion};
+use crate::{
+    Result,
+    channel::{CloseCause, Confirmation},
+    pipeline::handler::Handler,
+    sync::Completion,
+};
 
 impl<H: Handler> Context<'_, H> {
     /// Writes a message.
@@ -94,7 +99,7 @@ impl<H: Handler> Context<'_, H> {
     /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) until the peer has read
     /// everything.
     pub fn close(&mut self) {
-        self.state.request_close();
+        self.state.request_close(CloseCause::Clean);
     }
 
     /// Writes a last message and closes the channel as [`close`](Context::close) does.
@@ -115,7 +120,7 @@ impl<H: Handler> Context<'_, H> {
 
     /// Closes the channel without sending the pending bytes.
     pub fn close_now(&mut self) {
-        self.state.request_close_now();
+        self.state.request_close_now(CloseCause::Cut);
     }
 
     /// Closes the channel at once with a reset, so that the peer sees an error instead of the end
@@ -124,6 +129,6 @@ impl<H: Handler> Context<'_, H> {
     /// Drops the unsent bytes, also those in the kernel's send buffer. Unix sockets do not support
     /// resets; there this is [`close_now`](Context::close_now).
     pub fn reset(&mut self) {
-        self.state.request_reset();
+        self.state.request_reset(CloseCause::Reset);
     }
 }

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::{
     Peer,
-    channel::{Attributes, Channel, ChannelStats, MailSender},
+    channel::{Attributes, Channel, ChannelStats, CloseCause, MailSender},
     id::ChannelId,
     pipeline::handler::Handler,
 };
@@ -37,6 +37,12 @@ impl<H: Handler> Context<'_, H> {
     /// Returns whether the channel accepts writes.
     pub fn is_open(&self) -> bool {
         self.state.status.is_open()
+    }
+
+    /// Returns why the channel has ended, or `None` while it is not closed. In
+    /// [`inactive`](Handler::inactive) it is always known.
+    pub fn close_cause(&self) -> Option<CloseCause> {
+        self.state.status.is_closed().then(|| self.state.close_cause())
     }
 
     /// Returns whether the channel is within its [water marks](crate::buffer::WaterMark), so that a
