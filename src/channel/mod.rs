@@ -16,6 +16,7 @@ mod confirmation;
 mod core;
 pub(crate) mod driver;
 mod event;
+mod exchanges;
 mod extras;
 pub mod filter;
 pub(crate) mod group;
@@ -39,6 +40,7 @@ pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeou
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use confirmation::Confirmation;
 pub(crate) use event::Event;
+pub(crate) use exchanges::{Exchanges, Reuse};
 pub use extras::{Attributes, LogLevel, WireLog};
 pub(crate) use group::Delivery;
 pub use group::{Broadcast, BroadcastReport, ChannelGroupBuilder};

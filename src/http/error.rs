@@ -38,8 +38,10 @@ pub enum HttpError {
     HeadTimeout,
     /// The body arrives too slowly.
     BodyTimeout,
-    /// A server has sent a response without a request.
+    /// A server has sent bytes that belong to no request.
     UnexpectedResponse,
+    /// A server has switched protocols (101) without a request for it, or in HTTP/1.0.
+    UnexpectedUpgrade,
 }
 
 impl HttpError {
@@ -83,6 +85,7 @@ impl fmt::Display for HttpError {
             HttpError::HeadTimeout => ("", "the head has not arrived in time"),
             HttpError::BodyTimeout => ("", "the body arrives too slowly"),
             HttpError::UnexpectedResponse => ("", "a response without a request"),
+            HttpError::UnexpectedUpgrade => ("", "a switch of protocols without a request for it"),
         };
         write!(f, "{part}{why}")
     }

@@ -30,7 +30,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Call, HttpClient};
+pub use client::{Call, HttpClient, NotSent};
 #[cfg(feature = "deflate")]
 pub use content::Decompress;
 pub use content::{Aggregate, Event, StaticBody};

@@ -48,12 +48,19 @@ settings! {
         body_time(period: Duration) = Duration::from_secs(10), "10 s",
             reached "see `body_bytes`";
         /// Sets the time that a connection may be idle between two requests, and before the first.
+        /// On a client, it is the limit for servers that announce their own time.
         keep_alive(limit: Duration) = Duration::from_secs(75), "75 s",
+            reached "the connection closes silently";
+        /// Sets the time that a client keeps an idle connection to a server that does not announce
+        /// its own time with `Keep-Alive: timeout`. Common servers close idle connections after 5
+        /// seconds, so a longer time loses requests.
+        reuse_time(limit: Duration) = Duration::from_secs(4), "4 s",
             reached "the connection closes silently";
         /// Sets the number of requests that a client may write before their responses have arrived.
         pipelined(requests: usize) = 16, "16", range 1.. => "1 or more",
             reached "`Error::Full`";
-        /// Sets the time that a client waits for progress of a response.
+        /// Sets the time that a client waits for the head of a response, and for progress of its
+        /// body.
         response_time(limit: Duration) = Duration::from_secs(30), "30 s",
             reached "`Error::TimedOut`, and the connection closes";
         /// Sets the time without output after which a stream of server-sent events sends a

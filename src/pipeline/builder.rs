@@ -3,9 +3,9 @@
 use super::{ChannelContext, Handler, Links, Pipeline, Stage, Staged, links::Assembled, read_fn::ReadFn};
 use crate::{
     Result,
-    channel::{IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
+    channel::{Exchanges, IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
 };
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc};
 
 /// An unfinished pipeline, to which stages and a handler are added.
 ///
@@ -67,6 +67,13 @@ impl<L> PipelineBuilder<L> {
     /// [`SharedTraffic`](crate::traffic::SharedTraffic) for several channels together, or both.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
         self.settings.traffic = shaping.into();
+        self
+    }
+
+    /// Reports to pools whether the channel is between two exchanges.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "for HTTP clients"))]
+    pub(crate) fn exchanges(mut self, exchanges: Arc<Exchanges>) -> Self {
+        self.settings.extras.set_exchanges(exchanges);
         self
     }
 }

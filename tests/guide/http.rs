@@ -3,7 +3,7 @@
 use netwheel::{
     channel::ChannelOptions,
     http::{
-        Aggregate, Body, Call, Event, HttpClient, HttpServer, HttpSettings, Message, Part, Request, Response,
+        Aggregate, Body, Event, HttpClient, HttpServer, HttpSettings, Message, Part, Request, Response,
         StatusCode,
     },
     prelude::*,
@@ -106,13 +106,10 @@ fn fetch(group: &EventLoopGroup, address: SocketAddr) -> Result<String> {
         .pool()
         .size(4)
         .build(address)?;
-    let channel = pool.acquire().wait()?;
-    let (call, response) = Call::new(Request::new("PUT", "/note").body("milk"));
-    channel.write(call)?;
-    assert_eq!(response.wait()?.head.status(), StatusCode::NO_CONTENT);
-    let (call, response) = Call::new(Request::get("/note"));
-    channel.write(call)?;
-    Ok(String::from_utf8_lossy(&response.wait()?.body).into_owned())
+    let response = pool.call(Request::new("PUT", "/note").body("milk")).wait()?;
+    assert_eq!(response.head.status(), StatusCode::NO_CONTENT);
+    let response = pool.call_within(Request::get("/note"), Duration::from_secs(5)).wait()?;
+    Ok(String::from_utf8_lossy(&response.body).into_owned())
 }
 
 #[test]

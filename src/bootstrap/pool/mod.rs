@@ -11,6 +11,8 @@
 //! here. Hooks are called on the thread that hands out the channel: the thread that acquires, the
 //! thread that releases, or a loop.
 
+#[cfg(feature = "http")]
+mod call;
 mod pool_state;
 mod pooled;
 mod service;

@@ -7,7 +7,7 @@
 //! after releasing it.
 
 use super::PoolOrder;
-use crate::{Channel, Error, Result, event_loop::ScheduledTask, id::ChannelId};
+use crate::{Channel, Error, Result, channel::Reuse, event_loop::ScheduledTask, id::ChannelId};
 use std::collections::{HashMap, VecDeque};
 
 pub(super) struct PoolState<M, C> {
@@ -65,7 +65,10 @@ pub(super) enum Handed {
 pub(super) enum Back {
     /// The channel is free or closed. A waiter can use it or its place.
     Kept,
-    /// The channel must be closed because the pool is closed or exceeds its size.
+    /// The channel is in the middle of an exchange, and still counts. It is returned afterwards.
+    Later,
+    /// The channel must be closed because the pool is closed or exceeds its size, or because the
+    /// protocol does not use it again.
     Close(Result),
 }
 
@@ -176,6 +179,14 @@ impl<M: 'static, C> PoolState<M, C> {
         if !channel.is_open() {
             self.places.remove(&id);
             return Back::Kept;
+        }
+        match channel.reuse() {
+            Reuse::Now => {}
+            Reuse::Later => return Back::Later,
+            Reuse::Never => {
+                self.places.remove(&id);
+                return Back::Close(Ok(()));
+            }
         }
         if self.count() > self.size && self.waiters.is_empty() {
             self.places.remove(&id);

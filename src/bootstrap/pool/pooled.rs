@@ -8,13 +8,19 @@ use std::{fmt, ops::Deref, sync::Arc};
 /// A channel that was acquired from a [`ChannelPool`](super::ChannelPool). Dropping it returns the
 /// channel.
 ///
-/// The channel is returned in its current state. [`discard`](PooledChannel::discard) it if an
-/// exchange with the peer is incomplete. Do not use cloned handles of the channel after it has been
-/// returned.
+/// A channel of an [`HttpClient`](crate::http::HttpClient) is handed out again only when its
+/// exchange is complete: a channel that is returned while a response is outstanding becomes free at
+/// the end of the response. It leaves the pool if its [`Call`](crate::http::Call) is given up, or
+/// if the server will close it.
+///
+/// A channel of any other pipeline is returned in its current state.
+/// [`discard`](PooledChannel::discard) it if an exchange with the peer is incomplete. Do not use
+/// cloned handles of the channel after it has been returned.
 pub struct PooledChannel<M: 'static> {
     channel: Channel<M>,
     /// `None` after the channel has been returned.
     owner: Option<Arc<dyn PoolOwner<M>>>,
+    is_reused: bool,
 }
 
 /// The pool that a channel was taken from.
@@ -30,8 +36,14 @@ pub(super) trait PoolOwner<M>: Send + Sync {
 }
 
 impl<M: 'static> PooledChannel<M> {
-    pub(super) fn new(channel: Channel<M>, owner: Arc<dyn PoolOwner<M>>) -> Self {
-        PooledChannel { channel, owner: Some(owner) }
+    pub(super) fn new(channel: Channel<M>, owner: Arc<dyn PoolOwner<M>>, is_reused: bool) -> Self {
+        PooledChannel { channel, owner: Some(owner), is_reused }
+    }
+
+    /// Returns whether the channel was handed out before, so that the peer may have closed it.
+    #[cfg(feature = "http")]
+    pub(super) fn is_reused(&self) -> bool {
+        self.is_reused
     }
 
     /// Closes the channel after flushing pending writes. Frees its place in the pool immediately.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::ChannelShared,
+    channel::{ChannelShared, Reuse},
     error::{Resource, caught},
     event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
@@ -56,9 +56,9 @@ type State<M> = PoolState<M, Completer<PooledChannel<M>>>;
 type NextPair<M> = (Waiter<Completer<PooledChannel<M>>>, Acquired<M>);
 
 pub(super) struct PoolService<M: 'static> {
-    group: EventLoopGroup,
+    pub(super) group: EventLoopGroup,
     /// The loop that has the timers of the waiters.
-    timers: EventLoop,
+    pub(super) timers: EventLoop,
     settings: PoolSettings,
     call: Box<ConnectFn>,
     hooks: PoolHooks<M>,
@@ -189,9 +189,9 @@ impl<M: 'static> PoolService<M> {
     fn serve(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, slot: Acquired<M>) {
         let Acquired::Used(mut channel) = slot else { return self.make(completer) };
         loop {
-            if channel.is_open() && self.is_healthy(&channel) {
+            if channel.is_open() && channel.reuse() == Reuse::Now && self.is_healthy(&channel) {
                 match self.admit(&channel) {
-                    Ok(Handed::Out) => return self.give(completer, channel),
+                    Ok(Handed::Out) => return self.give(completer, channel, true),
                     Ok(Handed::TooLate) => return self.refuse(completer, &channel, Error::Closed),
                     Ok(Handed::Gone) => {}
                     Err(e) => return self.refuse(completer, &channel, e),
@@ -231,9 +231,9 @@ impl<M: 'static> PoolService<M> {
         Ok(self.pool_state().hand_out(channel.id()))
     }
 
-    fn give(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
+    fn give(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>, is_reused: bool) {
         // If the completion was dropped, the channel is dropped and returned.
-        completer.complete(Ok(PooledChannel::new(channel, self.clone())));
+        completer.complete(Ok(PooledChannel::new(channel, self.clone(), is_reused)));
     }
 
     fn refuse(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: &Channel<M>, why: Error) {
@@ -260,7 +260,7 @@ impl<M: 'static> PoolService<M> {
             }
         });
         match self.admit(&channel) {
-            Ok(Handed::Out) => self.give(completer, channel),
+            Ok(Handed::Out) => self.give(completer, channel, false),
             // Opening another channel could repeat without end.
             Ok(Handed::Gone | Handed::TooLate) => self.refuse(completer, &channel, Error::Closed),
             Err(e) => self.refuse(completer, &channel, e),
@@ -293,8 +293,18 @@ impl<M: 'static> PoolOwner<M> for PoolService<M> {
                 self.serve_waiters();
                 Ok(())
             }
+            Back::Later => {
+                let (me, returned) = (Arc::downgrade(&self), channel.clone());
+                channel.when_idle(move || match me.upgrade() {
+                    // A closed pool closes the channel.
+                    Some(me) => drop(me.come_back(&returned)),
+                    None => returned.close(),
+                });
+                Ok(())
+            }
             Back::Close(result) => {
                 channel.close();
+                self.serve_waiters();
                 result
             }
         }

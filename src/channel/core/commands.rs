@@ -12,6 +12,7 @@ use crate::{
         close_cause::CloseCause,
         config::Overflow,
         confirmation::Confirmation,
+        event::Event,
         handle::{Mail, WriteTicket},
         links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
@@ -28,10 +29,12 @@ use std::any::Any;
 impl ChannelCore {
     /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
+        let mut exchanges = None;
         if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
             (&mail, self.state.shared.get())
         {
             shared.producers.take(*ticket);
+            exchanges = shared.exchanges.clone();
         }
         match mail {
             // The sender raced with the close, which is not an error.
@@ -68,6 +71,8 @@ impl ChannelCore {
                 gone => drop_guarded(gone),
             },
             Mail::WakeFilters => self.wake_filters(services),
+            Mail::WakeStages if self.state.status.is_open() => self.event(services, Event::StageTimer),
+            Mail::WakeStages => {}
             Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
@@ -85,6 +90,9 @@ impl ChannelCore {
                 self.state.request_reset(CloseCause::Reset);
                 self.state.want_attention(services);
             }
+        }
+        if let Some(exchanges) = exchanges {
+            exchanges.take();
         }
     }
 

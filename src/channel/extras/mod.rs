@@ -11,7 +11,10 @@ pub use attributes::Attributes;
 pub use log_level::LogLevel;
 pub use wire_log::WireLog;
 
-use crate::channel::{close_cause::CloseCause, filter::Filters, peer::Peer, shaping::Shaper};
+use crate::channel::{
+    close_cause::CloseCause, exchanges::Exchanges, filter::Filters, peer::Peer, shaping::Shaper,
+};
+use std::sync::Arc;
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ struct Parts {
     filters: Option<Box<Filters>>,
     /// What filters that are gone have found out.
     peer: Option<Box<Peer>>,
+    /// Reports to a pool whether the channel is between two exchanges.
+    exchanges: Option<Arc<Exchanges>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
     /// Why the channel ends, unless that is [`CloseCause::Clean`].
@@ -80,6 +85,14 @@ impl Extras {
         if wire_log.is_some() || self.are_used() {
             self.parts().wire_log = wire_log;
         }
+    }
+
+    pub(in crate::channel) fn exchanges(&self) -> Option<&Arc<Exchanges>> {
+        self.0.as_ref()?.exchanges.as_ref()
+    }
+
+    pub(crate) fn set_exchanges(&mut self, exchanges: Arc<Exchanges>) {
+        self.parts().exchanges = Some(exchanges);
     }
 
     #[inline]

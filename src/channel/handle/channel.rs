@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{CloseCause, confirmation::Confirmation},
+    channel::{CloseCause, confirmation::Confirmation, exchanges::Reuse},
     error::SendError,
     id::ChannelId,
     sync::Completion,
@@ -176,6 +176,22 @@ impl<M> Channel<M> {
         self.shared.close_listeners.cause()
     }
 
+    /// Returns whether a pool can hand the channel to another user, as far as the protocol tells.
+    /// A protocol that does not report its exchanges leaves that to the user.
+    pub(crate) fn reuse(&self) -> Reuse {
+        self.shared.exchanges.as_ref().map_or(Reuse::Now, |exchanges| exchanges.reuse())
+    }
+
+    /// Calls `callback` when no exchange is in progress; see [`Exchanges::when_idle`].
+    ///
+    /// [`Exchanges::when_idle`]: crate::channel::Exchanges::when_idle
+    pub(crate) fn when_idle(&self, callback: impl FnOnce() + Send + 'static) {
+        match &self.shared.exchanges {
+            Some(exchanges) => exchanges.when_idle(callback),
+            None => callback(),
+        }
+    }
+
     /// Returns the state that is shared with the loop.
     pub(in crate::channel) fn shared(&self) -> &ChannelShared {
         &self.shared
@@ -294,6 +310,11 @@ impl<M: 'static> Channel<M> {
             Err(reason) => return Err(SendError::new(message, reason)),
         };
         let mail = mail(Box::new(message), ticket);
+        // Counted before the submission, so that the channel is not idle with a message on its way.
+        let exchanges = self.shared.exchanges.as_deref();
+        if let Some(exchanges) = exchanges {
+            exchanges.queue();
+        }
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
             Ok(()) => {
                 // Added after the submission, because a refused message must not make the channel
@@ -302,6 +323,9 @@ impl<M: 'static> Channel<M> {
                 Ok(())
             }
             Err((mail, reason)) => {
+                if let Some(exchanges) = exchanges {
+                    exchanges.take();
+                }
                 let (Mail::Message(message, _) | Mail::Notify(message, ..)) = mail else {
                     unreachable!("refused mail is returned unchanged")
                 };

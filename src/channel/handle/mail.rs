@@ -29,6 +29,8 @@ pub(crate) enum Mail {
     Released,
     /// The filters continue with the input that they have left.
     WakeFilters,
+    /// Call the stages' `timer`, because another thread has changed what one of them waits for.
+    WakeStages,
     /// End the output after a flush.
     EndOutput,
     /// Close after a flush.
@@ -52,9 +54,9 @@ pub(crate) struct WriteTicket {
 
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
-    /// answers, wakes of filters, and messages with a permit. Their number per channel is bounded:
-    /// answers by the limit of tasks, wakes by the work of a filter, messages by the high mark at
-    /// 96 bytes each.
+    /// answers, wakes of filters and stages, and messages with a permit. Their number per channel
+    /// is bounded: answers by the limit of tasks, wakes by the work of a filter or by the calls of
+    /// an HTTP client, messages by the high mark at 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,
@@ -65,6 +67,7 @@ impl Mail {
             | Mail::EndOutput
             | Mail::Released
             | Mail::WakeFilters
+            | Mail::WakeStages
             | Mail::Answer(_) => true,
         }
     }

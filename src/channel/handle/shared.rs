@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     buffer::WaterMark,
-    channel::{CloseCause, config::ChannelConfig},
+    channel::{CloseCause, config::ChannelConfig, exchanges::Exchanges},
     id::ChannelId,
     sync::HeldInput,
 };
@@ -35,6 +35,8 @@ pub(crate) struct ChannelShared {
     pub(in crate::channel) inbound_mark: WaterMark,
     pub(in crate::channel) holding: HeldInput,
     pub(in crate::channel) close_listeners: CloseListeners,
+    /// The exchanges of the first pipeline, if its protocol reports them.
+    pub(in crate::channel) exchanges: Option<Arc<Exchanges>>,
     /// The types of the current pipeline, once it was replaced. Handles of other types fail.
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
@@ -46,6 +48,7 @@ impl ChannelShared {
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
         config: &ChannelConfig,
         size_hint: SizeHint,
+        exchanges: Option<Arc<Exchanges>>,
     ) -> Self {
         ChannelShared {
             id,
@@ -58,6 +61,7 @@ impl ChannelShared {
             inbound_mark: config.inbound_mark,
             holding: HeldInput::default(),
             close_listeners: CloseListeners::new(),
+            exchanges,
             replaced: OnceLock::new(),
         }
     }

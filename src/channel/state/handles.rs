@@ -21,6 +21,7 @@ impl ChannelState {
             (self.local_address(), self.peer_address()),
             &self.config,
             size_hint,
+            self.extras.exchanges().cloned(),
         );
         if self.status.is_closed() {
             shared.set_closed(self.close_cause());

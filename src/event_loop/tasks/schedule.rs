@@ -148,6 +148,12 @@ impl EventLoop {
         Ok(ScheduledTask::new(entry, completion))
     }
 
+    /// Returns the time of the loop's clock.
+    #[cfg(feature = "http")]
+    pub(crate) fn now(&self) -> u64 {
+        self.shared.time.now()
+    }
+
     /// Returns the loop's time after `delay`.
     fn after(&self, delay: Duration) -> u64 {
         self.shared.time.now().saturating_add(nanos(delay))

@@ -1,20 +1,19 @@
 //! The codec of a client: responses in, requests out.
 //!
 //! Invariants: as those of the server's codec. A response belongs to the oldest outstanding
-//! request, whose method says whether it has a body.
+//! request, which says whether it has a body. Bytes behind the last outstanding response are never
+//! taken for the answer to a later request.
 
-use super::outstanding::Outstanding;
+use super::outstanding::{Outstanding, OutstandingRequest};
 use crate::{
     Result,
     buffer::OutboundBuffer,
     error::PeerError,
     http::{
-        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode,
+        Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode, Version,
         body::{BodyDecoder, BodyPart},
         encode::{put_chunk, put_last_chunk, put_number, unencodable},
-        head::{
-            Framing, HeadFacts, HeadLimits, HeadScanner, RequestKind, Scan, parse_response, response_framing,
-        },
+        head::{Framing, HeadFacts, HeadLimits, HeadScanner, Scan, parse_response, response_framing},
         syntax::is_host,
     },
     pipeline::Codec,
@@ -27,6 +26,8 @@ pub(super) struct ClientCodec {
     host: Option<Arc<str>>,
     outstanding: Rc<Outstanding>,
     state: State,
+    /// Whether bytes follow in the input that was decoded last.
+    has_rest: bool,
 }
 
 enum State {
@@ -58,7 +59,7 @@ impl ClientCodec {
         host: Option<Arc<str>>,
         outstanding: Rc<Outstanding>,
     ) -> Self {
-        ClientCodec { settings, host, outstanding, state: State::Head(HeadScanner::NEW) }
+        ClientCodec { settings, host, outstanding, state: State::Head(HeadScanner::NEW), has_rest: false }
     }
 
     fn next(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>, HttpError> {
@@ -67,14 +68,15 @@ impl ClientCodec {
                 input.clear();
                 Ok(None)
             }
-            State::End => Ok(Some(self.end(Headers::new()))),
+            State::End => Ok(Some(self.end(Headers::new(), input))),
             State::Body(body) => Ok(match body.decode(input, &self.settings)? {
                 None => None,
                 Some(BodyPart::Data(bytes)) => Some(Part::Body(bytes)),
-                Some(BodyPart::End(trailers)) => Some(self.end(trailers)),
+                Some(BodyPart::End(trailers)) => Some(self.end(trailers, input)),
             }),
             State::Head(scanner) => {
-                let kind = self.outstanding.front().ok_or(HttpError::UnexpectedResponse)?;
+                let request = self.outstanding.front().filter(|_| !self.outstanding.is_spoiled());
+                let request = request.ok_or(HttpError::UnexpectedResponse)?;
                 let limits = HeadLimits {
                     first_line: self.settings.start_line,
                     length: self.settings.head,
@@ -83,7 +85,7 @@ impl ClientCodec {
                 let Scan::Complete(len) = scanner.scan(input, &limits)? else { return Ok(None) };
                 *scanner = HeadScanner::NEW;
                 let (mut response, facts) = parse_response(&input.split_to(len))?;
-                self.begin(&mut response, &facts, kind)?;
+                self.begin(&mut response, &facts, request)?;
                 Ok(Some(Part::Head(response)))
             }
         }
@@ -94,11 +96,14 @@ impl ClientCodec {
         &mut self,
         response: &mut Response,
         facts: &HeadFacts,
-        kind: RequestKind,
+        request: OutstandingRequest,
     ) -> Result<(), HttpError> {
-        let status = response.status();
-        let framing = response_framing(response.version(), status, facts, kind)?;
-        let keep_alive = framing != Framing::UntilClose && facts.is_keep_alive(response.version());
+        let (status, version) = (response.status(), response.version());
+        if status == StatusCode::SWITCHING_PROTOCOLS && !(request.upgrades && version == Version::Http11) {
+            return Err(HttpError::UnexpectedUpgrade);
+        }
+        let framing = response_framing(version, status, facts, request.kind)?;
+        let keep_alive = framing != Framing::UntilClose && facts.is_keep_alive(version);
         let body = match framing {
             Framing::None => Body::Empty,
             Framing::Length(length) => Body::Sized(length),
@@ -113,8 +118,12 @@ impl ClientCodec {
         Ok(())
     }
 
-    fn end(&mut self, trailers: Headers) -> Part<Response> {
+    /// Ends the response, whose last byte precedes `rest`.
+    fn end(&mut self, trailers: Headers, rest: &Bytes) -> Part<Response> {
         self.outstanding.pop();
+        if self.outstanding.len() == 0 && (self.has_rest || !rest.is_empty()) {
+            self.outstanding.spoil();
+        }
         self.state = State::Head(HeadScanner::NEW);
         Part::End(trailers)
     }
@@ -123,13 +132,14 @@ impl ClientCodec {
         if let Some(what) = request.invalid() {
             return Err(unencodable(format!("{what} is invalid")));
         }
+        let host = self.host.as_deref().filter(|host| is_host(host.as_bytes()));
+        let has_host = request.headers().contains("host");
+        if !has_host && host.is_none() {
+            return Err(unencodable("a request without a valid Host; see `HttpClient::host`"));
+        }
         output.put_slice(request.line());
         output.put_slice(b" HTTP/1.1\r\n");
-        if !request.headers().contains("host") {
-            let host = self.host.as_deref().filter(|host| is_host(host.as_bytes()));
-            let Some(host) = host else {
-                return Err(unencodable("a request without a valid Host; see `HttpClient::host`"));
-            };
+        if let Some(host) = host.filter(|_| !has_host) {
             output.put_slice(b"Host: ");
             output.put_slice(host.as_bytes());
             output.put_slice(b"\r\n");
@@ -163,8 +173,12 @@ impl Codec for ClientCodec {
     type Write = FramedRequest;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
+        self.has_rest = false;
         match self.next(input) {
-            Ok(part) => Ok(part),
+            Ok(part) => {
+                self.has_rest = !input.is_empty();
+                Ok(part)
+            }
             Err(error) => {
                 self.state = State::Failed;
                 input.clear();
@@ -183,7 +197,8 @@ impl Codec for ClientCodec {
     }
 
     fn decode_more(&mut self) -> Result<Option<Part<Response>>> {
-        self.decode(&mut Bytes::new())
+        // Keeps `has_rest`: nothing is taken from the input.
+        Ok(self.next(&mut Bytes::new())?)
     }
 
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
@@ -194,7 +209,7 @@ impl Codec for ClientCodec {
             }
         }
         match &self.state {
-            State::Body(body) if body.ends_with_stream() => Ok(Some(self.end(Headers::new()))),
+            State::Body(body) if body.ends_with_stream() => Ok(Some(self.end(Headers::new(), input))),
             State::Body(_) => self.truncated(),
             State::Head(_) if !input.is_empty() => {
                 input.clear();

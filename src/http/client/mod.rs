@@ -1,15 +1,20 @@
 //! HTTP/1.1 clients: the settings, the codec and the stage.
 
 mod call;
+mod calls;
 mod codec;
+mod idle_limit;
+mod not_sent;
 mod outstanding;
 mod stage;
 
 pub use call::Call;
+pub use not_sent::NotSent;
 
 use super::{HttpSettings, Part, Request, Response};
 use crate::{
     Pipeline, Result,
+    channel::Exchanges,
     pipeline::{Links, PipelineBuilder},
 };
 use codec::ClientCodec;
@@ -27,19 +32,28 @@ use std::{rc::Rc, sync::Arc};
 /// [`HttpSettings::pipelined`]. Servers answer them one after another.
 ///
 /// - `Host` is added from [`host`](HttpClient::host) unless the request has it.
-/// - The channel closes after a response that ends the connection, and after
-///   [`keep_alive`](HttpSettings::keep_alive) without a request. So a
-///   [`ChannelPool`](crate::pool::ChannelPool) does not hand out connections that the server is
-///   about to close, if its setting is shorter than the server's.
+/// - The channel closes after a response that ends the connection.
+/// - An idle channel closes after [`reuse_time`](HttpSettings::reuse_time), which is shorter than
+///   the times of common servers. If the server announces its own time (`Keep-Alive: timeout=60`),
+///   the channel closes one second before that, or after
+///   [`keep_alive`](HttpSettings::keep_alive). So a [`ChannelPool`](crate::pool::ChannelPool) does
+///   not hand out a connection that the server is about to close.
+/// - A pool does not hand out a channel while a response is outstanding. A channel that was
+///   returned earlier becomes free at the end of the response.
 /// - A response without a length ends with the connection. If a connection ends in the middle of
 ///   another response, or without TLS's `close_notify`, the handler's
 ///   [`error`](crate::Handler::error) receives
 ///   [`PeerError::Truncated`](crate::error::PeerError::Truncated).
-/// - A server that makes no progress with a response for
-///   [`response_time`](HttpSettings::response_time) is an [`Error::TimedOut`](crate::Error), and
-///   the channel closes.
-/// - After a response of 101, or of 2xx to CONNECT, nothing more is decoded. The handler
-///   [replaces the pipeline](crate::Context::replace_pipeline).
+/// - A server that does not send the head of its response within
+///   [`response_time`](HttpSettings::response_time), or then makes no progress with the body for
+///   that time, is an [`Error::TimedOut`](crate::Error), and the channel closes. Informational
+///   responses and parts of a head do not extend the time. It does not run while the program has
+///   not finished the request and all its bytes were sent, or while the program does not read.
+///   The whole response has no time limit, except for that of a [`Call`].
+/// - After a response of 101 to a request with `Upgrade`, or of 2xx to CONNECT, nothing more is
+///   decoded. The handler [replaces the pipeline](crate::Context::replace_pipeline).
+/// - A 101 without a request for it, and bytes that belong to no request, are an
+///   [`HttpError`](crate::http::HttpError), and the channel closes.
 ///
 /// [`calls`](HttpClient::calls) makes a pipeline without a handler, for programs that want whole
 /// responses.
@@ -75,9 +89,17 @@ impl HttpClient {
     pub fn pipeline(
         &self,
     ) -> PipelineBuilder<impl Links<Read = Part<Response>, Write = Part<Request>> + use<>> {
+        self.pipeline_with(Arc::new(Exchanges::new()))
+    }
+
+    fn pipeline_with(
+        &self,
+        exchanges: Arc<Exchanges>,
+    ) -> PipelineBuilder<impl Links<Read = Part<Response>, Write = Part<Request>> + use<>> {
         let outstanding = Rc::new(Outstanding::default());
         Pipeline::codec(ClientCodec::new(self.settings.clone(), self.host.clone(), outstanding.clone()))
-            .stage(ClientStage::new(self.settings.clone(), outstanding))
+            .stage(ClientStage::new(self.settings.clone(), outstanding, exchanges.clone()))
+            .exchanges(exchanges)
     }
 
     /// Returns a finished pipeline that takes [`Call`]s: requests with a completion for their whole
@@ -112,6 +134,6 @@ impl HttpClient {
     /// # }
     /// ```
     pub fn calls(&self, max_body: usize) -> Pipeline<Call> {
-        call::pipeline(self, max_body)
+        calls::pipeline(self, max_body)
     }
 }

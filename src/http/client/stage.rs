@@ -1,11 +1,16 @@
 //! The stage of a client: framing of requests, times, and the end of the connection.
+//!
+//! Invariants: the connection is reported as idle only while no response is outstanding and another
+//! request may follow. The server's time runs only while the server owes something.
 
 use super::{
     codec::{FramedRequest, RequestFraming},
-    outstanding::Outstanding,
+    idle_limit::{default_idle_limit, idle_limit},
+    outstanding::{Outstanding, OutstandingRequest},
 };
 use crate::{
     Error, Result,
+    channel::Exchanges,
     clock::nanos,
     error::Resource,
     http::{
@@ -20,14 +25,21 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 pub(super) struct ClientStage {
     settings: Arc<HttpSettings>,
     outstanding: Rc<Outstanding>,
+    exchanges: Arc<Exchanges>,
     output: Output,
+    /// Whether the program waits for `100 Continue` before it sends the body.
+    awaits_continue: bool,
     /// Whether no request follows on the connection.
     is_last: bool,
     /// Whether the current response closes the connection.
     closes: bool,
+    /// Whether the head of the current response has arrived, besides informational ones.
+    has_head: bool,
+    /// How long the connection may be idle.
+    idle_limit: Duration,
     /// The time for which the timer is set; `u64::MAX` if it is not.
     armed: u64,
-    /// Since when nothing is outstanding, or the oldest request waits.
+    /// Since when nothing is outstanding, or the server owes the oldest response.
     since: u64,
 }
 
@@ -44,13 +56,21 @@ enum Output {
 type Ctx<'a> = StageContext<'a, ClientStage>;
 
 impl ClientStage {
-    pub(super) fn new(settings: Arc<HttpSettings>, outstanding: Rc<Outstanding>) -> Self {
+    pub(super) fn new(
+        settings: Arc<HttpSettings>,
+        outstanding: Rc<Outstanding>,
+        exchanges: Arc<Exchanges>,
+    ) -> Self {
         ClientStage {
+            idle_limit: default_idle_limit(&settings),
             settings,
             outstanding,
+            exchanges,
             output: Output::Complete,
+            awaits_continue: false,
             is_last: false,
             closes: false,
+            has_head: false,
             armed: u64::MAX,
             since: 0,
         }
@@ -72,8 +92,9 @@ impl ClientStage {
                 return Err(unencodable(format!("{name} is added by the body: see `Body`")));
             }
         }
-        let kind = RequestKind::of(request.method());
+        let (kind, upgrades) = (RequestKind::of(request.method()), request.asks_for_upgrade());
         let is_last = !request.is_keep_alive();
+        let expects_continue = request.headers().contains("expect");
         // Without a body, only methods that usually have one need a length (RFC 9110,
         // section 8.6).
         let usually_has_body = matches!(request.method(), "POST" | "PUT" | "PATCH");
@@ -88,7 +109,9 @@ impl ClientStage {
         if self.outstanding.len() == 0 {
             self.since = nanos(ctx.now());
         }
-        self.outstanding.push(kind);
+        self.outstanding.push(OutstandingRequest { kind, upgrades });
+        self.exchanges.begin();
+        self.awaits_continue = expects_continue && output != Output::Complete;
         self.output = output;
         self.is_last = is_last;
         self.arm(ctx);
@@ -97,6 +120,7 @@ impl ClientStage {
 
     fn write_body(&mut self, ctx: &mut Ctx<'_>, bytes: Bytes) -> Result {
         let length = bytes.len() as u64;
+        self.awaits_continue = false;
         match self.output {
             Output::Sized(left) if length > left => {
                 ctx.close();
@@ -115,27 +139,53 @@ impl ClientStage {
     /// Handles the end of a response.
     fn end(&mut self, ctx: &mut Ctx<'_>) {
         self.since = nanos(ctx.now());
+        self.has_head = false;
         let is_idle = self.outstanding.len() == 0;
         // A server that responds before the end of the request does not read the rest.
         if self.closes || is_idle && (self.is_last || self.output != Output::Complete) {
+            self.end_connection(ctx);
+        } else if self.outstanding.is_spoiled() {
+            // The codec reports the bytes that follow as an error, which closes the channel.
             self.is_last = true;
-            ctx.close();
+            self.exchanges.end();
         } else {
+            if is_idle {
+                self.exchanges.finish();
+            }
             self.arm(ctx);
         }
     }
 
+    /// Closes the channel, and refuses further requests.
+    fn end_connection(&mut self, ctx: &mut Ctx<'_>) {
+        self.is_last = true;
+        self.exchanges.end();
+        ctx.close();
+    }
+
     fn limit(&self) -> Duration {
-        if self.outstanding.len() == 0 { self.settings.keep_alive } else { self.settings.response_time }
+        if self.outstanding.len() == 0 { self.idle_limit } else { self.settings.response_time }
     }
 
     /// Returns the time of the last progress.
     fn progress(&self, ctx: &Ctx<'_>) -> u64 {
-        match self.outstanding.len() {
-            0 => self.since,
-            // A long request is progress as well.
-            _ => self.since.max(nanos(ctx.last_read())).max(nanos(ctx.last_written())),
+        match (self.outstanding.len(), self.has_head) {
+            (0, _) => self.since,
+            // A long request is progress as well. Parts of a head and informational responses are
+            // not, because a server can send them for ever.
+            (_, false) => self.since.max(nanos(ctx.last_written())),
+            (_, true) => self.since.max(nanos(ctx.last_read())).max(nanos(ctx.last_written())),
         }
+    }
+
+    /// Returns whether the server owes a response or parts of it, or has to take bytes.
+    fn is_owed(&self, ctx: &Ctx<'_>) -> bool {
+        let waits_for_program = self.outstanding.len() == 1
+            && self.output != Output::Complete
+            && !self.awaits_continue
+            && ctx.pending_bytes() == 0;
+        // Without input the program does not read the response.
+        !waits_for_program && ctx.expects_input()
     }
 
     /// Sets the timer, unless it expires before the current limit anyway.
@@ -167,12 +217,22 @@ impl Stage for ClientStage {
         match &part {
             Part::Head(response) => {
                 let status = response.status();
-                let is_tunnel = self.outstanding.front() == Some(RequestKind::Connect) && status.is_success();
+                let kind = self.outstanding.front().map(|request| request.kind);
+                let is_tunnel = kind == Some(RequestKind::Connect) && status.is_success();
                 if status == StatusCode::SWITCHING_PROTOCOLS || is_tunnel {
                     // The bytes behind the head belong to the next pipeline.
                     ctx.pause_reads();
-                } else if !status.is_informational() {
+                } else if status.is_informational() {
+                    if self.awaits_continue && status == StatusCode::CONTINUE {
+                        self.awaits_continue = false;
+                    }
+                } else {
+                    self.has_head = true;
                     self.closes |= response.closes();
+                    match idle_limit(response.headers(), &self.settings) {
+                        Some(limit) => self.idle_limit = limit,
+                        None => self.closes = true,
+                    }
                 }
             }
             Part::Body(_) => {}
@@ -213,25 +273,30 @@ impl Stage for ClientStage {
             return Ok(());
         }
         if self.outstanding.len() == 0 {
-            self.is_last = true;
-            ctx.close();
+            self.end_connection(ctx);
             return Ok(());
         }
-        if !ctx.expects_input() {
-            // The program does not read the response.
+        if !self.is_owed(ctx) {
             self.since = nanos(ctx.now());
             self.arm(ctx);
             return Ok(());
         }
+        self.exchanges.end();
         ctx.close_now();
         Err(Error::TimedOut { operation: "the response of a server", after })
     }
 
     fn error(&mut self, ctx: &mut Ctx<'_>, error: Error) -> Result {
         if HttpError::of(&error).is_some() {
-            self.is_last = true;
-            ctx.close();
+            self.end_connection(ctx);
         }
         Err(error)
+    }
+}
+
+impl Drop for ClientStage {
+    /// The channel has closed, or another protocol has taken over.
+    fn drop(&mut self) {
+        self.exchanges.end();
     }
 }

@@ -193,6 +193,11 @@ impl Request {
     }
 
     /// Returns what makes the request invalid, if anything does.
+    /// Returns whether the headers of a request that was built ask for another protocol.
+    pub(in crate::http) fn asks_for_upgrade(&self) -> bool {
+        self.headers.contains("upgrade") && self.headers.has_token("connection", "upgrade")
+    }
+
     pub(in crate::http) fn invalid(&self) -> Option<String> {
         let (method, target) = (self.method(), self.target());
         if !is_token(method.as_bytes()) {

@@ -222,7 +222,7 @@ fn a_response_before_the_end_of_the_request_ends_the_connection() {
 #[test]
 fn a_server_without_progress_times_out_and_an_idle_connection_closes_silently() {
     let settings =
-        || HttpSettings::new().response_time(Duration::from_secs(5)).keep_alive(Duration::from_secs(60));
+        || HttpSettings::new().response_time(Duration::from_secs(5)).reuse_time(Duration::from_secs(60));
     let (mut channel, received) = client(settings());
     write(&mut channel, Request::get("/").into()).unwrap();
     channel.advance(Duration::from_secs(4));
@@ -242,6 +242,87 @@ fn a_server_without_progress_times_out_and_an_idle_connection_closes_silently() 
     channel.advance(Duration::from_secs(2));
     assert!(!channel.is_open());
     assert_eq!(received.take(), ["204", "end"]);
+}
+
+#[test]
+fn the_time_for_the_head_of_a_response_is_not_extended_by_parts_of_it() {
+    for piece in ["HTTP/1.1 102 Processing\r\n\r\n", "H"] {
+        let (mut channel, received) = client(HttpSettings::new().response_time(Duration::from_secs(5)));
+        write(&mut channel, Request::get("/").into()).unwrap();
+        let mut pieces = if piece == "H" {
+            "HTTP/1.1 200 OK".chars().map(String::from).collect()
+        } else {
+            vec![piece.to_owned(); 9]
+        };
+        for _ in 0..4 {
+            channel.advance(Duration::from_secs(1));
+            channel.write_inbound(pieces.remove(0).as_bytes()).unwrap();
+            assert!(channel.is_open());
+        }
+        channel.advance(Duration::from_millis(1_200));
+        let last = received.take().pop().unwrap();
+        assert!(last.starts_with("error: the response of a server"), "{last}");
+    }
+}
+
+#[test]
+fn the_time_of_the_server_does_not_run_while_the_program_pauses_its_upload() {
+    let settings = || HttpSettings::new().response_time(Duration::from_secs(5));
+    let (mut channel, received) = client(settings());
+    write(&mut channel, Request::post("/", Body::Streamed).into()).unwrap();
+    channel.read_outbound();
+    channel.advance(Duration::from_secs(12));
+    write(&mut channel, Part::Body("a".into())).unwrap();
+    channel.read_outbound();
+    channel.advance(Duration::from_secs(12));
+    assert!(channel.is_open(), "{:?}", received.take());
+    write(&mut channel, Part::End(Headers::new())).unwrap();
+    channel.read_outbound();
+    channel.advance(Duration::from_secs(4));
+    assert!(channel.is_open(), "the whole time begins with the end of the request");
+    channel.advance(Duration::from_millis(1_200));
+    assert!(received.take().pop().unwrap().starts_with("error: the response of a server"));
+
+    // A program that waits for `100 Continue` waits for the server.
+    let (mut channel, _) = client(settings());
+    let request = Request::post("/", Body::Sized(1)).header("Expect", "100-continue");
+    write(&mut channel, request.into()).unwrap();
+    channel.read_outbound();
+    channel.advance(Duration::from_secs(6));
+    assert!(!channel.is_open());
+}
+
+#[test]
+fn a_request_written_at_the_end_of_a_response_does_not_take_the_bytes_behind_it() {
+    /// Writes another request at the end of each response.
+    struct Again(Received);
+
+    impl Handler for Again {
+        type Read = Part<Response>;
+        type Write = Part<Request>;
+
+        fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Response>) -> Result {
+            match part {
+                Part::Head(_) => {}
+                Part::Body(bytes) => self.0.borrow_mut().push(String::from_utf8_lossy(&bytes).into_owned()),
+                Part::End(_) => {
+                    let refused = ctx.write(Request::get("/2").into());
+                    self.0.borrow_mut().push(format!("{:?}", refused.is_err()));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let received = Received::default();
+    let pipeline = HttpClient::new().host("h").pipeline().handler(Again(received.clone()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    write(&mut channel, Request::get("/1").into()).unwrap();
+    let _ = channel.write_inbound(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL",
+    );
+    assert_eq!(received.take(), ["1", "true"]);
+    assert!(!channel.is_open());
 }
 
 /// Answers with the method and the length of the body, or closes without an answer.

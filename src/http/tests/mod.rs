@@ -1,11 +1,13 @@
 //! Tests of the protocol, in memory.
 
 mod attacks;
+mod calls;
 mod client;
 #[cfg(feature = "deflate")]
 mod decompress;
 mod exchanges;
 mod limits;
+mod pool;
 mod request_bodies;
 mod responses;
 mod strictness;

@@ -3,7 +3,7 @@
 use super::Stage;
 use crate::{
     ChannelId, Error, Result,
-    channel::{Attributes, ChannelState, CloseCause, LoopServices, Push},
+    channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push},
     clock::nanos,
     pipeline::not_shared::NotShared,
 };
@@ -190,6 +190,13 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns a random number of nanoseconds below `window`, to spread timers.
     pub(crate) fn jitter(&self, window: u64) -> u64 {
         self.services.random.below(window)
+    }
+
+    /// Returns a function that requests a call of [`timer`](Stage::timer), for any thread.
+    pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
+        // If the loop has ended, so has the channel.
+        move || drop(outlet.deliver(channel, Mail::WakeStages))
     }
 
     /// Requests a call of [`timer`](Stage::timer) after `delay`, or earlier if another stage of the

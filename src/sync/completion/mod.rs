@@ -45,6 +45,7 @@ use trampoline::log_panic;
 /// |---|---|
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
 /// | [`ChannelPool::acquire`](crate::pool::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | a call of an HTTP client, also through a pool | discards its connection |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
 /// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///

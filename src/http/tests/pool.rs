@@ -1,0 +1,229 @@
+//! Calls through a pool: no connection is used by two calls at once, or after its end.
+
+use crate::{
+    Completion, Error, EventLoopGroup,
+    bootstrap::{ChannelPool, ClientBootstrap},
+    http::{Call, HttpClient, HttpSettings, Message, NotSent, Request, Response},
+};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Longer than any of these tests takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the server does with a request.
+enum Answer {
+    Bytes(String),
+    /// Answers, and closes without an announcement.
+    BytesAndClose(String),
+    Silence,
+    Close,
+}
+
+struct Site {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+fn ok(text: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+}
+
+impl Site {
+    /// Serves each connection on a thread. `answer` gets the numbers of the connection and of the
+    /// request on it, both counted from 0, and the target.
+    fn new(answer: impl Fn(usize, usize, &str) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, answer) = (connections.clone(), Arc::new(answer));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (number, answer) = (count.fetch_add(1, Ordering::SeqCst), answer.clone());
+                thread::spawn(move || serve(stream.unwrap(), number, &*answer));
+            }
+        });
+        Site { address, connections }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    fn pool(&self, size: usize) -> (EventLoopGroup, ChannelPool<Call>) {
+        let group = EventLoopGroup::builder().threads(1).build().unwrap();
+        let http = HttpClient::with(HttpSettings::new().reuse_time(PATIENCE)).unwrap().host("h");
+        let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
+        let pool = bootstrap.pool().size(size).build(self.address).unwrap();
+        (group, pool)
+    }
+}
+
+fn serve(stream: TcpStream, number: usize, answer: &dyn Fn(usize, usize, &str) -> Answer) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut stream = stream;
+    for request in 0.. {
+        let Some(Ok(line)) = lines.next() else { return };
+        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        match answer(number, request, &target) {
+            Answer::Bytes(text) => stream.write_all(text.as_bytes()).unwrap(),
+            Answer::BytesAndClose(text) => return stream.write_all(text.as_bytes()).unwrap(),
+            Answer::Silence => {}
+            Answer::Close => return,
+        }
+    }
+}
+
+#[track_caller]
+fn get<T>(completion: Completion<T>) -> crate::Result<T> {
+    completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("no result in time"))
+}
+
+#[track_caller]
+fn text(response: Completion<Message<Response>>) -> String {
+    String::from_utf8(get(response).unwrap().body.to_vec()).unwrap()
+}
+
+/// Answers all targets but `/hang`.
+fn echo_but_hang(_: usize, _: usize, target: &str) -> Answer {
+    if target == "/hang" { Answer::Silence } else { Answer::Bytes(ok(target)) }
+}
+
+#[test]
+fn a_call_that_was_given_up_does_not_return_its_connection_to_the_pool() {
+    let site = Site::new(echo_but_hang);
+    let (_group, pool) = site.pool(1);
+    for round in 0..20 {
+        let channel = get(pool.acquire()).unwrap();
+        let (call, response) = Call::new(Request::get("/hang"));
+        channel.write(call).map_err(Error::from).unwrap();
+        drop(response);
+        drop(channel);
+        let channel = get(pool.acquire()).unwrap();
+        let target = format!("/{round}");
+        let (call, response) = Call::new(Request::get(&target));
+        channel.write(call).map_err(Error::from).unwrap();
+        assert_eq!(text(response), target);
+    }
+}
+
+#[test]
+fn a_channel_that_is_returned_during_its_exchange_is_free_after_the_response() {
+    let (allow, allowed) = std::sync::mpsc::channel();
+    let allowed = std::sync::Mutex::new(allowed);
+    let site = Site::new(move |_, _, target| {
+        if target == "/slow" {
+            allowed.lock().unwrap().recv().unwrap();
+        }
+        Answer::Bytes(ok(target))
+    });
+    let (_group, pool) = site.pool(1);
+    let channel = get(pool.acquire()).unwrap();
+    let (call, slow) = Call::new(Request::get("/slow"));
+    channel.write(call).map_err(Error::from).unwrap();
+    drop(channel);
+    assert_eq!((pool.acquired(), pool.free()), (1, 0), "the exchange is in progress");
+    let next = pool.call(Request::get("/next"));
+    assert!(!slow.is_done() && !next.is_done());
+    allow.send(()).unwrap();
+    assert_eq!((text(slow), text(next)), ("/slow".into(), "/next".into()));
+    assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn consecutive_calls_use_one_connection() {
+    let site = Site::new(echo_but_hang);
+    let (_group, pool) = site.pool(8);
+    for round in 0..50 {
+        let target = format!("/{round}");
+        assert_eq!(text(pool.call(Request::get(&target))), target);
+    }
+    assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn a_call_through_a_pool_has_a_time_limit_for_everything() {
+    let site = Site::new(echo_but_hang);
+    let (_group, pool) = site.pool(1);
+    let hanging = pool.call(Request::get("/hang"));
+    // Waits for the only connection.
+    let limit = Duration::from_millis(200);
+    let error = get(pool.call_within(Request::get("/a"), limit)).unwrap_err();
+    let cause = NotSent::of(&error).expect("it was not sent").cause();
+    assert!(matches!(cause, Error::TimedOut { operation: "a call", after } if *after == limit), "{error:#}");
+    drop(hanging);
+    // Waits for the response.
+    let error = get(pool.call_within(Request::get("/hang"), limit)).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { operation: "a call", after } if after == limit), "{error:#}");
+    assert_eq!(text(pool.call(Request::get("/b"))), "/b");
+    assert_eq!((pool.acquired(), pool.waiters()), (0, 0));
+}
+
+#[test]
+fn a_connection_that_the_server_will_close_is_not_handed_out() {
+    for head in ["1.1 200 OK\r\nConnection: close", "1.0 200 OK", "1.1 200 OK\r\nKeep-Alive: timeout=0"] {
+        let response = format!("HTTP/{head}\r\nContent-Length: 0\r\n\r\n");
+        let site = Site::new(move |_, _, _| Answer::Bytes(response.clone()));
+        let (_group, pool) = site.pool(2);
+        for _ in 0..10 {
+            // With POST, so that the call is not repeated.
+            get(pool.call(Request::post("/", "x"))).unwrap();
+        }
+        assert_eq!(site.connections(), 10, "{head}");
+    }
+}
+
+#[test]
+fn a_safe_request_is_repeated_if_its_connection_had_ended() {
+    let site = Site::new(|_, request, target| match request {
+        0 => Answer::Bytes(ok(target)),
+        _ => Answer::Close,
+    });
+    let (_group, pool) = site.pool(1);
+    assert_eq!(text(pool.call(Request::get("/1"))), "/1");
+    assert_eq!(text(pool.call(Request::get("/2"))), "/2");
+    let error = get(pool.call(Request::post("/3", ""))).unwrap_err();
+    assert!(matches!(error, Error::Closed), "it may have been processed: {error:#}");
+    assert_eq!(text(pool.call(Request::post("/4", ""))), "/4");
+}
+
+#[test]
+fn a_request_is_not_repeated_on_new_connections() {
+    let site = Site::new(|_, _, _| Answer::Close);
+    let (_group, pool) = site.pool(1);
+    assert!(matches!(get(pool.call(Request::get("/"))), Err(Error::Closed)));
+    assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn connections_that_end_without_an_announcement_lose_no_safe_request() {
+    let site = Site::new(|_, _, target| Answer::BytesAndClose(ok(target)));
+    let (_group, pool) = site.pool(2);
+    for round in 0..50 {
+        let target = format!("/{round}");
+        assert_eq!(text(pool.call(Request::get(&target))), target);
+    }
+}
+
+#[test]
+fn a_call_fails_as_not_sent_if_nobody_listens_or_the_pool_is_closed() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let site = Site { address: nobody, connections: Arc::default() };
+    let (_group, pool) = site.pool(1);
+    let error = get(pool.call(Request::get("/"))).unwrap_err();
+    let cause = NotSent::of(&error).expect("it was not sent").cause();
+    assert_eq!(cause.io_kind(), Some(std::io::ErrorKind::ConnectionRefused), "{error:#}");
+    pool.close();
+    let error = get(pool.call(Request::get("/"))).unwrap_err();
+    assert!(matches!(NotSent::of(&error).expect("it was not sent").cause(), Error::Closed));
+    assert_eq!(pool.acquired(), 0);
+}
