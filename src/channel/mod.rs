@@ -34,7 +34,7 @@ pub(crate) mod timers;
 mod undecoded;
 pub(crate) mod watch;
 
-pub(crate) use self::core::{ChannelCore, Establish, Outcome};
+pub(crate) use self::core::{ChannelCore, Establish};
 pub use close_cause::CloseCause;
 pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeout};
 pub use config::{ChannelOptions, Overflow};
@@ -42,8 +42,10 @@ pub(crate) use confirmation::Confirmation;
 pub(crate) use event::Event;
 pub(crate) use exchanges::{Exchanges, Reuse};
 pub use extras::{Attributes, LogLevel, WireLog};
-pub(crate) use group::Delivery;
+#[cfg(test)]
+pub(crate) use group::TestGroup;
 pub use group::{Broadcast, BroadcastReport, ChannelGroupBuilder};
+pub(crate) use group::{Delivery, Recipient};
 pub(crate) use handle::Channel;
 pub use handle::ChannelStats;
 pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};

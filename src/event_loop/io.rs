@@ -2,10 +2,7 @@
 //!
 //! Plain data, owned by the loop's thread.
 
-use super::{
-    closing::{ClosedChannel, Lingering},
-    poll::Selector,
-};
+use super::{closing::ClosedChannel, poll::Selector};
 use crate::channel::driver::LoopIo;
 use std::ops::{Deref, DerefMut};
 
@@ -16,7 +13,8 @@ pub(crate) struct Io {
     pub(crate) drivers: LoopIo,
     /// Closed channels for which `inactive` has not been called yet.
     pub(crate) inactive: Vec<ClosedChannel>,
-    pub(crate) lingering: Lingering,
+    /// The limit of lingering sockets. With zero, sockets close immediately instead of lingering.
+    pub(crate) max_lingering: usize,
 }
 
 impl Deref for Io {

@@ -40,8 +40,7 @@ pub(super) fn begin_lingering(
 ) -> Result<LingeringSocket, Stream> {
     let to_the_end = core.drains_to_the_end();
     let state = &mut core.state;
-    let may =
-        may && io.lingering.is_enabled() && state.config.close_timeout_ns > 0 && state.pending_bytes() == 0;
+    let may = may && io.max_lingering > 0 && state.config.close_timeout_ns > 0 && state.pending_bytes() == 0;
     let is_down = state.status.output_has_ended() || stream.shutdown_write().is_ok();
     let more = match io.drain(&mut stream, to_the_end) {
         Drained::Nothing => false,
@@ -62,8 +61,7 @@ pub(super) fn begin_lingering(
     if more && !was_listed {
         io.carry_over(key, false);
     }
-    let (number, listed) = (io.lingering.begin(key), more || was_listed);
-    Ok(LingeringSocket { stream, assignment: None, deadline, number, to_the_end, listed })
+    Ok(LingeringSocket { stream, assignment: None, deadline, to_the_end, listed: more || was_listed })
 }
 
 impl LingeringSocket {
@@ -125,8 +123,6 @@ impl Source for LingeringSocket {
     }
 
     fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
-        ctx.io.lingering.end(self.number);
-        ctx.metrics.lingering.set(ctx.io.lingering.len() as u64);
         drop(ctx.io.services.cancel_timer(self.deadline));
         if let Err(e) = ctx.io.selector.deregister(self.stream.source()) {
             let name = ctx.loop_name;

@@ -7,7 +7,8 @@
 //! listeners that choose at the same instant may choose the same loop. The next choice compensates.
 //!
 //! Invariant: a chooser only returns an index. If the index is out of range or the chooser panics,
-//! the group falls back to round robin, so a chooser cannot stop a loop. Any number of threads may
+//! the group falls back to round robin, so a chooser cannot stop a loop. The same happens if the
+//! chosen loop is shutting down or has ended while another loop has not. Any number of threads may
 //! choose at the same time. Nothing here takes a lock.
 
 use crate::EventLoop;
@@ -47,11 +48,13 @@ pub trait Chooser: Send + Sync {
     ///
     /// Called on the accepting loop for each connection, and on any thread that opens a connection,
     /// so it must not block. If the index is out of range or this panics, the group uses round
-    /// robin instead. It logs only the first such failure.
+    /// robin instead. It logs only the first such failure. The group also uses round robin if the
+    /// chosen loop is [shutting down](EventLoop::is_shutting_down) or has ended.
     fn choose(&self, event_loops: &[EventLoop]) -> usize;
 }
 
-/// Chooses the loops in turn. This is the default.
+/// Chooses the loops in turn. This is the default. Loops that are shutting down or have ended are
+/// chosen only if all loops are.
 ///
 /// Round robin is fair if connections are alike. A mix of long and short connections can become
 /// unbalanced: see [`LeastConnections`].
@@ -73,11 +76,26 @@ impl RoundRobin {
         let n = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some((n + 1) % size));
         n.unwrap_or(0) % size
     }
+
+    /// Returns the next loop that is not shutting down, or the next one if all are.
+    fn next_open(&self, event_loops: &[EventLoop]) -> usize {
+        let size = event_loops.len();
+        let first = self.step(size);
+        let mut next = first;
+        for _ in 0..size {
+            if !event_loops[next].is_shutting_down() {
+                return next;
+            }
+            // Steps past the loop, so that the one behind it does not get its share as well.
+            next = self.step(size);
+        }
+        first
+    }
 }
 
 impl Chooser for RoundRobin {
     fn choose(&self, event_loops: &[EventLoop]) -> usize {
-        self.step(event_loops.len())
+        self.next_open(event_loops)
     }
 }
 
@@ -135,7 +153,7 @@ impl Chooser for LeastLag {
 /// come last.
 fn least<C: Ord>(turns: &RoundRobin, event_loops: &[EventLoop], cost: impl Fn(&EventLoop) -> C) -> usize {
     let size = event_loops.len();
-    let first = turns.step(size);
+    let first = turns.next_open(event_loops);
     let order = (first..size).chain(0..first);
     let cost = |n: &usize| (event_loops[*n].is_shutting_down(), cost(&event_loops[*n]));
     order.min_by_key(cost).unwrap_or(0)

@@ -61,10 +61,12 @@ impl EventLoopGroup {
     }
 
     /// Returns the loop that the group's [`Chooser`] selects for the next connection. The default
-    /// chooser is [`RoundRobin`].
+    /// chooser is [`RoundRobin`]. Returns a loop that is shutting down, or has ended, only if all
+    /// loops are.
     pub fn next(&self) -> &EventLoop {
         let GroupShared { loops, chooser, in_order, .. } = &*self.inner;
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
+        let chosen = chosen.filter(|n| !loops[*n].is_shutting_down());
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
     }
 
@@ -79,7 +81,7 @@ impl EventLoopGroup {
         if let Some(assignment) = assign(first) {
             return Ok((first, assignment));
         }
-        let mut all = self.inner.loops.iter();
+        let mut all = self.inner.loops.iter().filter(|event_loop| !event_loop.is_shutting_down());
         let any = all.find_map(|event_loop| Some((event_loop, assign(event_loop)?)));
         any.ok_or_else(|| first.shared.load.limit())
     }

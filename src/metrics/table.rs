@@ -99,6 +99,10 @@ metrics! {
     /// Connections closed at once because the server, its loops or their address had reached a
     /// limit.
     rejected_limit: counter, help "Connections rejected because a limit was reached.";
+    /// Accepted connections that their loop closed at once: it is shutting down or has ended, or
+    /// its queue is full. Counted by the loop that closed them, or by the listener's loop if the
+    /// other one could not take them. They count as `accepted` too.
+    rejected_by_loop: counter, help "Accepted connections that their loop closed at once.";
     /// Accepts that failed.
     accept_errors: counter;
     /// Connections established by connecting.

@@ -14,8 +14,7 @@ use super::{
 use crate::{
     Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
-        TimerToken,
+        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
@@ -381,9 +380,15 @@ impl EmbeddedLoop {
                     });
                 }
                 TestMail::Broadcast(mut delivery) => {
-                    while let Some(key) = delivery.next() {
-                        if !self.call(key, |core, services| delivery.write_to(core, services)) {
-                            delivery.count(&mut self.io.services, Outcome::Gone);
+                    while let Some(recipient) = delivery.next() {
+                        let (key, mut recipient) = (recipient.key(), Some(recipient));
+                        self.call(key, |core, services| {
+                            if let Some(recipient) = recipient.take() {
+                                delivery.write_to(recipient, core, services);
+                            }
+                        });
+                        if let Some(recipient) = recipient {
+                            delivery.skip(recipient, &mut self.io.services);
                         }
                     }
                 }

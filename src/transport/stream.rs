@@ -46,9 +46,15 @@ macro_rules! each {
 /// example because its `main` is not a Rust function. The standard library's `writev` would.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod calls {
-    use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+    use rustix::{
+        io::ioctl_fionread,
+        net::{
+            RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send,
+            sendmsg,
+        },
+    };
     use std::{
-        io::{self, IoSlice},
+        io::{self, IoSlice, IoSliceMut},
         os::fd::AsFd,
     };
 
@@ -57,6 +63,24 @@ mod calls {
         match recv(socket, buffer, RecvFlags::empty()) {
             Ok((n, _)) => Ok(n),
             Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Reads from a Unix socket. A read ends behind a message with file descriptors (`SCM_RIGHTS`),
+    /// even if more bytes follow. The descriptors are closed, because there is no room for them,
+    /// and the kernel reports that with a flag. So the read continues after such a message.
+    pub(super) fn read_unix(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut read = 0;
+        loop {
+            let mut slices = [IoSliceMut::new(&mut buffer[read..])];
+            let control = &mut RecvAncillaryBuffer::default();
+            let message = recvmsg(socket, &mut slices, control, RecvFlags::empty())?;
+            read += message.bytes;
+            // Unlike a read, the count does not consume a pending error.
+            let may_continue = message.flags.contains(ReturnFlags::CTRUNC) && read < buffer.len();
+            if !may_continue || ioctl_fionread(socket).unwrap_or(0) == 0 {
+                return Ok(read);
+            }
         }
     }
 
@@ -78,6 +102,23 @@ mod calls {
         socket.read(buffer)
     }
 
+    /// Reads from a Unix socket. A read may end behind a message with file descriptors, even if
+    /// more bytes follow. So it continues while a read would return bytes.
+    #[cfg(unix)]
+    pub(super) fn read_unix(socket: &mut super::UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut read = socket.read(buffer)?;
+        let peek = |socket: &super::UnixStream| {
+            super::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()])
+        };
+        while read > 0 && read < buffer.len() && peek(socket).is_ok_and(|n| n > 0) {
+            match socket.read(&mut buffer[read..]) {
+                Ok(n) if n > 0 => read += n,
+                _ => break,
+            }
+        }
+        Ok(read)
+    }
+
     pub(super) fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         socket.write(bytes)
     }
@@ -90,7 +131,11 @@ mod calls {
 impl Transport for Stream {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        each!(self, socket => calls::read(socket, buffer))
+        match self {
+            Stream::Tcp(tcp) => calls::read(tcp, buffer),
+            #[cfg(unix)]
+            Stream::Unix(unix) => calls::read_unix(unix, buffer),
+        }
     }
 
     fn peek(&self) -> io::Result<usize> {

@@ -238,20 +238,65 @@ fn connections_are_spread_by_their_weight() {
     end(&group);
 }
 
+/// A chooser that does not know that loops end.
+struct AlwaysTheSecond;
+
+impl Chooser for AlwaysTheSecond {
+    fn choose(&self, _: &[EventLoop]) -> usize {
+        1
+    }
+}
+
+/// A loop that has ended gets no connection, accepted or made, while another loop is left.
+#[test]
+fn connections_avoid_a_loop_that_has_ended() {
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let children = EventLoopGroup::builder().threads(2).build().unwrap();
+    let (server, told) = reporting_server(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let [ended, left] = children.event_loops() else { panic!("two loops") };
+    // A hook makes the loop start, so that it ends like one that had connections.
+    ended.on_shutdown(|| ()).unwrap();
+    done(ended.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+    let _open: Vec<_> = (0..6).map(|_| connect(server.local_address())).collect();
+    for _ in 0..6 {
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (left.name().to_owned(), true));
+    }
+    let channels: Vec<_> =
+        (0..6).map(|_| done(silent_client(&children).connect(server.local_address())).unwrap()).collect();
+    assert!(channels.iter().all(|channel| channel.event_loop().unwrap().name() == left.name()));
+    for _ in 0..6 {
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (left.name().to_owned(), true));
+    }
+    // Nothing is left: a metric counts the connections, and a connect fails.
+    done(left.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+    let mut late = connect(server.local_address());
+    assert_eq!(std::io::Read::read(&mut late, &mut [0; 1]).unwrap_or(0), 0);
+    assert_eq!(acceptors.metrics()[0].rejected_by_loop, 1);
+    let refused = done(silent_client(&children).connect(server.local_address()));
+    assert!(matches!(refused, Err(Error::ShutDown)));
+    end(&acceptors);
+}
+
 #[test]
 fn a_loop_that_shuts_down_is_not_the_least_loaded() {
-    for lag in [false, true] {
+    for chooser in 0..4 {
         let builder = EventLoopGroup::builder().threads(3);
-        let group = match lag {
-            false => builder.chooser(LeastConnections::new()),
-            true => builder.chooser(LeastLag::new()),
+        let group = match chooser {
+            0 => builder.chooser(LeastConnections::new()),
+            1 => builder.chooser(LeastLag::new()),
+            2 => builder.chooser(AlwaysTheSecond),
+            _ => builder,
         };
         let group = group.build().unwrap();
         let [a, b, c] = group.event_loops() else { panic!("three loops") };
         done(b.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+        let mut chosen = [0; 2];
         for _ in 0..6 {
-            assert_ne!(group.next().name(), b.name());
+            let name = group.next().name();
+            assert_ne!(name, b.name());
+            chosen[usize::from(name == c.name())] += 1;
         }
+        assert_eq!(chosen, [3, 3], "the others share its part equally");
         for event_loop in [a, c] {
             done(event_loop.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR)))
                 .unwrap();

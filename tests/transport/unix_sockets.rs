@@ -394,3 +394,51 @@ fn tcp_options_are_ignored_and_socket_options_apply() {
     assert_eq!(events.message(), "hello");
     end(&group);
 }
+
+/// A read of a Unix socket ends behind a message with file descriptors, even if more bytes follow.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod descriptors {
+    use super::*;
+    use crate::support::loops::Gate;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::{io::IoSlice, mem::MaybeUninit, os::fd::AsFd};
+
+    /// Sends bytes with a file descriptor.
+    fn send_with_descriptor(peer: &UnixStream, bytes: &[u8]) {
+        let descriptors = [peer.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let sent = sendmsg(peer, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        assert_eq!(sent, bytes.len());
+    }
+
+    #[test]
+    fn bytes_behind_a_message_with_descriptors_are_read() {
+        let (directory, group) = (Directory::new(), one_loop());
+        let path = directory.join("socket");
+        let _server = bootstrap(&group).bind(name(&path)).unwrap();
+        let mut peer = connect(&path);
+        ping(&mut peer);
+        for _ in 0..3 {
+            // All messages are there when the loop reads.
+            let gate = Gate::shut(group.next());
+            send_with_descriptor(&peer, b"one");
+            peer.write_all(b"two").unwrap();
+            send_with_descriptor(&peer, b"three");
+            send_with_descriptor(&peer, b"four");
+            peer.write_all(b"five").unwrap();
+            drop(gate);
+            let mut back = [0; 19];
+            peer.read_exact(&mut back).unwrap();
+            assert_eq!(&back, b"onetwothreefourfive");
+        }
+        // The end of the stream is noticed behind such a message too.
+        send_with_descriptor(&peer, b"six");
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut rest = String::new();
+        peer.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "six");
+        end(&group);
+    }
+}

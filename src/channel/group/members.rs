@@ -31,9 +31,43 @@ struct OnLoop<M> {
 pub(super) struct Part {
     pub(super) event_loop: u32,
     pub(super) outlet: Arc<dyn MailSender>,
-    pub(super) keys: Arc<[Key]>,
-    /// The ticket of each member that was selected because it is writable.
-    pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
+    pub(super) members: PartMembers,
+}
+
+/// The members of a group on one loop that receive a broadcast.
+#[derive(Clone)]
+pub(super) enum PartMembers {
+    /// All of them.
+    All(Arc<[Key]>),
+    /// The selected ones. Those that were selected because they are writable have a ticket.
+    Selected(Arc<[(Key, Option<WriteTicket>)]>),
+}
+
+impl PartMembers {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            PartMembers::All(keys) => keys.len(),
+            PartMembers::Selected(members) => members.len(),
+        }
+    }
+
+    /// Returns a member and its ticket.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<(Key, Option<WriteTicket>)> {
+        match self {
+            PartMembers::All(keys) => keys.get(at).map(|key| (*key, None)),
+            PartMembers::Selected(members) => members.get(at).copied(),
+        }
+    }
+
+    /// Returns the place of a member, if it is at `from` or later.
+    pub(super) fn position(&self, key: Key, from: usize) -> Option<usize> {
+        let found = match self {
+            PartMembers::All(keys) => keys.get(from..)?.iter().position(|one| *one == key),
+            PartMembers::Selected(members) => members.get(from..)?.iter().position(|(one, _)| *one == key),
+        };
+        found.map(|at| from + at)
+    }
 }
 
 /// A member that was selected because it is writable. The message counts as soon as its loop has
@@ -132,7 +166,7 @@ impl<M> OnLoop<M> {
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A listed loop has members.
         let outlet = self.channels[0].shared().outlet.clone();
-        Part { event_loop: self.event_loop, outlet, keys: keys.clone(), tickets: None }
+        Part { event_loop: self.event_loop, outlet, members: PartMembers::All(keys.clone()) }
     }
 }
 
@@ -146,7 +180,7 @@ pub(super) fn selected<M: 'static>(
     let (mut parts, mut entitled) = (Vec::new(), Vec::new());
     let mut size = MessageSize { message, last: None };
     for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
-        let (mut keys, mut tickets) = (Vec::new(), Vec::new());
+        let mut selected = Vec::new();
         for channel in of_loop {
             // A separate handle, so that the permit belongs to this broadcast only.
             let asked = channel.clone();
@@ -154,21 +188,23 @@ pub(super) fn selected<M: 'static>(
                 continue;
             }
             let ticket = if asked.take_permit() { asked.admit(size.of(&asked), true).ok() } else { None };
-            keys.push(asked.id().key);
-            tickets.push(ticket);
+            selected.push((asked.id().key, ticket));
             if let Some(ticket) = ticket {
                 entitled.push(Permitted { part: parts.len(), channel: asked, ticket });
             }
         }
         if let Some(first) = of_loop.first()
-            && !keys.is_empty()
+            && !selected.is_empty()
         {
-            let is_counted = tickets.iter().any(Option::is_some);
+            let is_counted = selected.iter().any(|(_, ticket)| ticket.is_some());
             parts.push(Part {
                 event_loop: first.id().event_loop,
                 outlet: first.shared().outlet.clone(),
-                keys: keys.into(),
-                tickets: is_counted.then(|| tickets.into()),
+                members: if is_counted {
+                    PartMembers::Selected(selected.into())
+                } else {
+                    PartMembers::All(selected.into_iter().map(|(key, _)| key).collect())
+                },
             });
         }
     }

@@ -23,7 +23,9 @@ mod waiting;
 
 pub use builder::ChannelGroupBuilder;
 pub use report::{Broadcast, BroadcastReport};
-pub(crate) use shared_broadcast::Delivery;
+#[cfg(test)]
+pub(crate) use shared_broadcast::TestGroup;
+pub(crate) use shared_broadcast::{Delivery, Recipient};
 
 use crate::{
     SendError,
@@ -340,7 +342,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         message: M,
     ) -> Result<Broadcast, SendError<M>> {
         let (parts, entitled) = selected(&self.channels(), filter, &message);
-        let members = parts.iter().map(|part| part.keys.len()).sum();
+        let members = parts.iter().map(|part| part.members.len()).sum();
         self.send_to(message, parts, members, None, &entitled)
     }
 

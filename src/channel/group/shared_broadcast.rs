@@ -17,7 +17,7 @@
 
 use super::{
     Broadcast,
-    members::{Part, Permitted},
+    members::{Part, PartMembers, Permitted},
     report::{BroadcastReport, Progress},
     waiting::WaitingDeliveries,
 };
@@ -37,6 +37,7 @@ use bytes::Bytes;
 use log::Level;
 use std::{
     any::{Any, type_name},
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -153,16 +154,31 @@ impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
 pub(crate) struct Delivery {
     shared_broadcast: Arc<dyn AnyParcel>,
     /// The members on this loop.
-    keys: Arc<[Key]>,
-    /// The ticket of the message for each of them.
-    tickets: Option<Arc<[Option<WriteTicket>]>>,
+    members: PartMembers,
     /// The next member.
     next: usize,
+    /// Members behind `next` that were taken out of turn.
+    early: HashSet<usize>,
     except: Option<Key>,
     memo: EncodingMemo,
     report: BroadcastReport,
     /// The first encoding error, and the rate limit and time for logging it.
     failed: Option<(Error, Arc<LogThrottle>, u64)>,
+}
+
+/// A member that receives a broadcast now, and its ticket. Each member is taken at most once, so no
+/// ticket is used twice or for another member.
+#[must_use]
+pub(crate) struct Recipient {
+    key: Key,
+    ticket: Option<WriteTicket>,
+}
+
+impl Recipient {
+    #[inline]
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
 }
 
 impl Delivery {
@@ -175,16 +191,15 @@ impl Delivery {
 
     fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize) -> Self {
         let Sending { parts, except, .. } = shared_broadcast.sending();
-        let Part { event_loop, keys, tickets, .. } = &parts[part];
+        let Part { event_loop, members, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
-        let (keys, members) = (keys.clone(), keys.len() - usize::from(except.is_some()));
-        let report = BroadcastReport { members, ..BroadcastReport::default() };
-        let tickets = tickets.clone();
+        let (members, reached) = (members.clone(), members.len() - usize::from(except.is_some()));
+        let report = BroadcastReport { members: reached, ..BroadcastReport::default() };
         Delivery {
             shared_broadcast,
-            keys,
-            tickets,
+            members,
             next: 0,
+            early: HashSet::new(),
             except,
             memo: EncodingMemo::default(),
             report,
@@ -192,16 +207,30 @@ impl Delivery {
         }
     }
 
-    /// Returns the next member, or `None` after the last one.
+    /// Takes the next member in turn. Returns `None` after the last one.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Key> {
+    pub(crate) fn next(&mut self) -> Option<Recipient> {
         loop {
-            let key = *self.keys.get(self.next)?;
+            let (key, ticket) = self.members.get(self.next)?;
+            let at = self.next;
             self.next += 1;
-            if self.except != Some(key) {
-                return Some(key);
+            if self.except != Some(key) && (self.early.is_empty() || !self.early.remove(&at)) {
+                return Some(Recipient { key, ticket });
             }
         }
+    }
+
+    /// Returns the place of this member if it has not been taken yet.
+    pub(crate) fn place_of(&self, key: Key) -> Option<usize> {
+        let at = self.members.position(key, self.next).filter(|_| self.except != Some(key))?;
+        (!self.early.contains(&at)).then_some(at)
+    }
+
+    /// Takes the member at a place that [`place_of`](Delivery::place_of) has returned, out of turn.
+    /// Returns `None` if it has been taken meanwhile.
+    pub(crate) fn take(&mut self, place: usize) -> Option<Recipient> {
+        let (key, ticket) = self.members.get(place).filter(|_| place >= self.next)?;
+        self.early.insert(place).then_some(Recipient { key, ticket })
     }
 
     /// Returns an identifier of the group, unique while a broadcast of it is in progress.
@@ -209,33 +238,39 @@ impl Delivery {
         Arc::as_ptr(&self.shared_broadcast.sending().waiting).addr()
     }
 
-    /// Returns the remaining members.
+    /// Returns the members that have not been taken in turn.
     pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
-        self.keys[self.next.min(self.keys.len())..].iter().copied().filter(|key| self.except != Some(*key))
+        let members = (self.next..self.members.len()).filter_map(|at| self.members.get(at));
+        members.map(|(key, _)| key).filter(|key| self.except != Some(*key))
     }
 
-    /// Returns whether this member has not been reached yet.
-    pub(crate) fn is_for(&self, key: Key) -> bool {
-        self.except != Some(key) && self.keys[self.next.min(self.keys.len())..].contains(&key)
-    }
-
-    /// Returns whether all members were reached.
+    /// Returns whether all members were taken.
     pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.keys.len()
+        self.next >= self.members.len()
     }
 
-    /// Writes the message to the member that [`next`](Delivery::next) has returned.
+    /// Writes the message to a member.
     #[inline]
-    pub(crate) fn write_to(&mut self, core: &mut ChannelCore, services: &mut LoopServices) {
-        let ticket = self.tickets.as_ref().and_then(|tickets| tickets[self.next - 1]);
+    pub(crate) fn write_to(
+        &mut self,
+        recipient: Recipient,
+        core: &mut ChannelCore,
+        services: &mut LoopServices,
+    ) {
+        let ticket = recipient.ticket;
         let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, ticket);
         services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
         self.count(services, outcome);
     }
 
+    /// Counts a member whose channel does not exist any more. Its ticket was for that channel.
+    pub(crate) fn skip(&mut self, _: Recipient, services: &mut LoopServices) {
+        self.count(services, Outcome::Gone);
+    }
+
     /// Counts the result for a member.
     #[inline]
-    pub(crate) fn count(&mut self, services: &mut LoopServices, outcome: Outcome) {
+    fn count(&mut self, services: &mut LoopServices, outcome: Outcome) {
         services.tally.deliveries += 1;
         let report = &mut self.report;
         match outcome {
@@ -272,5 +307,61 @@ impl Drop for Delivery {
             });
         }
         self.shared_broadcast.progress().end_part(&self.report);
+    }
+}
+
+#[cfg(test)]
+impl Recipient {
+    pub(crate) fn weight(&self) -> Option<u32> {
+        self.ticket.map(|ticket| ticket.weight)
+    }
+}
+
+#[cfg(test)]
+impl Delivery {
+    /// Creates the delivery of a broadcast of `group` to channels of one loop. Some have tickets,
+    /// of the given weights.
+    pub(crate) fn of(
+        group: &TestGroup,
+        members: &[(Key, Option<u32>)],
+        except: Option<Key>,
+    ) -> Box<Delivery> {
+        let ticket = |weight| WriteTicket { weight, admitted: true, pauses: false };
+        let event_loop = 0;
+        let part = Part {
+            event_loop,
+            outlet: group.outlet.clone(),
+            members: if members.iter().any(|(_, weight)| weight.is_some()) {
+                PartMembers::Selected(
+                    members.iter().map(|(key, weight)| (*key, weight.map(ticket))).collect(),
+                )
+            } else {
+                PartMembers::All(members.iter().map(|(key, _)| *key).collect())
+            },
+        };
+        let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
+        group.waiting.begin(members).expect("the group has no limit");
+        let except = except.map(|key| ChannelId { event_loop, key });
+        let sending = Sending { parts, members, except, waiting: group.waiting.clone() };
+        Box::new(Delivery::new(Arc::new(SharedBroadcast::new(Bytes::new(), sending)), 0))
+    }
+}
+
+/// A group for tests of deliveries. Has no members of its own.
+#[cfg(test)]
+pub(crate) struct TestGroup {
+    outlet: Arc<dyn crate::channel::handle::MailSender>,
+    waiting: Arc<WaitingDeliveries>,
+}
+
+#[cfg(test)]
+impl TestGroup {
+    pub(crate) fn new(channel: &crate::channel::handle::Channel<Bytes>) -> Self {
+        let waiting = Arc::new(WaitingDeliveries::new(usize::MAX >> 1, usize::MAX >> 1));
+        TestGroup { outlet: channel.shared().outlet.clone(), waiting }
+    }
+
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.waiting).addr()
     }
 }

@@ -242,6 +242,7 @@ impl ListenerSource {
 fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) {
     ctx.metrics.accepted.add(1);
     if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(connection)), 0) {
+        ctx.metrics.rejected_by_loop.add(1);
         let (name, reason) = (ctx.loop_name, refused.error());
         log_throttled!(
             ctx.io.services,

@@ -9,8 +9,11 @@
 //! Invariants: the broadcasts of a group are delivered in the order of their arrival. No delivery
 //! is made twice. Pure: the loop writes to the channels. Runs on the loop's thread.
 
-use crate::{channel::Delivery, id::Key};
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::{
+    channel::{Delivery, Recipient},
+    id::Key,
+};
+use std::collections::{HashMap, VecDeque};
 
 /// The number of deliveries of one group before the next group has its turn.
 const QUANTUM: usize = 256;
@@ -19,12 +22,20 @@ const QUANTUM: usize = 256;
 const MAX_SPARE_COUNTS: usize = 64 * 1024;
 
 /// A broadcast in progress on this loop.
-pub(in crate::event_loop) struct WaitingDelivery {
-    pub(in crate::event_loop) delivery: Box<Delivery>,
+struct WaitingDelivery {
+    delivery: Box<Delivery>,
     /// Increases in the order of arrival.
     number: u64,
-    /// Members that received the broadcast out of turn.
-    early: HashSet<Key>,
+}
+
+/// A waiting delivery to one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::event_loop) struct WaitingPlace {
+    group: usize,
+    /// The number of the broadcast.
+    number: u64,
+    /// The place of the channel in the broadcast.
+    place: usize,
 }
 
 #[derive(Default)]
@@ -57,7 +68,7 @@ impl Lanes {
         }
         let group = delivery.group();
         self.next_number += 1;
-        let pending = WaitingDelivery { delivery, number: self.next_number, early: HashSet::new() };
+        let pending = WaitingDelivery { delivery, number: self.next_number };
         let lane = self.lanes.entry(group).or_default();
         if lane.is_empty() {
             self.turns.push_back(group);
@@ -71,21 +82,17 @@ impl Lanes {
     /// Returns the next delivery, which the caller makes. Returns `None` if the first broadcast is
     /// finished. The caller then removes it with [`Lanes::take_finished`].
     #[inline]
-    pub(in crate::event_loop) fn next(&mut self) -> Option<(Key, &mut WaitingDelivery)> {
-        if self.quantum == 0 && !self.is_first_done() {
+    pub(in crate::event_loop) fn next(&mut self) -> Option<(Recipient, &mut Delivery)> {
+        if self.quantum == 0 && !self.is_empty() && !self.is_first_done() {
             self.turns.rotate_left(1);
             self.quantum = QUANTUM;
         }
         let pending = self.lanes.get_mut(self.turns.front()?)?.front_mut()?;
-        loop {
-            let key = pending.delivery.next()?;
-            if pending.early.is_empty() || !pending.early.remove(&key) {
-                self.quantum -= 1;
-                // Cannot underflow, since the delivery was counted when the broadcast arrived.
-                self.counts[key.index as usize] -= 1;
-                return Some((key, pending));
-            }
-        }
+        let recipient = pending.delivery.next()?;
+        self.quantum -= 1;
+        // Cannot underflow, since the delivery was counted when the broadcast arrived.
+        self.counts[recipient.key().index as usize] -= 1;
+        Some((recipient, &mut pending.delivery))
     }
 
     fn is_first_done(&self) -> bool {
@@ -118,10 +125,9 @@ impl Lanes {
         !self.is_empty() && self.counts.get(channel.index as usize).is_some_and(|count| *count > 0)
     }
 
-    /// Returns the waiting broadcasts to this channel as groups and numbers, in the order of their
-    /// arrival.
+    /// Returns the waiting deliveries to this channel, in the order of their arrival.
     #[allow(clippy::disallowed_methods, reason = "all are found, and sorted by their numbers")]
-    pub(in crate::event_loop) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
+    pub(in crate::event_loop) fn waiting_for(&self, channel: Key) -> Vec<WaitingPlace> {
         let most = self.counts.get(channel.index as usize).map_or(0, |count| *count as usize);
         let mut found = Vec::new();
         // Search short lanes and late broadcasts first, so that the search seldom walks through the
@@ -133,27 +139,137 @@ impl Lanes {
                 if found.len() == most {
                     break;
                 }
-                if pending.delivery.is_for(channel) && !pending.early.contains(&channel) {
-                    found.push((pending.number, *group));
+                if let Some(place) = pending.delivery.place_of(channel) {
+                    found.push(WaitingPlace { group: *group, number: pending.number, place });
                 }
             }
         }
-        found.sort_unstable();
-        found.into_iter().map(|(number, group)| (group, number)).collect()
+        found.sort_unstable_by_key(|waiting| waiting.number);
+        found
     }
 
     /// Takes a delivery to one channel out of its turn. The caller makes it.
     pub(in crate::event_loop) fn take_for(
         &mut self,
-        channel: Key,
-        (group, number): (usize, u64),
-    ) -> Option<&mut WaitingDelivery> {
-        let lane = self.lanes.get_mut(&group)?;
-        let at = lane.binary_search_by_key(&number, |pending| pending.number).ok()?;
+        waiting: WaitingPlace,
+    ) -> Option<(Recipient, &mut Delivery)> {
+        let lane = self.lanes.get_mut(&waiting.group)?;
+        let at = lane.binary_search_by_key(&waiting.number, |pending| pending.number).ok()?;
         let pending = lane.get_mut(at)?;
-        pending.early.insert(channel).then(|| {
-            self.counts[channel.index as usize] -= 1;
-            pending
-        })
+        let recipient = pending.delivery.take(waiting.place)?;
+        self.counts[recipient.key().index as usize] -= 1;
+        Some((recipient, &mut pending.delivery))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pipeline, channel::TestGroup, codec::RawBytes, testing::EmbeddedChannel};
+    use proptest::prelude::*;
+
+    const CHANNELS: usize = 8;
+    const GROUPS: usize = 3;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// A group broadcasts to the channels in the mask. Those in the second mask have tickets.
+        Broadcast { group: usize, to: u8, tickets: u8, except: Option<usize> },
+        /// This number of deliveries is made in turn.
+        Next(usize),
+        /// Mail for a channel arrives: its deliveries are made out of turn, or only the first ones.
+        CatchUp { channel: usize, at_most: usize },
+        /// Another channel takes the slot.
+        Reuse(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let broadcast = (0..GROUPS, any::<u8>(), any::<u8>(), prop::option::of(0..CHANNELS));
+        prop_oneof![
+            4 => broadcast.prop_map(|(group, to, tickets, except)| Step::Broadcast { group, to, tickets, except }),
+            2 => (0..30_usize).prop_map(Step::Next),
+            3 => (0..CHANNELS, 0..6_usize).prop_map(|(channel, at_most)| Step::CatchUp { channel, at_most }),
+            1 => (0..CHANNELS).prop_map(Step::Reuse),
+        ]
+    }
+
+    /// A delivery that the model expects.
+    #[derive(Debug, Clone, PartialEq)]
+    struct Expected {
+        group: usize,
+        channel: Key,
+        /// Identifies the broadcast and the channel.
+        weight: Option<u32>,
+    }
+
+    proptest! {
+        /// The model is a list of deliveries in the order of their broadcasts. Each is made once,
+        /// with the ticket of its own member, and in order for each group and channel.
+        #[test]
+        fn deliveries_and_tickets_agree_with_a_model(steps in prop::collection::vec(step(), 0..80)) {
+            let mut member = EmbeddedChannel::new(Pipeline::codec(RawBytes).on_read(|_, _| Ok(())));
+            let groups: Vec<_> = (0..GROUPS).map(|_| TestGroup::new(&member.channel())).collect();
+            let mut keys: Vec<_> = (0..CHANNELS as u32).map(|index| Key { index, generation: 0 }).collect();
+            let mut lanes = Lanes::default();
+            let mut expected = Vec::<Expected>::new();
+            let mut number = 0;
+            let make = |recipient: Recipient, delivery: &Delivery, expected: &mut Vec<Expected>| {
+                let made = Expected {
+                    group: delivery.group(),
+                    channel: recipient.key(),
+                    weight: recipient.weight(),
+                };
+                let first = expected.iter().position(|it| it.group == made.group && it.channel == made.channel);
+                let first = first.map(|at| expected.remove(at));
+                assert_eq!(first, Some(made), "the next one of this group for this channel");
+            };
+            for step in steps.into_iter().chain([Step::Next(usize::MAX)]) {
+                match step {
+                    Step::Broadcast { group, to, tickets, except } => {
+                        number += 1;
+                        let chosen = keys.iter().enumerate().filter(|(at, _)| to >> at & 1 == 1);
+                        let weight = |at: usize| (tickets >> at & 1 == 1).then_some(number * 100 + at as u32);
+                        let members: Vec<_> = chosen.map(|(at, key)| (*key, weight(at))).collect();
+                        if members.is_empty() {
+                            continue;
+                        }
+                        let except = except.map(|at| keys[at]).filter(|key| members.iter().any(|(one, _)| one == key));
+                        let group = &groups[group];
+                        let receives = members.iter().filter(|(key, _)| Some(*key) != except);
+                        expected.extend(receives.map(|(channel, weight)| Expected {
+                            group: group.id(),
+                            channel: *channel,
+                            weight: *weight,
+                        }));
+                        lanes.push(Delivery::of(group, &members, except));
+                    }
+                    Step::Next(n) => {
+                        for _ in 0..n {
+                            if let Some((recipient, delivery)) = lanes.next() {
+                                make(recipient, delivery, &mut expected);
+                            } else if lanes.take_finished().is_none() {
+                                break;
+                            }
+                        }
+                    }
+                    Step::CatchUp { channel, at_most } => {
+                        let key = keys[channel];
+                        let waits = expected.iter().filter(|it| it.channel == key).count();
+                        prop_assert!(lanes.has_for(key) || waits == 0);
+                        let waiting = lanes.waiting_for(key);
+                        prop_assert_eq!(waiting.len(), waits);
+                        for place in waiting.into_iter().take(at_most) {
+                            let (recipient, delivery) = lanes.take_for(place).expect("it waits");
+                            prop_assert_eq!(recipient.key(), key);
+                            make(recipient, delivery, &mut expected);
+                            prop_assert!(lanes.take_for(place).is_none(), "it is taken once");
+                        }
+                    }
+                    Step::Reuse(channel) => keys[channel].generation += 1,
+                }
+            }
+            prop_assert!(expected.is_empty(), "{:?}", expected);
+            prop_assert!(lanes.is_empty() && lanes.counts.iter().all(|count| *count == 0));
+        }
     }
 }

@@ -17,7 +17,7 @@
 mod lingering;
 
 pub(crate) use lingering::DEFAULT_MAX_LINGERING;
-pub(super) use lingering::{Lingering, LingeringSocket};
+pub(super) use lingering::LingeringSocket;
 
 use super::load::Assignment;
 use crate::{

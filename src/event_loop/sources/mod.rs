@@ -2,21 +2,27 @@
 //!
 //! Invariants: a key never names two sources, because its generation grows when the slot is
 //! released. So events and mail for a source that is gone are recognised and dropped. A source
-//! takes twelve bytes in addition to its own size, and a free slot takes sixteen. Runs on the
+//! takes twelve bytes in addition to its own size, and a free slot takes sixteen. The list of
+//! lingering sockets names the slots that hold one. Nothing else changes that list. Runs on the
 //! loop's thread.
 
 mod channel;
+mod lingering;
 
 pub(crate) use channel::ChannelSlot;
+pub(crate) use lingering::LingeringSlot;
 
-use super::source::Source;
+use super::{closing::LingeringSocket, source::Source};
 use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, error::Resource, id::Key};
+use lingering::LingeringOrder;
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without
 /// indirection. All other sources are rare, and must not make slots larger than that of a channel.
 #[expect(clippy::large_enum_variant, reason = "the slot is boxed as a whole")]
 pub(crate) enum Slot {
     Channel(ChannelSlot),
+    /// Created by [`Sources::linger`] only, which counts it.
+    Lingering(LingeringSlot),
     Other(Box<dyn Source>),
 }
 
@@ -25,6 +31,7 @@ impl Slot {
     pub(crate) fn as_source(&mut self) -> &mut dyn Source {
         match self {
             Slot::Channel(channel) => channel,
+            Slot::Lingering(slot) => slot.source(),
             Slot::Other(source) => &mut **source,
         }
     }
@@ -38,13 +45,20 @@ pub(crate) struct Sources {
     /// The indices of empty slots. The last one released is reused first. A free list inside the
     /// slots would take a word of each slot, whether used or not.
     free: Vec<u32>,
+    /// The slots that hold lingering sockets.
+    lingering: LingeringOrder,
 }
 
 const _: () = assert!(RECEIVE_SIZE <= u32::MAX as usize);
 
 impl Sources {
     pub(crate) fn new() -> Self {
-        Sources { slots: Vec::new(), generations: Vec::new(), free: Vec::new() }
+        Sources {
+            slots: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            lingering: LingeringOrder::default(),
+        }
     }
 
     /// Returns the key of the next source.
@@ -77,7 +91,26 @@ impl Sources {
     pub(crate) fn replace(&mut self, key: Key, slot: Slot) -> Option<Slot> {
         let old = self.get(key)?;
         let old = std::mem::replace(old, slot);
+        self.lingering.left(&old);
         Some(old)
+    }
+
+    /// Replaces a channel by its socket, which lingers. The key does not change. Returns `None`,
+    /// and drops the socket, if the slot is free.
+    pub(crate) fn linger(&mut self, key: Key, socket: Box<LingeringSocket>) -> Option<Slot> {
+        self.get(key)?;
+        let slot = self.lingering.begin(key, socket);
+        self.replace(key, Slot::Lingering(slot))
+    }
+
+    /// Returns the number of lingering sockets.
+    pub(crate) fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+
+    /// Returns the key of the socket that began to linger first.
+    pub(crate) fn oldest_lingering(&self) -> Option<Key> {
+        self.lingering.oldest()
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Slot>> {
@@ -85,6 +118,7 @@ impl Sources {
         let slot = self.slots[key.index as usize].take()?;
         self.generations[key.index as usize] = key.generation.wrapping_add(1);
         self.free.push(key.index);
+        self.lingering.left(&slot);
         Some(slot)
     }
 

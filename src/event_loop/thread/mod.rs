@@ -18,7 +18,6 @@ use super::{
     EventLoop,
     broadcast::Broadcasts,
     budget::{Pace, Stopwatch},
-    closing::Lingering,
     io::Io,
     mail::LoopMail,
     poll::{Selector, Sleep, SpinGuard},
@@ -142,8 +141,7 @@ impl TurnParts {
         services.executor = settings.executor.clone();
         let mut drivers = LoopIo::new(services, shared.metrics.clone());
         drivers.handshakes_per_turn = settings.handshakes_per_turn;
-        let io =
-            Io { selector, drivers, inactive: Vec::new(), lingering: Lingering::new(settings.max_lingering) };
+        let io = Io { selector, drivers, inactive: Vec::new(), max_lingering: settings.max_lingering };
         let now = io.services.now;
         Turn {
             shared,

@@ -26,6 +26,7 @@ impl Turn {
     pub(super) fn adopt(&mut self, mut connection: Connection) {
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_refused_connection();
+            self.shared.metrics.rejected_by_loop.add(1);
             let (name, peer) = (&self.shared.name, connection.peer);
             log_throttled!(
                 self.io.services,

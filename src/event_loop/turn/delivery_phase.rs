@@ -16,7 +16,7 @@
 
 use super::Turn;
 use crate::{
-    channel::{Delivery, Outcome},
+    channel::{Delivery, Recipient},
     error::drop_guarded,
     event_loop::{broadcast::Broadcasts, io::Io, mail::LoopMail, sources::Sources},
     id::Key,
@@ -100,10 +100,7 @@ impl Turn {
     /// Delivers waiting broadcasts until only `leaving` deliveries are left in this turn.
     fn deliver_waiting(&mut self, leaving: usize) {
         while self.broadcasts.left > leaving && !self.broadcasts.lanes.is_empty() {
-            self.deliver_in_batches(leaving, |broadcasts| {
-                let (key, pending) = broadcasts.lanes.next()?;
-                Some((key, &mut *pending.delivery))
-            });
+            self.deliver_in_batches(leaving, |broadcasts| broadcasts.lanes.next());
             if let Some(finished) = self.broadcasts.lanes.take_finished() {
                 drop_guarded(finished);
             }
@@ -116,7 +113,7 @@ impl Turn {
     fn deliver_in_batches(
         &mut self,
         leaving: usize,
-        mut next: impl FnMut(&mut Broadcasts) -> Option<(Key, &mut Delivery)>,
+        mut next: impl FnMut(&mut Broadcasts) -> Option<(Recipient, &mut Delivery)>,
     ) {
         loop {
             let batch = if self.broadcasts.until.is_some() { self.deliver_pace.batch() } else { u64::MAX };
@@ -124,10 +121,10 @@ impl Turn {
             self.guarded(|turn, current| {
                 let Turn { broadcasts, sources, io, shared, .. } = turn;
                 while broadcasts.left > leaving && made < batch {
-                    let Some((key, delivery)) = next(broadcasts) else { break };
+                    let Some((recipient, delivery)) = next(broadcasts) else { break };
                     made += 1;
-                    *current = Some(key);
-                    deliver(delivery, key, sources, io, &shared.metrics);
+                    *current = Some(recipient.key());
+                    deliver(delivery, recipient, sources, io, &shared.metrics);
                     broadcasts.left -= 1;
                 }
             });
@@ -158,8 +155,8 @@ impl Turn {
                 return false;
             }
             broadcasts.left -= 1;
-            if let Some(pending) = broadcasts.lanes.take_for(key, waiting) {
-                deliver(&mut pending.delivery, key, sources, io, &shared.metrics);
+            if let Some((recipient, delivery)) = broadcasts.lanes.take_for(waiting) {
+                deliver(delivery, recipient, sources, io, &shared.metrics);
             }
         }
         true
@@ -173,11 +170,17 @@ impl Turn {
 }
 
 #[inline(always)]
-fn deliver(delivery: &mut Delivery, key: Key, sources: &mut Sources, io: &mut Io, metrics: &Metrics) {
-    match sources.channel(key) {
+fn deliver(
+    delivery: &mut Delivery,
+    recipient: Recipient,
+    sources: &mut Sources,
+    io: &mut Io,
+    metrics: &Metrics,
+) {
+    match sources.channel(recipient.key()) {
         Some(slot) => {
-            slot.call(io, metrics, |core, services| delivery.write_to(core, services));
+            slot.call(io, metrics, |core, services| delivery.write_to(recipient, core, services));
         }
-        None => delivery.count(&mut io.services, Outcome::Gone),
+        None => delivery.skip(recipient, &mut io.services),
     }
 }

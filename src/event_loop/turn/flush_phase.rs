@@ -73,7 +73,7 @@ impl Turn {
                 SocketAfterClose::Lingering(mut socket) => {
                     let assignment = self.sources.channel(key).and_then(|slot| slot.assignment.take());
                     socket.assignment = assignment;
-                    let slot = self.sources.replace(key, Slot::Other(Box::new(socket))).map(Box::new);
+                    let slot = self.sources.linger(key, Box::new(socket)).map(Box::new);
                     self.end_handler(key, slot);
                     self.limit_lingering();
                 }
@@ -89,11 +89,13 @@ impl Turn {
 
     /// Closes the oldest lingering sockets if there are too many.
     fn limit_lingering(&mut self) {
-        while let Some(oldest) = self.io.lingering.surplus() {
+        while self.sources.lingering() > self.io.max_lingering
+            && let Some(oldest) = self.sources.oldest_lingering()
+        {
             self.shared.metrics.lingering_cut.add(1);
             self.end_source(oldest, Ok(()));
         }
-        self.shared.metrics.lingering.set(self.io.lingering.len() as u64);
+        self.shared.metrics.lingering.set(self.sources.lingering() as u64);
     }
 
     /// Calls `inactive` and drops the handler.
@@ -102,7 +104,7 @@ impl Turn {
         self.guarded_once(None, |turn| match slot.as_deref_mut() {
             Some(Slot::Channel(slot)) => slot.driver.core.handle_inactive(&mut turn.io.services),
             Some(Slot::Other(source)) => source.inactive(&mut turn.context(key)),
-            None => {}
+            Some(Slot::Lingering(_)) | None => {}
         });
         if let Some(message) = caught(|| drop(slot)) {
             let name = &self.shared.name;

@@ -60,7 +60,9 @@ impl Turn {
                 let Turn { sources, io, shared, .. } = &mut *turn;
                 match sources.get(key) {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
-                    Some(Slot::Other(_)) => turn.call_source(key, |source, ctx| source.proceed(ctx)),
+                    Some(Slot::Other(_) | Slot::Lingering(_)) => {
+                        turn.call_source(key, |source, ctx| source.proceed(ctx))
+                    }
                     None => {}
                 }
             }
@@ -76,7 +78,9 @@ impl Turn {
         *current = Some(key);
         match slot {
             Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, ready),
-            Slot::Other(_) => self.call_source(key, |source, ctx| source.ready(ctx, ready)),
+            Slot::Other(_) | Slot::Lingering(_) => {
+                self.call_source(key, |source, ctx| source.ready(ctx, ready))
+            }
         }
     }
 

@@ -86,7 +86,7 @@ impl Turn {
         let Some(shutdown) = &mut self.shutdown else { return false };
         shutdown.end_turn(&self.io.services.time);
         let mut now = self.io.services.now;
-        let lingering = self.io.lingering.len();
+        let lingering = self.sources.lingering();
         let empty = self.sources.len() == lingering + event_sources && self.inbox.is_empty();
         let end = shutdown.ends_at(empty, lingering, now);
         if now < end {
@@ -110,7 +110,7 @@ impl Turn {
 
     fn finish(&mut self) {
         self.shared.activity.enter_phase(LoopPhase::Shutdown);
-        self.io.lingering.stop();
+        self.io.max_lingering = 0;
         // Notifies the channels that are not due yet.
         while let Some(key) = self.shutdown.as_mut().and_then(Shutdown::pop) {
             self.guarded_once(Some(key), |turn| turn.notify(key));

@@ -88,11 +88,19 @@ impl Turn {
     }
 
     /// Removes a source other than a channel, and ends it.
+    ///
+    /// A channel ends otherwise: its handler has to be called for the last time.
     pub(super) fn end_source(&mut self, key: Key, result: Result) {
-        if let Some(slot) = self.sources.remove(key)
-            && let Slot::Other(source) = *slot
-        {
-            source.end(&mut self.context(key), result);
+        if self.sources.channel(key).is_some() {
+            return;
+        }
+        match self.sources.remove(key).map(|slot| *slot) {
+            Some(Slot::Other(source)) => source.end(&mut self.context(key), result),
+            Some(Slot::Lingering(slot)) => {
+                self.shared.metrics.lingering.set(self.sources.lingering() as u64);
+                slot.into_socket().end(&mut self.context(key), result);
+            }
+            Some(Slot::Channel(_)) | None => {}
         }
     }
 

@@ -162,7 +162,9 @@ impl Turn {
         *current = Some(key);
         match slot {
             Slot::Channel(slot) => slot.handle_timer(io, &shared.metrics, token.timer()),
-            Slot::Other(_) => self.call_source(key, |source, ctx| source.channel_timer(ctx, token.timer())),
+            Slot::Other(_) | Slot::Lingering(_) => {
+                self.call_source(key, |source, ctx| source.channel_timer(ctx, token.timer()))
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 //! timeout expires.
 
 use crate::support::{
-    loops::{advance, settle, single},
+    loops::{Gate, advance, settle, single},
+    random::Random,
     wait::{PATIENCE, done, ms},
 };
 use bytes::Bytes;
@@ -91,6 +92,21 @@ impl House {
         peer.say("hello");
         self.wait_until("the close", |house| house.metrics().channels_closed > closed);
         peer
+    }
+
+    /// Connects peers whose channels all close in the same turn.
+    fn dismissed_together(&self, n: usize) -> Vec<Peer> {
+        let before = self.metrics();
+        let mut peers: Vec<_> = (0..n).map(|_| Peer::connect(self.server.local_address())).collect();
+        let accepted = before.accepted + n as u64;
+        self.wait_until("the channels", |house| house.metrics().accepted == accepted);
+        let gate = Gate::shut(&self.event_loop);
+        peers.iter_mut().for_each(|peer| peer.say("hello"));
+        drop(gate);
+        let closed = before.channels_closed + n as u64;
+        self.wait_until("the closes", |house| house.metrics().channels_closed == closed);
+        settle(&self.event_loop);
+        peers
     }
 }
 
@@ -236,6 +252,59 @@ fn above_the_limit_the_oldest_lingering_socket_is_closed() {
     drop(peers);
     house.wait_until("the end", |house| house.event_loop.connections() == 0);
     assert_eq!(house.metrics().lingering_cut, 2);
+}
+
+#[test]
+fn more_sockets_than_the_limit_may_begin_to_linger_in_one_turn() {
+    let house = House::with(0, |group| group.max_lingering(2), |admission| admission);
+    let mut peers = house.dismissed_together(7);
+    let metrics = house.metrics();
+    assert_eq!((metrics.lingering, metrics.lingering_cut, metrics.channels), (2, 5, 0));
+    assert_eq!(house.event_loop.connections(), 2, "every handler has ended");
+    peers.iter_mut().for_each(|peer| peer.expect_everything(0));
+    drop(peers);
+    house.wait_until("the end", |house| house.event_loop.connections() == 0);
+}
+
+/// Random closes, alone and together, ends of peers, and expired close timeouts.
+#[test]
+fn the_lingering_sockets_agree_with_a_model() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let limit = random.between(1, 4);
+        let house = House::with(0, |group| group.max_lingering(limit), |admission| admission);
+        // The batches of sockets that closed together, oldest first: how many of them linger.
+        let (mut cut, mut batches) = (0, Vec::<(usize, Vec<Peer>)>::new());
+        for _ in 0..12 {
+            match random.between(0, 4) {
+                0 if !batches.is_empty() => {
+                    let (ended, _) = batches.remove(random.between(0, batches.len() - 1));
+                    let left = batches.iter().map(|(n, _)| n).sum::<usize>() as u64;
+                    assert!(ended <= limit);
+                    house.wait_until("the end of a batch", |house| house.metrics().lingering == left);
+                }
+                1 => {
+                    advance(&house.event_loop, &house.clock, CLOSE_TIMEOUT);
+                    batches.iter_mut().for_each(|(n, _)| *n = 0);
+                }
+                _ => {
+                    let n = random.between(1, 2 * limit + 1);
+                    batches.push((n, house.dismissed_together(n)));
+                    let mut surplus = batches.iter().map(|(n, _)| *n).sum::<usize>().saturating_sub(limit);
+                    cut += surplus as u64;
+                    for (lingering, _) in &mut batches {
+                        let oldest = surplus.min(*lingering);
+                        *lingering -= oldest;
+                        surplus -= oldest;
+                    }
+                }
+            }
+            let lingering = batches.iter().map(|(n, _)| n).sum::<usize>();
+            let metrics = house.metrics();
+            assert_eq!((metrics.lingering, metrics.lingering_cut), (lingering as u64, cut), "seed {seed}");
+            assert_eq!(house.event_loop.connections(), lingering, "seed {seed}");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,10 @@
 //! a manually driven loop.
 
 use crate::broadcast::{Room, all_written, broadcast_times};
-use crate::support::tcp::{connect, read_all, read_n};
+use crate::support::{
+    random::Random,
+    tcp::{connect, read_all, read_n},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelGroup, Completion, Error,
@@ -194,6 +197,66 @@ fn a_write_to_a_member_does_not_overtake_a_waiting_broadcast() {
             .map(|n| if n % 100 == at { format!("{n:03}\nme {n:03}\n") } else { format!("{n:03}\n") })
             .collect();
         assert_eq!(String::from_utf8(read_all(&mut peer)).unwrap(), expected);
+    }
+}
+
+/// Broadcasts to some or all members, writes to single members, and members that join and leave,
+/// while broadcasts wait. The model is the list of lines that each member is to receive.
+#[test]
+fn filtered_broadcasts_and_writes_agree_with_a_model() {
+    const MEMBERS: usize = 60;
+    for seed in 1..6 {
+        let mut random = Random::new(seed);
+        let mut house = House::new(&[MEMBERS]);
+        let room = house.rooms[0].clone();
+        let members = room.channels();
+        let mut expected = vec![String::new(); MEMBERS];
+        let place =
+            |channel: &Channel<Bytes>| members.iter().position(|one| one.id() == channel.id()).unwrap();
+        let mut reports = Vec::new();
+        for n in 0..400 {
+            let line = format!("{n:03}");
+            let mut selected = Vec::new();
+            let one = random.between(0, MEMBERS - 1);
+            match random.between(0, 9) {
+                0..=4 => {
+                    selected = (0..MEMBERS).filter(|at| room.contains(members[*at].id())).collect();
+                    reports.push(room.broadcast(line.clone().into()).unwrap());
+                }
+                5 | 6 => {
+                    let mask = random.number();
+                    let filter = |channel: &Channel<Bytes>| {
+                        let taken = mask >> place(channel) & 1 == 1 && channel.is_writable();
+                        selected.extend(taken.then(|| place(channel)));
+                        taken
+                    };
+                    reports.push(room.broadcast_where(filter, line.clone().into()).unwrap());
+                }
+                7 => {
+                    members[one].write(line.clone().into()).unwrap();
+                    selected.push(one);
+                }
+                8 if room.leave(members[one].id()) => {}
+                8 => assert!(room.join(members[one].clone())),
+                _ if n % 3 == 0 => drop(house.turn()),
+                _ => {}
+            }
+            selected.iter().for_each(|at| expected[*at] += &format!("{line}\n"));
+        }
+        for report in reports {
+            let report = house.by_hand.run_until(report.report()).unwrap();
+            assert_eq!(report, all_written(report.members), "seed {seed}");
+        }
+        house.rest();
+        members.iter().for_each(Channel::close);
+        while house.by_hand.event_loop().metrics().channels > 0 {
+            house.turn();
+        }
+        let ids: Vec<_> = members.iter().map(|member| member.peer_address().unwrap()).collect();
+        for mut peer in std::mem::take(&mut house.peers[0]) {
+            let at = ids.iter().position(|id| *id == peer.local_addr().unwrap()).unwrap();
+            assert_eq!(String::from_utf8(read_all(&mut peer)).unwrap(), expected[at], "seed {seed}");
+        }
     }
 }
 
