@@ -31,7 +31,8 @@ pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, u
         _ => return Err(ProxyError::Malformed("the version is not 2")),
     };
     let Some(&family) = input.get(SIGNATURE.len() + 1) else { return Ok(None) };
-    if !matches!(family, 0x00 | 0x11 | 0x12 | 0x21 | 0x22 | 0x31 | 0x32) {
+    // A local connection ignores the family and the block, as specified.
+    if command == ProxyCommand::Proxy && !matches!(family, 0x00 | 0x11 | 0x12 | 0x21 | 0x22 | 0x31 | 0x32) {
         return Err(ProxyError::Malformed("the address family or transport is unknown"));
     }
     let Some((fixed, rest)) = input.split_first_chunk::<FIXED>() else { return Ok(None) };
@@ -65,8 +66,12 @@ pub(super) fn parse(input: &[u8], limit: usize) -> Result<Option<(ProxyHeader, u
             tlvs
         }
     };
-    check(&input[..length], tlvs)?;
-    header.tlvs = Bytes::copy_from_slice(tlvs);
+    match check(&input[..length], tlvs) {
+        Ok(()) => header.tlvs = Bytes::copy_from_slice(tlvs),
+        // A health check may send any bytes.
+        Err(ProxyError::Malformed(_)) if command == ProxyCommand::Local => {}
+        Err(error) => return Err(error),
+    }
     Ok(Some((header, length)))
 }
 

@@ -93,6 +93,11 @@ impl TlsCertificate {
             None => Ok(self.clone()),
         }
     }
+
+    /// Returns whether this is a clone of `other`.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.key, &other.key)
+    }
 }
 
 impl fmt::Debug for TlsCertificate {

@@ -24,7 +24,8 @@ use std::{fmt, sync::Arc};
 /// its IP address if an address was passed. There is no setting that skips this check. A program
 /// that must skip it, for a test perhaps, implements rustls' `ServerCertVerifier` and uses
 /// [`from_config`](TlsClient::from_config). To trust a self-signed certificate, pass it as
-/// [`TlsRoots`].
+/// [`TlsRoots`]. It must not be marked as an authority (`CA:TRUE`, the default of `openssl req
+/// -x509`), because the verifier refuses an authority's own certificate as that of a server.
 ///
 /// ```no_run
 /// use netwheel::{codec::Line, prelude::*, tls::TlsClient};

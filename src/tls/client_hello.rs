@@ -7,6 +7,7 @@ use super::connection::{HEADER, MAX_PLAIN};
 use rustls::pki_types::DnsName;
 
 const ALERT: u8 = 21;
+const WARNING: u8 = 1;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
@@ -15,13 +16,21 @@ const MESSAGE_HEADER: usize = 4;
 /// The longest handshake message that rustls accepts.
 const MAX_MESSAGE: usize = 0xffff;
 
-/// Progress through the records of a ClientHello. Nothing is consumed meanwhile.
+/// The limit of warnings in front of the message. rustls refuses more.
+const MAX_WARNINGS: usize = 4;
+/// Length of a record with an alert that is not encrypted.
+pub(super) const ALERT_RECORD: usize = HEADER + 2;
+
+/// Progress through the records of a ClientHello. Nothing is consumed meanwhile, so the message is
+/// read from the input once it is complete.
 #[derive(Debug, Default)]
 pub(super) struct ClientHello {
-    /// Input bytes in complete records that belong to the message.
+    /// Input bytes in front of the message: warnings.
+    warnings: usize,
+    /// Input bytes in complete records, including warnings.
     at: usize,
-    /// The message, as far as these records go.
-    message: Vec<u8>,
+    /// Bytes of the message in these records.
+    length: usize,
 }
 
 /// What the input is, as far as it goes.
@@ -37,6 +46,8 @@ pub(super) enum Look {
     Ready,
     /// Like `Ready`; the message names this host.
     ServerName(Box<str>),
+    /// The peer has ended its stream instead.
+    Closed,
 }
 
 impl ClientHello {
@@ -49,40 +60,61 @@ impl ClientHello {
             let record = &input[self.at..];
             let Some((header, rest)) = record.split_at_checked(HEADER) else { return Look::Incomplete };
             let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+            // A warning must not hide the message behind it.
+            if header[0] == ALERT && self.at == self.warnings && length == 2 {
+                match *rest {
+                    [] | [_] => return Look::Incomplete,
+                    _ if is_close_notify(record) => return Look::Closed,
+                    [WARNING, ..] if self.warnings < MAX_WARNINGS * ALERT_RECORD => {
+                        self.warnings += ALERT_RECORD;
+                        self.at = self.warnings;
+                        continue;
+                    }
+                    _ => return Look::Ready,
+                }
+            }
             if header[0] != HANDSHAKE || header[1] != 3 || length == 0 || length > MAX_PLAIN {
                 return Look::Ready;
             }
-            let available = length.min(rest.len());
             // The first bytes of the message are known before its first record is complete.
-            if let Some(look) = self.look_at_start(&rest[..available]) {
-                return look;
+            let message = message(&input[self.warnings..]);
+            let start: Vec<u8> = message.clone().flatten().take(MESSAGE_HEADER).copied().collect();
+            match start.first() {
+                Some(&CLIENT_HELLO) | None => {}
+                Some(_) => return Look::Ready,
             }
-            if available < length {
+            let whole = (start.len() == MESSAGE_HEADER).then(|| message_len(&start));
+            if whole.is_some_and(|whole| whole > MESSAGE_HEADER + MAX_MESSAGE) {
+                return Look::TooLong;
+            }
+            if rest.len() < length {
                 return Look::Incomplete;
             }
-            self.message.extend_from_slice(&rest[..length]);
             self.at += HEADER + length;
-            if self.message.len() >= MESSAGE_HEADER && self.message.len() >= message_len(&self.message) {
-                let name = server_name(&self.message).map(str::to_ascii_lowercase);
-                self.message = Vec::new();
+            self.length += length;
+            if whole.is_some_and(|whole| self.length >= whole) {
+                let message: Vec<u8> = message.flatten().take(self.length).copied().collect();
+                let name = server_name(&message).map(str::to_ascii_lowercase);
                 return name.map_or(Look::Ready, |name| Look::ServerName(name.into()));
             }
         }
     }
+}
 
-    /// Checks the type and length of the message, which continues with `next`.
-    fn look_at_start(&self, next: &[u8]) -> Option<Look> {
-        let start: Vec<u8> = self.message.iter().chain(next).take(MESSAGE_HEADER).copied().collect();
-        match start.first() {
-            Some(&CLIENT_HELLO)
-                if start.len() == MESSAGE_HEADER && message_len(&start) > MESSAGE_HEADER + MAX_MESSAGE =>
-            {
-                Some(Look::TooLong)
-            }
-            Some(&CLIENT_HELLO) | None => None,
-            Some(_) => Some(Look::Ready),
-        }
-    }
+/// Returns the pieces of a message that these records hold, as far as they go.
+fn message(mut records: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    std::iter::from_fn(move || {
+        let (header, rest) = records.split_at_checked(HEADER).filter(|(header, _)| header[0] == HANDSHAKE)?;
+        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        let (piece, next) = rest.split_at(length.min(rest.len()));
+        records = next;
+        Some(piece)
+    })
+}
+
+/// Returns whether the first record of a peer ends its stream.
+pub(super) fn is_close_notify(input: &[u8]) -> bool {
+    matches!(*input, [ALERT, 3, _, 0, 2, WARNING, 0, ..])
 }
 
 /// Returns whether the first bytes of a peer can be a record of TLS.

@@ -4,11 +4,11 @@
 
 use super::{
     TlsCertificates, TlsInfo,
-    client_hello::{ClientHello, Look, may_be_tls},
+    client_hello::{ALERT_RECORD, ClientHello, Look, is_close_notify, may_be_tls},
     connection::Connection,
     error::{NotTls, UnknownHost, failure},
 };
-use crate::{Error, Result};
+use crate::{Error, Result, error::PeerError};
 use rustls::{ClientConfig, InvalidMessage, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use std::sync::Arc;
 
@@ -47,6 +47,7 @@ enum Refusal {
     NotTls,
     TooLong,
     UnknownHost,
+    Closed,
 }
 
 impl Session {
@@ -114,7 +115,7 @@ impl Session {
             Ok(true) => {}
             Ok(false) => return Ok(0),
             Err(refusal) => {
-                output.extend_from_slice(&refusal.alert());
+                output.extend_from_slice(refusal.alert());
                 return Err(refusal.error());
             }
         }
@@ -144,6 +145,7 @@ impl Session {
                 Look::Incomplete => return Ok(false),
                 Look::NotTls => Some(Refusal::NotTls),
                 Look::TooLong => Some(Refusal::TooLong),
+                Look::Closed => Some(Refusal::Closed),
                 Look::Ready => None,
                 Look::ServerName(name) => {
                     let certificates = self.certificates.take();
@@ -153,7 +155,11 @@ impl Session {
                 }
             },
             Opening::ServerHello if !may_be_tls(input) => Some(Refusal::NotTls),
-            Opening::ServerHello if input.len() < 2 => return Ok(false),
+            Opening::ServerHello if is_close_notify(input) => Some(Refusal::Closed),
+            // An alert is looked at when it is complete.
+            Opening::ServerHello if input.len() < 2 || input[0] != 22 && input.len() < ALERT_RECORD => {
+                return Ok(false);
+            }
             Opening::ServerHello => None,
             Opening::Refused(refusal) => Some(*refusal),
         };
@@ -163,10 +169,12 @@ impl Session {
 }
 
 impl Refusal {
-    fn alert(self) -> [u8; 7] {
+    fn alert(self) -> &'static [u8] {
         match self {
-            Refusal::NotTls | Refusal::TooLong => DECODE_ERROR,
-            Refusal::UnknownHost => UNRECOGNIZED_NAME,
+            Refusal::NotTls | Refusal::TooLong => &DECODE_ERROR,
+            Refusal::UnknownHost => &UNRECOGNIZED_NAME,
+            // Nothing is left to say.
+            Refusal::Closed => &[],
         }
     }
 
@@ -175,6 +183,7 @@ impl Refusal {
         match self {
             Refusal::UnknownHost => failure(UnknownHost),
             Refusal::NotTls => failure(NotTls),
+            Refusal::Closed => PeerError::Truncated.into(),
             Refusal::TooLong => {
                 failure(rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge))
             }

@@ -1,7 +1,7 @@
 //! `TlsCertificates`: the certificates of a server, which can be replaced while it runs.
 //!
 //! Invariant: a handshake uses one certificate to its end; a replacement affects the handshakes
-//! that begin later. The lock is held only to copy a pointer.
+//! that begin later. The lock of the table is held only to copy a pointer.
 
 use super::{TlsCertificate, host_name::HostName};
 use crate::Result;
@@ -12,7 +12,7 @@ use rustls::{
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 /// The certificates of a running [`TlsServer`](super::TlsServer), to replace them.
@@ -34,6 +34,8 @@ pub struct TlsCertificates(Arc<Shared>);
 
 struct Shared {
     table: RwLock<Arc<Table>>,
+    /// Held while files are read.
+    reload: Mutex<()>,
     /// Refuse host names without a certificate, instead of using the default one.
     known_hosts_only: bool,
 }
@@ -51,7 +53,7 @@ impl TlsCertificates {
         known_hosts_only: bool,
     ) -> Self {
         let table = RwLock::new(Arc::new(Table { default, hosts }));
-        TlsCertificates(Arc::new(Shared { table, known_hosts_only }))
+        TlsCertificates(Arc::new(Shared { table, reload: Mutex::new(()), known_hosts_only }))
     }
 
     /// Replaces the default certificate.
@@ -80,13 +82,29 @@ impl TlsCertificates {
 
     /// Reads all certificates again that come from files. Blocks.
     ///
+    /// A certificate that is replaced, added or removed by another thread meanwhile stays as that
+    /// thread has left it. Calls run one after the other.
+    ///
     /// # Errors
     /// The error of the first file. Then no certificate is replaced.
     pub fn reload(&self) -> Result {
+        let _one_at_a_time = self.0.reload.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table();
-        let hosts = old.hosts.iter().map(|(host, old)| Ok((host.clone(), old.read_again()?)));
-        let new = Table { default: old.default.read_again()?, hosts: hosts.collect::<Result<_>>()? };
-        self.change(|table| *table = new);
+        let default = old.default.read_again()?;
+        let hosts = old.hosts.iter().map(|(host, old)| Ok((host, old, old.read_again()?)));
+        let hosts: Vec<_> = hosts.collect::<Result<_>>()?;
+        self.change(|table| {
+            if table.default.is_same(&old.default) {
+                table.default = default;
+            }
+            for (host, old, new) in hosts {
+                if let Some(current) = table.hosts.get_mut(host)
+                    && current.is_same(old)
+                {
+                    *current = new;
+                }
+            }
+        });
         Ok(())
     }
 

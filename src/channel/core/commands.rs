@@ -13,6 +13,7 @@ use crate::{
         config::Overflow,
         confirmation::Confirmation,
         event::Event,
+        filter::Resume,
         handle::{Mail, WriteTicket},
         links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
@@ -70,7 +71,7 @@ impl ChannelCore {
                 }
                 gone => drop_guarded(gone),
             },
-            Mail::WakeFilters => self.wake_filters(services),
+            Mail::WakeFilters => self.resume_filters(services, Resume::Woken),
             Mail::WakeStages if self.state.status.is_open() => self.event(services, Event::StageTimer),
             Mail::WakeStages => {}
             Mail::Released => self.state.release(services),

@@ -13,12 +13,12 @@ use crate::{
     channel::{
         close_cause::CloseCause,
         config::ChannelConfig,
-        filter::{Filter, Filters},
+        filter::{Filter, Filters, Resume},
         links::{AnyPipeline, Placeholder},
         peer::Peer,
         pipeline_settings::PipelineSettings,
         services::LoopServices,
-        state::{ChannelState, Pending, ReadDemand, Readiness},
+        state::{ChannelState, Pending, Readiness},
         timers::{ChannelTimer, Due, TimerToken},
     },
     error::PeerError,
@@ -56,39 +56,35 @@ impl ChannelCore {
             let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
             filters.deadline = Some(services.queue.insert(deadline, due));
         }
-        // The handshake is read even if the handler has requested no read.
-        filters.reads_for_itself = !self.state.status.has(ReadDemand::WANTED);
-        self.state.status.set(ReadDemand::WANTED);
-        let begun = self.state.with_filters(services, |filters, lent| filters.begin(lent));
+        let ended = self.state.status.input_ended();
+        let begun = self.state.with_filters(services, |filters, lent| {
+            filters.begin(lent)?;
+            // A handshake that the peer can no longer answer fails at once.
+            if ended { filters.end_of_input(lent) } else { Ok(()) }
+        });
         match begun {
             Ok(()) => self.proceed_with_handshake(services),
             Err(error) => self.fail_filters(services, error),
         }
     }
 
-    /// Continues after the filters were called: makes the pipeline once all are established, or
-    /// pauses while one waits for another thread.
+    /// Continues after the filters were called: makes the pipeline once all are established.
     pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
-        if !self.state.status.is_open() {
+        let starts = !self.state.status.is_active();
+        if self.state.status.closes_at_once() || starts && !self.state.status.is_open() {
             return;
         }
         if let Err(error) = self.admit_announced(services) {
             return self.fail_filters(services, error);
         }
-        let state = &mut self.state;
-        let Some(filters) = state.extras.filters_mut() else { return };
+        let Some(filters) = self.state.extras.filters_mut() else { return };
         if !filters.is_established() {
-            if filters.is_waiting() {
-                state.status.set(ReadDemand::FILTER_WAITING);
-            }
             return;
         }
-        let starts = !state.status.is_active();
         if let Some(deadline) = filters.deadline.take() {
             services.cancel_timer(deadline);
-        }
-        if std::mem::take(&mut filters.reads_for_itself) {
-            state.status.unset(ReadDemand::WANTED);
+            // Messages or the end of the output may have waited for the handshake.
+            self.state.want_attention(services);
         }
         if starts {
             self.establish(services);
@@ -112,7 +108,7 @@ impl ChannelCore {
             admitted?;
         }
         if self.state.extras.filters_mut().is_some_and(|filters| !filters.is_established()) {
-            self.wake_filters(services);
+            self.resume_filters(services, Resume::Admitted);
         }
         Ok(())
     }
@@ -213,13 +209,10 @@ impl ChannelCore {
         }
     }
 
-    /// Lets the filters continue, because their waker was used.
-    pub(super) fn wake_filters(&mut self, services: &mut LoopServices) {
+    /// Calls the filters soon, although there may be no new input.
+    pub(super) fn resume_filters(&mut self, services: &mut LoopServices, resume: Resume) {
         let Some(filters) = self.state.extras.filters_mut() else { return };
-        filters.wake();
-        if !filters.has_added() {
-            self.state.status.unset(ReadDemand::FILTER_WAITING);
-        }
+        filters.request(resume);
         self.state.status.set(Readiness::MAYBE_READABLE);
         self.state.want_attention(services);
     }
@@ -229,8 +222,7 @@ impl ChannelCore {
         if let Some(filters) = self.state.extras.filters_mut() {
             filters.take_added();
         }
-        self.state.status.unset(ReadDemand::FILTER_WAITING);
-        if !self.state.status.is_open() {
+        if !self.state.status.is_open() && !self.state.completes_handshake() {
             return;
         }
         let more = self.has_more();
@@ -278,7 +270,7 @@ impl ChannelState {
         if let Some(filters) = self.extras.filters_mut() {
             filters.add(filter);
         }
-        self.status.set(ReadDemand::FILTER_WAITING);
+        self.note_filters();
         self.want_attention(services);
         Ok(())
     }

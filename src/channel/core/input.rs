@@ -18,6 +18,7 @@ use crate::{
     channel::{
         close_cause::CloseCause,
         event::Event,
+        filter::MAX_KEPT,
         links::{Batch, DecodePass},
         services::LoopServices,
         state::{InputHalf, Memory, Pending, ReadDemand, Readiness},
@@ -167,17 +168,19 @@ impl ChannelCore {
         self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
-    /// Checks the number of bytes kept in the channel's filters, after each read.
+    /// Checks the number of bytes kept in the channel's filters, after each read. Their limit does
+    /// not depend on how many plaintext bytes wait, and is never less than a record of a filter.
+    /// Otherwise the result would depend on where the peer's segments end.
     pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
         if !self.state.status.is_open() || !self.state.status.is_active() {
             return;
         }
-        let kept = self.state.partial.len();
-        self.state.note_kept(services, kept, false);
-        let (length, limit) = (kept + self.state.extras.kept_in_filters(), self.state.config.max_inbound);
-        if length > limit && !self.state.status.has(Pending::UNDECODED) {
-            let length = length as u64;
-            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+        self.state.note_kept(services, self.state.partial.len(), false);
+        let (kept, limit) =
+            (self.state.extras.kept_in_filters(), self.state.config.max_inbound.max(MAX_KEPT));
+        if kept > limit {
+            let (what, length) = ("input of a filter", kept as u64);
+            self.fail(services, PeerError::TooLong { what, length, limit }.into());
             self.state.request_close(CloseCause::Failed);
             self.after(services);
         }

@@ -20,7 +20,7 @@ impl ChannelCore {
     /// limit. The driver has checked for unread input before; see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let reading = !self.state.status.may_read()
+        let reading = !self.state.may_read()
             || self.state.status.input_ended()
             || self.state.was_held_up(Direction::Read);
         let paused = Paused { reading, writing: self.state.was_held_up(Direction::Write) };

@@ -1,8 +1,11 @@
 //! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
-//! The wire is read into a buffer of the loop, behind the bytes that are kept for the lowest
-//! filter. The filters open it into the loop's read buffer, behind the bytes that are kept for the
-//! codec.
+//! The wire is read into a buffer of the loop, behind room for the bytes that are kept for the
+//! lowest filter. The filters open it into the loop's read buffer, behind the bytes that are kept
+//! for the codec.
+//!
+//! Auto-read and requested reads decide only what the pipeline gets. Until all filters are
+//! established, they decide what is read, and a waker makes the loop call them in any case.
 //!
 //! Invariants: nothing of the program is called before every filter is established. Traffic, idle
 //! times and counters measure the wire. The filters' own output is sent right after the read that
@@ -19,7 +22,11 @@ use crate::{
     Result,
     buffer::{RECEIVE_SIZE, Received},
     channel::{
-        core::ChannelCore, filter::Opened, shaping::Direction, state::Readiness, undecoded::InputMemory,
+        core::ChannelCore,
+        filter::{Opened, Resume},
+        shaping::Direction,
+        state::Readiness,
+        undecoded::InputMemory,
     },
 };
 use bytes::BytesMut;
@@ -53,8 +60,8 @@ pub(super) fn read_once<T: Transport>(
     size: usize,
 ) -> Read {
     let Some(filters) = core.state.extras.filters_mut() else { return Read::Nothing };
-    if filters.take_woken() {
-        return open(core, transport, io, Input::Woken, false);
+    if let Some(resume) = filters.take_due() {
+        return open(core, transport, io, Input::None(resume), false);
     }
     if filters.input_has_ended() {
         return Read::End;
@@ -62,50 +69,28 @@ pub(super) fn read_once<T: Transport>(
     if io.handshakes_left == 0 && !filters.is_established() {
         return Read::HeldUp;
     }
-    if let Some(wire) = filters.take_kept_below() {
-        return read_behind(core, transport, io, wire, size);
-    }
-    let kept = filters.kept_below().len();
+    // The filters may put the kept bytes in front of new ones. Many grow in memory of the channel.
+    let kept = filters.kept_below();
+    let front = if kept <= RECEIVE_SIZE / 2 { kept } else { 0 };
     // The plaintext of most filters then fits behind the codec's bytes.
-    let size = size.min(RECEIVE_SIZE - core.state.partial.len().min(RECEIVE_SIZE / 2));
-    let mut wire = io.services.filter_buffers.take_wire(kept + size);
-    wire[..kept].copy_from_slice(filters.kept_below());
-    let (read, _) = read_once_into(core, transport, io, &mut wire, kept, size);
+    let partial = core.state.partial.len().min(RECEIVE_SIZE / 2);
+    let size = size.min((RECEIVE_SIZE - partial - front).max(RECEIVE_SIZE / 4));
+    let mut wire = io.services.filter_buffers.take_wire(front + size);
+    let read = read_once_into(core, transport, io, &mut wire[..front + size], front);
     io.services.filter_buffers.return_wire(wire);
     read
 }
 
-/// Reads behind the kept bytes `wire`. If the filter consumes none of them, none are copied: a long
-/// message that arrives in many small pieces costs linear time.
-fn read_behind<T: Transport>(
-    core: &mut ChannelCore,
-    transport: &mut T,
-    io: &mut LoopIo,
-    mut wire: Vec<u8>,
-    size: usize,
-) -> Read {
-    let kept = wire.len();
-    // The room is initialised each time, so it is in proportion to what is kept.
-    let size = size.min(kept / 4);
-    wire.resize(kept + size, 0);
-    let (read, n) = read_once_into(core, transport, io, &mut wire, kept, size);
-    if let Some(filters) = core.state.extras.filters_mut() {
-        filters.give_kept_back(wire, kept, n);
-    }
-    read
-}
-
-/// Reads into `wire`, behind the first `kept` bytes. Returns the number of new bytes too.
+/// Reads into `wire`, behind the first `front` bytes, which are free to use.
 fn read_once_into<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
     io: &mut LoopIo,
     wire: &mut [u8],
-    kept: usize,
-    size: usize,
-) -> (Read, usize) {
+    front: usize,
+) -> Read {
     let result = loop {
-        let result = transport.read(&mut wire[kept..kept + size]);
+        let result = transport.read(&mut wire[front..]);
         io.metrics.reads.add(1);
         match result {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -114,32 +99,33 @@ fn read_once_into<T: Transport>(
     };
     let n = match result {
         Ok(n) => n,
-        Err(e) if e.kind() == ErrorKind::WouldBlock => return (Read::Nothing, 0),
-        Err(e) => return (Read::Failed(e), 0),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => return Read::Nothing,
+        Err(e) => return Read::Failed(e),
     };
     if n == 0 {
-        return (open(core, transport, io, Input::End, true), 0);
+        return open(core, transport, io, Input::End, true);
     }
     // A short read has emptied the transport, as it does without filters.
-    let last = !(n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
+    let full = front + n == wire.len();
+    let last = !(full || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
     io.metrics.bytes_read.add(n as u64);
     io.turn_bytes += n;
-    core.state.note_read(&wire[kept..kept + n], io.services.now);
+    core.state.note_read(&wire[front..front + n], io.services.now);
     core.state.note_moved(Direction::Read, n);
     if core.state.extras.filters_mut().is_some_and(|filters| !filters.is_established()) {
         io.handshakes_left = io.handshakes_left.saturating_sub(1);
     }
-    (open(core, transport, io, Input::Wire(&mut wire[..kept + n]), last), n)
+    open(core, transport, io, Input::Wire(&mut wire[..front + n], front), last)
 }
 
 /// What the filters are called with.
 enum Input<'a> {
-    /// Bytes of the wire, after those that were kept.
-    Wire(&'a mut [u8]),
+    /// Bytes of the wire, behind room of this size.
+    Wire(&'a mut [u8], usize),
     /// The end of the wire.
     End,
-    /// Nothing: a waker was used.
-    Woken,
+    /// Nothing.
+    None(Resume),
 }
 
 /// Calls the filters and decodes what they have opened.
@@ -155,15 +141,14 @@ fn open<T: Transport>(
     // a larger number grows in memory of the channel.
     let grows = kept.len() > RECEIVE_SIZE / 2;
     let prefix = if grows { &[][..] } else { &kept[..] };
-    let at_end = matches!(input, Input::End);
     let (mut result, mut spilled) = (Ok(()), Vec::new());
     let LoopIo { receive, services, .. } = &mut *io;
     let received = receive.read(prefix, |room| {
         let mut opened = Opened::new(room);
         result = core.state.with_filters(services, |filters, lent| match input {
-            Input::Wire(wire) => filters.open(wire, &mut opened, lent),
+            Input::Wire(wire, front) => filters.open(wire, front, &mut opened, lent),
             Input::End => filters.end_of_input(lent),
-            Input::Woken => filters.resume(&mut opened, lent),
+            Input::None(resume) => filters.resume(resume, &mut opened, lent),
         });
         let (n, rest) = opened.finish();
         spilled = rest;
@@ -179,7 +164,7 @@ fn open<T: Transport>(
         drop(received);
         io.receive.give_back();
         core.state.partial = kept;
-        return settle(core, io, result, at_end, last);
+        return settle(core, io, result, last);
     }
     core.proceed_with_handshake(&mut io.services);
     core.state.log_opened(&received.data[received.data.len() - received.read..]);
@@ -201,7 +186,7 @@ fn open<T: Transport>(
         completed
     };
     if result.is_err() {
-        return settle(core, io, result, at_end, last);
+        return settle(core, io, result, last);
     }
     core.handle_filtered_input(&mut io.services);
     core.state.extras.drop_finished_filters();
@@ -224,13 +209,12 @@ fn decode<T: Transport>(
 }
 
 /// Continues after a call of the filters that has failed or opened nothing.
-fn settle(core: &mut ChannelCore, io: &mut LoopIo, result: Result, at_end: bool, last: bool) -> Read {
+fn settle(core: &mut ChannelCore, io: &mut LoopIo, result: Result, last: bool) -> Read {
     match result {
         Err(error) => {
             fail(core, &mut io.services, error);
             Read::Broken
         }
-        Ok(()) if at_end => Read::End,
         Ok(()) => {
             core.proceed_with_handshake(&mut io.services);
             core.handle_filtered_input(&mut io.services);

@@ -40,7 +40,7 @@ impl<T: Transport> ChannelDriver<T> {
                 other => break other,
             }
         };
-        let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
+        let may_read = state.may_read() && !state.is_held_up(Direction::Read);
         match peeked {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // A carried-over channel has used its share of reads, and gets the next one in the next

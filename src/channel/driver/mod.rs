@@ -39,7 +39,8 @@
 //!
 //! # Closing
 //! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
-//! messages are not delivered, and further input is discarded. `close_now`, a broken connection and
+//! messages are not delivered, and further input is discarded. Only a handshake for which pending
+//! bytes wait is completed before. `close_now`, a broken connection and
 //! a panic discard the pending bytes. A channel whose peer has ended its stream closes gracefully,
 //! so replies are still sent. docs/endings.md has the order of events for each way in which a
 //! channel ends.
@@ -63,7 +64,7 @@ pub(crate) use transport::Transport;
 use super::{
     core::{Action, ChannelCore},
     services::LoopServices,
-    state::{Pending, Readiness},
+    state::{Pending, ReadDemand, Readiness},
 };
 use crate::Error;
 
@@ -203,8 +204,12 @@ impl<T: Transport> ChannelDriver<T> {
 
     /// Shuts down the write half after everything was sent.
     fn end_output(&mut self, io: &mut LoopIo) {
-        if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() || !self.finish_output(io)
-        {
+        let status = self.core.state.status;
+        // The end follows a handshake, as messages do: the peer needs both directions for it.
+        if self.core.state.pending_bytes() > 0 || !status.is_open() || status.has(ReadDemand::HANDSHAKING) {
+            return;
+        }
+        if !self.finish_output(io) {
             return;
         }
         let Some(transport) = &mut self.transport else { return };

@@ -55,7 +55,7 @@ impl<T: Transport> ChannelDriver<T> {
     /// the handler's `read_complete` is called even if there is none.
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
-        if self.core.state.status.discards_input() {
+        if self.core.state.status.discards_input() && !self.core.state.completes_handshake() {
             self.discard_input(io);
             return self.next();
         }
@@ -104,8 +104,8 @@ fn read_all<T: Transport>(
     let mut reads = 0;
     loop {
         let state = &mut core.state;
-        if !state.status.is_open()
-            || !state.status.may_read()
+        let pipeline_reads = state.status.is_open() && state.status.may_read();
+        if !pipeline_reads && !state.filters_read()
             || reads >= io.reads_allowed(state.config.reads_per_turn)
             || incomplete && io.services.io_is_over()
         {
@@ -114,7 +114,7 @@ fn read_all<T: Transport>(
             }
             break;
         }
-        if state.status.has(Pending::UNDECODED) {
+        if pipeline_reads && state.status.has(Pending::UNDECODED) {
             // A pass that consumes no bytes counts as a read, so that queued messages of the
             // pipeline are bounded per turn.
             reads += usize::from(!decode_kept(core, transport, io));

@@ -124,7 +124,7 @@ impl Extras {
     }
 
     #[inline]
-    fn filters(&self) -> Option<&Filters> {
+    pub(in crate::channel) fn filters(&self) -> Option<&Filters> {
         self.0.as_ref()?.filters.as_deref()
     }
 

@@ -15,8 +15,8 @@
 //!   peer's channel drops, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
 //!   [`write_tracked`](crate::Channel::write_tracked) completes when the kernel has taken the
 //!   sealed bytes.
-//! - Idle times, traffic limits and byte counters measure the wire. `max_inbound` includes the
-//!   bytes that are kept for a filter.
+//! - Idle times, traffic limits and byte counters measure the wire. Bytes that are
+//!   kept for filters have the limit `max_inbound`, but not less than 80 KiB.
 //! - After an error nothing is opened any more. What the filter has sent (an alert) is written, and
 //!   then the channel fails.
 
@@ -35,7 +35,7 @@ pub(crate) use buffers::FilterBuffers;
 pub use filter_state::FilterState;
 pub use filter_trait::{Filter, FilterContext};
 pub use filter_waker::FilterWaker;
-pub(crate) use filters::{Filters, Lent};
+pub(crate) use filters::{Filters, Lent, MAX_KEPT, Resume};
 pub(crate) use opened::Opened;
 #[cfg(test)]
 pub(crate) use sealed::SEALED_AHEAD;

@@ -74,6 +74,11 @@ impl SealedOutput {
         }
     }
 
+    /// Drops what was appended to the wire since the last record.
+    pub(super) fn forget(&mut self) {
+        self.wire.truncate(self.recorded);
+    }
+
     /// Records that the transport has accepted `n` bytes. Returns the number of plaintext bytes in
     /// the records that were sent by that.
     pub(super) fn take(&mut self, mut n: usize) -> usize {

@@ -137,11 +137,49 @@ impl ChannelState {
     /// event.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        (self.status.has(Pending::UNDECODED)
-            || self.status.has(Readiness::MAYBE_READABLE) && !self.is_held_up(Direction::Read))
+        let readable = self.status.has(Readiness::MAYBE_READABLE) && !self.is_held_up(Direction::Read);
+        (self.status.has(Pending::UNDECODED) || readable)
             && self.status.may_read()
             && !self.status.input_ended()
             && self.status.is_open()
+            || readable && self.filters_read()
+    }
+
+    /// Returns whether the transport may be read, for the pipeline or for the filters.
+    #[inline]
+    pub(crate) fn may_read(&self) -> bool {
+        self.status.may_read() || self.filters_read()
+    }
+
+    /// Returns whether filters read for themselves, whatever the pipeline wants. A channel that
+    /// closes completes a handshake for which messages wait.
+    #[inline]
+    pub(crate) fn filters_read(&self) -> bool {
+        self.extras.are_used() && self.filters_read_now()
+    }
+
+    #[cold]
+    fn filters_read_now(&self) -> bool {
+        self.extras.filters().is_some_and(|filters| filters.read_for_themselves())
+            && (self.status.is_open() || self.completes_handshake())
+    }
+
+    /// Returns whether the channel closes, and messages wait for a handshake.
+    #[inline]
+    pub(in crate::channel) fn completes_handshake(&self) -> bool {
+        self.status.closes_gracefully()
+            && !self.status.input_ended()
+            && self.pending_bytes() > 0
+            && self.extras.filters().is_some_and(|filters| !filters.is_established() && !filters.has_failed())
+    }
+
+    /// Updates what the status says about the filters, after each call of them.
+    pub(in crate::channel) fn note_filters(&mut self) {
+        if self.extras.filters().is_some_and(|filters| !filters.is_established()) {
+            self.status.set(ReadDemand::HANDSHAKING);
+        } else {
+            self.status.unset(ReadDemand::HANDSHAKING);
+        }
     }
 
     /// Grants the requested read, if any, to the bytes that are decoded next.

@@ -156,7 +156,9 @@ impl ChannelState {
     pub(crate) fn seal(&mut self, services: &mut LoopServices) -> Result {
         match (self.extras.filters_mut(), &self.outbound) {
             (Some(filters), Some(loan)) if !loan.buffer.is_empty() => {
-                filters.seal(&loan.buffer, &mut services.lend_to_filters())
+                let sealed = filters.seal(&loan.buffer, &mut services.lend_to_filters());
+                self.note_filters();
+                sealed
             }
             _ => Ok(()),
         }
@@ -177,7 +179,9 @@ impl ChannelState {
         f: impl FnOnce(&mut Filters, &mut Lent<'_>) -> Result,
     ) -> Result {
         let Some(filters) = self.extras.filters_mut() else { return Ok(()) };
-        f(filters, &mut services.lend_to_filters())
+        let result = f(filters, &mut services.lend_to_filters());
+        self.note_filters();
+        result
     }
 
     /// Records that the transport has accepted `n` sealed bytes. Removes the plaintext of the

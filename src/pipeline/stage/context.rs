@@ -115,7 +115,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns whether the channel reads and the peer may still send, as
     /// [`Context::expects_input`](crate::Context::expects_input) does.
     pub fn expects_input(&self) -> bool {
-        self.state.status.may_read() && !self.state.status.input_ended()
+        self.state.may_read() && !self.state.status.input_ended()
     }
 
     /// Returns the number of bytes that have been read but not decoded. They are the beginning of a

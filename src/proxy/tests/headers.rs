@@ -74,7 +74,17 @@ fn unix_addresses_are_paths_or_abstract_names() {
 /// The block of a local header may contain anything.
 #[test]
 fn local_and_unspecified_headers_of_version_2_announce_nothing() {
-    for (family, body) in [(0x00, &b""[..]), (0x11, &IPV4), (0x11, b"short"), (0x31, b"")] {
+    let bodies = [
+        (0x00, &b""[..]),
+        (0x11, &IPV4),
+        (0x11, b"short"),
+        (0x31, b""),
+        // The layout of the block, and the family, mean nothing in a health check.
+        (0x00, b"no fields..."),
+        (0x44, b"an unknown family"),
+        (0xff, b""),
+    ];
+    for (family, body) in bodies {
         assert_eq!(valid(&v2(0x20, family, body)), ProxyHeader::v2_local());
     }
     let header = valid(&v2(0x21, 0x00, b"any layout of addresses"));

@@ -3,4 +3,6 @@
 mod memory;
 mod phases;
 mod sockets;
+mod stacks;
+mod upgrades;
 mod xor;

@@ -183,11 +183,10 @@ impl Peer {
     }
 
     pub(super) fn try_open(&mut self, wire: &[u8]) -> Result<Vec<u8>> {
-        let mut input = self.filters.kept_below().to_vec();
-        input.extend_from_slice(wire);
+        let mut input = wire.to_vec();
         let mut room = vec![0; 1 << 20];
         let mut opened = Opened::new(&mut room);
-        self.call(|filters, lent| filters.open(&mut input, &mut opened, lent))?;
+        self.call(|filters, lent| filters.open(&mut input, 0, &mut opened, lent))?;
         let (n, spilled) = opened.finish();
         assert!(spilled.is_empty());
         room.truncate(n);

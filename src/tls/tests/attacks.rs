@@ -1,13 +1,15 @@
 //! Peers that break the protocol.
 
 use super::{
+    certificates::certificate_for,
     forger::{Forger, answer, buffered_client, sent},
     pair::{End, VERSIONS, client_config, established, server_config, shake_hands, text, transfer},
 };
-use crate::tls::TlsVersion;
+use crate::tls::{TlsCertificates, TlsVersion};
 use rustls::{ContentType, HandshakeKind, ServerConnection, client::Resumption};
-use std::{io::Write, sync::Arc};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
+const TLS12: TlsVersion = TlsVersion::Tls12;
 const TLS13: TlsVersion = TlsVersion::Tls13;
 /// KeyUpdate with `update_requested`.
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 1];
@@ -54,6 +56,46 @@ fn a_client_hello_of_64_kib_that_never_ends_keeps_what_has_come() {
         record[5..9].fill(0);
     }
     assert_eq!(server.kept.len(), 3 * record.len());
+}
+
+const WARNING: [u8; 7] = [21, 3, 1, 0, 2, 1, 90];
+const CLOSE_NOTIFY: [u8; 7] = [21, 3, 1, 0, 2, 1, 0];
+
+/// S-15: warnings in front of a ClientHello do not hide the host that it names.
+#[test]
+fn a_warning_in_front_of_a_client_hello_does_not_hide_its_host() {
+    let certificates = TlsCertificates::new(certificate_for("known.example"), BTreeMap::new(), true);
+    for segment in [1, 7, 9, usize::MAX] {
+        for warnings in 0..4 {
+            let mut server = End::server_of(server_config(TLS12), certificates.clone());
+            let mut client = End::client_of(client_config(TLS12), "unknown.example");
+            for _ in 0..warnings {
+                client.output.splice(..0, WARNING);
+            }
+            let error = text(transfer(&mut client, &mut server, segment));
+            assert!(error.contains("a host without a certificate"), "{warnings}: {error}");
+            assert_eq!(server.output[..], [21, 3, 3, 0, 2, 2, 112]);
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_ends_its_stream_instead_of_a_hello_does_not_wait_for_the_timeout() {
+    for warnings in 0..3 {
+        let input = [WARNING.repeat(warnings), CLOSE_NOTIFY.to_vec()].concat();
+        for segment in [1, 3, usize::MAX] {
+            let mut server = End::server(server_config(TLS13));
+            let mut results = input.chunks(segment).map(|bytes| server.receive(bytes));
+            let error = text(results.find(|result| result.is_err()).expect("an error"));
+            assert!(error.contains("cut off"), "{error}");
+            assert!(server.output.is_empty());
+        }
+    }
+    let mut client = End::client(client_config(TLS13));
+    client.output.clear();
+    for (at, byte) in CLOSE_NOTIFY.iter().enumerate() {
+        assert_eq!(client.receive(&[*byte]).is_err(), at == 6);
+    }
 }
 
 /// S-08.

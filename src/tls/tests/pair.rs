@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    tls::{TlsInfo, TlsVersion, filter::TlsFilter, provider::provider},
+    tls::{TlsCertificates, TlsInfo, TlsVersion, filter::TlsFilter, provider::provider},
     worker_pool::WorkerPool,
 };
 use bytes::{Buf, BytesMut};
@@ -112,6 +112,10 @@ pub(super) struct End {
 impl End {
     pub(super) fn server(config: impl Into<Arc<ServerConfig>>) -> Self {
         Self::new(TlsFilter::server(config.into(), None, None).expect("a server"))
+    }
+
+    pub(super) fn server_of(config: impl Into<Arc<ServerConfig>>, certificates: TlsCertificates) -> Self {
+        Self::new(TlsFilter::server(config.into(), Some(certificates), None).expect("a server"))
     }
 
     pub(super) fn server_with(config: impl Into<Arc<ServerConfig>>, workers: &WorkerPool) -> Self {

@@ -259,6 +259,46 @@ fn certificates_are_replaced_and_reloaded_while_open_connections_go_on() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
+/// S-19: reading files takes time, and other threads change certificates meanwhile.
+#[test]
+#[cfg(unix)]
+fn a_change_while_the_files_are_read_again_is_not_lost() {
+    let directory = std::env::temp_dir().join(format!("netwheel-tls-reload-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let (chain, key) = (directory.join("chain.pem"), directory.join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(&chain, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let from_files = || TlsCertificate::from_pem_files(&chain, &key).unwrap();
+    let tls = TlsServer::builder(certificate_for("default.example"))
+        .host("removed.example", certificate_for("removed.example"))
+        .host("replaced.example", certificate_for("replaced.example"))
+        .host("localhost", from_files())
+        .known_hosts_only(true)
+        .build()
+        .unwrap();
+    let certificates = tls.certificates().unwrap();
+    let find = |host: &str| certificates.find(Some(host));
+    let (old, replacement) = (find("localhost").unwrap(), certificate_for("replaced.example"));
+    // A pipe: it is read when it was written.
+    fs::remove_file(&key).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
+    std::thread::scope(|scope| {
+        let reloading = scope.spawn(|| certificates.reload());
+        let mut pipe = fs::OpenOptions::new().write(true).open(&key).unwrap();
+        assert!(certificates.remove_host("removed.example"));
+        certificates.replace_host("replaced.example", replacement.clone()).unwrap();
+        certificates.replace_host("added.example", certificate_for("added.example")).unwrap();
+        pipe.write_all(made.signing_key.serialize_pem().as_bytes()).unwrap();
+        drop(pipe);
+        reloading.join().unwrap().unwrap();
+    });
+    fs::remove_dir_all(&directory).unwrap();
+    assert!(find("removed.example").is_none() && find("added.example").is_some());
+    assert!(Arc::ptr_eq(&find("replaced.example").unwrap(), &replacement.key));
+    assert!(!Arc::ptr_eq(&find("localhost").unwrap(), &old), "it was read again");
+}
+
 #[test]
 fn tls_and_plaintext_share_a_port() {
     let group = group();

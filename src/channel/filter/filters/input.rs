@@ -1,92 +1,198 @@
 //! Input: from the wire through the filters, upwards.
 //!
-//! Invariants: what a filter has not consumed is kept for it. Nothing passes a filter that is not
-//! established.
+//! Bytes that a filter has not consumed are kept in its layer. [`Filters::pass`] is the one place
+//! that puts them in front of new ones, and the one place that keeps them again. A layer that
+//! leaves hands them to the next one ([`Filters::remove`]).
+//!
+//! Invariants: each byte reaches a filter once for each call that does not consume it, in order.
+//! Nothing passes a filter that is not established. The end of a stream reaches each filter once,
+//! from the bottom, behind all of its input; a filter that waits delays it.
 
-use super::{Filters, GROWS, Layer, Lent, MAX_KEPT};
+use super::{Filters, Layer, Lent, MAX_KEPT, Resume};
 use crate::{
     Error, Result,
-    channel::filter::{FilterState, Opened, opened::Collect, sealed::SEALED_AHEAD},
+    channel::filter::{FilterBuffers, FilterState, Opened, opened::Collect, sealed::SEALED_AHEAD},
     error::{PeerError, Resource},
 };
 
+/// Input of a filter that starts with the bytes kept for it.
+enum Input<'a> {
+    /// In memory of the loop.
+    Lent(&'a mut [u8]),
+    /// In memory that the channel may keep, behind this number of consumed bytes.
+    Own(Vec<u8>, usize),
+}
+
+impl Input<'_> {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Input::Lent(bytes) => bytes,
+            Input::Own(bytes, at) => &mut bytes[*at..],
+        }
+    }
+
+    fn consume(&mut self, n: usize) {
+        match self {
+            Input::Lent(bytes) => *bytes = &mut std::mem::take(bytes)[n..],
+            Input::Own(_, at) => *at += n,
+        }
+    }
+
+    /// Returns these bytes behind those in `front`.
+    fn behind(mut self, mut front: Vec<u8>, buffers: &mut FilterBuffers) -> Self {
+        let new = self.bytes();
+        if front.capacity() - front.len() < new.len() {
+            // A quarter keeps the cost of copying linear, and the memory close to the input.
+            front.reserve_exact(new.len().max(front.len() / 4));
+        }
+        front.extend_from_slice(new);
+        self.drop_into(buffers);
+        Input::Own(front, 0)
+    }
+
+    /// Returns the memory to the loop.
+    fn drop_into(self, buffers: &mut FilterBuffers) {
+        if let Input::Own(bytes, _) = self {
+            buffers.return_kept(bytes);
+        }
+    }
+
+    /// Keeps the bytes in `kept`, which is empty.
+    fn keep(mut self, kept: &mut Vec<u8>, buffers: &mut FilterBuffers) {
+        match self {
+            Input::Own(bytes, 0) if !bytes.is_empty() => *kept = bytes,
+            // A small rest must not hold the memory of what was consumed.
+            _ => {
+                buffers.keep(kept, self.bytes());
+                self.drop_into(buffers);
+            }
+        }
+    }
+}
+
 impl Filters {
-    /// Opens bytes of the wire: those that were kept ([`Filters::kept_below`]), then new ones.
+    /// Opens the bytes of the wire behind the first `front` ones, which are free to use: if few
+    /// bytes are kept, they are put there instead of growing in memory of the channel. So each read
+    /// copies about as many bytes as it has brought, whatever is kept.
     ///
     /// # Errors
     /// If the input is invalid, or if the filters reply more than the transport takes.
-    pub(crate) fn open(&mut self, wire: &mut [u8], opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
-        if let Some(bottom) = self.layers.first_mut() {
-            bottom.kept.clear();
+    pub(crate) fn open(
+        &mut self,
+        wire: &mut [u8],
+        front: usize,
+        opened: &mut Opened<'_>,
+        lent: &mut Lent<'_>,
+    ) -> Result {
+        let result = if self.wire_has_ended() {
+            Ok(())
+        } else {
+            opened.put(&std::mem::take(&mut self.left_over));
+            let start = self.put_kept_in_front(wire, front, lent);
+            let input = Input::Lent(&mut wire[start..]);
+            self.pass(0, input, false, opened, lent).and_then(|()| self.pass_end(lent))
+        };
+        self.conclude(result, lent)
+    }
+
+    /// Returns where the input begins.
+    fn put_kept_in_front(&mut self, wire: &mut [u8], front: usize, lent: &mut Lent<'_>) -> usize {
+        let Some(bottom) = self.layers.first_mut() else { return front };
+        let (kept, read) = (bottom.kept.len(), wire.len() - front);
+        if kept == 0 || kept > front || kept > 4 * read {
+            return front;
         }
-        let passed = if self.input_ended { Ok(()) } else { self.pass(0, wire, false, opened, lent) };
-        let result = passed.and_then(|()| self.check(lent));
-        self.failed |= result.is_err();
-        result
+        let start = front - kept;
+        wire[start..front].copy_from_slice(&bottom.kept);
+        lent.buffers.return_kept(std::mem::take(&mut bottom.kept));
+        start
     }
 
-    /// Starts the filters that have waited for an admission, and calls all that were woken, with
+    /// Starts the filters that have waited for an admission, and calls all that have started, with
     /// the input that was kept for them.
-    pub(crate) fn resume(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
-        let result = self.resume_all(opened, lent).and_then(|()| self.check(lent));
-        self.failed |= result.is_err();
-        result
+    ///
+    /// # Errors
+    /// Those of [`Filters::open`].
+    pub(crate) fn resume(&mut self, resume: Resume, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
+        let result = self.resume_all(resume, opened, lent);
+        self.conclude(result, lent)
     }
 
-    fn resume_all(&mut self, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
+    fn resume_all(&mut self, resume: Resume, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
         self.begin(lent)?;
+        opened.put(&std::mem::take(&mut self.left_over));
         // From the top: a filter that goes on passes plaintext upwards.
         for at in (0..self.begun).rev() {
-            if let Some(layer) = self.layers.get_mut(at) {
-                let mut input = std::mem::take(&mut layer.kept);
-                self.pass(at, &mut input, true, opened, lent)?;
-                lent.buffers.return_kept(input);
+            if at < self.begun {
+                let Layer { state, kept, .. } = &self.layers[at];
+                let called = resume == Resume::Woken || *state != FilterState::Waiting && !kept.is_empty();
+                self.pass(at, Input::Lent(&mut []), called, opened, lent)?;
             }
         }
-        Ok(())
+        self.pass_end(lent)
     }
 
-    /// Checks the limits after input was handled.
+    /// Handles the end of the wire.
+    ///
+    /// # Errors
+    /// If a filter finds its stream truncated.
+    pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
+        self.wire_ended = true;
+        let result = self.pass_end(lent);
+        self.conclude(result, lent)
+    }
+
+    /// Checks the limits after input was handled, and records a failure.
+    fn conclude(&mut self, result: Result, lent: &mut Lent<'_>) -> Result {
+        let result = result.and_then(|()| self.check(lent));
+        self.failed |= result.is_err();
+        result
+    }
+
     fn check(&mut self, lent: &mut Lent<'_>) -> Result {
         self.begin(lent)?;
-        let established = self.is_established();
         // Sealed messages are bounded when they are sealed.
         if self.sealed.as_ref().is_some_and(|sealed| sealed.replies() > SEALED_AHEAD) {
             return Err(Error::Full { resource: Resource::FilterOutput, limit: SEALED_AHEAD });
         }
         let kept = self.kept();
-        if !established && kept > MAX_KEPT {
+        if kept > MAX_KEPT && !self.is_established() {
             let (what, length) = ("a handshake message", kept as u64);
             return Err(PeerError::TooLong { what, length, limit: MAX_KEPT }.into());
         }
         Ok(())
     }
 
-    /// Passes input to the filter at `at`, and what it opens to those above it. `input` starts with
-    /// what was kept for it. `woken`: the filter is called even if it waits or the input is empty.
+    /// Passes input to the filter at `at`, behind the bytes that are kept for it, and what it opens
+    /// to those above it. `woken`: the filter is called even if it waits or the input is empty.
     fn pass(
         &mut self,
         at: usize,
-        input: &mut [u8],
-        woken: bool,
+        mut input: Input<'_>,
+        mut woken: bool,
         opened: &mut Opened<'_>,
         lent: &mut Lent<'_>,
     ) -> Result {
-        let (mut input, mut woken) = (input, woken);
         loop {
-            if input.is_empty() && !woken {
+            if input.bytes().is_empty() && !woken {
+                input.drop_into(lent.buffers);
                 return Ok(());
             }
-            if at == self.layers.len() {
-                opened.put(input);
+            let Some(layer) = self.layers.get_mut(at) else {
+                opened.put(input.bytes());
+                input.drop_into(lent.buffers);
                 return Ok(());
+            };
+            if !layer.kept.is_empty() {
+                input = input.behind(std::mem::take(&mut layer.kept), lent.buffers);
             }
-            let state = self.layers[at].state;
-            if at >= self.begun || state == FilterState::Waiting && !woken {
-                lent.buffers.keep(&mut self.layers[at].kept, input);
-                return Ok(());
-            }
+            let state = layer.state;
             if state == FilterState::InputEnded {
+                input.drop_into(lent.buffers);
+                return Ok(());
+            }
+            if at >= self.begun || state == FilterState::Waiting && !woken {
+                input.keep(&mut layer.kept, lent.buffers);
                 return Ok(());
             }
             woken = false;
@@ -94,21 +200,22 @@ impl Filters {
             let mark = opened.mark();
             let mut above = Vec::new();
             let to: &mut dyn Collect = if top { opened } else { &mut above };
-            let result = self.call(at, Some(to), lent, |filter, ctx| filter.read(ctx, input));
+            let bytes = input.bytes();
+            let length = bytes.len();
+            let result = self.call(at, Some(to), lent, |filter, ctx| filter.read(ctx, bytes));
             let taken = match result {
-                Ok(taken) => taken,
+                Ok(taken) => taken.min(length),
                 Err(error) => {
                     // What precedes the error is delivered, however the input was split.
                     if state.is_established() {
-                        self.pass_up(at + 1, above, opened, lent)?;
+                        self.pass(at + 1, Input::Own(above, 0), false, opened, lent)?;
                     } else {
                         opened.truncate(mark);
                     }
                     return Err(error);
                 }
             };
-            let taken = taken.min(input.len());
-            input = &mut input[taken..];
+            input.consume(taken);
             let was_established = state.is_established();
             let state = self.layers[at].state;
             if !state.is_established() && !was_established {
@@ -120,100 +227,80 @@ impl Filters {
                 FilterState::Finished => {
                     self.remove(at);
                     self.begin(lent)?;
-                    self.pass_up(at, above, opened, lent)?;
+                    self.pass(at, Input::Own(above, 0), false, opened, lent)?;
                     // The rest goes to the filter that is in this place now.
                 }
                 FilterState::InputEnded => {
+                    self.layers[at].ended = true;
                     self.begin(lent)?;
-                    self.pass_up(at + 1, above, opened, lent)?;
-                    return self.end_above(at + 1, lent);
+                    input.drop_into(lent.buffers);
+                    return self.pass(at + 1, Input::Own(above, 0), false, opened, lent);
                 }
                 FilterState::Handshaking | FilterState::Waiting | FilterState::Established => {
-                    if at == 0 && taken == 0 && self.in_place {
-                        self.untouched = input.len();
-                    } else {
-                        lent.buffers.keep(&mut self.layers[at].kept, input);
-                    }
+                    input.keep(&mut self.layers[at].kept, lent.buffers);
                     self.begin(lent)?;
-                    return self.pass_up(at + 1, above, opened, lent);
+                    return self.pass(at + 1, Input::Own(above, 0), false, opened, lent);
                 }
             }
         }
     }
 
-    /// Passes bytes to the filter at `at`, after those that were kept for it.
-    fn pass_up(&mut self, at: usize, bytes: Vec<u8>, opened: &mut Opened<'_>, lent: &mut Lent<'_>) -> Result {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let mut input = match self.layers.get_mut(at) {
-            Some(layer) if !layer.kept.is_empty() => {
-                let mut joined = std::mem::take(&mut layer.kept);
-                joined.extend_from_slice(&bytes);
-                joined
+    /// Passes the end of a stream on, from the filter or the wire that has ended, as far as no
+    /// filter waits.
+    fn pass_end(&mut self, lent: &mut Lent<'_>) -> Result {
+        loop {
+            let at = match self.layers.iter().rposition(|layer| layer.ended) {
+                Some(ended) => ended + 1,
+                None if self.wire_ended => 0,
+                None => return Ok(()),
+            };
+            let waits = |layer: &Layer| layer.state == FilterState::Waiting;
+            if self.surroundings.announced || self.added || self.layers.iter().take(at + 1).any(waits) {
+                return Ok(());
             }
-            _ => bytes,
-        };
-        self.pass(at, &mut input, false, opened, lent)
-    }
-
-    /// Handles the end of the stream below the filter at `from`.
-    fn end_above(&mut self, from: usize, lent: &mut Lent<'_>) -> Result {
-        self.input_ended = true;
-        for at in from..self.begun {
-            let Layer { state, kept, .. } = &self.layers[at];
-            if *state != FilterState::InputEnded {
-                let kept = kept.len();
+            if at == self.layers.len() {
+                break;
+            }
+            if at < self.begun {
+                let kept = self.layers[at].kept.len();
                 self.call(at, None, lent, |filter, ctx| filter.end_of_input(ctx, kept))?;
+                let layer = &mut self.layers[at];
+                layer.ended = true;
+                lent.buffers.return_kept(std::mem::take(&mut layer.kept));
+            }
+            match self.layers[at].state {
+                FilterState::Finished => self.remove(at),
+                FilterState::Waiting | FilterState::Established | FilterState::InputEnded => {}
+                FilterState::Handshaking => break,
             }
         }
         // The end of a handshake is not seen by each filter.
         if self.is_established() { Ok(()) } else { Err(PeerError::Truncated.into()) }
     }
 
-    /// Handles the end of the wire.
-    ///
-    /// # Errors
-    /// If a filter finds its stream truncated.
-    pub(crate) fn end_of_input(&mut self, lent: &mut Lent<'_>) -> Result {
-        let result = if self.input_ended { Ok(()) } else { self.end_above(0, lent) };
-        self.failed |= result.is_err();
-        result
+    /// Returns whether no further bytes of the wire are wanted.
+    fn wire_has_ended(&self) -> bool {
+        self.wire_ended || self.layers.first().is_some_and(|bottom| bottom.ended)
     }
 
-    /// Returns whether the peer has ended its stream in the terms of a filter.
+    /// Returns whether the stream of plaintext has ended.
     pub(crate) fn input_has_ended(&self) -> bool {
-        self.input_ended
+        self.layers.last().map_or(self.wire_ended, |top| top.ended)
+    }
+
+    /// Returns whether the filters read the wire, or are to be called, whatever the pipeline
+    /// wants: during a handshake, and after a waker was used.
+    pub(crate) fn read_for_themselves(&self) -> bool {
+        !self.failed && !self.added && (self.due.is_some() || !self.is_established() && !self.is_waiting())
     }
 
     /// Returns the number of input bytes that are kept for filters.
     pub(crate) fn kept(&self) -> usize {
-        self.layers.iter().map(|layer| layer.kept.len()).sum::<usize>() + self.untouched
+        self.layers.iter().map(|layer| layer.kept.len()).sum::<usize>() + self.left_over.len()
     }
 
-    /// Takes many bytes that precede the next ones that are read, which are read behind them.
-    pub(crate) fn take_kept_below(&mut self) -> Option<Vec<u8>> {
-        let kept = &mut self.layers.first_mut()?.kept;
-        self.in_place = kept.len() > GROWS;
-        self.untouched = 0;
-        self.in_place.then(|| std::mem::take(kept))
-    }
-
-    /// Gives back what [`Filters::take_kept_below`] has returned, with `read` new bytes, after it
-    /// was passed to [`Filters::open`].
-    pub(crate) fn give_kept_back(&mut self, mut wire: Vec<u8>, kept: usize, read: usize) {
-        self.in_place = false;
-        let untouched = std::mem::take(&mut self.untouched) > 0;
-        if (untouched || read == 0)
-            && let Some(bottom) = self.layers.first_mut()
-        {
-            wire.truncate(kept + read);
-            bottom.kept = wire;
-        }
-    }
-
-    /// Returns the bytes of the wire that precede the next ones that are read.
-    pub(crate) fn kept_below(&self) -> &[u8] {
-        self.layers.first().map_or(&[], |layer| &layer.kept)
+    /// Returns the number of bytes of the wire that precede the next ones that are read.
+    pub(crate) fn kept_below(&self) -> usize {
+        self.layers.first().map_or(0, |layer| layer.kept.len())
     }
 }

@@ -23,12 +23,9 @@ use std::{any::Any, fmt, sync::Arc};
 const PIECE: usize = 16 * 1024;
 
 /// The limit of unconsumed bytes that are kept for a filter until it is established. A TLS message
-/// of 64 KiB fits, with its record headers. Afterwards `max_inbound` is the limit.
+/// of 64 KiB fits, with its record headers. Afterwards the limit is `max_inbound`, but not less
+/// than this: the length of a record is no property of the program's messages.
 pub(crate) const MAX_KEPT: usize = 80 * 1024;
-
-/// Above this number of kept bytes the next ones are read behind them, and they are not copied into
-/// the loop's buffer.
-const GROWS: usize = 2048;
 
 /// The limit of filters that filters of one channel may insert.
 const MAX_INSERTED: usize = 16;
@@ -41,19 +38,15 @@ pub(crate) struct Filters {
     inserted: usize,
     sealed: Option<Box<SealedOutput>>,
     surroundings: Surroundings,
-    input_ended: bool,
-    output_ended: bool,
+    /// Input that the last filter has left behind when it finished in its start.
+    left_over: Vec<u8>,
+    wire_ended: bool,
+    output: Output,
     /// A filter was added to an active channel and has not been started.
     added: bool,
     failed: bool,
-    /// The input is in the memory where it was kept.
-    in_place: bool,
-    /// The bytes of such an input of which none was consumed.
-    untouched: usize,
-    /// A waker was used: `read` is to be called without new input.
-    woken: bool,
-    /// The channel reads for the filters; its handler has requested no read.
-    pub(in crate::channel) reads_for_itself: bool,
+    /// A call that is due without new input.
+    due: Option<Resume>,
     /// The timer of `handshake_timeout`, until all filters are established.
     pub(in crate::channel) deadline: Option<QueueKey>,
     /// Continues the start of the channel. Its type is erased, because it makes pipelines, and
@@ -68,11 +61,33 @@ struct Layer {
     state: FilterState,
     /// Input that the filter has not consumed.
     kept: Vec<u8>,
+    /// The filter has ended its stream, or was called with the end of the stream below.
+    ended: bool,
+}
+
+/// Why filters are called without new input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Resume {
+    /// The announced address was admitted: the filters above start, with the input that was kept
+    /// for them. Filters that wait are not called.
+    Admitted,
+    /// A waker was used.
+    Woken,
+}
+
+/// The output of the filters, as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Open,
+    /// The filters append the marks of their ends.
+    Ending,
+    /// Nothing may follow the marks. A filter that still replies has no peer for it.
+    Ended,
 }
 
 impl Layer {
     fn new(filter: Box<dyn Filter>) -> Self {
-        Layer { state: filter.state(), filter, kept: Vec::new() }
+        Layer { state: filter.state(), filter, kept: Vec::new(), ended: false }
     }
 }
 
@@ -96,14 +111,12 @@ impl Filters {
                 channel: Key { index: 0, generation: 0 },
                 outlet: None,
             },
-            input_ended: false,
-            output_ended: false,
+            left_over: Vec::new(),
+            wire_ended: false,
+            output: Output::Open,
             added: false,
             failed: false,
-            in_place: false,
-            untouched: 0,
-            woken: false,
-            reads_for_itself: false,
+            due: None,
             deadline: None,
             establish: None,
         }
@@ -180,10 +193,17 @@ impl Filters {
         Ok(())
     }
 
-    /// Removes a filter that has finished. Returns the input that was kept for it.
-    fn remove(&mut self, at: usize) -> Vec<u8> {
+    /// Removes a filter that has finished, wherever it did. Input that was kept for it is kept for
+    /// the filter above, behind what that has, or for the codec.
+    fn remove(&mut self, at: usize) {
         self.begun -= 1;
-        self.layers.remove(at).kept
+        let rest = self.layers.remove(at).kept;
+        let next = self.layers.get_mut(at).map_or(&mut self.left_over, |next| &mut next.kept);
+        if next.is_empty() {
+            *next = rest;
+        } else {
+            next.extend_from_slice(&rest);
+        }
     }
 
     /// Returns whether plaintext may pass.
@@ -202,14 +222,14 @@ impl Filters {
         self.layers[..self.begun].iter().any(|layer| layer.state == FilterState::Waiting)
     }
 
-    /// Records that a waker was used.
-    pub(crate) fn wake(&mut self) {
-        self.woken = true;
+    /// Requests a call without new input.
+    pub(crate) fn request(&mut self, resume: Resume) {
+        self.due = self.due.max(Some(resume));
     }
 
-    /// Returns whether a waker was used since the last call.
-    pub(crate) fn take_woken(&mut self) -> bool {
-        std::mem::take(&mut self.woken)
+    /// Takes the requested call.
+    pub(crate) fn take_due(&mut self) -> Option<Resume> {
+        self.due.take()
     }
 
     /// Calls a method of a filter, passes its output down, and adds a filter that it has inserted.
@@ -240,12 +260,14 @@ impl Filters {
         let result = f(&mut *layer.filter, &mut ctx);
         layer.state = layer.filter.state();
         let inserted = ctx.inserted;
-        if let Some(sealed) = &mut self.sealed
-            && at == 0
-        {
-            sealed.record(0);
-        }
-        let sent = self.send_below(at, &own, 0, lent);
+        let sent = if self.output == Output::Ended {
+            // A reply of this call is dropped: the end was sent.
+            self.sealed.iter_mut().filter(|_| at == 0).for_each(|sealed| sealed.forget());
+            Ok(())
+        } else {
+            self.sealed.iter_mut().filter(|_| at == 0).for_each(|sealed| sealed.record(0));
+            self.send_below(at, &own, 0, lent)
+        };
         self.return_sealed_if_empty(lent);
         // The filter's own error comes first.
         let result = result.and_then(|value| sent.map(|()| value));

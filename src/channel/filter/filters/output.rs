@@ -2,9 +2,9 @@
 //!
 //! Invariant: a filter sees what the one above it has sealed, in order.
 
-use super::{Filters, Lent, PIECE};
+use super::{Filters, Lent, Output, PIECE};
 use crate::{
-    Result,
+    Error, Result,
     buffer::OutboundBuffer,
     channel::filter::{FilterContext, sealed::SEALED_AHEAD},
 };
@@ -74,6 +74,7 @@ impl Filters {
         }
         let Filters { layers, sealed, surroundings, .. } = self;
         let sealed = sealed.get_or_insert_with(|| lent.buffers.lease_sealed());
+        let before = sealed.wire.len();
         let mut bytes = std::borrow::Cow::Borrowed(bytes);
         for (at, layer) in layers[..from].iter_mut().enumerate().rev() {
             let mut own = Vec::new();
@@ -82,9 +83,16 @@ impl Filters {
             layer.filter.write(&mut ctx, &bytes)?;
             layer.state = layer.filter.state();
             bytes = own.into();
+            if bytes.is_empty() {
+                break;
+            }
         }
         if from == 0 {
             sealed.wire.extend_from_slice(&bytes);
+        }
+        if plain > 0 && sealed.wire.len() == before {
+            // It would be passed to the filters again and again.
+            return Err(Error::other("a filter has sealed nothing of a message"));
         }
         sealed.record(plain);
         Ok(())
@@ -92,14 +100,15 @@ impl Filters {
 
     /// Ends the output of all filters, from the top, once.
     pub(crate) fn end_output(&mut self, lent: &mut Lent<'_>) -> Result {
-        if self.output_ended || self.failed {
+        if self.output != Output::Open || self.failed {
             return Ok(());
         }
-        self.output_ended = true;
-        for at in (0..self.begun).rev() {
-            self.call(at, None, lent, |filter, ctx| filter.end_output(ctx))?;
-        }
-        Ok(())
+        self.output = Output::Ending;
+        let marks = (0..self.begun)
+            .rev()
+            .try_for_each(|at| self.call(at, None, lent, |filter, ctx| filter.end_output(ctx)));
+        self.output = Output::Ended;
+        marks
     }
 
     /// Returns the bytes that wait for the transport.

@@ -72,8 +72,9 @@ fact_set! {
     OUTPUT_FULL,
     /// All reading pauses, requested reads as well: a stage has paused it.
     STAGE_PAUSED,
-    /// All reading pauses: a filter waits for work on another thread.
-    FILTER_WAITING,
+    /// All reading and delivery for the pipeline pauses: a filter is not established. Meanwhile the
+    /// filters decide what is read; see [`ChannelState::may_read`](crate::channel::ChannelState).
+    HANDSHAKING,
 }
 
 fact_set! {

@@ -61,8 +61,8 @@ const STOP: u32 = Life::NOT_OPEN
 /// Pauses automatic reading.
 const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).mask() | STOP_READING;
 
-/// Pauses all reading, requested reads as well.
-const STOP_READING: u32 = ReadDemand::STAGE_PAUSED.with(ReadDemand::FILTER_WAITING).mask();
+/// Pauses all reading for the pipeline, requested reads as well.
+const STOP_READING: u32 = ReadDemand::STAGE_PAUSED.with(ReadDemand::HANDSHAKING).mask();
 
 impl Status {
     /// The status of a new channel.
@@ -330,7 +330,7 @@ impl Status {
         self.0 & (ASKED | USUAL) == USUAL
     }
 
-    /// Returns whether the transport may be read.
+    /// Returns whether the transport may be read for the pipeline.
     #[inline]
     pub(crate) fn may_read(self) -> bool {
         const REQUESTED: u32 = ReadDemand::WANTED.mask();

@@ -95,7 +95,7 @@ impl<H: Handler> Context<'_, H> {
     /// method checks this before it closes the channel for reader idleness. A method of your own
     /// should, too.
     pub fn expects_input(&self) -> bool {
-        self.state.status.may_read() && !self.has_all_input()
+        self.state.may_read() && !self.has_all_input()
     }
 
     /// Returns whether the peer has ended its stream.
