@@ -15,7 +15,7 @@ use std::time::Duration;
 /// | `timeout` | 15 s | at least `quiet_period` and `drain_window` |
 /// | `drain_window` | 0 s | at most `timeout` |
 ///
-/// All are durations on the loop's clock, starting when the loop receives the request.
+/// All are durations on the loop's clock, starting with the request.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, shutdown::ShutdownOptions};

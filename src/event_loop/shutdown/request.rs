@@ -3,7 +3,7 @@
 //!
 //! Any thread calls them. Only the first request takes effect. The loop's thread does the rest.
 
-use super::{ShutdownOptions, ShutdownReport, ShutdownRequest};
+use super::{AcceptedShare, ShutdownOptions, ShutdownReport, ShutdownRequest};
 use crate::{
     Completion, Result,
     event_loop::{EventLoop, task::Task},
@@ -62,7 +62,9 @@ impl EventLoop {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        self.shared.shut_down(request);
+        for share in AcceptedShare::of(&[&self.shared]) {
+            self.shared.shut_down(request, share);
+        }
         self.terminated()
     }
 
