@@ -1,32 +1,37 @@
 //! The end of a loop.
 //!
-//! 1. **Begin.** Listeners close, connections that are not established fail, and later ones are
-//!    closed without becoming channels. The loop's own scheduled tasks are cancelled. The keys of
-//!    all open channels are put into a list. A connection that was on its way when the loop
-//!    received the request is a channel by then, and in the list.
-//! 2. **Notify.** Of `n` channels, number `i` is notified at `begin + window × i / n`
-//!    ([`CloseWindow`]), before tasks and timers. Its scheduled tasks are cancelled and its
+//! 1. **Begin.** Listeners close. The loop's own scheduled tasks are cancelled. The keys of all open
+//!    accepted channels are put into a list. The request overtakes the mail in front of it, so a
+//!    flood of mail does not delay the shutdown. A connection in that mail was accepted before the
+//!    request: it still becomes a channel, which is notified at once. Later ones are closed.
+//! 2. **Notify accepted channels.** Of `n` channels, number `i` is notified at `request + window ×
+//!    i / n` ([`CloseWindow`]), before tasks and timers: its
 //!    [`Handler::shutdown`](crate::Handler::shutdown) is called, which closes it by default. Until
-//!    then nothing about the channel changes: there is no draining state. A channel that has closed
-//!    by then is skipped, and the others keep their times. A channel that is closing already keeps
-//!    its close timeout. All loops of a group use the same window, each for its own channels.
-//! 3. **End.** The last step begins when no channel is left and no task has run for the quiet
+//!    then nothing about the channel changes: there is no draining state. Afterwards nothing
+//!    changes either, unless the handler closes it: its tasks run, and outgoing connections may be
+//!    opened, because a reply may need them. A channel that has closed by then is skipped, and the
+//!    others keep their times. A channel that is closing already keeps its close timeout. All loops
+//!    of a group use the same window, each for its own channels.
+//! 3. **Notify outgoing channels**, when no accepted channel is left on any loop of the group
+//!    ([`AcceptedShare`]). Connections that are not established fail. A group without accepted
+//!    channels begins here, and spreads its channels over the window.
+//! 4. **End.** The last step begins when no channel is left and no task has run for the quiet
 //!    period, or at the timeout. The remaining handlers are notified, and the queue is closed. That
 //!    is one bit, so a task was either accepted and runs, or refused. Accepted tasks run, the
 //!    kernel is given as many bytes as it accepts, and the channels close. A channel that had
-//!    sent everything and was closing ends gracefully; the others are *forced*. The report is
-//!    logged.
-//! 4. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
+//!    sent everything and was closing ends gracefully; the others are *forced*: their connections
+//!    are reset. The report is logged.
+//! 5. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
 //!    panic of the loop itself.
 //!
-//! The unsent bytes of a channel when its socket closes decide how its close is counted
-//! (`closes_unsent`, `bytes_unsent`). So *graceful* means that the kernel had taken everything, on
-//! whichever side the close began. Lingering sockets stay open during the quiet period, which
-//! counts from the end of the last channel.
+//! The cause and the unsent bytes of a channel when its socket closes decide how its close is
+//! counted (`closes_unclean`, `bytes_unsent`). So *graceful* means that both streams are complete
+//! and the kernel had taken everything, on whichever side the close began. Lingering sockets stay
+//! open during the quiet period, which counts from the end of the last channel.
 //!
 //! Invariants: a channel is notified at most once, and each channel that is open at the end has
-//! been notified. No channel opens after a shutdown has begun. A turn notifies a bounded number.
-//! Runs on the loop's thread.
+//! been notified. No accepted channel opens after a shutdown has begun, except for connections in
+//! the mail before the request. A turn notifies a bounded number. Runs on the loop's thread.
 
 mod accepted_drain;
 mod close_window;

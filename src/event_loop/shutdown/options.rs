@@ -73,8 +73,8 @@ impl ShutdownOptions {
         self
     }
 
-    /// Sets the deadline after which the remaining channels are closed forcibly. The default is
-    /// 15 s.
+    /// Sets the deadline after which the remaining channels are reset. It counts from the request,
+    /// however much work waits in the loop's queue. The default is 15 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
