@@ -24,6 +24,7 @@ use crate::{
 /// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | the channel closes [cleanly](CloseCause::Clean) | [`close`](Channel::close): forwarded messages are flushed first |
 /// | the channel ends for any other [cause](CloseCause): a reset, a cut, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
+/// | its loop shuts down | nothing: both channels stay open until a peer ends, or are reset at the timeout of the shutdown |
 ///
 /// Memory for one direction is therefore bounded by one read and the high water mark. Enable
 /// `half_close` for both channels. Otherwise a peer that ends its stream after its request closes
@@ -183,6 +184,11 @@ impl<M: Send + 'static> Handler for Relay<M> {
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         log::debug!("channel {}: the relay failed: {error:#}", ctx.id());
         ctx.reset();
+        Ok(())
+    }
+
+    /// Keeps the channel open: a relay does not know where an exchange ends.
+    fn shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
         Ok(())
     }
 

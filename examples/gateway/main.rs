@@ -16,7 +16,7 @@
 //! the backends, also as a PROXY header.
 //!
 //! SIGTERM or Ctrl-C starts the drain: new connections are refused, and open ones have the time
-//! `--drain` to end by themselves. Then the rest is closed, and a report is printed. A second
+//! `--drain` to end by themselves. Then the rest is reset, and a report is printed. A second
 //! signal ends the wait. With `--reload` the gateway reads its certificate files periodically, and
 //! replaces the certificate without a restart.
 //!
@@ -63,9 +63,6 @@ use std::{
 
 /// Time limit for a write to either side to make progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time limit for the last bytes of the connections that the drain closes.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// A TLS gateway: decrypts connections and relays them to plain backends.
 #[derive(Parser)]
 struct Options {
@@ -205,7 +202,8 @@ fn run(options: &Options) -> Result {
         start.elapsed(),
         connections.accepted()
     );
-    let shutdown = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(CLOSE_TIMEOUT);
+    // The relays that are left are reset, so that no peer takes the cut for a regular end.
+    let shutdown = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::ZERO);
     say!("{}", group.shutdown(shutdown).wait()?);
     Ok(())
 }

@@ -281,7 +281,13 @@ where
         self.options.check()?;
         let handshake_timeout = check_handshake_timeout(self.handshake_timeout)?;
         let linger = self.options.lingers();
-        Ok(Arc::new(ChannelConfig { linger, handshake_timeout, host, ..self.channel.build()? }))
+        Ok(Arc::new(ChannelConfig {
+            linger,
+            handshake_timeout,
+            host,
+            outgoing: true,
+            ..self.channel.build()?
+        }))
     }
 
     /// Starts an attempt, on any thread. Always reports the result to `done`, on this thread or on

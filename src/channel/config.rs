@@ -99,6 +99,7 @@ impl ChannelOptions {
             linger: None,
             handshake_timeout: nanos(HANDSHAKE_TIMEOUT),
             host: None,
+            outgoing: false,
         })
     }
 }
@@ -143,6 +144,9 @@ pub(crate) struct ChannelConfig {
     pub(crate) handshake_timeout: u64,
     /// The name that a client connects to. Filters that start later need it too.
     pub(crate) host: Option<Arc<str>>,
+    /// Whether this side opens the connection. A shutdown ends such channels after those that were
+    /// accepted.
+    pub(crate) outgoing: bool,
 }
 
 /// The default time in which the filters of a channel must be established.

@@ -168,19 +168,6 @@ impl Tasks {
         self.tasks.try_remove(slot as usize).map(|timer| timer.task)
     }
 
-    /// Drops the scheduled tasks and returns their number. Tasks that wait for an answer stay.
-    pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
-        let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Answer(_));
-        let timed: Vec<_> =
-            self.tasks.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
-        for slot in &timed {
-            let timer = self.tasks.remove(*slot);
-            take_out(services, timer.place);
-            drop_guarded(timer.task);
-        }
-        timed.len()
-    }
-
     /// Drops all tasks and the close timeout. Returns the number of tasks.
     pub(crate) fn cancel_all(&mut self, services: &mut LoopServices) -> usize {
         if let Some(close) = self.close.take() {

@@ -168,6 +168,7 @@ impl DatagramSource {
         }
         if unsent > 0 {
             metrics.closes_unsent.add(1);
+            metrics.closes_unclean.add(1);
             metrics.bytes_unsent.add(unsent as u64);
         }
         self.state.note_weight(&mut io.services.outbound);

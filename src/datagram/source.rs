@@ -172,13 +172,10 @@ impl Source for DatagramSource {
         if self.state.socket.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
     }
 
-    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {
-        if !self.state.is_open() {
-            return 0;
+    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) {
+        if self.state.is_open() {
+            self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Shutdown);
         }
-        let cancelled = self.state.tasks.cancel_all(&mut ctx.io.services);
-        self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Shutdown);
-        cancelled
     }
 
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {

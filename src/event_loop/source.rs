@@ -108,13 +108,17 @@ pub(crate) trait Source {
     /// Returns `None` if the socket is closed.
     fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>>;
 
+    /// Returns whether this side opens the connection. A shutdown reaches such sources after all
+    /// channels that were accepted.
+    fn is_outgoing(&self) -> bool {
+        false
+    }
+
     /// Returns how the source reacts to the beginning of the loop's shutdown.
     fn begin_shutdown(&mut self) -> AtShutdown;
 
-    /// Notifies the handler of the shutdown. Returns the number of cancelled tasks.
-    fn shut_down(&mut self, _ctx: &mut LoopContext<'_>) -> usize {
-        0
-    }
+    /// Notifies the handler of the shutdown.
+    fn shut_down(&mut self, _ctx: &mut LoopContext<'_>) {}
 
     /// Closes the source because its loop ends. Also returns whether this cut off an open channel.
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool);
@@ -144,6 +148,12 @@ pub(crate) trait NewSource: Any + Send {
     /// Registers the source with the poll of the loop. If that fails, notifies the program and
     /// returns `None`.
     fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>>;
+
+    /// Returns whether this side opens the connection. A loop that shuts down opens it while an
+    /// accepted channel is left.
+    fn is_outgoing(&self) -> bool {
+        false
+    }
 
     /// Notifies the program that the loop refuses the source.
     fn refuse(self: Box<Self>, loop_name: &str, metrics: &Metrics, error: Error);

@@ -5,8 +5,8 @@ use crate::{
     Completion, Error, Result,
     error::panic_message,
     event_loop::{
-        Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
-        end_and_report,
+        AcceptedShare, Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport,
+        ShutdownRequest, end_and_report,
     },
     metrics::LoopMetrics,
     sync::{Locked, Waiters, completion_of_all},
@@ -148,8 +148,9 @@ impl EventLoopGroup {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        for event_loop in &self.inner.loops {
-            event_loop.shared.shut_down(request);
+        let loops: Vec<_> = self.inner.loops.iter().map(|event_loop| &event_loop.shared).collect();
+        for (shared, share) in loops.iter().zip(AcceptedShare::of(&loops)) {
+            shared.shut_down(request, share);
         }
         self.terminated()
     }

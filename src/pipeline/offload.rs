@@ -11,9 +11,8 @@
 //! cell and sends mail that names the task. A full queue accepts this mail, because there is at
 //! most one for each task. The task then takes the result from its own cell.
 //!
-//! A shutdown cancels scheduled tasks but not offloaded work, because that work may produce a reply
-//! that is in flight. Closing the channel drops both, and the default `Handler::shutdown` closes
-//! it.
+//! A shutdown does not cancel offloaded work, because that work may produce a reply that is in
+//! flight. Closing the channel drops it, and the default `Handler::shutdown` closes the channel.
 //!
 //! Invariant: only the work and its result cross threads, so only they have to be `Send`. The work
 //! runs on a worker, everything else on the loop.

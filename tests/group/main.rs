@@ -11,3 +11,4 @@ mod event_loop_group;
 mod ip_filter;
 mod shutdown;
 mod shutdown_paced;
+mod shutdown_replies;

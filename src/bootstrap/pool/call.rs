@@ -248,7 +248,7 @@ impl PooledCall {
         }
         let weak: Weak<Self> = Arc::downgrade(self);
         let deadline = self.started.saturating_add(nanos(self.limit));
-        let timer = self.service.timers.schedule_always_at(deadline, move || {
+        let timer = self.service.timers.schedule_for_reply(deadline, move || {
             if let Some(call) = weak.upgrade().filter(|call| call.is_acquiring()) {
                 let error = Error::timed_out("a call", call.limit);
                 call.complete(Err(NotSent::error(error)));

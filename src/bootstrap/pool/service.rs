@@ -142,7 +142,8 @@ impl<M: 'static> PoolService<M> {
     fn set_alarm(self: &Arc<Self>, number: u64) {
         let alarm = Alarm { service: Arc::downgrade(self), number };
         // The number of these timers is bounded by the number of waiters.
-        let timer = self.timers.schedule_always(self.settings.timeout, move || alarm.ring());
+        let timer =
+            self.timers.schedule_for_reply(self.timers.after(self.settings.timeout), move || alarm.ring());
         // A refused alarm has been dropped, which completes the acquire.
         let Ok(timer) = timer else { return };
         let mut pool_state = self.pool_state();

@@ -279,7 +279,7 @@ impl ChannelState {
         self.confirm_nothing_more();
         self.end_watch(services);
         self.end_shaper(services);
-        self.cancel_tasks(services);
+        services.tally.channel_tasks_dropped += self.cancel_tasks(services) as u64;
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             let id = self.id;

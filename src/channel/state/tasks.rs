@@ -75,11 +75,6 @@ impl ChannelState {
         self.tasks.as_mut()?.take_answered(key)
     }
 
-    /// Drops the scheduled tasks and returns their number. Tasks that wait for an answer stay.
-    pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
-        self.tasks.as_mut().map_or(0, |tasks| tasks.cancel_timed(services))
-    }
-
     /// Drops all tasks and the close timeout. Returns the number of tasks.
     #[inline]
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {

@@ -25,6 +25,12 @@ pub(crate) trait Scheduled: Send + Sync {
     /// Returns the call site that scheduled the task, for reports.
     fn origin(&self) -> &'static Location<'static>;
 
+    /// Returns whether the task belongs to a reply in flight. A shutdown then cancels it together
+    /// with outgoing connections, and not when it begins.
+    fn lasts(&self) -> bool {
+        false
+    }
+
     /// Returns whether the task is waiting to run.
     fn is_waiting(&self) -> bool;
 

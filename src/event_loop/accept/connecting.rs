@@ -130,6 +130,10 @@ impl NewSource for Connecting {
         Some(self)
     }
 
+    fn is_outgoing(&self) -> bool {
+        true
+    }
+
     fn refuse(self: Box<Self>, _loop_name: &str, metrics: &Metrics, error: Error) {
         metrics.connect_errors.add(1);
         self.fail(error);
@@ -170,6 +174,10 @@ impl Source for Connecting {
     fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
         let Pending { connection, .. } = self.pending.as_mut()?;
         Some(register(connection.stream.source(), STREAM_INTEREST))
+    }
+
+    fn is_outgoing(&self) -> bool {
+        true
     }
 
     fn begin_shutdown(&mut self) -> AtShutdown {

@@ -51,7 +51,7 @@ impl Establish for ConnectedChannel {
         count_failed(&self.shared.metrics, &error);
         self.shared.metrics.connect_errors.add(1);
         // A channel that is closed by the shutdown of its loop has no error of its own.
-        let shut_down = matches!(error, Error::Closed) && self.shared.shutdown_request().is_some();
+        let shut_down = matches!(error, Error::Closed) && self.shared.is_shutdown_requested();
         self.callback.failed(if shut_down { Error::ShutDown } else { error });
     }
 }

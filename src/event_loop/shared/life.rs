@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     event_loop::{
         mail::LoopMail,
-        shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
+        shutdown::{AcceptedShare, ShutdownHooks, ShutdownReport, ShutdownRequest},
         task::Task,
     },
     sync::{Completion, Locked, Waiters, completion},
@@ -31,11 +31,20 @@ pub(crate) enum LifeState {
 pub(super) struct LoopEnd {
     /// Makes the body of the thread, until the thread is started.
     unstarted: Mutex<Option<MakeThreadBody>>,
-    request: Mutex<Option<ShutdownRequest>>,
+    request: Mutex<Option<Requested>>,
     hooks: ShutdownHooks,
     /// The report of the shutdown, once the loop has ended.
     report: OnceLock<ShutdownReport>,
     terminated: Locked<Termination>,
+}
+
+/// A shutdown that was requested.
+pub(crate) struct Requested {
+    pub(crate) request: ShutdownRequest,
+    /// The time of the request, on the loop's clock. All durations count from it.
+    pub(crate) at: u64,
+    /// `None` once the loop has taken it.
+    pub(crate) share: Option<AcceptedShare>,
 }
 
 /// Makes the body of the thread. The caller has a handle to the loop, so this need not keep the
@@ -101,13 +110,17 @@ impl LoopShared {
     }
 
     /// Requests a graceful shutdown. Only the first request takes effect.
-    pub(crate) fn shut_down(&self, request: ShutdownRequest) {
+    pub(crate) fn shut_down(&self, request: ShutdownRequest, share: AcceptedShare) {
+        let at = self.time.now();
         {
             let mut asked = lock(&self.end.request);
             if asked.is_some() {
+                drop(asked);
+                // This may wake the other loops.
+                drop(share);
                 return;
             }
-            *asked = Some(request);
+            *asked = Some(Requested { request, at, share: Some(share) });
         }
         let unstarted = self.state.compare_exchange(
             LifeState::NotStarted as u8,
@@ -121,13 +134,34 @@ impl LoopShared {
             return;
         }
         self.advance(LifeState::ShuttingDown);
+        self.remind_of_shutdown();
+    }
+
+    /// Makes the loop look at its shutdown.
+    pub(crate) fn remind_of_shutdown(&self) {
         if self.mailbox.put_always(LoopMail::Shutdown).is_ok() {
             self.wake_if_asleep(0);
+        } else {
+            // The loop has ended, and does not take its share.
+            self.drop_share();
         }
     }
 
-    pub(crate) fn shutdown_request(&self) -> Option<ShutdownRequest> {
-        *lock(&self.end.request)
+    /// Drops the loop's share of the drain of accepted channels, unless the loop has taken it.
+    fn drop_share(&self) {
+        let share = lock(&self.end.request).as_mut().and_then(|requested| requested.share.take());
+        drop(share);
+    }
+
+    pub(crate) fn is_shutdown_requested(&self) -> bool {
+        lock(&self.end.request).is_some()
+    }
+
+    /// Returns the requested shutdown, its time and the loop's share, once.
+    pub(crate) fn take_shutdown_request(&self) -> Option<(ShutdownRequest, u64, AcceptedShare)> {
+        let mut asked = lock(&self.end.request);
+        let Requested { request, at, share } = asked.as_mut()?;
+        Some((*request, *at, share.take()?))
     }
 
     pub(crate) fn set_report(&self, report: ShutdownReport) {
@@ -179,6 +213,7 @@ impl LoopShared {
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
         // Submitters no longer wait for space in the queue, however the loop has ended.
         self.mailbox.close();
+        self.drop_share();
         let done = Termination::Done(cause.clone());
         let before = self.end.terminated.change(|now| (std::mem::replace(now, done), ()));
         if let Termination::Awaited(mut waiting) = before {

@@ -1,39 +1,46 @@
 //! The end of a loop.
 //!
-//! 1. **Begin.** Listeners close, connections that are not established fail, and later ones are
-//!    closed without becoming channels. The loop's own scheduled tasks are cancelled. The keys of
-//!    all open channels are put into a list. A connection that was on its way when the loop
-//!    received the request is a channel by then, and in the list.
-//! 2. **Notify.** Of `n` channels, number `i` is notified at `begin + window × i / n`
-//!    ([`CloseWindow`]), before tasks and timers. Its scheduled tasks are cancelled and its
+//! 1. **Begin.** Listeners close. The loop's own scheduled tasks are cancelled. The keys of all open
+//!    accepted channels are put into a list. The request overtakes the mail in front of it, so a
+//!    flood of mail does not delay the shutdown. A connection in that mail was accepted before the
+//!    request: it still becomes a channel, which is notified at once. Later ones are closed.
+//! 2. **Notify accepted channels.** Of `n` channels, number `i` is notified at `request + window ×
+//!    i / n` ([`CloseWindow`]), before tasks and timers: its
 //!    [`Handler::shutdown`](crate::Handler::shutdown) is called, which closes it by default. Until
-//!    then nothing about the channel changes: there is no draining state. A channel that has closed
-//!    by then is skipped, and the others keep their times. A channel that is closing already keeps
-//!    its close timeout. All loops of a group use the same window, each for its own channels.
-//! 3. **End.** The last step begins when no channel is left and no task has run for the quiet
+//!    then nothing about the channel changes: there is no draining state. Afterwards nothing
+//!    changes either, unless the handler closes it: its tasks run, and outgoing connections may be
+//!    opened, because a reply may need them. A channel that has closed by then is skipped, and the
+//!    others keep their times. A channel that is closing already keeps its close timeout. All loops
+//!    of a group use the same window, each for its own channels.
+//! 3. **Notify outgoing channels**, when no accepted channel is left on any loop of the group
+//!    ([`AcceptedShare`]). Connections that are not established fail. A group without accepted
+//!    channels begins here, and spreads its channels over the window.
+//! 4. **End.** The last step begins when no channel is left and no task has run for the quiet
 //!    period, or at the timeout. The remaining handlers are notified, and the queue is closed. That
 //!    is one bit, so a task was either accepted and runs, or refused. Accepted tasks run, the
 //!    kernel is given as many bytes as it accepts, and the channels close. A channel that had
-//!    sent everything and was closing ends gracefully; the others are *forced*. The report is
-//!    logged.
-//! 4. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
+//!    sent everything and was closing ends gracefully; the others are *forced*: their connections
+//!    are reset. The report is logged.
+//! 5. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
 //!    panic of the loop itself.
 //!
-//! The unsent bytes of a channel when its socket closes decide how its close is counted
-//! (`closes_unsent`, `bytes_unsent`). So *graceful* means that the kernel had taken everything, on
-//! whichever side the close began. Lingering sockets stay open during the quiet period, which
-//! counts from the end of the last channel.
+//! The cause and the unsent bytes of a channel when its socket closes decide how its close is
+//! counted (`closes_unclean`, `bytes_unsent`). So *graceful* means that both streams are complete
+//! and the kernel had taken everything, on whichever side the close began. Lingering sockets stay
+//! open during the quiet period, which counts from the end of the last channel.
 //!
 //! Invariants: a channel is notified at most once, and each channel that is open at the end has
-//! been notified. No channel opens after a shutdown has begun. A turn notifies a bounded number.
-//! Runs on the loop's thread.
+//! been notified. No accepted channel opens after a shutdown has begun, except for connections in
+//! the mail before the request. A turn notifies a bounded number. Runs on the loop's thread.
 
+mod accepted_drain;
 mod close_window;
 mod hooks;
 mod options;
 mod report;
 mod request;
 
+pub(crate) use accepted_drain::AcceptedShare;
 pub(crate) use hooks::ShutdownHooks;
 pub use options::ShutdownOptions;
 pub(crate) use options::ShutdownRequest;
@@ -62,43 +69,119 @@ pub(crate) struct Shutdown {
     until: u64,
     /// When the loop next checks whether the shutdown is complete or a channel is to be notified.
     next_look: u64,
-    /// Channels that have not been notified yet. Some may have closed by then.
-    window: CloseWindow<Key>,
+    window: u64,
+    /// Accepted channels that have not been notified yet. Some may have closed by then.
+    accepted: CloseWindow<Key>,
+    /// The same for outgoing channels. `None` until no accepted channel of the group is left.
+    outgoing: Option<CloseWindow<Key>>,
+    /// Accepted channels of this loop that have not ended.
+    accepted_left: usize,
+    /// The loop's part in the decision that no accepted channel of the group is left.
+    share: AcceptedShare,
+    /// Whether all mail that was sent before the request has been handled.
+    mail_reached: bool,
     report: ShutdownReport,
     /// The counters at the beginning, and what closing at the deadline has added to them.
-    before: Unsent,
-    forced_unsent: u64,
+    before: Before,
+    forced_unclean: u64,
 }
 
-/// The loop's counters of closes with unsent bytes.
-struct Unsent {
-    channels: u64,
-    bytes: u64,
+/// The channels that a shutdown finds.
+pub(super) struct FoundChannels {
+    /// Open accepted channels, to be notified.
+    pub(super) accepted: Vec<Key>,
+    /// The number of open channels, accepted and outgoing.
+    pub(super) open: usize,
+    /// The number of accepted channels whose handlers have not ended, whether open or not.
+    pub(super) accepted_left: usize,
 }
 
-impl Unsent {
+/// The loop's counters that a shutdown reports.
+struct Before {
+    bytes_unsent: u64,
+    closes_unclean: u64,
+    tasks_dropped: u64,
+}
+
+impl Before {
     fn read(metrics: &Metrics) -> Self {
-        Unsent { channels: metrics.closes_unsent.read(), bytes: metrics.bytes_unsent.read() }
+        Before {
+            bytes_unsent: metrics.bytes_unsent.read(),
+            closes_unclean: metrics.closes_unclean.read(),
+            tasks_dropped: metrics.channel_tasks_dropped.read(),
+        }
     }
 }
 
 impl Shutdown {
-    pub(super) fn new(request: ShutdownRequest, now: u64, metrics: &Metrics, channels: Vec<Key>) -> Self {
-        let report = ShutdownReport { channels: channels.len() as u64, ..ShutdownReport::default() };
+    pub(super) fn new(
+        (request, at, share): (ShutdownRequest, u64, AcceptedShare),
+        now: u64,
+        metrics: &Metrics,
+        channels: FoundChannels,
+    ) -> Self {
+        let FoundChannels { accepted, open, accepted_left } = channels;
         Shutdown {
-            began: now,
+            began: at,
             last_task: now,
             busy: false,
             emptied: None,
             quiet: request.quiet,
             // A shutdown must end even at the end of time.
-            until: now.saturating_add(request.timeout).min(END_OF_TIME),
+            until: at.saturating_add(request.timeout).min(END_OF_TIME),
             next_look: now,
-            window: CloseWindow::new(channels, now, request.window),
-            report,
-            before: Unsent::read(metrics),
-            forced_unsent: 0,
+            window: request.window,
+            accepted: CloseWindow::new(accepted, at, request.window),
+            outgoing: None,
+            accepted_left,
+            share,
+            mail_reached: false,
+            report: ShutdownReport { channels: open as u64, ..ShutdownReport::default() },
+            before: Before::read(metrics),
+            forced_unclean: 0,
         }
+    }
+
+    /// Records that the mail before the request has been handled.
+    pub(super) fn reach_mail(&mut self) {
+        self.mail_reached = true;
+    }
+
+    /// Returns whether a connection that was accepted before the request may still arrive.
+    pub(super) fn takes_connections(&self) -> bool {
+        !self.mail_reached
+    }
+
+    /// Returns whether new outgoing connections may be opened, for the replies of accepted
+    /// channels.
+    pub(super) fn takes_outgoing(&self) -> bool {
+        self.outgoing.is_none()
+    }
+
+    /// Counts a channel that has opened since the shutdown began.
+    pub(super) fn note_opened(&mut self, is_outgoing: bool, is_active: bool) {
+        self.accepted_left += usize::from(!is_outgoing);
+        self.report.channels += u64::from(is_active);
+    }
+
+    /// Records that an accepted channel has ended.
+    pub(super) fn note_accepted_ended(&mut self) {
+        self.accepted_left = self.accepted_left.saturating_sub(1);
+    }
+
+    /// Returns whether outgoing channels are to be notified now, because no accepted channel of the
+    /// group is left.
+    pub(super) fn outgoing_is_due(&mut self) -> bool {
+        if self.accepted_left == 0 && self.mail_reached {
+            self.share.release();
+        }
+        self.outgoing.is_none() && self.share.is_over()
+    }
+
+    /// Begins to notify outgoing channels, at their times in the window that began with the
+    /// shutdown. Most of these times have passed if there were accepted channels.
+    pub(super) fn begin_outgoing(&mut self, channels: Vec<Key>) {
+        self.outgoing = Some(CloseWindow::new(channels, self.began, self.window));
     }
 
     pub(crate) fn note_task(&mut self) {
@@ -117,19 +200,14 @@ impl Shutdown {
         task.abandon();
     }
 
-    /// Counts scheduled tasks of a channel that will not run.
-    pub(super) fn note_cancelled(&mut self, tasks: usize) {
-        self.report.tasks_cancelled += tasks as u64;
-    }
-
     /// Returns the next channel to notify, if it is due.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<Key> {
-        self.window.pop_due(now)
+        self.accepted.pop_due(now).or_else(|| self.outgoing.as_mut()?.pop_due(now))
     }
 
     /// Returns the next channel to notify, whether it is due or not.
     pub(super) fn pop(&mut self) -> Option<Key> {
-        self.window.pop()
+        self.accepted.pop().or_else(|| self.outgoing.as_mut()?.pop())
     }
 
     /// Returns the time of the next check.
@@ -153,14 +231,16 @@ impl Shutdown {
 
     /// Schedules the next check at `end`, or earlier if a channel is to be notified before.
     pub(super) fn wait_until(&mut self, end: u64) {
-        self.next_look = self.window.next_at().map_or(end, |at| at.min(end));
+        let windows = [Some(&self.accepted), self.outgoing.as_ref()];
+        let next = windows.into_iter().flatten().filter_map(CloseWindow::next_at).min();
+        self.next_look = next.map_or(end, |at| at.min(end));
     }
 
-    /// Counts a channel that the deadline has closed. `unsent_before` is the number of closes with
-    /// unsent bytes before that.
-    pub(super) fn note_forced(&mut self, unsent_before: u64, metrics: &Metrics) {
+    /// Counts a channel that the deadline has closed. `unclean_before` is the number of unclean
+    /// closes before that.
+    pub(super) fn note_forced(&mut self, unclean_before: u64, metrics: &Metrics) {
         self.report.forced += 1;
-        self.forced_unsent += metrics.closes_unsent.read() - unsent_before;
+        self.forced_unclean += metrics.closes_unclean.read() - unclean_before;
     }
 
     /// Returns when a shutdown without channels ends: after the quiet period. While sockets linger,
@@ -173,11 +253,12 @@ impl Shutdown {
 
     /// Returns the report. Call it when nothing is left to count.
     pub(super) fn report(mut self, now: u64, metrics: &Metrics) -> ShutdownReport {
-        let after = Unsent::read(metrics);
+        let (before, after) = (&self.before, Before::read(metrics));
         let report = &mut self.report;
-        report.incomplete = after.channels - self.before.channels - self.forced_unsent;
+        report.incomplete = after.closes_unclean - before.closes_unclean - self.forced_unclean;
         report.graceful = report.channels.saturating_sub(report.forced + report.incomplete);
-        report.unsent_bytes = after.bytes - self.before.bytes;
+        report.unsent_bytes = after.bytes_unsent - before.bytes_unsent;
+        report.tasks_cancelled += after.tasks_dropped - before.tasks_dropped;
         report.took = Duration::from_nanos(now.saturating_sub(self.began));
         self.report
     }

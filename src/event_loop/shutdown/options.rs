@@ -15,7 +15,7 @@ use std::time::Duration;
 /// | `timeout` | 15 s | at least `quiet_period` and `drain_window` |
 /// | `drain_window` | 0 s | at most `timeout` |
 ///
-/// All are durations on the loop's clock, starting when the loop receives the request.
+/// All are durations on the loop's clock, starting with the request.
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, shutdown::ShutdownOptions};
@@ -73,8 +73,8 @@ impl ShutdownOptions {
         self
     }
 
-    /// Sets the deadline after which the remaining channels are closed forcibly. The default is
-    /// 15 s.
+    /// Sets the deadline after which the remaining channels are reset. It counts from the request,
+    /// however much work waits in the loop's queue. The default is 15 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

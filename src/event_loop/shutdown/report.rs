@@ -12,14 +12,17 @@ use std::{fmt, time::Duration};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Channels that were open when the shutdown began.
+    /// Channels that were open when the shutdown began, and those that were opened during it for
+    /// replies in flight.
     pub channels: u64,
-    /// Channels that closed after all their bytes were sent, on whichever side the close began.
+    /// Channels that ended [cleanly](crate::channel::CloseCause::Clean), after all their bytes were
+    /// sent, on whichever side the close began.
     pub graceful: u64,
-    /// Channels that closed before the deadline with unsent bytes, because the connection broke,
-    /// the `close_timeout` of the channel expired, or its handler closed it immediately.
+    /// Channels that ended before the deadline for any other cause or with unsent bytes: the
+    /// connection broke, the `close_timeout` of the channel expired, or its handler closed it
+    /// immediately, reset it or failed.
     pub incomplete: u64,
-    /// Channels that the deadline closed: they were still open, or had unsent bytes.
+    /// Channels that the deadline cut, with a reset: they were still open, or had unsent bytes.
     pub forced: u64,
     /// Bytes that were written to channels but not sent before they closed.
     pub unsent_bytes: u64,
@@ -27,8 +30,8 @@ pub struct ShutdownReport {
     pub connections_refused: u64,
     /// Tasks that ran after the shutdown began. Requests from handles to channels do not count.
     pub tasks_run: u64,
-    /// Scheduled tasks that did not run: those of the loop, and those that each channel had when it
-    /// was notified.
+    /// Tasks that did not run: scheduled ones of the loop, and those that channels dropped because
+    /// they closed. The latter include tasks that waited for work on another thread.
     pub tasks_cancelled: u64,
     /// The duration of the shutdown, on the loop's clock. After a merge, the longest of all loops.
     pub took: Duration,

@@ -3,7 +3,7 @@
 //!
 //! Any thread calls them. Only the first request takes effect. The loop's thread does the rest.
 
-use super::{ShutdownOptions, ShutdownReport, ShutdownRequest};
+use super::{AcceptedShare, ShutdownOptions, ShutdownReport, ShutdownRequest};
 use crate::{
     Completion, Result,
     event_loop::{EventLoop, task::Task},
@@ -32,19 +32,23 @@ pub(crate) fn end_and_report(
 impl EventLoop {
     /// Shuts the loop down in phases. Completes with a report when the loop has ended.
     ///
-    /// 1. Immediately, its listeners close, connections that are being established fail, later
-    ///    connections are closed, and the loop's scheduled tasks are cancelled. New tasks are still
-    ///    accepted and run.
-    /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each channel is notified in
-    ///    turn. Its scheduled tasks are cancelled and
-    ///    [`Handler::shutdown`](crate::Handler::shutdown) is called, which by default closes the
-    ///    channel after its pending writes have been sent. At most 1024 channels are notified per
-    ///    turn. A channel that is already closing keeps its `close_timeout`.
-    /// 3. The loop ends when no channel is left and no task has arrived for the `quiet_period`, or
+    /// 1. Immediately, its listeners close, later connections are closed, and the loop's scheduled
+    ///    tasks are cancelled. New tasks are still accepted and run. The request overtakes tasks
+    ///    that wait in the queue, and all times count from the request.
+    /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each accepted channel is
+    ///    notified in turn: [`Handler::shutdown`](crate::Handler::shutdown) is called, which by
+    ///    default closes the channel after its pending writes have been sent. A handler with a reply
+    ///    in flight may stay open, with its scheduled tasks, and use and open outgoing connections.
+    ///    At most 1024 channels are notified per turn. A channel that is already closing keeps its
+    ///    `close_timeout`.
+    /// 3. When no accepted channel is left, connections that are being established fail, later ones
+    ///    are refused, and outgoing channels are notified in the same way. If a group is shut down,
+    ///    this waits for the accepted channels of all its loops. A group of clients begins here.
+    /// 4. The loop ends when no channel is left and no task has arrived for the `quiet_period`, or
     ///    when the `timeout` expires. New tasks are refused and queued tasks run. Each remaining
-    ///    channel is notified if it has not been, sends the bytes that the kernel accepts without
-    ///    blocking, and is closed.
-    /// 4. Hooks run ([`on_shutdown`](EventLoop::on_shutdown)).
+    ///    channel is notified if it has not been, and sends the bytes that the kernel accepts
+    ///    without blocking. If its handler does not close it then, the connection is reset.
+    /// 5. Hooks run ([`on_shutdown`](EventLoop::on_shutdown)).
     ///
     /// Only the first request takes effect. Later ones complete with the same report. The report is
     /// also logged as one line at level info. A loop that never started ends immediately.
@@ -62,7 +66,9 @@ impl EventLoop {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        self.shared.shut_down(request);
+        for share in AcceptedShare::of(&[&self.shared]) {
+            self.shared.shut_down(request, share);
+        }
         self.terminated()
     }
 

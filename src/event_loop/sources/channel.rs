@@ -135,6 +135,9 @@ impl ChannelSlot {
             metrics.closes_unsent.add(1);
             metrics.bytes_unsent.add(unsent as u64);
         }
+        if core.state.status.is_active() && (unsent > 0 || !core.state.close_cause().is_clean()) {
+            metrics.closes_unclean.add(1);
+        }
         core.handle_closed(&mut io.services);
         io.inactive.push(ClosedChannel { key: core.state.key(), socket });
     }
@@ -186,6 +189,10 @@ impl Source for ChannelSlot {
         Some(register(self.driver.transport.as_mut()?.source(), STREAM_INTEREST))
     }
 
+    fn is_outgoing(&self) -> bool {
+        self.driver.core.state.config.outgoing
+    }
+
     fn begin_shutdown(&mut self) -> AtShutdown {
         // Once the socket is closed, only the call of `inactive` remains.
         if self.driver.transport.is_none() {
@@ -198,16 +205,12 @@ impl Source for ChannelSlot {
         }
     }
 
-    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {
-        // A closing channel keeps its close timeout, which is among its tasks.
-        if !self.driver.core.state.status.is_open() {
-            return 0;
+    /// Scheduled tasks and work on other threads may belong to a reply in flight. They are dropped
+    /// when the channel closes.
+    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) {
+        if self.driver.core.state.status.is_open() {
+            self.call(ctx.io, ctx.metrics, |core, services| core.handle_shutdown(services));
         }
-        // Offloaded work may produce a reply that is in flight. It is dropped if the channel
-        // closes.
-        let cancelled = self.driver.core.state.cancel_timed_tasks(&mut ctx.io.services);
-        self.call(ctx.io, ctx.metrics, |core, services| core.handle_shutdown(services));
-        cancelled
     }
 
     fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {
@@ -215,7 +218,8 @@ impl Source for ChannelSlot {
         self.driver.flush(ctx.io);
         let forced = self.is_to_be_forced();
         if forced {
-            self.driver.core.state.request_close_now(CloseCause::ShutDown);
+            // The peer must not take the cut for a regular end.
+            self.driver.core.state.request_reset(CloseCause::ShutDown);
         }
         self.close_socket(ctx.io, ctx.metrics);
         (Transition::Stay, forced)

@@ -154,8 +154,27 @@ impl EventLoop {
         self.shared.time.now()
     }
 
+    /// Like [`schedule_always_at`](EventLoop::schedule_always_at), for a task that belongs to a
+    /// reply in flight: a time limit of an outgoing call. A shutdown cancels it together with
+    /// outgoing connections, and not when it begins.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`] if the loop has shut down.
+    #[track_caller]
+    pub(crate) fn schedule_for_reply(
+        &self,
+        deadline: u64,
+        task: impl FnOnce() + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        let (completer, completion) = completion(Some(self.shared.id));
+        let body = TaskBody::Once(Box::new(task));
+        let entry = Arc::new(TaskEntry::new(body, completer, TaskPermit::always(&self.shared)).lasting());
+        self.shared.submit_always(LoopMail::Schedule(deadline, entry.clone()))?;
+        Ok(ScheduledTask::new(entry, completion))
+    }
+
     /// Returns the loop's time after `delay`.
-    fn after(&self, delay: Duration) -> u64 {
+    pub(crate) fn after(&self, delay: Duration) -> u64 {
         self.shared.time.now().saturating_add(nanos(delay))
     }
 

@@ -40,6 +40,8 @@ pub(in crate::event_loop) struct TaskEntry<T> {
     place: Mutex<Option<QueueKey>>,
     /// The source location where the task was scheduled, for reports.
     origin: &'static Location<'static>,
+    /// Whether a shutdown keeps the task until outgoing connections end.
+    lasts: bool,
 }
 
 enum TaskState<T> {
@@ -72,7 +74,13 @@ impl<T: Send + 'static> TaskEntry<T> {
             state: Mutex::new(TaskState::Waiting(body, completer, permit)),
             place: Mutex::new(None),
             origin: Location::caller(),
+            lasts: false,
         }
+    }
+
+    /// Marks the task as part of a reply in flight. See [`Scheduled::lasts`].
+    pub(in crate::event_loop) fn lasting(self) -> Self {
+        TaskEntry { lasts: true, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskState<T>> {
@@ -104,6 +112,10 @@ impl<T: Send + 'static> TaskEntry<T> {
 }
 
 impl<T: Send + 'static> Scheduled for TaskEntry<T> {
+    fn lasts(&self) -> bool {
+        self.lasts
+    }
+
     fn run(&self, time: &TimeSource) -> Option<u64> {
         let (body, completer, permit) = {
             let mut state = self.lock();

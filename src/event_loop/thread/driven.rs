@@ -12,7 +12,7 @@ use crate::{
         EventLoop,
         mail::LoopMail,
         shared::{LifeState, LoopShared},
-        shutdown::ShutdownRequest,
+        shutdown::{AcceptedShare, ShutdownRequest},
         task::Task,
         tasks,
         turn::Turn,
@@ -84,7 +84,10 @@ impl Drop for DrivenLoop {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };
         let _entered = enter(&turn);
-        turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0, window: 0 });
+        let request = ShutdownRequest { quiet: 0, timeout: 0, window: 0 };
+        for share in AcceptedShare::of(&[&turn.shared]) {
+            turn.shared.shut_down(request, share);
+        }
         let cause = caught(|| turn.end_now());
         end(turn, cause, self.watch.take());
     }

@@ -1,8 +1,8 @@
 //! New channels: connections that were accepted or established.
 //!
 //! Invariants: the pipeline of a connection is created on its own loop. If a factory fails, only
-//! that connection is closed. A shutdown that has begun opens no channel. Runs on the loop's
-//! thread.
+//! that connection is closed. A channel that opens during a shutdown is notified like the others.
+//! Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
@@ -24,7 +24,9 @@ impl Turn {
     // Inlined, so that the connection is moved once.
     #[inline(always)]
     pub(super) fn adopt(&mut self, mut connection: Connection) {
-        if let Some(shutdown) = &mut self.shutdown {
+        if let Some(shutdown) = &mut self.shutdown
+            && !shutdown.takes_connections()
+        {
             shutdown.note_refused_connection();
             self.shared.metrics.rejected_by_loop.add(1);
             let (name, peer) = (&self.shared.name, connection.peer);
@@ -46,6 +48,9 @@ impl Turn {
             Ok((key, core)) => {
                 self.sources.insert(Slot::Channel(channel_slot(core, connection)));
                 self.activate(key);
+                if self.shutdown.is_some() {
+                    self.notify_late(key);
+                }
             }
             // The same error may affect every connection, for example if a factory fails.
             Err(e) => {
@@ -88,6 +93,9 @@ impl Turn {
     /// Replaces an attempt to connect by the channel of its connection.
     pub(super) fn establish(&mut self, key: Key, established: Established) {
         let Established { connection, start, callback, ready } = established;
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.note_opened(true, matches!(start, ChannelStart::Pipeline(_)));
+        }
         match start {
             ChannelStart::Pipeline(pipeline) => {
                 let mut core = self.make_core(key, &connection, pipeline);
@@ -134,8 +142,10 @@ impl Turn {
 
     fn activate(&mut self, key: Key) {
         debug_assert!(
-            self.shutdown.is_none(),
-            "a channel that opens after a shutdown has begun is never notified"
+            self.shutdown
+                .as_ref()
+                .is_none_or(|shutdown| shutdown.takes_connections() || shutdown.takes_outgoing()),
+            "a channel that opens too late is never notified"
         );
         // A panic closes this channel, but not the listener that accepted it.
         self.guarded_once(Some(key), |turn| {

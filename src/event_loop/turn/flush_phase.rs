@@ -14,6 +14,7 @@ use crate::{
     event_loop::{
         budget::Span,
         closing::{ClosedChannel, SocketAfterClose, close_on_worker},
+        source::Source,
         sources::Slot,
     },
     id::Key,
@@ -64,6 +65,11 @@ impl Turn {
     #[inline(never)]
     fn end_channels(&mut self) {
         for ClosedChannel { key, socket } in std::mem::take(&mut self.io.inactive) {
+            if let Some(shutdown) = &mut self.shutdown
+                && self.sources.channel(key).is_some_and(|slot| !slot.is_outgoing())
+            {
+                shutdown.note_accepted_ended();
+            }
             // Removed first, so that a panic leaves nothing behind.
             match socket {
                 SocketAfterClose::Closed => {

@@ -1,14 +1,21 @@
 //! The steps of a shutdown in the turns of a loop. `shutdown` describes their order.
 //!
 //! Invariants: every open channel is notified once, at the latest when the loop ends. A shutdown
-//! that has begun opens no channel. A turn notifies at most 1024 channels, before its tasks and
+//! that has begun opens no channel, except for connections that were accepted before the request, and
+//! outgoing ones while accepted channels are left. A turn notifies at most 1024 channels, before its tasks and
 //! timers. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
-    channel::Due,
+    channel::{Due, Scheduled},
     error::{caught, drop_guarded},
-    event_loop::{mail::LoopMail, shared::LifeState, shutdown::Shutdown, source::AtShutdown},
+    event_loop::{
+        mail::LoopMail,
+        shared::LifeState,
+        shutdown::{FoundChannels, Shutdown},
+        source::{AtShutdown, Source},
+        sources::Slot,
+    },
     id::Key,
     sync::LoopPhase,
 };
@@ -18,43 +25,119 @@ use crate::{
 const NOTIFIED_PER_TURN: usize = 1024;
 
 impl Turn {
-    pub(super) fn begin_shutdown(&mut self) {
+    /// Begins the shutdown before the loop has reached the request in its queue, so that mail in
+    /// front of it does not delay the shutdown.
+    #[inline]
+    pub(super) fn look_for_shutdown(&mut self) {
+        if self.shutdown.is_none() && self.shared.state() >= LifeState::ShuttingDown {
+            self.begin_shutdown();
+        }
+    }
+
+    /// Handles the request in the queue, or a reminder.
+    pub(super) fn reach_shutdown(&mut self) {
+        self.begin_shutdown();
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.reach_mail();
+        }
+        if self.begin_outgoing_if_due() {
+            self.notify_channels();
+        }
+    }
+
+    fn begin_shutdown(&mut self) {
         if self.shutdown.is_some() {
             return;
         }
-        let Some(request) = self.shared.shutdown_request() else { return };
-        let mut channels = self.sources.keys();
-        let mut at_once = Vec::new();
-        channels.retain(|key| {
-            match self.sources.get(*key).map(|slot| slot.as_source().begin_shutdown()) {
-                Some(AtShutdown::Drain) => true,
-                Some(AtShutdown::Notify) => {
-                    at_once.push(*key);
-                    false
-                }
-                Some(AtShutdown::End(result)) => {
-                    // This drops values of the program, which may panic. The shutdown continues
-                    // nevertheless.
-                    self.guarded_once(None, |turn| turn.end_source(*key, result));
-                    false
-                }
-                Some(AtShutdown::Stay) | None => false,
+        let Some(request) = self.shared.take_shutdown_request() else { return };
+        // The loop may not have read the clock since.
+        self.io.services.now = self.io.services.now.max(request.1);
+        self.shared.metrics.fold(&mut self.io.services.tally);
+        let (accepted, at_once) = self.begin_with(|source| !source.is_outgoing());
+        let mut found = FoundChannels { open: accepted.len(), accepted, accepted_left: 0 };
+        for key in self.sources.keys() {
+            if let Some(slot) = self.sources.channel(key) {
+                let is_outgoing = slot.is_outgoing();
+                found.accepted_left += usize::from(!is_outgoing);
+                let is_open = is_outgoing && matches!(slot.begin_shutdown(), AtShutdown::Drain);
+                found.open += usize::from(is_open);
             }
-        });
+        }
         let now = self.io.services.now;
-        let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
-        for due in self.io.services.queue.take_if(|due| matches!(due, Due::Task(_))) {
+        let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, found);
+        self.cancel_tasks(&mut shutdown, |task| !task.lasts());
+        self.shutdown = Some(shutdown);
+        for key in at_once {
+            self.guarded_once(Some(key), |turn| turn.notify(key));
+        }
+        self.notify_channels();
+    }
+
+    /// Cancels scheduled tasks of the loop.
+    fn cancel_tasks(&mut self, shutdown: &mut Shutdown, is_chosen: impl Fn(&dyn Scheduled) -> bool) {
+        let is_chosen = |due: &Due| matches!(due, Due::Task(task) if is_chosen(&**task));
+        for due in self.io.services.queue.take_if(is_chosen) {
             if let Due::Task(task) = due {
                 // Tasks that were cancelled by their handles have been counted.
                 self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
                 shutdown.cancel(&*task);
             }
         }
-        self.shutdown = Some(shutdown);
+    }
+
+    /// Begins the shutdown of the chosen sources. Ends those that end at once. Returns the open
+    /// channels, and those that are to be notified at once.
+    fn begin_with(&mut self, is_chosen: impl Fn(&dyn Source) -> bool) -> (Vec<Key>, Vec<Key>) {
+        let (mut channels, mut at_once) = (Vec::new(), Vec::new());
+        for key in self.sources.keys() {
+            let Some(source) = self.sources.get(key).map(Slot::as_source) else { continue };
+            if !is_chosen(source) {
+                continue;
+            }
+            match source.begin_shutdown() {
+                AtShutdown::Drain => channels.push(key),
+                AtShutdown::Notify => at_once.push(key),
+                AtShutdown::End(result) => {
+                    // This drops values of the program, which may panic. The shutdown continues
+                    // nevertheless.
+                    self.guarded_once(None, |turn| turn.end_source(key, result));
+                }
+                AtShutdown::Stay => {}
+            }
+        }
+        (channels, at_once)
+    }
+
+    /// Begins to notify outgoing channels if no accepted channel of the group is left. Returns
+    /// whether it did.
+    fn begin_outgoing_if_due(&mut self) -> bool {
+        let is_due = self.shutdown.as_mut().is_some_and(Shutdown::outgoing_is_due);
+        if is_due {
+            self.begin_outgoing();
+        }
+        is_due
+    }
+
+    fn begin_outgoing(&mut self) {
+        let (channels, at_once) = self.begin_with(|source| source.is_outgoing());
+        if let Some(mut shutdown) = self.shutdown.take() {
+            self.cancel_tasks(&mut shutdown, |_| true);
+            shutdown.begin_outgoing(channels);
+            self.shutdown = Some(shutdown);
+        }
         for key in at_once {
             self.guarded_once(Some(key), |turn| turn.notify(key));
         }
-        self.notify_channels();
+    }
+
+    /// Notifies a channel that was accepted before the request, and has opened since.
+    pub(super) fn notify_late(&mut self, key: Key) {
+        let Some(slot) = self.sources.channel(key) else { return };
+        let is_active = matches!(slot.begin_shutdown(), AtShutdown::Drain);
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.note_opened(false, is_active);
+            self.guarded_once(Some(key), |turn| turn.notify(key));
+        }
     }
 
     /// Notifies the channels that are due in the window, up to the limit of a turn. Returns whether
@@ -74,20 +157,21 @@ impl Turn {
     }
 
     fn notify(&mut self, key: Key) {
-        let cancelled = self.with_source(key, |source, ctx| source.shut_down(ctx)).unwrap_or(0);
-        if let Some(shutdown) = &mut self.shutdown {
-            shutdown.note_cancelled(cancelled);
-        }
+        self.with_source(key, |source, ctx| source.shut_down(ctx));
     }
 
     /// Runs at the end of a turn. Returns whether it was the last.
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
+        self.begin_outgoing_if_due();
         let event_sources = self.shared.metrics.event_sources.read() as usize;
         let Some(shutdown) = &mut self.shutdown else { return false };
         shutdown.end_turn(&self.io.services.time);
         let mut now = self.io.services.now;
         let lingering = self.sources.lingering();
-        let empty = self.sources.len() == lingering + event_sources && self.inbox.is_empty();
+        // Handlers on other loops may still open outgoing connections here.
+        let empty = !shutdown.takes_outgoing()
+            && self.sources.len() == lingering + event_sources
+            && self.inbox.is_empty();
         let end = shutdown.ends_at(empty, lingering, now);
         if now < end {
             // The deadline may have passed since the last poll, so read the clock.
@@ -111,6 +195,9 @@ impl Turn {
     fn finish(&mut self) {
         self.shared.activity.enter_phase(LoopPhase::Shutdown);
         self.io.max_lingering = 0;
+        if self.shutdown.as_ref().is_some_and(Shutdown::takes_outgoing) {
+            self.begin_outgoing();
+        }
         // Notifies the channels that are not due yet.
         while let Some(key) = self.shutdown.as_mut().and_then(Shutdown::pop) {
             self.guarded_once(Some(key), |turn| turn.notify(key));
@@ -133,6 +220,7 @@ impl Turn {
         }
         // Drops the retry timers of closed listeners.
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);
+        self.shared.metrics.fold(&mut self.io.services.tally);
         if let Some(shutdown) = self.shutdown.take() {
             let report = shutdown.report(self.io.services.time.now(), &self.shared.metrics);
             caught(|| log::info!("{}: shut down: {report}", self.shared.name));
@@ -164,12 +252,12 @@ impl Turn {
     }
 
     fn close_last(&mut self, key: Key) {
-        let unsent_before = self.shared.metrics.closes_unsent.read();
+        let unclean_before = self.shared.metrics.closes_unclean.read();
         let Some((transition, forced)) = self.with_source(key, |source, ctx| source.close(ctx)) else {
             return;
         };
         if forced && let Some(shutdown) = &mut self.shutdown {
-            shutdown.note_forced(unsent_before, &self.shared.metrics);
+            shutdown.note_forced(unclean_before, &self.shared.metrics);
         }
         self.make_transition(key, transition);
     }

@@ -10,6 +10,7 @@ use crate::{
         connection::Connection,
         io::Io,
         shared::{LifeState, LoopShared},
+        shutdown::Shutdown,
         source::{LoopContext, NewSource, Source, SourceMail, Transition},
         sources::Slot,
     },
@@ -66,7 +67,12 @@ impl Turn {
 
     /// Puts a new source into a slot.
     pub(super) fn open(&mut self, source: Box<dyn NewSource>) {
-        let is_ending = self.shared.state() >= LifeState::ShuttingDown;
+        let state = self.shared.state();
+        let opens_late = || {
+            let is_early = self.shutdown.as_ref().is_none_or(Shutdown::takes_outgoing);
+            source.is_outgoing() && is_early && state < LifeState::ShutDown
+        };
+        let is_ending = state >= LifeState::ShuttingDown && !opens_late();
         let key = if is_ending { Err(Error::ShutDown) } else { self.sources.next_key() };
         let key = match key {
             Ok(key) => key,

@@ -28,6 +28,7 @@ impl Turn {
     /// Handles the waiting entries of the queue, within `share`. Returns whether there were any.
     /// The clock has just been read.
     pub(in crate::event_loop) fn run_tasks(&mut self, share: Share) -> bool {
+        self.look_for_shutdown();
         let began = self.io.services.now;
         let mut limit = Limit::new(share.until(began), began);
         // Without a time limit, only the entries that wait now are handled: tasks that keep
@@ -143,7 +144,7 @@ impl Turn {
                 let result = self.rebuild(RebuildCause::Asked);
                 completer.complete(result);
             }
-            LoopMail::Shutdown => self.begin_shutdown(),
+            LoopMail::Shutdown => self.reach_shutdown(),
         }
     }
 

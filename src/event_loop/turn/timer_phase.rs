@@ -30,7 +30,9 @@ const TIMERS_PER_TURN: u64 = 1024;
 impl Turn {
     /// Puts a task into the heap, unless it has been cancelled.
     pub(in crate::event_loop) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
-        if let Some(shutdown) = &mut self.shutdown {
+        if let Some(shutdown) = &mut self.shutdown
+            && !(task.lasts() && shutdown.takes_outgoing())
+        {
             self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
             shutdown.cancel(&*task);
         } else if task.is_waiting() {

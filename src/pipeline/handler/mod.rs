@@ -162,12 +162,15 @@ pub trait Handler: Sized + 'static {
 
     /// Called when the event loop shuts down, so that the handler can write a last message.
     ///
-    /// By default closes the channel after the pending bytes have been sent. A channel that is left
-    /// open is closed when the timeout of the shutdown ends.
+    /// By default closes the channel after the pending bytes have been sent. A handler with a reply
+    /// in flight returns without closing, and closes the channel after the reply. Until then its
+    /// scheduled tasks run, work on other threads returns, and outgoing connections of the group
+    /// stay open. A channel that is still open when the timeout of the shutdown ends is reset.
     ///
     /// Called at most once, at the channel's time in the shutdown's
-    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have
-    /// been cancelled by then. Not called if the channel is closing already.
+    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Outgoing channels are
+    /// notified when no accepted channel of the group is left. Not called if the channel is closing
+    /// already.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).

@@ -32,8 +32,8 @@ impl<H: Handler> Context<'_, H> {
     /// dropped. `then` is dropped as well: at once after a cancel, otherwise when the channel is
     /// closed. Work that has not started by then is dropped without running, by a worker or when
     /// the pool needs its place in the queue. Running work is not interrupted. A shutdown of the
-    /// loop cancels scheduled tasks but not offloaded work: a handler that stays open in
-    /// [`shutdown`](Handler::shutdown) gets the result.
+    /// loop does not cancel it: a handler that stays open in [`shutdown`](Handler::shutdown) gets
+    /// the result.
     ///
     /// ```
     /// # use netwheel::prelude::*;
