@@ -133,10 +133,10 @@ fn a_completion_gives_the_stage_back() {
     let mut channel =
         EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(stage).handler(Recorder::new(&log)));
     channel.run_pending();
-    assert_eq!(log.count("a completed Ok(())"), 0);
+    assert_eq!(log.count("a completed Ok(Clean)"), 0);
     other.close();
     channel.run_pending();
-    assert_eq!(log.count("a completed Ok(())"), 1);
+    assert_eq!(log.count("a completed Ok(Clean)"), 1);
     assert_eq!(channel.read_outbound(), &b"the other is closed\n"[..]);
 }
 
