@@ -56,6 +56,8 @@ pub(crate) struct Tasks {
     close: Option<QueueKey>,
     /// The stages that pause reading: a bit for each position.
     paused: u32,
+    /// Stages whose pause notices the end of the peer's stream, one bit each: some of `paused`.
+    watched: u32,
 }
 
 struct Timer {
@@ -147,7 +149,18 @@ impl Tasks {
     pub(in crate::channel) fn set_paused(&mut self, stage: u32, on: bool) -> bool {
         let bit = 1 << (stage - 1);
         self.paused = if on { self.paused | bit } else { self.paused & !bit };
+        self.watched &= !bit;
         self.paused != 0
+    }
+
+    /// Lets the pause of the stage at a position notice the end of the peer's stream.
+    pub(in crate::channel) fn watch_for_end(&mut self, stage: u32) {
+        self.watched |= self.paused & 1 << (stage - 1);
+    }
+
+    /// Returns whether all stages that pause reading watch for the end of the peer's stream.
+    pub(in crate::channel) fn watches_for_end(&self) -> bool {
+        self.watched != 0 && self.watched == self.paused
     }
 
     /// Returns whether the stage at a position pauses reading.

@@ -1,6 +1,6 @@
 //! The pieces of encoding that requests and responses share.
 
-use super::Headers;
+use super::{Headers, head::forbidden_trailer};
 use crate::{Result, buffer::OutboundBuffer, error::EncodeError};
 use bytes::Bytes;
 
@@ -44,10 +44,15 @@ pub(super) fn put_chunk(bytes: Bytes, output: &mut OutboundBuffer) {
 /// Appends the end of a chunked body, with its trailers.
 ///
 /// # Errors
-/// A trailer is invalid.
+/// A trailer is invalid, or a header that is not allowed as a trailer.
 pub(super) fn put_last_chunk(trailers: &Headers, output: &mut OutboundBuffer) -> Result {
     if let Some(name) = trailers.invalid() {
         return Err(unencodable(format!("the trailer {name:?} is invalid")));
+    }
+    if !trailers.is_empty()
+        && let Some(name) = forbidden_trailer(trailers)
+    {
+        return Err(unencodable(format!("the header {name:?} is not allowed as a trailer")));
     }
     output.put_slice(b"0\r\n");
     output.put_slice(trailers.lines());

@@ -26,6 +26,7 @@ mod head;
 mod message;
 mod server;
 mod settings;
+mod stale_response;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use client::{Call, HttpClient, NotSent};
 pub use content::Decompress;
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
-pub use message::{Body, Headers, Message, Part, Request, Response, StatusCode, Version};
+pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};
 pub use server::HttpServer;
 pub use settings::HttpSettings;
+pub use stale_response::StaleResponse;

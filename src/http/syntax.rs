@@ -1,5 +1,7 @@
 //! The character classes of RFC 9110, section 5.6, and comparisons without case.
 
+use memchr::memchr;
+
 /// Returns whether `bytes` is a token: a method, the name of a header, the name of a coding.
 pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| is_token_byte(*byte))
@@ -25,7 +27,34 @@ pub(super) fn is_target(bytes: &[u8]) -> bool {
 /// Returns whether `bytes` may be the value of `Host`: a name or address with an optional port
 /// (RFC 3986, section 3.2), without user information.
 pub(super) fn is_host(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte))
+    let (is_address, port) = match bytes {
+        [b'[', rest @ ..] => {
+            let Some(end) = memchr(b']', rest) else { return false };
+            (end > 0 && rest[..end].iter().all(|byte| is_name_byte(*byte) || *byte == b':'), &rest[end + 1..])
+        }
+        _ => {
+            let end = memchr(b':', bytes).unwrap_or(bytes.len());
+            (is_name(&bytes[..end]), &bytes[end..])
+        }
+    };
+    let is_port = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    is_address && is_port
+}
+
+/// Returns whether `bytes` is a registered name, possibly empty: each `%` begins an escape.
+fn is_name(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| is_name_byte(*byte))
+        && bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
+            bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        })
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
 }
 
 /// Removes spaces and tabs around `bytes`.

@@ -76,6 +76,26 @@ impl Handler for Upper {
     }
 }
 
+struct Reports;
+
+impl Handler for Reports {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(request) = part else { return Ok(()) };
+        let (Some(id), path) = (request.id(), request.path().to_owned()) else { return Ok(()) };
+        ctx.offload(
+            move || format!("the report {path}\n"), // on a worker thread
+            move |_, ctx, report| ctx.write(Response::ok(report?).for_request(id).into()),
+        )?;
+        ctx.schedule(Duration::from_secs(2), move |_, ctx| {
+            ctx.write(Response::from(StatusCode::GATEWAY_TIMEOUT).for_request(id).into())
+        });
+        Ok(())
+    }
+}
+
 struct Clock;
 
 impl Handler for Clock {
@@ -140,4 +160,22 @@ fn a_clock_sends_an_event_each_second() -> Result {
     assert!(channel.read_outbound().ends_with(b"event: tick\ndata: one more second\n\n\r\n"));
     assert_eq!(Body::Streamed.length(), None);
     Ok(())
+}
+
+#[test]
+fn each_request_gets_its_own_report_or_a_timeout() {
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Reports));
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    channel.write_inbound(get("/one").as_bytes()).unwrap();
+    channel.run_pending();
+    assert!(channel.read_outbound().ends_with(b"the report /one\n"));
+    channel.write_inbound(get("/two").as_bytes()).unwrap();
+    channel.advance(Duration::from_secs(2));
+    assert!(channel.read_outbound().starts_with(b"HTTP/1.1 504 "), "without a worker");
+    channel.run_pending();
+    channel.write_inbound(get("/three").as_bytes()).unwrap();
+    channel.run_pending();
+    assert!(channel.read_outbound().ends_with(b"the report /three\n"));
+    channel.advance(Duration::from_secs(5));
+    assert!(channel.read_outbound().is_empty() && channel.is_open());
 }

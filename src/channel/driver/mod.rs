@@ -44,6 +44,7 @@
 //! channel whose peer has ended its stream closes gracefully, so replies are still sent.
 //! docs/endings.md has the order of events for each way in which a channel ends.
 
+mod departure;
 mod discard;
 mod filtered_input;
 mod filtered_output;

@@ -21,7 +21,7 @@
 //! further event announces the remaining input. Kept bytes are decoded before new ones are read.
 
 use super::{
-    ChannelDriver, LoopIo, Next, Transport, filtered_input,
+    ChannelDriver, LoopIo, Next, Transport, departure, filtered_input,
     read::{Read, batch},
     writing,
 };
@@ -111,6 +111,9 @@ fn read_all<T: Transport>(
         {
             if readable {
                 state.status.set(Readiness::MAYBE_READABLE);
+                if state.status.has(Readiness::HANG_UP) {
+                    departure::notice(core, transport, io);
+                }
             }
             break;
         }

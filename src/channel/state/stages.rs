@@ -10,6 +10,18 @@ impl ChannelState {
         self.status.set(ReadDemand::STAGE_PAUSED);
     }
 
+    /// Lets the pause of a stage notice that the peer has gone.
+    pub(crate) fn watch_for_end(&mut self, stage: u32) {
+        self.tasks.get_or_insert_default().watch_for_end(stage);
+    }
+
+    /// Returns whether each stage that pauses reading watches for the end of the stream.
+    #[cold]
+    pub(in crate::channel) fn watches_for_end(&self) -> bool {
+        self.status.has(ReadDemand::STAGE_PAUSED)
+            && self.tasks.as_ref().is_some_and(|tasks| tasks.watches_for_end())
+    }
+
     /// Ends the pause of a stage. Reading resumes when no other stage pauses it.
     pub(crate) fn resume_reads(&mut self, stage: u32, now: u64) {
         let Some(tasks) = &mut self.tasks else { return };

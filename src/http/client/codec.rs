@@ -13,7 +13,10 @@ use crate::{
         Body, Headers, HttpError, HttpSettings, Part, Request, Response, StatusCode, Version,
         body::{BodyDecoder, BodyPart},
         encode::{put_chunk, put_last_chunk, put_number, unencodable},
-        head::{Framing, HeadFacts, HeadLimits, HeadScanner, Scan, parse_response, response_framing},
+        head::{
+            Framing, HeadFacts, HeadLimits, HeadScanner, Scan, announced_framing, parse_response,
+            response_framing,
+        },
         syntax::is_host,
     },
     pipeline::Codec,
@@ -28,6 +31,8 @@ pub(super) struct ClientCodec {
     state: State,
     /// Whether bytes follow in the input that was decoded last.
     has_rest: bool,
+    /// The length of the input that was decoded.
+    decoded: u64,
 }
 
 enum State {
@@ -59,7 +64,8 @@ impl ClientCodec {
         host: Option<Arc<str>>,
         outstanding: Rc<Outstanding>,
     ) -> Self {
-        ClientCodec { settings, host, outstanding, state: State::Head(HeadScanner::NEW), has_rest: false }
+        let state = State::Head(HeadScanner::NEW);
+        ClientCodec { settings, host, outstanding, state, has_rest: false, decoded: 0 }
     }
 
     fn next(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>, HttpError> {
@@ -75,7 +81,8 @@ impl ClientCodec {
                 Some(BodyPart::End(trailers)) => Some(self.end(trailers, input)),
             }),
             State::Head(scanner) => {
-                let request = self.outstanding.front().filter(|_| !self.outstanding.is_spoiled());
+                let request =
+                    self.outstanding.front_from(self.decoded).filter(|_| !self.outstanding.is_spoiled());
                 let request = request.ok_or(HttpError::UnexpectedResponse)?;
                 let limits = HeadLimits {
                     first_line: self.settings.start_line,
@@ -104,12 +111,13 @@ impl ClientCodec {
         }
         let framing = response_framing(version, status, facts, request.kind)?;
         let keep_alive = framing != Framing::UntilClose && facts.is_keep_alive(version);
-        let body = match framing {
+        let announced = announced_framing(version, status, facts, request.kind, framing)?;
+        let body = match announced {
             Framing::None => Body::Empty,
             Framing::Length(length) => Body::Sized(length),
             Framing::Chunked | Framing::UntilClose => Body::Streamed,
         };
-        response.announce(body, !keep_alive);
+        response.announce(body, !keep_alive, framing != announced);
         if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
             // The final response follows.
             return Ok(());
@@ -174,8 +182,11 @@ impl Codec for ClientCodec {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
         self.has_rest = false;
+        let arrived = self.decoded + input.len() as u64;
+        self.outstanding.set_arrived(arrived);
         match self.next(input) {
             Ok(part) => {
+                self.decoded = arrived - input.len() as u64;
                 self.has_rest = !input.is_empty();
                 Ok(part)
             }

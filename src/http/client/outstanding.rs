@@ -12,7 +12,9 @@ use std::{
 /// needs it to find the end of the response, and removes it there.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
-    requests: RefCell<VecDeque<OutstandingRequest>>,
+    requests: RefCell<VecDeque<Written>>,
+    /// The length of the input that the codec has seen.
+    arrived: Cell<u64>,
     /// Whether bytes have arrived that belong to no request. Whatever follows cannot be trusted.
     is_spoiled: Cell<bool>,
 }
@@ -25,17 +27,38 @@ pub(super) struct OutstandingRequest {
     pub(super) upgrades: bool,
 }
 
+/// A request that was written.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    request: OutstandingRequest,
+    /// The length of the input that had arrived before. The response begins behind it.
+    arrived_before: u64,
+}
+
 impl Outstanding {
     pub(super) fn len(&self) -> usize {
         self.requests.borrow().len()
     }
 
     pub(super) fn push(&self, request: OutstandingRequest) {
-        self.requests.borrow_mut().push_back(request);
+        let arrived_before = self.arrived.get();
+        self.requests.borrow_mut().push_back(Written { request, arrived_before });
     }
 
     pub(super) fn front(&self) -> Option<OutstandingRequest> {
-        self.requests.borrow().front().copied()
+        self.requests.borrow().front().map(|written| written.request)
+    }
+
+    /// Returns the oldest request, if the input from `start` on can answer it. Bytes that had
+    /// arrived before the request was written cannot.
+    pub(super) fn front_from(&self, start: u64) -> Option<OutstandingRequest> {
+        let requests = self.requests.borrow();
+        requests.front().filter(|written| written.arrived_before <= start).map(|written| written.request)
+    }
+
+    /// Records how many bytes of input the codec has seen.
+    pub(super) fn set_arrived(&self, length: u64) {
+        self.arrived.set(length);
     }
 
     pub(super) fn pop(&self) {

@@ -120,7 +120,7 @@ impl Stage for Aggregate<Response> {
                 if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                     return Ok(None);
                 }
-                let length = head.announced_body().length();
+                let length = head.announced_body().length().filter(|_| !head.is_head_only());
                 // An end follows each head.
                 self.collector.begin(head, status != StatusCode::SWITCHING_PROTOCOLS, length)
             }

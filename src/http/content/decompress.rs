@@ -22,7 +22,12 @@ const PIECE: usize = 16 * 1024;
 ///
 /// A body beyond the limit is answered with 413 on a server, and is an
 /// [`HttpError::BodyTooLong`] on a client. Invalid data, data behind the end, and a missing end are
-/// an [`HttpError::Content`], and are answered with 400.
+/// an [`HttpError::Content`], and are answered with 400. Nothing is decompressed behind a complete
+/// response.
+///
+/// A gzip body may have several members (RFC 1952, section 2.2). Deflate is accepted with and
+/// without the zlib header, because some clients omit it (RFC 9110, section 8.4.1.2). An empty body
+/// needs no valid data.
 ///
 /// Put it before [`Aggregate`](crate::http::Aggregate). Bodies that are written pass unchanged.
 ///
@@ -52,16 +57,45 @@ enum State {
 }
 
 struct Inflating {
-    inflate: flate2::Decompress,
+    coding: Coding,
+    /// Made with the first byte of a body or of a gzip member.
+    inflate: Option<flate2::Decompress>,
     /// Compressed input that waits.
     input: VecDeque<Bytes>,
     /// Decompressed bytes that may still come.
     budget: u64,
     /// Whether the inflater may have more output without further input.
     has_output: bool,
-    is_complete: bool,
+    /// Whether the compressed data ends here: before its first byte, or behind a complete member.
+    may_end: bool,
     /// The end of the message, which follows the decompressed data.
     end: Option<Headers>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    fn of(name: &[u8]) -> Option<Self> {
+        if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") {
+            Some(Coding::Gzip)
+        } else {
+            name.eq_ignore_ascii_case(b"deflate").then_some(Coding::Deflate)
+        }
+    }
+
+    /// Returns an inflater for data that begins with this byte.
+    fn inflater(self, first: u8) -> flate2::Decompress {
+        match self {
+            Coding::Gzip => flate2::Decompress::new_gzip(15),
+            // The method of zlib is 8, and its window has at most 32 KiB. Data without the header
+            // would have to begin with a stored block whose padding is not zero.
+            Coding::Deflate => flate2::Decompress::new(first & 0x0F == 8 && first >> 4 <= 7),
+        }
+    }
 }
 
 impl<H> fmt::Debug for Decompress<H> {
@@ -89,15 +123,15 @@ impl Inflating {
     fn new(headers: &Headers, max: u64) -> Option<Self> {
         let mut codings = headers.all("content-encoding");
         let (Some(coding), None) = (codings.next(), codings.next()) else { return None };
-        let inflate = if coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip") {
-            flate2::Decompress::new_gzip(15)
-        } else if coding.eq_ignore_ascii_case(b"deflate") {
-            flate2::Decompress::new(true)
-        } else {
-            return None;
-        };
-        let input = VecDeque::new();
-        Some(Inflating { inflate, input, budget: max, has_output: false, is_complete: false, end: None })
+        Some(Inflating {
+            coding: Coding::of(coding)?,
+            inflate: None,
+            input: VecDeque::new(),
+            budget: max,
+            has_output: false,
+            may_end: true,
+            end: None,
+        })
     }
 
     /// Returns whether [`next`](Inflating::next) has something to do.
@@ -109,30 +143,38 @@ impl Inflating {
     fn next<H>(&mut self) -> Result<Option<Part<H>>, HttpError> {
         let mut piece = Vec::new();
         while self.has_output || !self.input.is_empty() {
-            if self.is_complete {
-                return Err(HttpError::Content("data behind the end"));
-            }
-            piece.reserve_exact(PIECE - piece.len());
             let input = self.input.front().map_or(&[][..], |input| input);
-            let (before, filled) = (self.inflate.total_in(), piece.len());
-            let status = self
-                .inflate
+            let inflate = match (&mut self.inflate, input.first()) {
+                (Some(inflate), _) => inflate,
+                (None, Some(first)) if self.may_end => self.inflate.insert(self.coding.inflater(*first)),
+                _ => return Err(HttpError::Content("data behind the end")),
+            };
+            piece.reserve_exact(PIECE - piece.len());
+            let (before, filled) = (inflate.total_in(), piece.len());
+            let status = inflate
                 .decompress_vec(input, &mut piece, FlushDecompress::None)
                 .map_err(|_| HttpError::Content("invalid compressed data"))?;
             // At most the length of `input`.
-            let consumed = (self.inflate.total_in() - before) as usize;
+            let consumed = (inflate.total_in() - before) as usize;
             if let Some(input) = self.input.front_mut() {
                 input.advance(consumed);
                 if input.is_empty() {
                     self.input.pop_front();
                 }
             }
-            self.is_complete = status == Status::StreamEnd;
-            self.has_output = !self.is_complete && piece.len() == piece.capacity();
+            let is_complete = status == Status::StreamEnd;
+            self.may_end = is_complete;
+            self.has_output = !is_complete && piece.len() == piece.capacity();
             let produced = (piece.len() - filled) as u64;
             self.budget = self.budget.checked_sub(produced).ok_or(HttpError::BodyTooLong)?;
-            if consumed == 0 && produced == 0 && !self.is_complete && !self.input.is_empty() {
+            if consumed == 0 && produced == 0 && !is_complete && !self.input.is_empty() {
                 return Err(HttpError::Content("invalid compressed data"));
+            }
+            // Another member may follow in gzip.
+            if is_complete && self.coding == Coding::Gzip {
+                self.inflate = None;
+            } else if is_complete && !self.input.is_empty() {
+                return Err(HttpError::Content("data behind the end"));
             }
             if piece.len() >= PIECE {
                 break;
@@ -142,7 +184,7 @@ impl Inflating {
             return Ok(Some(Part::Body(piece.into())));
         }
         match self.end.take() {
-            Some(_) if !self.is_complete => Err(HttpError::Content("the end is missing")),
+            Some(_) if !self.may_end => Err(HttpError::Content("the end is missing")),
             Some(trailers) => Ok(Some(Part::End(trailers))),
             None => Ok(None),
         }
@@ -186,6 +228,13 @@ impl<H> Decompress<H> {
             Err(_) => self.state = State::Refused,
         }
         next
+    }
+
+    /// Drops the rest of the body: its response is complete.
+    fn drop_rest(&mut self) {
+        if matches!(self.state, State::Inflating(_)) {
+            self.state = State::Refused;
+        }
     }
 
     fn has_next(&self) -> bool {
@@ -234,7 +283,18 @@ impl Stage for Decompress<Request> {
     }
 
     fn write(&mut self, ctx: &mut StageContext<'_, Self>, part: Part<Response>) -> Result {
-        ctx.write(part)
+        let completes = match &part {
+            Part::Head(response) => {
+                !response.status().is_informational() && !response.announced_body().is_streamed()
+            }
+            Part::Body(_) => false,
+            Part::End(_) => true,
+        };
+        ctx.write(part)?;
+        if completes {
+            self.drop_rest();
+        }
+        Ok(())
     }
 
     fn encoded_len_hint(
@@ -257,7 +317,7 @@ impl Stage for Decompress<Response> {
         part: Part<Response>,
     ) -> Result<Option<Part<Response>>> {
         if let Part::Head(mut head) = part {
-            let body = head.announced_body().clone();
+            let body = if head.is_head_only() { Body::Empty } else { head.announced_body().clone() };
             if self.begin(head.headers_mut(), &body) {
                 head = head.body(Body::Streamed);
             }

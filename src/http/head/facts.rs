@@ -34,6 +34,19 @@ pub(super) enum Coding {
 }
 
 impl HeadFacts {
+    /// Looks at a field of a request.
+    ///
+    /// # Errors
+    /// As [`note`](HeadFacts::note), and for an invalid host or expectation.
+    #[inline]
+    pub(super) fn note_in_request(&mut self, name: &[u8], value: &[u8]) -> Result<(), HttpError> {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => self.note_host(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => self.note_expectation(value),
+            _ => self.note(name, value),
+        }
+    }
+
     /// Looks at a field.
     ///
     /// # Errors
@@ -42,8 +55,6 @@ impl HeadFacts {
     #[inline]
     pub(super) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), HttpError> {
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.note_host(value),
-            6 if name.eq_ignore_ascii_case(b"expect") => self.note_expectation(value),
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 self.note_connection(value);
                 Ok(())

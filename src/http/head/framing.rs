@@ -46,6 +46,29 @@ pub(in crate::http) fn response_framing(
     }
 }
 
+/// Returns the framing that the headers of a response announce: for HEAD and with 304 that of the
+/// body which the response does not have, otherwise `actual`.
+///
+/// # Errors
+/// As for [`response_framing`].
+pub(in crate::http) fn announced_framing(
+    version: Version,
+    status: StatusCode,
+    facts: &HeadFacts,
+    kind: RequestKind,
+    actual: Framing,
+) -> Result<Framing, HttpError> {
+    let describes_another =
+        kind == RequestKind::Head && status.allows_body() || status == StatusCode::NOT_MODIFIED;
+    if !describes_another {
+        return Ok(actual);
+    }
+    match declared(version, facts)? {
+        Framing::Length(0) | Framing::UntilClose => Ok(Framing::None),
+        framing => Ok(framing),
+    }
+}
+
 /// Returns the framing that the headers declare; `UntilClose` if they declare nothing.
 fn declared(version: Version, facts: &HeadFacts) -> Result<Framing, HttpError> {
     match (facts.coding, facts.content_length) {

@@ -6,6 +6,6 @@ mod parse;
 mod scanner;
 
 pub(super) use facts::HeadFacts;
-pub(super) use framing::{Framing, RequestKind, request_framing, response_framing};
-pub(super) use parse::{parse_request, parse_response, parse_trailers};
+pub(super) use framing::{Framing, RequestKind, announced_framing, request_framing, response_framing};
+pub(super) use parse::{forbidden_trailer, parse_request, parse_response, parse_trailers};
 pub(super) use scanner::{HeadLimits, HeadScanner, Scan};

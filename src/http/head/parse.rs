@@ -35,7 +35,7 @@ pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts
     }
     let method_len = u16::try_from(method.len()).map_err(|_| HttpError::LineTooLong)?;
     let version = version_of(version)?;
-    let facts = facts(parsed.headers)?;
+    let facts = facts(parsed.headers, HeadFacts::note_in_request)?;
     facts.check_host(version)?;
     // Behind " HTTP/1.x" and CRLF, up to the empty line.
     let headers = Headers::parsed(head.slice(line_len + 11..head.len() - 2));
@@ -70,7 +70,7 @@ pub(in crate::http) fn parse_response(head: &Bytes) -> Result<(Response, HeadFac
         return Err(HttpError::StartLine("incomplete"));
     };
     let status = StatusCode::new(code).ok_or(HttpError::StartLine("the status code"))?;
-    let facts = facts(parsed.headers)?;
+    let facts = facts(parsed.headers, HeadFacts::note)?;
     let line_len = head.windows(2).position(|bytes| bytes == b"\r\n").unwrap_or(0);
     let headers = Headers::parsed(head.slice(line_len + 2..head.len() - 2));
     Ok((Response::parsed(status, version_of(version)?, headers), facts))
@@ -87,8 +87,17 @@ pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpErro
         return Err(MALFORMED);
     }
     let trailers = Headers::parsed(lines.slice(..lines.len() - 2));
-    // Fields that describe the message, or choose who gets it, are too late here. A program that
-    // merges trailers into the headers would be deceived by them.
+    if forbidden_trailer(&trailers).is_some() {
+        return Err(HttpError::Trailer("a header that is not allowed as a trailer"));
+    }
+    Ok(trailers)
+}
+
+/// Returns the name of a field that is not allowed as a trailer, if there is one.
+///
+/// Fields that describe the message, or choose its recipient, are too late behind the body. A
+/// program that merges trailers into the headers would be deceived by them.
+pub(in crate::http) fn forbidden_trailer(trailers: &Headers) -> Option<&'static str> {
     const FORBIDDEN: [&str; 8] = [
         "content-length",
         "transfer-encoding",
@@ -99,10 +108,7 @@ pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpErro
         "content-encoding",
         "authorization",
     ];
-    if FORBIDDEN.iter().any(|name| trailers.contains(name)) {
-        return Err(HttpError::Trailer("a header that is not allowed as a trailer"));
-    }
-    Ok(trailers)
+    FORBIDDEN.into_iter().find(|name| trailers.contains(name))
 }
 
 fn version_of(minor: u8) -> Result<Version, HttpError> {
@@ -114,13 +120,17 @@ fn version_of(minor: u8) -> Result<Version, HttpError> {
 }
 
 /// Looks at all fields.
-fn facts(fields: &[Header<'_>]) -> Result<HeadFacts, HttpError> {
+#[inline(always)]
+fn facts(
+    fields: &[Header<'_>],
+    note: impl Fn(&mut HeadFacts, &[u8], &[u8]) -> Result<(), HttpError>,
+) -> Result<HeadFacts, HttpError> {
     let mut facts = HeadFacts::default();
     for field in fields {
         if !is_value(field.value) {
             return Err(HttpError::Header("a control character"));
         }
-        facts.note(field.name.as_bytes(), trim(field.value))?;
+        note(&mut facts, field.name.as_bytes(), trim(field.value))?;
     }
     Ok(facts)
 }

@@ -4,6 +4,7 @@ mod body;
 mod headers;
 mod part;
 mod request;
+mod request_id;
 mod response;
 mod status_code;
 #[cfg(feature = "http-types")]
@@ -15,6 +16,7 @@ pub use headers::Headers;
 pub use part::{Message, Part};
 pub use request::Request;
 pub(super) use request::Wishes;
+pub use request_id::RequestId;
 pub use response::Response;
 pub use status_code::StatusCode;
 pub use version::Version;

@@ -1,6 +1,6 @@
 //! The head of a request.
 
-use super::{Body, Headers, Version};
+use super::{Body, Headers, RequestId, Version};
 use crate::http::syntax::{is_target, is_token};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
@@ -17,7 +17,7 @@ use std::fmt;
 /// assert_eq!(request.path(), "/rooms");
 /// assert_eq!(request.query(), Some("first=10"));
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Request {
     /// Method and target, with one space between them.
     line: Bytes,
@@ -30,6 +30,8 @@ pub struct Request {
     /// Whether the client asks for another protocol, and waits for `100 Continue`.
     upgrades: bool,
     expects_continue: bool,
+    /// Set by a server.
+    id: Option<RequestId>,
 }
 
 /// What the headers of a request say of the connection.
@@ -59,6 +61,7 @@ impl Request {
             keep_alive: true,
             upgrades: false,
             expects_continue: false,
+            id: None,
         }
     }
 
@@ -82,6 +85,7 @@ impl Request {
             keep_alive: false,
             upgrades: false,
             expects_continue: false,
+            id: None,
         }
     }
 
@@ -92,6 +96,11 @@ impl Request {
         self.upgrades = wishes.upgrades && is_current && !body.is_streamed();
         self.expects_continue = wishes.expects_continue && is_current && body.is_streamed();
         self.body = body;
+    }
+
+    /// Sets the identity of a request that a server has read.
+    pub(in crate::http) fn identify(&mut self, id: RequestId) {
+        self.id = Some(id);
     }
 
     /// Returns whether the client asks for any other protocol.
@@ -138,7 +147,10 @@ impl Request {
         let path = match target.strip_prefix('/') {
             Some(_) => target,
             None => match target.split_once("://") {
-                Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),
+                Some((_, rest)) => match rest.find(['/', '?', '#']) {
+                    Some(start) if rest[start..].starts_with('/') => &rest[start..],
+                    _ => "/",
+                },
                 None => target,
             },
         };
@@ -150,6 +162,34 @@ impl Request {
     pub fn query(&self) -> Option<&str> {
         let (_, query) = self.target().split_once('?')?;
         Some(query.split('#').next().unwrap_or_default())
+    }
+
+    /// Returns the host that the request is for, with its port if it has one: that of an absolute
+    /// target or of CONNECT, otherwise the value of `Host` (RFC 9112, section 3.2.2).
+    ///
+    /// ```
+    /// use netwheel::http::Request;
+    ///
+    /// let request = Request::get("http://example.org:81/a").header("Host", "ignored");
+    /// assert_eq!(request.host(), Some("example.org:81"));
+    /// assert_eq!(Request::get("/a").header("Host", "example.org").host(), Some("example.org"));
+    /// ```
+    pub fn host(&self) -> Option<&str> {
+        let target = self.target();
+        if self.method() == "CONNECT" {
+            return Some(target);
+        }
+        match target.split_once("://").filter(|_| !target.starts_with('/')) {
+            Some((_, rest)) => rest.split(['/', '?', '#']).next(),
+            None => self.headers.text("host"),
+        }
+    }
+
+    /// Returns the identity of the request, which a late answer carries: see
+    /// [`Response::for_request`](crate::http::Response::for_request). `None` for a request that was
+    /// built.
+    pub fn id(&self) -> Option<RequestId> {
+        self.id
     }
 
     /// Returns the version.
@@ -223,6 +263,33 @@ impl Request {
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
+
+impl PartialEq for Request {
+    /// Compares what the requests say, not which of them a server has read.
+    fn eq(&self, other: &Self) -> bool {
+        let Request {
+            line,
+            method_len,
+            version,
+            headers,
+            body,
+            keep_alive,
+            upgrades,
+            expects_continue,
+            id: _,
+        } = self;
+        *line == other.line
+            && *method_len == other.method_len
+            && *version == other.version
+            && *headers == other.headers
+            && *body == other.body
+            && *keep_alive == other.keep_alive
+            && *upgrades == other.upgrades
+            && *expects_continue == other.expects_continue
+    }
+}
+
+impl Eq for Request {}
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,6 @@
 //! The head of a response.
 
-use super::{Body, Headers, StatusCode, Version};
+use super::{Body, Headers, RequestId, StatusCode, Version};
 use bytes::Bytes;
 
 /// The head of a response: status, headers, and a body or the announcement of one.
@@ -22,6 +22,10 @@ pub struct Response {
     version: Version,
     close: bool,
     is_event_stream: bool,
+    /// Whether the body that the headers announce does not follow.
+    is_head_only: bool,
+    /// The request that this answers; `None` for the current one.
+    request: Option<RequestId>,
     headers: Headers,
     body: Body,
 }
@@ -34,6 +38,8 @@ impl Response {
             version: Version::Http11,
             close: false,
             is_event_stream: false,
+            is_head_only: false,
+            request: None,
             headers: Headers::new(),
             body: Body::Empty,
         }
@@ -64,9 +70,16 @@ impl Response {
     }
 
     /// Sets what the headers say of the body and of the connection.
-    pub(in crate::http) fn announce(&mut self, body: Body, close: bool) {
+    pub(in crate::http) fn announce(&mut self, body: Body, close: bool, is_head_only: bool) {
         self.body = body;
         self.close = close;
+        self.is_head_only = is_head_only;
+    }
+
+    /// Returns whether the body that the headers announce does not follow, as for HEAD and with
+    /// 304.
+    pub(in crate::http) fn is_head_only(&self) -> bool {
+        self.is_head_only
     }
 
     /// Adds a header.
@@ -94,6 +107,51 @@ impl Response {
         self
     }
 
+    /// Makes this the response to one request only, instead of to the request that is current when
+    /// it is written. Use it for each response that is not written during
+    /// [`read`](crate::Handler::read): by a scheduled task, after
+    /// [`offload`](crate::Context::offload), or from another thread.
+    ///
+    /// Writing fails with a [`StaleResponse`](crate::http::StaleResponse) if the request already has
+    /// a response.
+    ///
+    /// ```
+    /// use netwheel::{http::{HttpServer, Part, Request, Response}, prelude::*};
+    /// use netwheel::testing::EmbeddedChannel;
+    /// use std::time::Duration;
+    ///
+    /// struct Reports;
+    ///
+    /// impl Handler for Reports {
+    ///     type Read = Part<Request>;
+    ///     type Write = Part<Response>;
+    ///
+    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+    ///         let Part::Head(request) = part else { return Ok(()) };
+    ///         let Some(id) = request.id() else { return Ok(()) };
+    ///         ctx.schedule(Duration::from_secs(1), move |_, ctx| {
+    ///             ctx.write(Response::ok("the report").for_request(id).into())
+    ///         });
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Reports));
+    /// channel.write_inbound(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n")?;
+    /// channel.advance(Duration::from_secs(1));
+    /// assert!(channel.read_outbound().ends_with(b"the report"));
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn for_request(mut self, id: RequestId) -> Self {
+        self.request = Some(id);
+        self
+    }
+
+    /// Returns the request that this answers, if it is not the current one.
+    pub(in crate::http) fn request(&self) -> Option<RequestId> {
+        self.request
+    }
+
     /// Returns the status code.
     pub fn status(&self) -> StatusCode {
         self.status
@@ -115,6 +173,9 @@ impl Response {
     }
 
     /// Returns the body that the head has or announces.
+    ///
+    /// A response to HEAD, or with 304, that was read announces the body that it would have for
+    /// GET. Only the [`Part::End`](crate::http::Part::End) follows.
     pub fn announced_body(&self) -> &Body {
         &self.body
     }

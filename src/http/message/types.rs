@@ -59,6 +59,21 @@ impl From<&HeaderMap> for Headers {
     }
 }
 
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// Removes `close` from the elements of `Connection`. Returns whether it was one.
+fn take_close(headers: &mut Headers) -> bool {
+    if !headers.has_token("connection", "close") {
+        return false;
+    }
+    let kept = headers.without_token("connection", "close");
+    headers.remove("connection");
+    if !kept.is_empty() {
+        headers.add("Connection", kept);
+    }
+    true
+}
+
 /// Copies the head; the body stays behind.
 ///
 /// # Errors
@@ -74,6 +89,10 @@ impl TryFrom<&Request> for http_types::Request<()> {
             .body(())
             .map_err(Error::other)?;
         *converted.headers_mut() = request.headers().try_into()?;
+        let closes = !request.is_keep_alive() && request.version() == Version::Http11;
+        if closes && !request.headers().has_token("connection", "close") {
+            converted.headers_mut().append(http_types::header::CONNECTION, CLOSE);
+        }
         Ok(converted)
     }
 }
@@ -92,16 +111,28 @@ impl TryFrom<Message<Request>> for http_types::Request<Bytes> {
 
 impl<B: Into<Bytes>> From<http_types::Request<B>> for Request {
     /// Converts a request with its whole body. The target is that of the URI without scheme and
-    /// authority, which become `Host` unless there is one.
+    /// authority, which become `Host` unless there is one. For CONNECT, the authority is the
+    /// target. User information is dropped. `Connection: close` becomes [`Request::close`].
     fn from(request: http_types::Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        // A server must not get user information (RFC 9110, section 4.2.4).
+        let host = parts.uri.authority().map(|authority| match authority.as_str().rsplit_once('@') {
+            Some((_, host)) => host,
+            None => authority.as_str(),
+        });
+        let target = match host {
+            Some(host) if parts.method == http_types::Method::CONNECT => host,
+            _ => parts.uri.path_and_query().map_or("/", |target| target.as_str()),
+        };
         let mut converted = Request::new(parts.method.as_str(), target);
         *converted.headers_mut() = (&parts.headers).into();
-        if let Some(authority) = parts.uri.authority()
+        if let Some(host) = host
             && !converted.headers().contains("host")
         {
-            converted.headers_mut().add("Host", authority.as_str());
+            converted.headers_mut().add("Host", host);
+        }
+        if take_close(converted.headers_mut()) {
+            converted = converted.close();
         }
         let bytes = body.into();
         if bytes.is_empty() { converted } else { converted.body(bytes) }
@@ -120,6 +151,9 @@ impl TryFrom<&Response> for http_types::Response<()> {
         *converted.status_mut() = response.status().into();
         *converted.version_mut() = response.version().into();
         *converted.headers_mut() = response.headers().try_into()?;
+        if response.closes() && !response.headers().has_token("connection", "close") {
+            converted.headers_mut().append(http_types::header::CONNECTION, CLOSE);
+        }
         Ok(converted)
     }
 }
@@ -137,10 +171,13 @@ impl TryFrom<Message<Response>> for http_types::Response<Bytes> {
 }
 
 impl<B: Into<Bytes>> From<http_types::Response<B>> for Response {
-    /// Converts a response with its whole body.
+    /// Converts a response with its whole body. `Connection: close` becomes [`Response::close`].
     fn from(response: http_types::Response<B>) -> Self {
         let (parts, body) = response.into_parts();
-        let converted = Response::new(parts.status.into()).with_headers((&parts.headers).into());
+        let mut converted = Response::new(parts.status.into()).with_headers((&parts.headers).into());
+        if take_close(converted.headers_mut()) {
+            converted = converted.close();
+        }
         let bytes = body.into();
         if bytes.is_empty() { converted } else { converted.body(Body::Full(bytes)) }
     }
@@ -165,6 +202,35 @@ mod tests {
         let request = Request::from(request);
         assert_eq!((request.target(), request.headers().text("host")), ("/a?b", Some("example.org:81")));
         assert_eq!(request.announced_body(), &Body::Full("hi".into()));
+    }
+
+    #[test]
+    fn connect_keeps_its_authority() {
+        let request = http_types::Request::builder().method("CONNECT").uri("a.example:443").body("").unwrap();
+        let request = Request::from(request);
+        assert_eq!((request.method(), request.target()), ("CONNECT", "a.example:443"));
+        assert_eq!(request.headers().text("host"), Some("a.example:443"));
+    }
+
+    #[test]
+    fn user_information_is_not_sent() {
+        let request = http_types::Request::get("http://ann:secret@example.org:81/").body("").unwrap();
+        let request = Request::from(request);
+        assert_eq!(request.headers().text("host"), Some("example.org:81"));
+        assert!(!format!("{request:?}").contains("secret"));
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_converted() {
+        let request = http_types::Request::get("/").header("Connection", "x, close").body("").unwrap();
+        let request = Request::from(request);
+        assert!(!request.is_keep_alive());
+        assert_eq!(request.headers().text("connection"), Some("x"));
+        let response = http_types::Response::builder().header("Connection", "Close").body("").unwrap();
+        let response = Response::from(response);
+        assert!(response.closes() && response.headers().is_empty());
+        let back = http_types::Response::<()>::try_from(&response).unwrap();
+        assert_eq!(back.headers()["connection"], "close");
     }
 
     #[test]

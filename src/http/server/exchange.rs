@@ -3,16 +3,24 @@
 use super::framed_response::{Connection, FramedResponse, ResponseFraming};
 use crate::{
     Result,
-    http::{Body, Part, Request, Response, StatusCode, Version, encode::unencodable, head::RequestKind},
+    http::{
+        Body, Headers, Part, Request, RequestId, Response, StatusCode, Version, encode::unencodable,
+        head::RequestKind, syntax::list,
+    },
 };
 use bytes::Bytes;
 
 /// A request and its response. One exists at a time on a connection.
 ///
+/// Created with the head of a request, and dropped when both sides are complete. Everything that
+/// concerns one request is in here, so nothing of it can reach the next one.
+///
 /// Pure: decides on how each part of the response is framed, and knows when both sides are
 /// complete. The stage performs the effects.
 #[derive(Debug)]
 pub(super) struct Exchange {
+    /// `None` if the client's bytes are not a request, and only an error is answered.
+    id: Option<RequestId>,
     pub(super) input: Input,
     pub(super) output: Output,
     kind: RequestKind,
@@ -25,14 +33,21 @@ pub(super) struct Exchange {
     wants_upgrade: bool,
     pub(super) is_event_stream: bool,
     /// Whether the rest of the body would be discarded after an early response.
-    pub(super) discards_rest: bool,
+    discards_rest: bool,
+    /// The start of the current period of a body, and the bytes that arrived in it.
+    pub(super) since: u64,
+    pub(super) arrived: u64,
+    /// Bytes of the body that arrived after the response.
+    pub(super) discarded: u64,
 }
 
-/// How much of the request has arrived.
+/// How much of the request was delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
     /// The body is arriving.
     Body,
+    /// There is no body, and the handler has yet to receive the end.
+    EndDue,
     /// The request is complete.
     Complete,
 }
@@ -40,8 +55,6 @@ pub(super) enum Input {
 /// How much of the response was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
-    /// There is no request.
-    Idle,
     /// The handler has a request, and has not responded.
     Awaited,
     /// This number of bytes of the body is left.
@@ -66,32 +79,46 @@ pub(super) enum Then {
 }
 
 impl Exchange {
-    /// The state between two requests.
-    pub(super) const IDLE: Exchange = Exchange {
-        input: Input::Complete,
-        output: Output::Idle,
-        kind: RequestKind::Other,
-        version: Version::Http11,
-        keep_alive: true,
-        expects_continue: false,
-        wants_upgrade: false,
-        is_event_stream: false,
-        discards_rest: true,
-    };
-
-    pub(super) fn begin(request: &Request) -> Self {
-        let streams = request.announced_body().is_streamed();
+    /// Begins with the head of a request, at the time `now`. `discards` is the setting.
+    pub(super) fn begin(id: RequestId, request: &Request, discards: u64, now: u64) -> Self {
+        let body = request.announced_body();
         Exchange {
-            input: if streams { Input::Body } else { Input::Complete },
-            output: Output::Awaited,
+            id: Some(id),
+            input: if body.is_streamed() { Input::Body } else { Input::EndDue },
             kind: RequestKind::of(request.method()),
             version: request.version(),
             keep_alive: request.is_keep_alive(),
             expects_continue: request.expects_continue(),
             wants_upgrade: request.upgrades(),
+            // Decided before the handler responds, so that the response can say it.
+            discards_rest: body.length().is_none_or(|length| length <= discards),
+            since: now,
+            ..Exchange::unreadable()
+        }
+    }
+
+    /// Returns the exchange of bytes that are not a request. Its answer is framed for HTTP/1.1.
+    pub(super) fn unreadable() -> Self {
+        Exchange {
+            id: None,
+            input: Input::Complete,
+            output: Output::Awaited,
+            kind: RequestKind::Other,
+            version: Version::Http11,
+            keep_alive: false,
+            expects_continue: false,
+            wants_upgrade: false,
             is_event_stream: false,
             discards_rest: true,
+            since: 0,
+            arrived: 0,
+            discarded: 0,
         }
+    }
+
+    /// Returns whether this exchange waits for a response to the request with this id.
+    pub(super) fn awaits(&self, id: RequestId) -> bool {
+        self.id == Some(id) && self.output == Output::Awaited
     }
 
     /// Returns whether the response has begun and is not complete.
@@ -165,9 +192,10 @@ impl Exchange {
         let mut keep_alive = self.keep_alive && !response.closes() && !facts.closes;
         // A client that has not got its `100 Continue` may or may not send the body.
         keep_alive &= !self.expects_continue;
-        keep_alive &= self.input == Input::Complete || self.discards_rest;
+        keep_alive &= self.input != Input::Body || self.discards_rest;
         let is_event_stream = response.is_event_stream();
         let body = response.take_body();
+        let drops_parts = body.is_streamed().then_some(is_event_stream && !self.kind.allows_body(status));
         let (framing, now, output) = if becomes_tunnel {
             (ResponseFraming::None, Bytes::new(), Output::Upgraded)
         } else if !self.kind.allows_body(status) {
@@ -176,7 +204,13 @@ impl Exchange {
                 Some(length) => ResponseFraming::Length(length),
                 None => ResponseFraming::None,
             };
-            (framing, Bytes::new(), if body.is_streamed() { Output::Suppressed } else { Output::Complete })
+            // Events have no end, so the response is complete without one.
+            let waits = body.is_streamed() && !is_event_stream;
+            (framing, Bytes::new(), if waits { Output::Suppressed } else { Output::Complete })
+        } else if status == StatusCode::RESET_CONTENT {
+            // No content, and the client needs a length to know it (RFC 9110, section 15.3.6).
+            let output = if body.is_streamed() { Output::Suppressed } else { Output::Complete };
+            (ResponseFraming::Length(0), Bytes::new(), output)
         } else {
             match body {
                 Body::Empty => (ResponseFraming::Length(0), Bytes::new(), Output::Complete),
@@ -195,13 +229,16 @@ impl Exchange {
             (true, Version::Http10) => Connection::KeepAlive,
             (true, Version::Http11) => Connection::Default,
         };
+        if !keep_alive && !becomes_tunnel && facts.has_connection && (facts.keeps_alive || !facts.closes) {
+            announce_close(response.headers_mut());
+        }
         let date = (!facts.has_date).then(date);
         let then = match output {
             Output::Complete => Then::Finish,
             Output::Upgraded => Then::Upgrade,
             _ => Then::Continue,
         };
-        let change = Change { output, keep_alive: Some(keep_alive), is_event_stream, then };
+        let change = Change { output, keep_alive: Some(keep_alive), is_event_stream, drops_parts, then };
         Ok((Some(FramedResponse::Head { response, framing, connection, date, body: now }), change))
     }
 
@@ -248,13 +285,26 @@ pub(super) struct Change {
     /// Set by a head.
     keep_alive: Option<bool>,
     is_event_stream: bool,
+    /// Set by a head whose body is streamed: whether the response is complete nevertheless, so
+    /// parts of the body that the handler writes are dropped.
+    pub(super) drops_parts: Option<bool>,
     pub(super) then: Then,
 }
 
 impl Change {
     fn to(output: Output, then: Then) -> Self {
-        Change { output, keep_alive: None, is_event_stream: false, then }
+        Change { output, keep_alive: None, is_event_stream: false, drops_parts: None, then }
     }
+}
+
+/// Makes the handler's `Connection` say that the connection closes, without contradicting it.
+#[cold]
+fn announce_close(headers: &mut Headers) {
+    let mut elements = headers.without_token("connection", "keep-alive");
+    if !headers.has_token("connection", "close") {
+        elements.extend_from_slice(if elements.is_empty() { b"close" } else { b", close" });
+    }
+    headers.set("Connection", elements);
 }
 
 /// What the headers of a response say of the connection.
@@ -263,6 +313,7 @@ struct Facts {
     has_date: bool,
     has_connection: bool,
     closes: bool,
+    keeps_alive: bool,
 }
 
 impl Facts {
@@ -275,8 +326,8 @@ impl Facts {
                 4 if name.eq_ignore_ascii_case(b"date") => facts.has_date = true,
                 10 if name.eq_ignore_ascii_case(b"connection") => {
                     facts.has_connection = true;
-                    facts.closes |=
-                        crate::http::syntax::list(value).any(|token| token.eq_ignore_ascii_case(b"close"));
+                    facts.closes |= list(value).any(|token| token.eq_ignore_ascii_case(b"close"));
+                    facts.keeps_alive |= list(value).any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
                 }
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
                     return Err(unencodable("Content-Length is added by the body: see `Body`"));

@@ -26,6 +26,14 @@ use std::sync::Arc;
 ///
 /// - **Pipelining**: one request is delivered at a time. The bytes behind it stay undecoded until
 ///   its response is complete, and the socket is not read, so the memory of a flood is one read.
+///   The next request is not begun while the channel is not
+///   [writable](crate::Context::is_writable), so a client that does not read costs one response
+///   beyond the water mark.
+/// - **Late answers** carry the id of their request ([`Response::for_request`]). They are refused
+///   if that request has its response, so they cannot answer the next one.
+/// - **Departure**: a client that goes away while its request is with the handler is noticed, and
+///   the channel closes, which drops the handler's tasks. With
+///   [`half_close`](crate::channel::ChannelOptions::half_close), only a failed connection counts.
 /// - **Keep-alive** by version and `Connection`. After the last response the channel closes.
 /// - **Backpressure**: a handler that does not read a body stops its sender
 ///   ([`Context::set_auto_read`](crate::Context::set_auto_read),
@@ -34,7 +42,8 @@ use std::sync::Arc;
 ///   and reads, or ahead of a response whose body is streamed. Other expectations are refused with
 ///   417.
 /// - **Framing**: the response's [`Body`](super::Body) determines `Content-Length` or chunked
-///   encoding. Responses to HEAD and with 204 or 304 have no body, whatever the handler writes.
+///   encoding. Responses to HEAD and with 204, 205 or 304 have no body, whatever the handler
+///   writes. The response to HEAD of a stream of events is complete at its head.
 ///   `Date` and `Connection` are added.
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the

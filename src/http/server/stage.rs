@@ -2,13 +2,16 @@
 
 use super::{
     date::http_date,
-    exchange::{Exchange, Input, Output, Then},
+    exchange::{Change, Exchange, Input, Output, Then},
     framed_response::FramedResponse,
 };
 use crate::{
     Error, Result,
     clock::nanos,
-    http::{Body, HttpError, HttpSettings, Part, Request, Response, StatusCode},
+    http::{
+        Body, HttpError, HttpSettings, Part, Request, RequestId, Response, StaleResponse, StatusCode,
+        encode::unencodable,
+    },
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;
@@ -20,21 +23,29 @@ const CONTINUE_POLL: u64 = 100_000_000;
 
 pub(super) struct ServerStage {
     settings: Arc<HttpSettings>,
-    exchange: Exchange,
-    /// Whether the handler has yet to receive the end of a request without a body.
-    end_is_due: bool,
+    phase: Phase,
+    /// The number of the last request.
+    requests: u32,
     /// The time for which the timer is set; `u64::MAX` if it is not.
     armed: u64,
-    /// Whether the connection ends: later input is dropped.
-    is_ended: bool,
-    /// The start of the current state: idle, or the first byte of a head, or the current period of
-    /// a body.
-    since: u64,
-    /// Whether the first bytes of a head have arrived.
-    has_partial_head: bool,
-    /// Bytes of the body that arrived in the current period, and that were discarded.
-    arrived: u64,
-    discarded: u64,
+    /// Whether parts of a body that was not sent are dropped until the next streamed response:
+    /// those of a stream of events that was the response to HEAD.
+    drops_parts: bool,
+}
+
+/// What the connection is doing.
+enum Phase {
+    /// No request has arrived yet, or the last exchange is over.
+    Idle {
+        /// The start of this phase, or the time of the first byte of a head.
+        since: u64,
+        /// Whether the first bytes of a head have arrived.
+        has_partial_head: bool,
+    },
+    /// A request has arrived, and its exchange is not over.
+    Busy(Exchange),
+    /// The connection ends: later input is dropped.
+    Ended,
 }
 
 type Ctx<'a> = StageContext<'a, ServerStage>;
@@ -43,28 +54,28 @@ impl ServerStage {
     pub(super) fn new(settings: Arc<HttpSettings>) -> Self {
         ServerStage {
             settings,
-            exchange: Exchange::IDLE,
-            end_is_due: false,
+            phase: Phase::Idle { since: 0, has_partial_head: false },
+            requests: 0,
             armed: u64::MAX,
-            is_ended: false,
-            since: 0,
-            has_partial_head: false,
-            arrived: 0,
-            discarded: 0,
+            drops_parts: false,
         }
     }
 
-    fn is_idle(&self) -> bool {
-        self.exchange.output == Output::Idle
+    fn exchange(&mut self) -> Option<&mut Exchange> {
+        match &mut self.phase {
+            Phase::Busy(exchange) => Some(exchange),
+            Phase::Idle { .. } | Phase::Ended => None,
+        }
     }
 
-    /// Begins to wait for the next request.
+    /// Begins to wait for the next request, which is not read while the client does not take the
+    /// responses.
     fn become_idle(&mut self, ctx: &mut Ctx<'_>) {
-        self.exchange = Exchange::IDLE;
-        self.end_is_due = false;
-        self.has_partial_head = false;
-        self.since = nanos(ctx.now());
-        if ctx.is_paused() {
+        self.phase = Phase::Idle { since: nanos(ctx.now()), has_partial_head: false };
+        if !ctx.is_writable() {
+            // Without looking for the end of the stream: requests that precede it are answered.
+            ctx.pause_reads();
+        } else if ctx.is_paused() {
             ctx.resume_reads();
         }
         self.arm(ctx);
@@ -72,38 +83,114 @@ impl ServerStage {
 
     /// Ends the connection after the pending bytes.
     fn end(&mut self, ctx: &mut Ctx<'_>) {
-        self.is_ended = true;
-        self.exchange.output = Output::Complete;
-        self.end_is_due = false;
+        self.phase = Phase::Ended;
         ctx.close();
     }
 
     /// Called when the response is complete.
     fn finish(&mut self, ctx: &mut Ctx<'_>) {
-        if !self.exchange.keep_alive {
-            self.end(ctx);
-        } else if self.exchange.input == Input::Complete {
-            self.become_idle(ctx);
-        } else {
-            self.discarded = 0;
+        match self.exchange() {
+            Some(exchange) if !exchange.keep_alive => self.end(ctx),
+            // The rest of the request is discarded.
+            Some(exchange) if exchange.input == Input::Body => {}
+            Some(_) => self.become_idle(ctx),
+            None => {}
         }
     }
 
     /// Answers an error of the client, unless a response has begun, and ends the connection.
     fn answer(&mut self, ctx: &mut Ctx<'_>, error: HttpError) {
-        let may_answer = matches!(self.exchange.output, Output::Idle | Output::Awaited);
-        if may_answer && !self.is_ended {
-            // Without a request, the answer is framed for HTTP/1.1.
-            self.exchange.output = Output::Awaited;
-            self.exchange.keep_alive = false;
+        if let Phase::Idle { .. } = self.phase {
+            self.phase = Phase::Busy(Exchange::unreadable());
+        }
+        if let Some(exchange) = self.exchange()
+            && exchange.output == Output::Awaited
+        {
+            exchange.keep_alive = false;
             let response = Response::from(error.status()).close();
             let date = http_date(ctx.wall_time());
-            if let Ok((Some(framed), _)) = self.exchange.frame(response.into(), || date) {
+            if let Ok((Some(framed), _)) = exchange.frame(response.into(), || date) {
                 // A full buffer, or a closed channel: there is nobody to tell.
                 let _ = ctx.write(framed);
             }
         }
         self.end(ctx);
+    }
+
+    // ---- the request ----
+
+    fn begin(&mut self, ctx: &mut Ctx<'_>, request: &mut Request) {
+        self.requests = self.requests.wrapping_add(1);
+        let id = RequestId::new(ctx.id(), self.requests);
+        request.identify(id);
+        self.phase = Phase::Busy(Exchange::begin(id, request, self.settings.discard, nanos(ctx.now())));
+    }
+
+    /// Handles a part of a body. Returns whether the handler receives it.
+    fn read_body(&mut self, ctx: &mut Ctx<'_>, length: u64) -> bool {
+        let limit = self.settings.discard;
+        let Some(exchange) = self.exchange() else { return false };
+        exchange.expects_continue = false;
+        exchange.arrived = exchange.arrived.saturating_add(length);
+        if !exchange.has_response() {
+            return true;
+        }
+        exchange.discarded = exchange.discarded.saturating_add(length);
+        if exchange.discarded > limit {
+            self.end(ctx);
+        }
+        false
+    }
+
+    /// Handles the end of a request. Returns whether the handler receives it.
+    fn read_end(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let Some(exchange) = self.exchange() else { return false };
+        // The client may not have waited, and the body may be empty.
+        exchange.expects_continue = false;
+        exchange.input = Input::Complete;
+        if exchange.has_response() {
+            self.become_idle(ctx);
+            return false;
+        }
+        // The next request waits undecoded. A client that goes away is noticed meanwhile.
+        ctx.pause_reads_until_gone();
+        true
+    }
+
+    // ---- the response ----
+
+    /// Frames a part of the response. Returns no change if the part is dropped.
+    ///
+    /// # Errors
+    /// The part does not fit the parts before it, the request, or any request.
+    #[inline]
+    fn frame(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        part: Part<Response>,
+    ) -> Result<Option<(Option<FramedResponse>, Change)>> {
+        let drops_parts = self.drops_parts;
+        let exchange = self.exchange();
+        match part {
+            Part::Head(response) => {
+                if let Some(id) = response.request()
+                    && !exchange.as_ref().is_some_and(|exchange| exchange.awaits(id))
+                {
+                    return Err(Error::other(StaleResponse::new(id, response)));
+                }
+                let Some(exchange) = exchange else {
+                    return Err(unencodable("a response without a request"));
+                };
+                exchange.frame(Part::Head(response), || http_date(ctx.wall_time())).map(Some)
+            }
+            part => match exchange {
+                Some(exchange) if exchange.is_responding() || !drops_parts => {
+                    exchange.frame(part, || http_date(ctx.wall_time())).map(Some)
+                }
+                _ if drops_parts => Ok(None),
+                _ => Err(unencodable("a part of a response that has not begun")),
+            },
+        }
     }
 
     // ---- times ----
@@ -122,60 +209,48 @@ impl ServerStage {
         let after =
             |since: u64, limit: Duration| (!limit.is_zero()).then(|| since.saturating_add(nanos(limit)));
         let settings = &self.settings;
-        if self.is_ended {
-            return None;
-        }
-        if self.is_idle() {
-            return after(
-                self.since,
-                if self.has_partial_head { settings.head_time } else { settings.keep_alive },
-            );
-        }
-        let body = match self.exchange.input {
-            Input::Body if self.exchange.expects_continue => {
-                Some(nanos(ctx.now()).saturating_add(CONTINUE_POLL))
+        let exchange = match &self.phase {
+            Phase::Ended => return None,
+            Phase::Idle { since, has_partial_head: true } => return after(*since, settings.head_time),
+            // A client that still takes the last response is not idle.
+            Phase::Idle { since, .. } => {
+                return after((*since).max(nanos(ctx.last_written())), settings.keep_alive);
             }
-            Input::Body => after(self.since, settings.body_time),
-            Input::Complete => None,
+            Phase::Busy(exchange) => exchange,
         };
-        let comment = match self.exchange.is_event_stream && self.exchange.is_responding() {
+        let body = match exchange.input {
+            Input::Body if exchange.expects_continue => Some(nanos(ctx.now()).saturating_add(CONTINUE_POLL)),
+            Input::Body => after(exchange.since, settings.body_time),
+            Input::EndDue | Input::Complete => None,
+        };
+        let comment = match exchange.is_event_stream && exchange.is_responding() {
             true => after(nanos(ctx.last_written()), settings.event_comment),
             false => None,
         };
         body.into_iter().chain(comment).min()
     }
 
-    fn idle_timer(&mut self, ctx: &mut Ctx<'_>, now: u64) {
-        let limit = if self.has_partial_head { self.settings.head_time } else { self.settings.keep_alive };
-        if limit.is_zero() || now < self.since.saturating_add(nanos(limit)) {
-            return;
-        }
-        if self.has_partial_head {
-            self.answer(ctx, HttpError::HeadTimeout);
-        } else {
-            self.end(ctx);
-        }
-    }
-
     /// Checks the speed of a body.
     fn body_timer(&mut self, ctx: &mut Ctx<'_>, now: u64) -> Result {
-        let limit = self.settings.body_time;
-        if self.exchange.expects_continue {
-            self.maybe_continue(ctx)?;
-            self.since = now;
+        let (limit, least) = (self.settings.body_time, self.settings.body_bytes);
+        let Some(exchange) = self.exchange().filter(|exchange| exchange.input == Input::Body) else {
             return Ok(());
+        };
+        if exchange.expects_continue {
+            exchange.since = now;
+            return self.maybe_continue(ctx);
         }
-        if limit.is_zero() || now < self.since.saturating_add(nanos(limit)) {
+        if limit.is_zero() || now < exchange.since.saturating_add(nanos(limit)) {
             return Ok(());
         }
         // A program that does not read is not the client's fault.
-        if self.arrived < self.settings.body_bytes && ctx.expects_input() {
-            let was_awaited = !self.exchange.has_response();
+        if exchange.arrived < least && ctx.expects_input() {
+            let was_awaited = !exchange.has_response();
             self.answer(ctx, HttpError::BodyTimeout);
             return if was_awaited { Err(HttpError::BodyTimeout.into()) } else { Ok(()) };
         }
-        self.since = now;
-        self.arrived = 0;
+        exchange.since = now;
+        exchange.arrived = 0;
         Ok(())
     }
 
@@ -183,11 +258,14 @@ impl ServerStage {
     fn event_timer(&mut self, ctx: &mut Ctx<'_>, now: u64) -> Result {
         let limit = nanos(self.settings.event_comment);
         let is_quiet = limit > 0 && now >= nanos(ctx.last_written()).saturating_add(limit);
+        let Some(exchange) = self.exchange().filter(|exchange| exchange.is_event_stream) else {
+            return Ok(());
+        };
         if !is_quiet || ctx.pending_bytes() > 0 {
             return Ok(());
         }
         let comment = Bytes::from_static(b":\n\n");
-        match self.exchange.output {
+        match exchange.output {
             Output::Chunked => ctx.write(FramedResponse::Chunk(comment)),
             Output::UntilClose => ctx.write(FramedResponse::Data(comment)),
             _ => Ok(()),
@@ -196,10 +274,10 @@ impl ServerStage {
 
     /// Sends `100 Continue` if the client waits for it and the handler wants the body.
     fn maybe_continue(&mut self, ctx: &mut Ctx<'_>) -> Result {
-        let is_wanted = self.exchange.expects_continue && self.exchange.output == Output::Awaited;
-        if is_wanted && ctx.expects_input() {
+        let Some(exchange) = self.exchange() else { return Ok(()) };
+        if exchange.expects_continue && exchange.output == Output::Awaited && ctx.expects_input() {
             ctx.write(FramedResponse::Continue)?;
-            self.exchange.expects_continue = false;
+            exchange.expects_continue = false;
         }
         Ok(())
     }
@@ -210,11 +288,15 @@ impl ServerStage {
     #[cold]
     fn continue_before(&mut self, ctx: &mut Ctx<'_>, response: &Response) -> Result {
         if response.status() == StatusCode::CONTINUE {
-            self.exchange.expects_continue = false;
+            if let Some(exchange) = self.exchange() {
+                exchange.expects_continue = false;
+            }
+            Ok(())
         } else if !response.status().is_informational() && response.announced_body().is_streamed() {
-            self.maybe_continue(ctx)?;
+            self.maybe_continue(ctx)
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 }
 
@@ -229,70 +311,43 @@ impl Stage for ServerStage {
         Ok(())
     }
 
-    fn read(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result<Option<Part<Request>>> {
-        if self.is_ended {
+    fn read(&mut self, ctx: &mut Ctx<'_>, mut part: Part<Request>) -> Result<Option<Part<Request>>> {
+        if matches!(self.phase, Phase::Ended) {
             return Ok(None);
         }
-        match &part {
+        let is_delivered = match &mut part {
             Part::Head(request) => {
-                self.exchange = Exchange::begin(request);
-                self.end_is_due = self.exchange.input == Input::Complete;
-                self.has_partial_head = false;
-                if !self.end_is_due {
-                    self.since = nanos(ctx.now());
-                    self.arrived = 0;
-                    self.discarded = 0;
-                    // Decided before the handler responds, so that the response can say it.
-                    let length = request.announced_body().length();
-                    self.exchange.discards_rest = length.is_none_or(|length| length <= self.settings.discard);
-                }
+                self.begin(ctx, request);
+                true
             }
-            Part::Body(bytes) => {
-                self.exchange.expects_continue = false;
-                self.arrived = self.arrived.saturating_add(bytes.len() as u64);
-                if self.exchange.has_response() {
-                    self.discarded = self.discarded.saturating_add(bytes.len() as u64);
-                    if self.discarded > self.settings.discard {
-                        self.end(ctx);
-                    }
-                    return Ok(None);
-                }
-            }
-            Part::End(_) => {
-                // The client may not have waited, and the body may be empty.
-                self.exchange.expects_continue = false;
-                self.exchange.input = Input::Complete;
-                if self.exchange.has_response() {
-                    self.become_idle(ctx);
-                    return Ok(None);
-                }
-                ctx.pause_reads();
-            }
-        }
-        Ok(Some(part))
+            Part::Body(bytes) => self.read_body(ctx, bytes.len() as u64),
+            Part::End(_) => self.read_end(ctx),
+        };
+        Ok(is_delivered.then_some(part))
     }
 
     #[inline]
     fn has_more(&self) -> bool {
-        self.end_is_due
+        matches!(&self.phase, Phase::Busy(Exchange { input: Input::EndDue, .. }))
     }
 
     fn read_more(&mut self, ctx: &mut Ctx<'_>) -> Result<Option<Part<Request>>> {
-        self.end_is_due = false;
-        ctx.pause_reads();
-        Ok(Some(Part::end()))
+        Ok(self.read_end(ctx).then(Part::end))
     }
 
     fn write(&mut self, ctx: &mut Ctx<'_>, part: Part<Response>) -> Result {
         if let Part::Head(response) = &part
-            && self.exchange.expects_continue
+            && self.exchange().is_some_and(|exchange| exchange.expects_continue)
+            && response.request().is_none_or(|id| self.exchange().is_some_and(|exchange| exchange.awaits(id)))
         {
             self.continue_before(ctx, response)?;
         }
-        let (framed, change) = match self.exchange.frame(part, || http_date(ctx.wall_time())) {
-            Ok(framed) => framed,
+        let (framed, change) = match self.frame(ctx, part) {
+            Ok(Some(framed)) => framed,
+            Ok(None) => return Ok(()),
             Err(error) => {
-                if self.exchange.is_responding() {
+                let is_cut = self.exchange().is_some_and(|exchange| exchange.is_responding());
+                if is_cut && StaleResponse::of(&error).is_none() {
                     // The client would take the next response for a part of this one.
                     self.end(ctx);
                 }
@@ -302,16 +357,22 @@ impl Stage for ServerStage {
         if let Some(framed) = framed {
             ctx.write(framed)?;
         }
-        self.exchange.apply(&change);
+        if let Some(exchange) = self.exchange() {
+            exchange.apply(&change);
+        }
+        self.drops_parts = change.drops_parts.unwrap_or(self.drops_parts);
         match change.then {
             Then::Continue => {
-                if self.exchange.is_event_stream {
+                if self.exchange().is_some_and(|exchange| exchange.is_event_stream) {
                     self.arm(ctx);
                 }
             }
             Then::Finish => self.finish(ctx),
             Then::Upgrade => {
-                self.end_is_due = false;
+                if let Some(exchange) = self.exchange() {
+                    exchange.input = Input::Complete;
+                }
+                // The bytes behind the request, and the end of the stream, are the next pipeline's.
                 ctx.pause_reads();
             }
         }
@@ -333,35 +394,48 @@ impl Stage for ServerStage {
     }
 
     fn read_complete(&mut self, ctx: &mut Ctx<'_>) -> Result {
-        if self.is_idle() {
-            if !self.has_partial_head && ctx.undecoded_bytes() > 0 && !self.is_ended {
-                self.has_partial_head = true;
-                self.since = nanos(ctx.now());
-                self.arm(ctx);
+        match &mut self.phase {
+            Phase::Idle { since, has_partial_head: partial @ false } if ctx.undecoded_bytes() > 0 => {
+                // While reading is paused, these are whole requests that wait.
+                if !ctx.is_paused() {
+                    (*since, *partial) = (nanos(ctx.now()), true);
+                    self.arm(ctx);
+                }
+                Ok(())
             }
-            return Ok(());
+            Phase::Busy(exchange) if exchange.input == Input::Body => {
+                self.maybe_continue(ctx)?;
+                self.arm(ctx);
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        if self.exchange.input == Input::Body && !self.is_ended {
-            self.maybe_continue(ctx)?;
-            self.arm(ctx);
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Ctx<'_>, writable: bool) -> Result {
+        if writable && matches!(self.phase, Phase::Idle { .. }) && ctx.is_paused() {
+            ctx.resume_reads();
         }
         Ok(())
     }
 
     fn read_closed(&mut self, ctx: &mut Ctx<'_>) -> Result {
-        self.exchange.keep_alive = false;
-        if self.is_idle() || self.exchange.has_response() || self.exchange.input == Input::Body {
+        match self.exchange() {
+            Some(exchange) if !exchange.has_response() && exchange.input != Input::Body => {
+                exchange.keep_alive = false;
+            }
             // Nothing to respond to, or an incomplete request.
-            self.end(ctx);
+            _ => self.end(ctx),
         }
         Ok(())
     }
 
     /// Ends the connection after the response in progress.
     fn shutdown(&mut self, ctx: &mut Ctx<'_>) -> Result {
-        self.exchange.keep_alive = false;
-        if self.is_idle() {
-            self.end(ctx);
+        match &mut self.phase {
+            Phase::Idle { .. } => self.end(ctx),
+            Phase::Busy(exchange) => exchange.keep_alive = false,
+            Phase::Ended => {}
         }
         Ok(())
     }
@@ -369,25 +443,34 @@ impl Stage for ServerStage {
     fn timer(&mut self, ctx: &mut Ctx<'_>) -> Result {
         self.armed = u64::MAX;
         let now = nanos(ctx.now());
-        let result = if self.is_ended {
-            Ok(())
-        } else if self.is_idle() {
-            self.idle_timer(ctx, now);
-            Ok(())
-        } else if self.exchange.input == Input::Body {
-            self.body_timer(ctx, now)
-        } else {
-            Ok(())
+        let result = match self.phase {
+            Phase::Idle { has_partial_head, .. } => {
+                if self.deadline(ctx).is_some_and(|deadline| deadline <= now) {
+                    match has_partial_head {
+                        true => self.answer(ctx, HttpError::HeadTimeout),
+                        false => self.end(ctx),
+                    }
+                }
+                Ok(())
+            }
+            Phase::Busy(_) => self.body_timer(ctx, now),
+            Phase::Ended => Ok(()),
         };
-        let comment = if self.exchange.is_event_stream { self.event_timer(ctx, now) } else { Ok(()) };
+        let comment = self.event_timer(ctx, now);
         self.arm(ctx);
         result.and(comment)
     }
 
     fn error(&mut self, ctx: &mut Ctx<'_>, error: Error) -> Result {
-        let Some(cause) = HttpError::of(&error).filter(|_| !self.is_ended) else { return Err(error) };
+        if let Some(stale) = StaleResponse::of(&error) {
+            // A task that was too late.
+            log::debug!("channel {}: {stale}", ctx.id());
+            return Ok(());
+        }
+        let is_ended = matches!(self.phase, Phase::Ended);
+        let Some(cause) = HttpError::of(&error).filter(|_| !is_ended) else { return Err(error) };
         // The handler knows of the request if its head was complete.
-        let is_known = !self.is_idle() && !self.exchange.has_response();
+        let is_known = self.exchange().is_some_and(|exchange| !exchange.has_response());
         self.answer(ctx, cause);
         if is_known {
             return Err(error);

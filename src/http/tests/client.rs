@@ -160,6 +160,95 @@ fn a_response_without_a_request_is_an_error() {
     assert_eq!(receive(&["GET"], input).last().unwrap(), &received[0]);
 }
 
+/// Writes another request as soon as a part of the given kind arrives.
+struct Chain {
+    at_head: bool,
+    received: Received,
+}
+
+impl Handler for Chain {
+    type Read = Part<Response>;
+    type Write = Part<Request>;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Request::get("/one").into())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Response>) -> Result {
+        let (is_head, is_end) = (matches!(part, Part::Head(_)), matches!(part, Part::End(_)));
+        if let Part::Body(bytes) = part {
+            self.received.borrow_mut().push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        if self.at_head && is_head || !self.at_head && is_end {
+            ctx.write(Request::get("/two").into())?;
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.received.borrow_mut().push(format!("{:?}", HttpError::of(&error)));
+        ctx.close();
+        Ok(())
+    }
+}
+
+#[test]
+fn bytes_behind_a_response_do_not_answer_a_request_that_is_written_afterwards() {
+    for framing in
+        ["Content-Length: 4\r\n\r\ngood", "Transfer-Encoding: chunked\r\n\r\n4\r\ngood\r\n0\r\n\r\n"]
+    {
+        for at_head in [false, true] {
+            let received = Received::default();
+            let chain = Chain { at_head, received: received.clone() };
+            let mut channel = EmbeddedChannel::new(HttpClient::new().host("h").pipeline().handler(chain));
+            let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+            let _ = channel.write_inbound(format!("HTTP/1.1 200 OK\r\n{framing}{evil}").as_bytes());
+            assert_eq!(received.take(), ["good", "Some(UnexpectedResponse)"], "{framing} {at_head}");
+            assert!(!channel.is_open());
+        }
+    }
+}
+
+#[test]
+fn the_response_to_head_announces_the_length_of_the_body_it_does_not_have() {
+    let lengths = Rc::new(RefCell::new(Vec::new()));
+    let seen = lengths.clone();
+    let pipeline = HttpClient::new().host("h").pipeline().on_read(move |_, part| {
+        seen.borrow_mut().push(match part {
+            Part::Head(head) => format!("{:?}", head.announced_body()),
+            Part::Body(_) => "body".into(),
+            Part::End(_) => "end".into(),
+        });
+        Ok(())
+    });
+    let mut channel = EmbeddedChannel::new(pipeline);
+    for method in ["HEAD", "HEAD", "HEAD", "GET"] {
+        write(&mut channel, Request::new(method, "/").into()).unwrap();
+    }
+    for headers in ["Content-Length: 1000000", "Transfer-Encoding: chunked", "X: y", "Content-Length: 0"] {
+        channel.write_inbound(format!("HTTP/1.1 200 OK\r\n{headers}\r\n\r\n").as_bytes()).unwrap();
+    }
+    assert_eq!(lengths.take(), ["Sized(1000000)", "end", "Streamed", "end", "Empty", "end", "Empty", "end"]);
+}
+
+#[test]
+fn the_limit_of_a_body_does_not_concern_the_response_to_head() {
+    let (call, response) = Call::new(Request::new("HEAD", "/"));
+    let mut channel = EmbeddedChannel::new(HttpClient::new().host("h").calls(100));
+    channel.channel().write(call).unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+    let response = response.wait().unwrap();
+    assert_eq!(response.head.announced_body(), &Body::Sized(1_000_000));
+    assert!(response.body.is_empty() && channel.is_open());
+}
+
+#[test]
+fn rules_for_requests_do_not_apply_to_responses() {
+    let input = b"HTTP/1.1 200 OK\r\nHost: a b\r\nHost: c\r\nExpect: more\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(receive(&["GET"], input), ["200", "end"]);
+}
+
 #[test]
 fn responses_that_recipients_understand_differently_are_refused() {
     for head in [

@@ -3,10 +3,12 @@
 use super::support::{GET, Server, get, post};
 use crate::{
     Handler, Result,
-    channel::links::Pipeline,
+    buffer::WaterMark,
+    channel::{ChannelOptions, links::Pipeline},
     codec::RawBytes,
-    http::{Body, HttpSettings, Part, Request, Response, StatusCode},
+    http::{Body, HttpServer, HttpSettings, Part, Request, Response, StaleResponse, StatusCode},
     pipeline::Context,
+    testing::EmbeddedChannel,
 };
 use bytes::Bytes;
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -98,15 +100,87 @@ fn connection_close_of_either_side_ends_the_connection_after_the_response() {
 
 #[test]
 fn a_client_that_ends_its_stream_behind_a_request_gets_the_response_with_half_close() {
-    let mut server = Server::at_head(|ctx, _| {
-        ctx.schedule(Duration::from_secs(5), |_, ctx| ctx.write(Response::ok("late").into()));
-        Ok(())
-    });
+    let mut server = late(true);
     server.send(GET);
     server.channel.end_inbound();
     server.channel.advance(Duration::from_secs(5));
     assert!(server.output().ends_with("late"));
     assert!(!server.channel.is_open());
+}
+
+/// A server that answers after five seconds, or never for `/never`, and counts its handlers.
+fn late(half_close: bool) -> Server {
+    Server::with_options(
+        HttpSettings::new(),
+        ChannelOptions::new().half_close(half_close),
+        |ctx, head| {
+            if head.path() != "/never" {
+                ctx.schedule(Duration::from_secs(5), |_, ctx| ctx.write(Response::ok("late").into()));
+            }
+            Ok(())
+        },
+        |_, _| Ok(()),
+    )
+}
+
+#[test]
+fn a_client_that_goes_away_while_its_request_is_with_the_handler_is_noticed() {
+    for input in [get("/never"), get("/"), get("/") + &get("/pipelined"), get("/") + "GET /inc"] {
+        let mut server = late(false);
+        server.send(&input);
+        server.channel.end_inbound();
+        server.channel.run_pending();
+        assert!(!server.channel.is_open(), "{input}");
+        assert!(server.channel.is_closed(), "nothing is left to send");
+        assert_eq!(server.channel.timers(), 0, "the work of the handler is dropped");
+        server.channel.advance(Duration::from_secs(5));
+        assert_eq!(server.output(), "");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_in_the_turn_of_its_request_is_noticed() {
+    let mut server = late(false);
+    // The end of the stream is known before the request is read.
+    server.channel.end_inbound();
+    assert!(server.channel.is_closed(), "without a request");
+    let mut server = Server::new();
+    server.send(get("/inline").repeat(3));
+    server.channel.end_inbound();
+    assert_eq!(server.take().len(), 6, "requests that were answered inline are not concerned");
+}
+
+#[test]
+fn the_end_of_the_stream_is_seen_behind_pipelined_requests_only_after_their_answers() {
+    let mut server = late(true);
+    server.send(get("/one") + &get("/two"));
+    server.channel.end_inbound();
+    server.channel.advance(Duration::from_secs(5));
+    assert!(server.output().ends_with("late"));
+    assert!(server.channel.is_open(), "the second request is with the handler");
+    server.channel.advance(Duration::from_secs(5));
+    assert!(server.output().ends_with("late"));
+    assert!(!server.channel.is_open());
+}
+
+/// Pipelined requests for pages of 16 KiB, from a client that does not read.
+#[test]
+fn pipelined_requests_of_a_client_that_does_not_read_wait_until_it_reads() {
+    const PAGE: usize = 16 * 1024;
+    let mut server = Server::at_head(|ctx, _| ctx.write(Response::ok(vec![b'x'; PAGE]).into()));
+    server.channel.set_outbound_room(Some(0));
+    let _ = server.channel.write_inbound(get("/page").repeat(200).as_bytes());
+    server.channel.run_pending();
+    let begun = server.take().iter().filter(|part| part.starts_with("GET")).count();
+    let high = WaterMark::default().high();
+    assert!(begun <= high / PAGE + 1, "{begun} requests were begun");
+    assert!(server.channel.pending_bytes() <= high + 2 * PAGE, "{}", server.channel.pending_bytes());
+
+    server.channel.set_outbound_room(None);
+    while server.channel.has_pending() {
+        server.channel.run_pending();
+    }
+    assert_eq!(server.output().matches("HTTP/1.1 200 OK").count(), 200, "all are answered when it reads");
 }
 
 /// Records the bytes of another protocol.
@@ -183,4 +257,85 @@ fn upgrade_is_ignored_with_a_body_and_for_http_1_0() {
     let mut server =
         Server::at_head(|ctx, head| ctx.write(Response::ok(head.is_upgrade("RAW").to_string()).into()));
     assert!(server.send(UPGRADE).ends_with("true"));
+}
+
+/// Answers with a timeout beside work on a worker: whichever is first answers the request.
+struct Timed;
+
+impl Handler for Timed {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(request) = part else { return Ok(()) };
+        let (Some(id), path) = (request.id(), request.path().to_owned()) else { return Ok(()) };
+        ctx.offload(move || path, move |_, ctx, path| ctx.write(Response::ok(path?).for_request(id).into()))?;
+        ctx.schedule(Duration::from_millis(500), move |_, ctx| {
+            ctx.write(Response::ok("timed out").for_request(id).into())
+        });
+        Ok(())
+    }
+}
+
+#[test]
+fn a_late_answer_to_a_finished_request_does_not_answer_the_next_one() {
+    let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Timed));
+    let body = |channel: &mut EmbeddedChannel<Part<Response>>| {
+        let output = String::from_utf8(channel.read_outbound().to_vec()).unwrap();
+        output.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+    };
+    channel.write_inbound(get("/first").as_bytes()).unwrap();
+    channel.run_pending();
+    assert_eq!(body(&mut channel), "/first");
+    channel.advance(Duration::from_millis(400));
+    channel.write_inbound(get("/second").as_bytes()).unwrap();
+    // The timeout of the first request expires while the second one is with the handler.
+    channel.advance(Duration::from_millis(200));
+    channel.run_pending();
+    assert_eq!(body(&mut channel), "/second");
+    channel.advance(Duration::from_secs(1));
+    assert_eq!(body(&mut channel), "", "between two requests");
+    assert!(channel.is_open());
+}
+
+#[test]
+fn a_stale_response_comes_back_to_its_writer_and_harms_neither_request_nor_stream() {
+    let ids = Rc::new(RefCell::new(Vec::new()));
+    let seen = ids.clone();
+    let mut server = Server::at_head(move |ctx, head| {
+        seen.borrow_mut().push(head.id().unwrap());
+        let first = seen.borrow()[0];
+        let error = match head.path() {
+            "/first" => return ctx.write(Response::ok("one").into()),
+            // While the request waits, in the middle of its response, and behind it.
+            "/stream" => {
+                let before = ctx.write(Response::ok("late").for_request(first).into()).unwrap_err();
+                assert!(StaleResponse::of(&before).is_some());
+                ctx.write(Response::ok(Body::Streamed).for_request(seen.borrow()[1]).into())?;
+                let own = ctx.write(Response::ok("twice").for_request(seen.borrow()[1]).into());
+                assert!(StaleResponse::of(&own.unwrap_err()).is_some());
+                let error = ctx.write(Response::ok("late").for_request(first).into()).unwrap_err();
+                ctx.write(Part::Body("two".into()))?;
+                ctx.write(Part::end())?;
+                error
+            }
+            _ => ctx.write(Response::new(StatusCode::EARLY_HINTS).for_request(first).into()).unwrap_err(),
+        };
+        let stale = StaleResponse::of(&error).unwrap();
+        assert_eq!((stale.request(), first.channel()), (first, ctx.id()));
+        assert!(stale.response().status() == StatusCode::OK || head.path() == "/third");
+        if head.path() == "/third" { ctx.write(Response::ok("three").into()) } else { Ok(()) }
+    });
+    let output = server.send(get("/first") + &get("/stream") + &get("/third"));
+    let expected = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none\
+        HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n\
+        HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthree";
+    assert_eq!(output, expected);
+    // By a handle, whose error goes to the handler, unless the server handles it.
+    let (first, other) = (ids.borrow()[0], Server::new().channel.channel().id());
+    assert_ne!(first.channel(), other);
+    server.channel.channel().write(Response::ok("late").for_request(first).into()).unwrap();
+    server.channel.run_pending();
+    assert_eq!((server.output().as_str(), server.channel.is_open()), ("", true));
+    assert!(!server.take().iter().any(|part| part.starts_with("error")));
 }

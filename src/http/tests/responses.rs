@@ -1,6 +1,6 @@
 //! Responses: framing, refusals, trailers, events, dates.
 
-use super::support::{GET, Server};
+use super::support::{GET, Server, get};
 use crate::{
     Error, Result,
     error::EncodeError,
@@ -44,6 +44,74 @@ fn a_streamed_response_to_head_sends_only_its_head() {
     let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(output, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
     assert!(server.send(GET).ends_with("hello"));
+}
+
+#[test]
+fn the_response_to_head_for_a_stream_of_events_is_complete_at_its_head() {
+    let mut server = Server::at_head(|ctx, head| {
+        if head.path() == "/page" {
+            return ctx.write(Response::ok("page").into());
+        }
+        ctx.write(Response::event_stream().into())?;
+        ctx.write(Event::data("dropped").into_part()?)?;
+        ctx.schedule(Duration::from_secs(1), |_, ctx| ctx.write(Event::data("late").into_part()?));
+        Ok(())
+    });
+    let output = server.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned() + &get("/page"));
+    let (head, page) = output.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Content-Type: text/event-stream"), "{output}");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with("page"), "{output}");
+    server.channel.advance(Duration::from_secs(30));
+    assert_eq!(server.output(), "", "neither events nor comments");
+    assert!(server.channel.is_open());
+    server.channel.advance(Duration::from_secs(60));
+    assert!(!server.channel.is_open(), "the connection is idle since the responses");
+    assert_eq!(server.channel.timers(), 0);
+}
+
+#[test]
+fn a_response_205_has_no_content() {
+    for body in [Body::Empty, Body::from("x"), Body::Sized(1), Body::Streamed] {
+        let streams = body.is_streamed();
+        let response = Response::new(StatusCode::new(205).unwrap()).body(body);
+        let mut server = Server::at_head(move |ctx, _| {
+            ctx.write(response.clone().into())?;
+            if streams {
+                ctx.write(Part::Body("x".into()))?;
+                ctx.write(Part::end())?;
+            }
+            Ok(())
+        });
+        let expected = "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(server.send(GET.repeat(2)), expected.repeat(2));
+    }
+}
+
+#[test]
+fn trailers_that_a_client_refuses_are_not_written() {
+    for name in ["Content-Length", "transfer-encoding", "Host", "Trailer"] {
+        let result = Rc::new(RefCell::new(None));
+        let seen = result.clone();
+        let mut server = Server::at_head(move |ctx, _| {
+            ctx.write(Response::ok(Body::Streamed).into())?;
+            *seen.borrow_mut() = Some(ctx.write(Part::End(Headers::new().with(name, "5"))));
+            Ok(())
+        });
+        server.send(GET);
+        assert!(matches!(*result.borrow(), Some(Err(Error::Encode(EncodeError::Unencodable(_))))), "{name}");
+    }
+}
+
+#[test]
+fn a_handler_cannot_promise_keep_alive_for_a_connection_that_closes() {
+    for (own, expected) in [("keep-alive", "close"), ("Keep-Alive, X-Trace", "X-Trace, close")] {
+        let mut server =
+            Server::at_head(move |ctx, _| ctx.write(Response::ok("").header("Connection", own).into()));
+        let output = server.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let all: Vec<_> = output.lines().filter_map(|line| line.strip_prefix("Connection: ")).collect();
+        assert_eq!(all, [expected], "{output}");
+        assert!(!server.channel.is_open());
+    }
 }
 
 #[test]

@@ -111,3 +111,45 @@ fn the_client_of_an_echo_gets_100_continue_ahead_of_the_response() {
     assert_eq!(channel.read_outbound(), "hello");
     assert!(channel.is_open());
 }
+
+#[test]
+fn a_host_has_a_name_or_address_and_a_numeric_port() {
+    for host in ["a:b", "[::1", "::1", "a:-1", "a:80:80", "a]", "[::1]x", "[]", "a:+1", "[a b]", "a%"] {
+        let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(answers(&input), (vec![400], false), "{host}");
+    }
+    for host in ["", "a:", "a.b-c_d:65535", "127.0.0.1:80", "[::1]", "[fe80::1%25eth0]:1", "a%41"] {
+        let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(answers(&input), (vec![200], true), "{host}");
+    }
+}
+
+/// Answers with the path and the query.
+struct Paths;
+
+impl Handler for Paths {
+    type Read = Part<Request>;
+    type Write = Part<Response>;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, part: Part<Request>) -> Result {
+        let Part::Head(request) = part else { return Ok(()) };
+        ctx.write(Response::ok(format!("{} {:?}", request.path(), request.query())).into())
+    }
+}
+
+#[test]
+fn the_query_of_an_absolute_target_is_not_taken_for_its_path() {
+    for (target, expected) in [
+        ("http://h?x=/admin", "/ Some(\"x=/admin\")"),
+        ("http://h?/admin", "/ Some(\"/admin\")"),
+        ("http://h", "/ None"),
+        ("http://h/a?b=/c", "/a Some(\"b=/c\")"),
+        ("http://h/", "/ None"),
+        ("/a?b=http://x/y", "/a Some(\"b=http://x/y\")"),
+    ] {
+        let mut channel = EmbeddedChannel::new(HttpServer::new().pipeline().handler(Paths));
+        channel.write_inbound(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+        let output = channel.read_outbound();
+        assert!(output.ends_with(format!("\r\n\r\n{expected}").as_bytes()), "{target}: {output:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::{
     Context, Error, Handler, Result,
+    channel::ChannelOptions,
     http::{HttpServer, HttpSettings, Part, Request, Response},
     testing::EmbeddedChannel,
 };
@@ -88,11 +89,21 @@ impl Server {
         on_head: impl FnMut(&mut Context<'_, Site>, &Request) -> Result + 'static,
         on_end: impl FnMut(&mut Context<'_, Site>, &Request) -> Result + 'static,
     ) -> Self {
+        Self::with_options(settings, ChannelOptions::new(), on_head, on_end)
+    }
+
+    pub(super) fn with_options(
+        settings: HttpSettings,
+        options: ChannelOptions,
+        on_head: impl FnMut(&mut Context<'_, Site>, &Request) -> Result + 'static,
+        on_end: impl FnMut(&mut Context<'_, Site>, &Request) -> Result + 'static,
+    ) -> Self {
         let received = Received::default();
         let (on_head, on_end) = (Box::new(on_head), Box::new(on_end));
         let site = Site { received: received.clone(), on_head, on_end, head: None };
-        let http = HttpServer::with(settings).unwrap();
-        Server { channel: EmbeddedChannel::new(http.pipeline().handler(site)), received }
+        let pipeline = HttpServer::with(settings).unwrap().pipeline().handler(site);
+        let channel = EmbeddedChannel::builder(pipeline).channel_options(options).build().unwrap();
+        Server { channel, received }
     }
 
     /// Passes input, and returns the output without the dates.

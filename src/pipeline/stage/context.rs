@@ -99,6 +99,15 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.pause_reads(self.position);
     }
 
+    /// Like [`pause_reads`](StageContext::pause_reads), but notices a peer that goes away while
+    /// reading is paused: the channel closes if the connection fails, and, without
+    /// [`half_close`](crate::channel::ChannelOptions::half_close), if the peer ends its stream.
+    /// Undecoded messages are dropped then, because the peer does not wait for an answer.
+    pub(crate) fn pause_reads_until_gone(&mut self) {
+        self.state.pause_reads(self.position);
+        self.state.watch_for_end(self.position);
+    }
+
     /// Ends the pause of this stage. A no-op if it has not paused reading.
     ///
     /// Delivery resumes when the running callback has returned: immediately if the callback is
