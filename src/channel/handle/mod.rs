@@ -14,6 +14,6 @@ pub(in crate::channel) use close_listeners::LeaveAtClose;
 pub(crate) use mail::{AnyDelivery, Mail, MailSender, WriteTicket};
 pub(crate) use pipeline_types::{PipelineTypes, SizeHint};
 pub(in crate::channel) use producers::MAX_UNCONFIRMED;
-pub(crate) use shared::ChannelShared;
+pub(crate) use shared::{ChannelShared, TaskPermit};
 pub use stats::ChannelStats;
 pub(in crate::channel) use stats::Counts;
