@@ -181,9 +181,8 @@ pub mod time {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub use crate::clock::BootClock;
     pub use crate::{
-        channel::timers::Delay,
+        channel::timers::{Delay, MissedRuns, Periodic, ScheduledTask},
         clock::{Clock, SystemClock},
-        event_loop::{MissedRuns, Periodic, ScheduledTask},
     };
 }
 

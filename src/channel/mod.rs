@@ -48,7 +48,7 @@ pub use group::{Broadcast, BroadcastReport, ChannelGroupBuilder};
 pub(crate) use group::{Delivery, Recipient};
 pub(crate) use handle::Channel;
 pub use handle::ChannelStats;
-pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
+pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint, TaskPermit};
 pub use input_guard::InputGuard;
 pub(crate) use links::{AnyPipeline, IntoPipeline, Pipeline};
 pub(crate) use links::{DecodePass, EncodingMemo, ErasedPipeline, MAX_EXTRA_MESSAGES, Push, SharedMessage};
@@ -57,9 +57,12 @@ pub(crate) use pipeline_settings::PipelineSettings;
 pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use shaping::TrafficShaping;
 pub(crate) use state::{ChannelState, Pending, Readiness};
-pub(crate) use tasks::{MAX_STAGES, TaskTime, Tasks};
+pub(crate) use tasks::{DueTask, MAX_STAGES, Tasks, goes_on};
 pub use timers::TaskKey;
-pub(crate) use timers::{ChannelTimer, Delay, Due, DueQueue, Scheduled, TimerToken};
+pub(crate) use timers::{
+    ChannelTimer, Delay, Due, DueQueue, HandleTask, NEVER, Periodic, Repeat, Scheduled, ScheduledTask,
+    TaskCell, TaskControl, TaskEntry, TaskStart, TaskTime, TimerToken,
+};
 pub use watch::TimeLimits;
 #[cfg(test)]
 pub(crate) use watch::Watch;

@@ -4,19 +4,22 @@
 //! reported to the handler's `error`. A panic closes the channel. Runs on the channel's loop.
 
 use super::{
-    handler::{DatagramContext, DatagramEvent},
+    handler::{AnyDatagramHandler, DatagramContext, DatagramEvent, DatagramLinks},
     source::DatagramSource,
 };
 use crate::{
     Error, Result,
-    channel::LoopServices,
-    error::{Resource, panic_message},
+    channel::{LoopServices, TaskKey},
+    error::{Resource, drop_guarded, panic_message},
     event_loop::Io,
     log_throttle::{CHANNEL_ERRORS, PANICS, log_throttled},
     metrics::Metrics,
 };
 use log::Level;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 impl DatagramSource {
     pub(super) fn dispatch(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
@@ -25,7 +28,39 @@ impl DatagramSource {
     }
 
     fn call_handler(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
-        if let Err(error) = self.invoke(services, metrics, event) {
+        let called = self.invoke(services, metrics, event);
+        self.handle_result(services, metrics, called);
+    }
+
+    /// Runs a periodic task, which keeps its slot meanwhile. So it can be cancelled in its own run.
+    pub(super) fn run_periodic_task(
+        &mut self,
+        io: &mut Io,
+        metrics: &Metrics,
+        key: TaskKey,
+        mut task: Box<dyn Any>,
+    ) {
+        let mut goes_on = false;
+        if self.state.is_open() {
+            let run = self.enter(&mut io.services, metrics, |handler, ctx| {
+                goes_on = handler.run_periodic(ctx, &mut *task)?.is_continue();
+                Ok(())
+            });
+            self.handle_result(&mut io.services, metrics, run);
+        }
+        let (tasks, channel) = (&mut self.state.tasks, self.state.id.key);
+        if goes_on {
+            tasks.rearm(channel, &mut io.services, key, task);
+        } else {
+            tasks.cancel(&mut io.services, key);
+            drop_guarded(task);
+        }
+        self.finish_call(io, metrics);
+    }
+
+    /// Passes the error of a call to the handler. A panic closes the channel.
+    fn handle_result(&mut self, services: &mut LoopServices, metrics: &Metrics, called: Result) {
+        if let Err(error) = called {
             let panicked = matches!(error, Error::Panicked(_));
             if panicked {
                 log_throttled!(
@@ -50,10 +85,19 @@ impl DatagramSource {
         metrics: &Metrics,
         event: DatagramEvent,
     ) -> Result {
+        self.enter(services, metrics, |handler, ctx| handler.call(ctx, event))
+    }
+
+    fn enter(
+        &mut self,
+        services: &mut LoopServices,
+        metrics: &Metrics,
+        call: impl FnOnce(&mut dyn DatagramLinks, DatagramContext<'_, AnyDatagramHandler>) -> Result,
+    ) -> Result {
         let DatagramSource { state, handler, .. } = self;
         services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
-            handler.call(DatagramContext::new(state, &mut *services, metrics), event)
+            call(&mut **handler, DatagramContext::new(state, &mut *services, metrics))
         }));
         services.activity.leave();
         called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))

@@ -172,7 +172,7 @@ impl DatagramSource {
             metrics.bytes_unsent.add(unsent as u64);
         }
         self.state.note_weight(&mut io.services.outbound);
-        self.state.tasks.cancel_all(&mut io.services);
+        self.state.tasks.cancel_all(&mut io.services, &Error::Closed);
         io.inactive.push(ClosedChannel::closed(self.state.id.key));
     }
 }

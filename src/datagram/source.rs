@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{ChannelTimer, Tasks, driver::Ready},
+    channel::{ChannelTimer, DueTask, Tasks, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{
         AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail, Transition,
@@ -154,10 +154,12 @@ impl Source for DatagramSource {
     fn channel_timer(&mut self, ctx: &mut LoopContext<'_>, timer: ChannelTimer) -> Transition {
         let ChannelTimer::Task(slot) = timer else { return Transition::Stay };
         match self.state.tasks.take_due(slot) {
-            Some(task) if self.state.is_open() => {
+            // Tasks of datagram channels have no handles.
+            Some(DueTask::Once(task, _)) if self.state.is_open() => {
                 self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Task(task));
             }
-            Some(task) => drop_guarded(task),
+            Some(DueTask::Once(task, _)) => drop_guarded(task),
+            Some(DueTask::Periodic(key, task)) => self.run_periodic_task(ctx.io, ctx.metrics, key, task),
             None => {}
         }
         Transition::Stay
@@ -201,7 +203,7 @@ impl Source for DatagramSource {
             self.log_failure(services, "in inactive", &error);
         }
         // A task that was scheduled in `inactive` could not run, because the handler is dropped.
-        self.state.tasks.cancel_all(services);
+        self.state.tasks.cancel_all(services, &Error::Closed);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, OutboundBudget, TaskKey, TaskTime, Tasks},
+    channel::{LoopServices, OutboundBudget, Periodic, TaskKey, TaskTime, Tasks},
     error::SendError,
     id::ChannelId,
     metrics::Metrics,
@@ -170,6 +170,21 @@ impl DatagramState {
             self.task_refused = true;
             TaskKey::NONE
         })
+    }
+
+    /// Schedules a task that repeats.
+    ///
+    /// # Errors
+    /// If the channel is closing, `periodic` is out of range, or the limit of tasks is reached.
+    /// `task` is dropped.
+    pub(super) fn schedule_periodic(
+        &mut self,
+        services: &mut LoopServices,
+        periodic: Periodic,
+        task: Box<dyn Any>,
+    ) -> Result<TaskKey> {
+        let (limit, open) = (self.config.max_scheduled_tasks, self.is_open());
+        self.tasks.arm_periodic(self.id.key, limit, services, periodic, open, task)
     }
 }
 

@@ -20,7 +20,7 @@ mod tests;
 pub use encode_error::EncodeError;
 pub use error::BoxError;
 pub(crate) use error::{Error, Result};
-pub(crate) use panics::{caught, drop_guarded, panic_message};
+pub(crate) use panics::{caught, drop_guarded, panic_message, panic_text};
 pub use peer_error::{PeerError, ProtocolCause};
 pub use resource::Resource;
 pub(crate) use send_error::SendError;

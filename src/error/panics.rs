@@ -21,13 +21,18 @@ pub(crate) fn caught(f: impl FnOnce()) -> Option<String> {
     catch_unwind(AssertUnwindSafe(f)).err().map(panic_message)
 }
 
-/// Returns the text of a panic. Drops the payload here, because its `Drop` may panic in turn.
-pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
-    let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+/// Returns the text of a panic that goes on.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
         _ => "(no message)".to_owned(),
-    };
+    }
+}
+
+/// Returns the text of a panic. Drops the payload here, because its `Drop` may panic in turn.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let text = panic_text(&*payload);
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // Dropping this payload could panic again, without end. Leaking it is safe.
         std::mem::forget(another);

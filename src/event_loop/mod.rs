@@ -81,7 +81,6 @@ pub(crate) use shared::{LifeState, LoopShared};
 pub(crate) use shutdown::{AcceptedShare, ShutdownRequest, end_and_report};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
-pub use tasks::{MissedRuns, Periodic, ScheduledTask};
 pub(crate) use thread::{Core, DrivenLoop, LoopConfig, LoopSettings};
 pub(crate) use watchdog::WatchdogThread;
 pub use watchdog::{Stall, Watchdog};
@@ -267,6 +266,8 @@ impl EventLoop {
     ///
     /// Completes with a report when the sources have been moved. Fails if no new poll can be
     /// opened. The loop then continues with the old one.
+    ///
+    /// The completion fails on Windows, where a poll cannot be replaced.
     ///
     /// # Errors
     /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.

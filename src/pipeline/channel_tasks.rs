@@ -1,12 +1,14 @@
 //! Tasks of threads that know a channel's messages, but not its handler.
 
-use super::handler::{AnyHandler, ChannelContext, RemoteTask};
+use super::{
+    handle_task,
+    handler::{AnyHandler, ChannelContext, RemoteTask},
+};
 use crate::{
     Result,
-    channel::{Channel, ChannelStats, Confirmation, Delay, Mail, TaskTime},
+    channel::{Channel, ChannelStats, Confirmation, Delay, Mail, Periodic, ScheduledTask},
     sync::Completion,
 };
-use std::any::Any;
 
 impl<M: 'static> Channel<M> {
     /// Runs `task` on the channel's loop, between two callbacks of its handler.
@@ -23,26 +25,98 @@ impl<M: 'static> Channel<M> {
         &self,
         task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
     ) -> Result {
-        self.deliver(Mail::Run(any_task(task)))
+        self.deliver(Mail::Run(RemoteTask::<AnyHandler<M>>::boxed(move |_, ctx| task(ctx))))
     }
 
-    /// Runs `task` on the channel's loop after `delay`. The task is dropped if the channel closes
-    /// or its pipeline is replaced before.
+    /// Runs `task` on the channel's loop after `delay`, between two callbacks of its handler.
     ///
-    /// Both kinds of [`Delay`] count from this call.
+    /// Returns a handle that [cancels](ScheduledTask::cancel) the task, tells its
+    /// [remaining](ScheduledTask::remaining) delay, and whose
+    /// [completion](ScheduledTask::completion) delivers its value. Dropping the handle does not
+    /// cancel the task. Closing the channel does, and so does
+    /// [replacing](crate::Context::replace_pipeline) its pipeline.
+    ///
+    /// Both kinds of [`Delay`] count from this call. The task is never early. An error of the task
+    /// completes it, and also goes to [`Handler::error`](crate::Handler::error), which closes the
+    /// channel by default. A panic closes the channel.
+    ///
+    /// ```
+    /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedChannel};
+    /// use std::time::Duration;
+    ///
+    /// let mut session = EmbeddedChannel::new(Pipeline::codec(Line::new()).on_read(|_, _| Ok(())));
+    /// let channel = session.channel();
+    /// let second = Duration::from_secs(1);
+    ///
+    /// let greeting = channel.schedule(second, |ctx| {
+    ///     ctx.write("hello".into())?;
+    ///     Ok(ctx.id())
+    /// })?;
+    /// let goodbye = channel.schedule(2 * second, |ctx| Ok(ctx.close()))?;
+    /// assert!(goodbye.cancel());
+    ///
+    /// session.advance(2 * second);
+    /// assert_eq!(session.read_outbound(), "hello\n");
+    /// assert_eq!(greeting.completion().wait()?, channel.id());
+    /// assert!(channel.is_open());
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Those of [`execute`](Channel::execute).
-    pub fn schedule(
+    /// Those of [`execute`](Channel::execute). Also [`Full`](crate::Error::Full) if
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks) tasks of
+    /// handles are pending. The task is dropped, and the channel is not affected. If tasks of the
+    /// handler use up the rest of that limit, the completion fails with `Full` when the task
+    /// reaches the loop.
+    #[doc(alias = "scheduleTask")]
+    #[track_caller]
+    pub fn schedule<T: Send + 'static>(
         &self,
         delay: impl Into<Delay>,
-        task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
-    ) -> Result {
-        let task = any_task(task);
-        self.deliver(match TaskTime::at(delay.into(), self.now()) {
-            TaskTime::Exact(deadline) => Mail::Schedule(deadline, task),
-            TaskTime::Coarse(deadline) => Mail::ScheduleCoarse(deadline, task),
-        })
+        task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result<T> + Send + 'static,
+    ) -> Result<ScheduledTask<T>> {
+        handle_task::schedule::<AnyHandler<M>, T>(self, delay.into(), |_, ctx| task(ctx))
+    }
+
+    /// Runs `task` on the channel's loop again and again, as `periodic` says. A `Duration` is the
+    /// period of a [fixed rate](Periodic::fixed_rate).
+    ///
+    /// The task ends with the channel, and when its pipeline is
+    /// [replaced](crate::Context::replace_pipeline). It also ends when it is
+    /// [cancelled](ScheduledTask::cancel), returns an error or panics. Its completion then fails
+    /// with the reason. An error also goes to [`Handler::error`](crate::Handler::error), which
+    /// closes the channel by default, except [`Cancelled`](crate::Error::Cancelled): a task returns
+    /// it to end itself. A panic closes the channel.
+    ///
+    /// The task counts as one of
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks). Runs are not
+    /// early. Dropping the handle does not end the task.
+    ///
+    /// ```
+    /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedChannel};
+    /// use std::time::Duration;
+    ///
+    /// let mut session = EmbeddedChannel::new(Pipeline::codec(Line::new()).on_read(|_, _| Ok(())));
+    /// let second = Duration::from_secs(1);
+    /// let tick = session.channel().schedule_periodic(second, |ctx| ctx.write("tick".into()))?;
+    /// session.advance(3 * second);
+    /// assert_eq!(session.read_outbound(), "tick\ntick\ntick\n");
+    /// assert!(tick.cancel());
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Setting`](crate::Error::Setting) if the period or delay is zero or shorter than the
+    /// jitter. Otherwise those of [`schedule`](Channel::schedule).
+    #[doc(alias = "scheduleAtFixedRate")]
+    #[doc(alias = "scheduleWithFixedDelay")]
+    #[track_caller]
+    pub fn schedule_periodic(
+        &self,
+        periodic: impl Into<Periodic>,
+        mut task: impl FnMut(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        handle_task::schedule_periodic::<AnyHandler<M>>(self, periodic.into(), move |_, ctx| task(ctx))
     }
 
     /// Returns the traffic of the channel so far, as its loop knows it behind this thread's earlier
@@ -62,10 +136,4 @@ impl<M: 'static> Channel<M> {
             Err(refused) => Completion::ready(Err(refused)),
         }
     }
-}
-
-fn any_task<M: 'static>(
-    task: impl FnOnce(&mut ChannelContext<'_, M>) -> Result + Send + 'static,
-) -> Box<dyn Any + Send> {
-    RemoteTask::<AnyHandler<M>>::boxed(move |_, ctx| task(ctx))
 }

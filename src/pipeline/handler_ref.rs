@@ -4,10 +4,13 @@
 //! channel is gone is dropped, with the values that it holds. A caller that waits for an answer
 //! gets a result in any case.
 
-use super::handler::{Context, Handler, RemoteTask};
+use super::{
+    handle_task,
+    handler::{Context, Handler, RemoteTask},
+};
 use crate::{
     Error, Result,
-    channel::{Channel, Confirmation, Mail},
+    channel::{Channel, Confirmation, Delay, Mail, Periodic, ScheduledTask},
     sync::{Completer, Completion},
 };
 use std::fmt;
@@ -23,6 +26,8 @@ use std::fmt;
 /// | [`execute`](HandlerRef::execute) | none |
 /// | [`call`](HandlerRef::call) | the return value of the closure |
 /// | [`request`](HandlerRef::request) | later, when the handler uses the [`Completer`] that it gets |
+/// | [`schedule`](HandlerRef::schedule) | the return value of the closure, which runs after a delay |
+/// | [`schedule_periodic`](HandlerRef::schedule_periodic) | the error that ends the task |
 ///
 /// ```
 /// use netwheel::{HandlerRef, prelude::*};
@@ -74,9 +79,7 @@ impl<H: Handler> HandlerRef<H> {
         &self,
         task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
     ) -> Result {
-        if !self.channel.fits_handler::<H>() {
-            return Err(Error::PipelineReplaced);
-        }
+        self.check_handler()?;
         self.channel.deliver(Mail::Run(RemoteTask::<H>::boxed(task)))
     }
 
@@ -133,6 +136,47 @@ impl<H: Handler> HandlerRef<H> {
         task: impl FnOnce(&mut H, &mut Context<'_, H>, Completer<T>) -> Result + Send + 'static,
     ) -> Completion<T> {
         self.ask(|me, ctx, confirmation| task(me, ctx, confirmation.into_completer()))
+    }
+
+    /// Runs `task` with the handler after `delay`, on the channel's loop.
+    ///
+    /// Like [`Channel::schedule`], with the handler. The task is dropped if the pipeline is
+    /// [replaced](Context::replace_pipeline) before it runs.
+    ///
+    /// # Errors
+    /// Those of [`execute`](HandlerRef::execute), and [`Full`](Error::Full) as for
+    /// [`Channel::schedule`].
+    #[track_caller]
+    pub fn schedule<T: Send + 'static>(
+        &self,
+        delay: impl Into<Delay>,
+        task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result<T> + Send + 'static,
+    ) -> Result<ScheduledTask<T>> {
+        self.check_handler()?;
+        handle_task::schedule(&self.channel, delay.into(), task)
+    }
+
+    /// Runs `task` with the handler again and again, as `periodic` says.
+    ///
+    /// Like [`Channel::schedule_periodic`], with the handler.
+    ///
+    /// # Errors
+    /// [`Setting`](Error::Setting) if the period or delay is zero or shorter than the jitter.
+    /// Otherwise those of [`schedule`](HandlerRef::schedule).
+    #[track_caller]
+    pub fn schedule_periodic(
+        &self,
+        periodic: impl Into<Periodic>,
+        task: impl FnMut(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        self.check_handler()?;
+        handle_task::schedule_periodic(&self.channel, periodic.into(), task)
+    }
+
+    /// # Errors
+    /// If the handler is no longer an `H`.
+    fn check_handler(&self) -> Result {
+        if self.channel.fits_handler::<H>() { Ok(()) } else { Err(Error::PipelineReplaced) }
     }
 
     /// Runs `task` unless it is cancelled before.

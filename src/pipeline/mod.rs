@@ -114,6 +114,7 @@ mod answer_waker;
 mod builder;
 mod channel_tasks;
 pub(crate) mod codec;
+mod handle_task;
 pub(crate) mod handler;
 pub(crate) mod handler_ref;
 mod links;

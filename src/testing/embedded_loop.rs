@@ -214,6 +214,8 @@ impl EmbeddedLoop {
     /// time in proportion to `by`. Saturates after 584 years. Later deadlines never come.
     pub fn advance(&mut self, by: Duration) {
         let target = self.io.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
+        // Mail may schedule tasks, and the clock has to stop at their deadlines too.
+        self.within(|_| {});
         loop {
             let next = self.io.services.next_deadline().map(|at| at.max(self.io.services.now));
             let Some(stop) = next.filter(|next| *next <= target) else { break };

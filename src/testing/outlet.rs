@@ -32,6 +32,11 @@ impl MailSender for TestMailSender {
         })
     }
 
+    fn deliver_quietly(&self, to: Key, mail: Mail) {
+        // A loop that has ended does not need cleanup.
+        let _ = self.mailbox.put_always(TestMail::Mail(to, mail));
+    }
+
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         self.mailbox.put(TestMail::Broadcast(Delivery::from_any(delivery))).map_err(|refused| {
             match refused.into_parts() {
@@ -41,8 +46,8 @@ impl MailSender for TestMailSender {
         })
     }
 
-    fn now(&self) -> u64 {
-        self.time.now()
+    fn time(&self) -> &TimeSource {
+        &self.time
     }
 
     fn in_event_loop(&self) -> bool {

@@ -176,6 +176,11 @@ impl<T> ScheduledQueue<T> {
         taken.into_iter().filter_map(take).map(|due| due.value).collect()
     }
 
+    /// Returns the deadline of an entry in nanoseconds, or `None` if the entry is gone. O(1).
+    pub fn deadline(&self, key: QueueKey) -> Option<u64> {
+        Some(self.heap[self.place(key)?].deadline)
+    }
+
     /// Returns whether the entry is still scheduled.
     pub fn contains(&self, key: QueueKey) -> bool {
         self.place(key).is_some()

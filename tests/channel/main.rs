@@ -17,6 +17,7 @@ mod reading;
 mod reentrancy;
 mod replace_pipeline;
 mod requests;
+mod schedule;
 mod spawn;
 mod stages;
 mod stats;

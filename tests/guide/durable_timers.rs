@@ -147,6 +147,88 @@ fn periodic_timers_are_started_at_each_start_and_stored_once() -> Result {
     by_hand.run_until(timers.close())
 }
 
+const TIME_TO_PAY: Duration = Duration::from_secs(30 * 60);
+
+/// Orders that are cancelled unless they are paid within half an hour. The table of the orders and
+/// the timers are in the same database.
+struct Orders {
+    timers: DurableTimers,
+}
+
+impl Orders {
+    fn open(path: &Path, by_hand: &mut ManualEventLoop) -> Result<Self> {
+        let cancel_unpaid = |due: Due<i64>| {
+            let order = *due.payload();
+            due.done_with(move |transaction| {
+                // An order that was paid a moment ago stays paid, whichever transaction is first.
+                let sql = "UPDATE orders SET state = 'cancelled' WHERE id = ?1 AND state = 'unpaid'";
+                transaction.sqlite()?.execute(sql, [order]).map_err(Error::other)?;
+                Ok(())
+            });
+        };
+        let timers = DurableTimers::open(path)?
+            .topic(Topic::new("unpaid", Late::RunOnce, Retry::backoff(10), cancel_unpaid))
+            .start(by_hand.group())?;
+        let orders = Orders { timers };
+        orders.write(by_hand, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, state)", None)?;
+        Ok(orders)
+    }
+
+    /// Places an order. After a crash, calling this again completes what is missing.
+    fn place(&self, by_hand: &mut ManualEventLoop, id: i64) -> Result {
+        self.write(by_hand, "INSERT OR IGNORE INTO orders VALUES (?1, 'unpaid')", Some(id))?;
+        let deadline = self.timers.at("unpaid", TIME_TO_PAY, &id).key(format!("order-{id}"));
+        by_hand.run_until(deadline.start())?;
+        Ok(())
+    }
+
+    /// Returns whether the payment was in time.
+    fn pay(&self, by_hand: &mut ManualEventLoop, id: i64) -> Result<bool> {
+        let sql = "UPDATE orders SET state = 'paid' WHERE id = ?1 AND state = 'unpaid'";
+        // The timer is not cancelled: it fires, and finds nothing to do.
+        Ok(self.write(by_hand, sql, Some(id))? == 1)
+    }
+
+    /// Runs a statement, and returns the number of rows that it has changed.
+    fn write(&self, by_hand: &mut ManualEventLoop, sql: &'static str, id: Option<i64>) -> Result<usize> {
+        by_hand.run_until(self.timers.transaction(move |transaction| {
+            let parameters = rusqlite::params_from_iter(id);
+            transaction.sqlite()?.execute(sql, parameters).map_err(Error::other)
+        }))
+    }
+
+    fn state(&self, by_hand: &mut ManualEventLoop, id: i64) -> Result<String> {
+        by_hand.run_until(self.timers.transaction(move |transaction| {
+            let sql = "SELECT state FROM orders WHERE id = ?1";
+            transaction.sqlite()?.query_row(sql, [id], |row| row.get(0)).map_err(Error::other)
+        }))
+    }
+}
+
+#[test]
+fn an_order_is_cancelled_unless_it_is_paid_in_time() -> Result {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("orders.db");
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual()?;
+    let orders = Orders::open(&path, &mut by_hand)?;
+    orders.place(&mut by_hand, 1)?;
+    orders.place(&mut by_hand, 2)?;
+    assert!(orders.pay(&mut by_hand, 1)?);
+
+    // The shop is closed for maintenance when the time is up.
+    by_hand.run_until(orders.timers.close())?;
+    clock.advance(2 * TIME_TO_PAY);
+    let orders = Orders::open(&path, &mut by_hand)?;
+    while orders.timers.metrics().ended < 2 {
+        by_hand.run_once(None);
+    }
+    assert_eq!(orders.state(&mut by_hand, 1)?, "paid");
+    assert_eq!(orders.state(&mut by_hand, 2)?, "cancelled");
+    assert!(!orders.pay(&mut by_hand, 2)?, "too late");
+    by_hand.run_until(orders.timers.close())
+}
+
 /// P-09.
 #[test]
 fn a_dead_letter_is_listed_and_run_again() -> Result {

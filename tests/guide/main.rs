@@ -17,6 +17,7 @@ mod http;
 mod login;
 mod programs;
 mod relogin;
+mod timers;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "websocket")]

@@ -7,8 +7,8 @@
 use super::{ChannelPool, PooledChannel, service::PoolService};
 use crate::{
     Completer, Completion, Error, Result,
+    channel::ScheduledTask,
     clock::nanos,
-    event_loop::ScheduledTask,
     http::{Call, Message, NotSent, Request, Response},
     sync::{Unwanted, cancellable_of_all},
 };

@@ -7,7 +7,11 @@
 //! after releasing it.
 
 use super::PoolOrder;
-use crate::{Channel, Error, Result, channel::Reuse, event_loop::ScheduledTask, id::ChannelId};
+use crate::{
+    Channel, Error, Result,
+    channel::{Reuse, ScheduledTask},
+    id::ChannelId,
+};
 use std::collections::{HashMap, VecDeque};
 
 pub(super) struct PoolState<M, C> {

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     Channel, Error, EventLoop,
-    channel::ChannelShared,
+    channel::{ChannelShared, ScheduledTask},
     error::caught,
-    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail, ScheduledTask},
+    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Waiters},
     transport::Address,

@@ -19,7 +19,6 @@ use crate::{
         outbound::OutboundLease,
         services::LoopServices,
         state::ChannelState,
-        tasks::TaskTime,
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
@@ -40,11 +39,7 @@ impl ChannelCore {
         }
         match mail {
             // The sender raced with the close, which is not an error.
-            Mail::Message(..)
-            | Mail::Notify(..)
-            | Mail::Run(_)
-            | Mail::Schedule(..)
-            | Mail::ScheduleCoarse(..)
+            Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(_)
                 if !self.state.status.is_open() =>
             {
                 drop_guarded(mail)
@@ -58,14 +53,8 @@ impl ChannelCore {
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));
             }
-            Mail::Schedule(deadline, task) => {
-                self.state.schedule(services, TaskTime::Exact(deadline), task);
-                self.after(services);
-            }
-            Mail::ScheduleCoarse(deadline, task) => {
-                self.state.schedule(services, TaskTime::Coarse(deadline), task);
-                self.after(services);
-            }
+            Mail::Schedule(task) => self.state.accept_task(services, *task),
+            Mail::Cancel(task) => drop(self.state.cancel(services, task)),
             Mail::Answer(task) => match self.state.take_answered(task) {
                 Some(task) if self.state.status.is_open() => {
                     self.call(services, |links, state, services| links.run(state, services, task));

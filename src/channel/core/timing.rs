@@ -2,18 +2,21 @@
 
 use super::ChannelCore;
 use crate::{
+    Error,
     channel::{
         close_cause::CloseCause,
         event::Event,
         services::LoopServices,
         shaping::Direction,
-        timers::ChannelTimer,
+        tasks::DueTask,
+        timers::{ChannelTimer, TaskEntry, TaskKey},
         watch::{Paused, Reached, WatchDue},
     },
     error::drop_guarded,
     log_throttle::{UNSENT, log_throttled},
 };
 use log::Level;
+use std::{any::Any, sync::Arc};
 
 impl ChannelCore {
     /// Handles the expired entry of the watch: calls stages, then `idle`, then enforces a time
@@ -65,12 +68,50 @@ impl ChannelCore {
     }
 
     fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
-        let Some(task) = self.state.take_due_task(slot) else { return };
-        if !self.state.status.is_open() {
-            drop_guarded(task);
+        match self.state.take_due_task(slot) {
+            Some(DueTask::Once(task, entry)) => self.run_due_task(services, task, entry),
+            Some(DueTask::Periodic(key, task)) => self.run_periodic_task(services, key, task),
+            None => {}
+        }
+    }
+
+    fn run_due_task(
+        &mut self,
+        services: &mut LoopServices,
+        task: Box<dyn Any>,
+        entry: Option<Arc<dyn TaskEntry>>,
+    ) {
+        if self.state.status.is_open() {
+            self.call(services, |links, state, services| links.run(state, services, task));
             return;
         }
-        self.call(services, |links, state, services| links.run(state, services, task));
+        if let Some(entry) = entry {
+            entry.end(Error::Closed);
+        }
+        drop_guarded(task);
+    }
+
+    /// Runs a periodic task, which keeps its slot meanwhile. So it can be cancelled in its own run.
+    fn run_periodic_task(&mut self, services: &mut LoopServices, key: TaskKey, mut task: Box<dyn Any>) {
+        let mut goes_on = false;
+        if self.state.status.is_open() {
+            self.call(services, |links, state, services| {
+                goes_on = links.run_periodic(state, services, &mut *task)?.is_continue();
+                Ok(())
+            });
+        }
+        if goes_on && self.state.status.is_open() {
+            self.state.rearm_task(services, key, task);
+            return;
+        }
+        if self.state.status.is_open() {
+            // It has ended, or does not fit the pipeline.
+            drop_guarded(task);
+            self.state.cancel(services, key);
+        } else {
+            self.state.cancel(services, key);
+            drop_guarded(task);
+        }
     }
 
     /// Closes a channel whose peer has not accepted all pending bytes in time.

@@ -8,7 +8,7 @@ use super::{
     mail::{Mail, MailSender},
     pipeline_types::SizeHint,
     reservation::{MemberReservation, Reservation},
-    shared::ChannelShared,
+    shared::{ChannelShared, TaskPermit},
     write_permit::WritePermit,
 };
 use crate::{
@@ -374,9 +374,12 @@ impl<M: 'static> Channel<M> {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
     }
 
-    /// Returns the time of the loop's clock.
-    pub(crate) fn now(&self) -> u64 {
-        self.shared.outlet.now()
+    /// Takes the permit of a task.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the limit of tasks is reached.
+    pub(crate) fn take_task_permit(&self) -> Result<TaskPermit> {
+        TaskPermit::take(&self.shared)
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -5,7 +5,11 @@
 
 use crate::{
     Error,
-    channel::{confirmation::Confirmation, timers::TaskKey},
+    channel::{
+        confirmation::Confirmation,
+        timers::{HandleTask, TaskKey},
+    },
+    clock::TimeSource,
     id::Key,
     sync::ReservedWeight,
 };
@@ -20,10 +24,10 @@ pub(crate) enum Mail {
     /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run
     /// immediately.
     Run(Box<dyn Any + Send>),
-    /// A `RemoteTask` to run at this time of the loop's clock.
-    Schedule(u64, Box<dyn Any + Send>),
-    /// A `RemoteTask` to run in the wheel tick after this time of the loop's clock.
-    ScheduleCoarse(u64, Box<dyn Any + Send>),
+    /// A task to run later, once or again and again.
+    Schedule(Box<HandleTask>),
+    /// A task that its handle has cancelled, so its place is free.
+    Cancel(TaskKey),
     /// The answer that this task waits for has arrived.
     Answer(TaskKey),
     /// The bytes held by the program have fallen below the low mark.
@@ -46,14 +50,14 @@ pub(crate) enum Mail {
 
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
-    /// checks of the output, answers, wakes of filters and stages, and messages with a permit. Their
-    /// number per channel is bounded: checks to one, answers by the limit of tasks, wakes by the
-    /// work of a filter or by the calls of an HTTP client, messages by the high mark at 96 bytes
-    /// each.
+    /// checks of the output, answers, cancels, wakes of filters and stages, and messages with a
+    /// permit. Their number per channel is bounded: checks to one, answers and cancels by the limit
+    /// of tasks, wakes by the work of a filter or by the calls of an HTTP client, messages by the
+    /// high mark at 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
             Mail::Message(_, reserved) | Mail::Notify(_, _, reserved) => reserved.admitted,
-            Mail::Run(_) | Mail::Schedule(..) | Mail::ScheduleCoarse(..) => false,
+            Mail::Run(_) | Mail::Schedule(_) => false,
             Mail::Close
             | Mail::CloseNow
             | Mail::Reset
@@ -62,6 +66,7 @@ impl Mail {
             | Mail::CheckOutput
             | Mail::WakeFilters
             | Mail::WakeStages
+            | Mail::Cancel(_)
             | Mail::Answer(_) => true,
         }
     }
@@ -79,14 +84,18 @@ pub(crate) trait MailSender: Send + Sync {
     /// [always taken](Mail::is_always_taken).
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
 
+    /// Puts mail into the loop's queue that the loop handles when it is awake the next time. A full
+    /// queue accepts it.
+    fn deliver_quietly(&self, to: Key, mail: Mail);
+
     /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
     ///
     /// # Errors
     /// Returns the delivery if the loop has ended or the queue is full.
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)>;
 
-    /// Returns the time of the loop's clock.
-    fn now(&self) -> u64;
+    /// Returns the loop's clock.
+    fn time(&self) -> &TimeSource;
 
     /// Returns whether the calling thread is the loop's.
     fn in_event_loop(&self) -> bool;

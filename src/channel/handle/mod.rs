@@ -16,6 +16,6 @@ pub(crate) use mail::{AnyDelivery, Mail, MailSender};
 pub(crate) use pipeline_types::{PipelineTypes, SizeHint};
 pub(in crate::channel) use producers::MAX_UNCONFIRMED;
 pub(in crate::channel) use reservation::MemberReservation;
-pub(crate) use shared::ChannelShared;
+pub(crate) use shared::{ChannelShared, TaskPermit};
 pub use stats::ChannelStats;
 pub(in crate::channel) use stats::Counts;

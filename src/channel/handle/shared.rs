@@ -10,10 +10,12 @@ use super::{
     producers::Producers,
 };
 use crate::{
+    Error, Result,
     buffer::WaterMark,
     channel::{CloseCause, config::ChannelConfig, exchanges::Exchanges},
+    error::Resource,
     id::ChannelId,
-    sync::HeldInput,
+    sync::{HeldInput, Permits},
 };
 use std::{
     net::SocketAddr,
@@ -37,6 +39,8 @@ pub(crate) struct ChannelShared {
     pub(in crate::channel) close_listeners: CloseListeners,
     /// The exchanges of the first pipeline, if its protocol reports them.
     pub(in crate::channel) exchanges: Option<Arc<Exchanges>>,
+    /// The permits of tasks that handles have scheduled and that have not run yet.
+    tasks: Permits,
     /// The types of the current pipeline, once it was replaced. Handles of other types fail.
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
@@ -62,6 +66,7 @@ impl ChannelShared {
             holding: HeldInput::default(),
             close_listeners: CloseListeners::new(),
             exchanges,
+            tasks: Permits::new(config.max_scheduled_tasks),
             replaced: OnceLock::new(),
         }
     }
@@ -130,5 +135,25 @@ impl ChannelShared {
 
     pub(in crate::channel) fn notify_writable(&self) {
         self.producers.notify();
+    }
+}
+
+/// A permit for one task that a handle schedules. Dropping it releases the permit.
+pub(crate) struct TaskPermit(Arc<ChannelShared>);
+
+impl TaskPermit {
+    /// # Errors
+    /// [`Error::Full`] if the limit of tasks is reached.
+    pub(super) fn take(shared: &Arc<ChannelShared>) -> Result<Self> {
+        if !shared.tasks.take() {
+            return Err(Error::Full { resource: Resource::ChannelTasks, limit: shared.tasks.limit() });
+        }
+        Ok(TaskPermit(shared.clone()))
+    }
+}
+
+impl Drop for TaskPermit {
+    fn drop(&mut self) {
+        self.0.tasks.give_back();
     }
 }

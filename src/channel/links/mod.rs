@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{Result, sync::TypeName};
 use bytes::Bytes;
-use std::any::Any;
+use std::{any::Any, ops::ControlFlow};
 
 /// The outbound side of the links, for a writer that knows only the message type.
 pub(crate) trait Push<M> {
@@ -75,6 +75,15 @@ pub(crate) trait ErasedPipeline {
     /// Runs a task of the handler or of a stage, or one from a handle. Drops a task for another
     /// pipeline.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
+
+    /// Runs a periodic task of the handler or of a stage, or one from a handle. Returns whether it
+    /// goes on. A task for another pipeline does not.
+    fn run_periodic(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        task: &mut dyn Any,
+    ) -> Result<ControlFlow<()>>;
 
     /// Returns the name of the handler's type, for reports.
     fn handler_type(&self) -> TypeName;

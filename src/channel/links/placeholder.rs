@@ -9,7 +9,10 @@ use crate::{
     error::drop_guarded,
 };
 use bytes::Bytes;
-use std::any::{Any, TypeId};
+use std::{
+    any::{Any, TypeId},
+    ops::ControlFlow,
+};
 
 /// Refuses messages and ignores events.
 pub(in crate::channel) struct Placeholder;
@@ -51,6 +54,15 @@ impl ErasedPipeline for Placeholder {
     fn run(&mut self, _: &mut ChannelState, _: &mut LoopServices, task: Box<dyn Any>) -> Result {
         drop_guarded(task);
         Ok(())
+    }
+
+    fn run_periodic(
+        &mut self,
+        _: &mut ChannelState,
+        _: &mut LoopServices,
+        _: &mut dyn Any,
+    ) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Break(()))
     }
 
     fn handler_type(&self) -> crate::sync::TypeName {

@@ -17,19 +17,21 @@ use crate::{
 use std::{any::Any, sync::Arc, time::Duration};
 
 /// Refuses all mail, like a loop that has ended.
-struct NoLoop;
+struct NoLoop(TimeSource);
 
 impl MailSender for NoLoop {
     fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         Err((mail, Error::Closed))
     }
 
+    fn deliver_quietly(&self, _: Key, _: Mail) {}
+
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         Err((delivery, Error::Closed))
     }
 
-    fn now(&self) -> u64 {
-        0
+    fn time(&self) -> &TimeSource {
+        &self.0
     }
 
     fn in_event_loop(&self) -> bool {
@@ -44,10 +46,11 @@ impl MailSender for NoLoop {
 impl LoopServices {
     /// Services with a manual clock, a wheel of this tick and no limits.
     pub(crate) fn detached(tick: Duration) -> Self {
+        let time = TimeSource::new(Arc::new(ManualClock::new()));
         LoopServices::new(
-            TimeSource::new(Arc::new(ManualClock::new())),
+            time.clone(),
             Wheel::<TimerToken>::builder().tick(tick).build().expect("the tick is valid"),
-            Arc::new(NoLoop),
+            Arc::new(NoLoop(time)),
             Arc::default(),
             Arc::new(LogThrottle::new("test")),
             OutboundBudget::unlimited(),

@@ -63,8 +63,9 @@ pub struct LoopServices {
     pub(crate) workers: WorkerPool,
     /// Runs the futures of handlers.
     pub(crate) executor: Executor,
-    /// The number of tasks of this loop's channels that have waited for an answer.
-    pub(crate) awaited: u64,
+    /// The last number that a task of this loop's channels got: those that wait for an answer,
+    /// repeat or have a handle.
+    pub(crate) numbered: u64,
     /// Channels to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// The time of day, read at most once per second.
@@ -120,7 +121,7 @@ impl LoopServices {
             log,
             workers,
             executor: Executor::default(),
-            awaited: 0,
+            numbered: 0,
             attention: Vec::new(),
             wall_clock: WallClock::default(),
             outbound,

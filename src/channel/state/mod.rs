@@ -38,6 +38,7 @@ use super::{
     watch::{Traffic, Watch},
 };
 use crate::{
+    Error,
     clock::TimeSource,
     id::{ChannelId, Key},
     log_throttle::{UNSENT, log_throttled},
@@ -279,7 +280,7 @@ impl ChannelState {
         self.confirm_nothing_more();
         self.end_watch(services);
         self.end_shaper(services);
-        services.tally.channel_tasks_dropped += self.cancel_tasks(services) as u64;
+        services.tally.channel_tasks_dropped += self.cancel_tasks(services, &Error::Closed) as u64;
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             let id = self.id;

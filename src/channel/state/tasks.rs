@@ -3,7 +3,11 @@
 use super::{ChannelState, Pending};
 use crate::{
     Error, Result,
-    channel::{services::LoopServices, tasks::TaskTime, timers::TaskKey},
+    channel::{
+        services::LoopServices,
+        tasks::DueTask,
+        timers::{HandleTask, Periodic, TaskKey, TaskTime},
+    },
     error::drop_guarded,
     timer::QueueKey,
 };
@@ -25,6 +29,41 @@ impl ChannelState {
         })
     }
 
+    /// Schedules a task that repeats.
+    ///
+    /// # Errors
+    /// If the channel is closing, `periodic` is out of range, or the limit of tasks is reached.
+    /// `task` is dropped.
+    pub(crate) fn schedule_periodic(
+        &mut self,
+        services: &mut LoopServices,
+        periodic: Periodic,
+        task: Box<dyn Any>,
+    ) -> Result<TaskKey> {
+        let (channel, limit, open) = (self.key(), self.config.max_scheduled_tasks, self.status.is_open());
+        self.tasks.get_or_insert_default().arm_periodic(channel, limit, services, periodic, open, task)
+    }
+
+    /// Schedules a task of a handle. Beyond the limit only its handle is notified.
+    pub(crate) fn accept_task(&mut self, services: &mut LoopServices, task: HandleTask) {
+        let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
+        self.tasks.get_or_insert_default().accept(channel, limit, services, task);
+    }
+
+    /// Schedules the next run of a periodic task.
+    pub(crate) fn rearm_task(&mut self, services: &mut LoopServices, key: TaskKey, task: Box<dyn Any>) {
+        let channel = self.key();
+        match &mut self.tasks {
+            Some(tasks) => tasks.rearm(channel, services, key, task),
+            None => drop_guarded(task),
+        }
+    }
+
+    /// Returns when a scheduled task is due next.
+    pub(crate) fn task_deadline(&self, services: &LoopServices, key: TaskKey) -> Option<u64> {
+        self.tasks.as_ref()?.deadline(services, key)
+    }
+
     /// Limits how long a closing channel waits for its peer.
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
         let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout_ns));
@@ -41,8 +80,8 @@ impl ChannelState {
         self.tasks.as_mut()?.take_close()
     }
 
-    /// Removes and returns the task whose timer has expired.
-    pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
+    /// Returns the task whose timer has expired.
+    pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<DueTask> {
         self.tasks.as_mut()?.take_due(slot)
     }
 
@@ -75,12 +114,13 @@ impl ChannelState {
         self.tasks.as_mut()?.take_answered(key)
     }
 
-    /// Drops all tasks and the close timeout. Returns the number of tasks.
+    /// Drops all tasks and the close timeout, with the reason for their handles. Returns the number
+    /// of tasks.
     #[inline]
-    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
+    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices, why: &Error) -> usize {
         if self.tasks.is_none() {
             return 0;
         }
-        self.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services))
+        self.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services, why))
     }
 }

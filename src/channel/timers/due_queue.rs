@@ -53,6 +53,11 @@ impl DueQueue {
         self.0.borrow().next_deadline()
     }
 
+    /// Returns the deadline of an entry.
+    pub(crate) fn deadline(&self, key: QueueKey) -> Option<u64> {
+        self.0.borrow().deadline(key)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.borrow().len()
     }

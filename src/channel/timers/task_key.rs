@@ -16,6 +16,9 @@ pub(in crate::channel) enum TimerPlace {
     Wheel(WheelKey),
     /// A worker or a completion holds it and answers with the loop's number for it.
     Answer(u64),
+    /// In the heap or on the wheel, under this number of the loop: the task repeats or has a
+    /// handle.
+    Kept(u64),
     /// Nowhere: the task was refused.
     Nowhere,
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use bytes::Bytes;
 use log::Level;
-use std::{any::Any, net::SocketAddr};
+use std::{any::Any, net::SocketAddr, ops::ControlFlow};
 
 /// The handler of the events of one datagram channel. It stays on the channel's loop from creation
 /// to drop, so it need be neither `Send` nor `Sync`.
@@ -116,6 +116,13 @@ pub(crate) enum DatagramEvent {
 pub(crate) trait DatagramLinks {
     fn call(&mut self, ctx: DatagramContext<'_, AnyDatagramHandler>, event: DatagramEvent) -> Result;
 
+    /// Runs a periodic task of the handler. Returns whether it goes on.
+    fn run_periodic(
+        &mut self,
+        ctx: DatagramContext<'_, AnyDatagramHandler>,
+        task: &mut dyn Any,
+    ) -> Result<ControlFlow<()>>;
+
     /// The name of the handler's type, for reports.
     fn handler_type(&self) -> fn() -> &'static str;
 }
@@ -137,6 +144,14 @@ impl<H: DatagramHandler> DatagramLinks for TypedHandler<H> {
             DatagramEvent::Task(task) => context::run(task, handler, ctx),
             DatagramEvent::Run(task) => task(&mut ctx.erase()),
         }
+    }
+
+    fn run_periodic(
+        &mut self,
+        ctx: DatagramContext<'_, AnyDatagramHandler>,
+        task: &mut dyn Any,
+    ) -> Result<ControlFlow<()>> {
+        context::run_periodic(task, &mut self.0, &mut ctx.of::<H>())
     }
 
     fn handler_type(&self) -> fn() -> &'static str {

@@ -10,7 +10,7 @@ use crate::durable::{
     topic::{Answering, Handler},
     unix_millis::present_millis,
 };
-use crate::{Error, EventLoop, clock::nanos, event_loop::ScheduledTask, sync::Completer};
+use crate::{Error, EventLoop, channel::ScheduledTask, clock::nanos, sync::Completer};
 use crossbeam_channel::Sender;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -11,6 +11,7 @@ use super::{LifeState, LoopShared};
 use crate::{
     Error, Result,
     channel::{AnyDelivery, Delivery, Mail, MailSender},
+    clock::TimeSource,
     error::{SendError, caught},
     event_loop::mail::LoopMail,
     id::Key,
@@ -177,6 +178,10 @@ impl MailSender for LoopShared {
         })
     }
 
+    fn deliver_quietly(&self, to: Key, mail: Mail) {
+        self.submit_quietly(LoopMail::Channel(to, mail));
+    }
+
     fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
             match refused.into_parts() {
@@ -186,8 +191,8 @@ impl MailSender for LoopShared {
         })
     }
 
-    fn now(&self) -> u64 {
-        self.time.now()
+    fn time(&self) -> &TimeSource {
+        &self.time
     }
 
     fn in_event_loop(&self) -> bool {

@@ -1,10 +1,7 @@
-//! Scheduled tasks of a loop: the methods that schedule them, their entries, and their repetition.
+//! Scheduled tasks of a loop: the methods that schedule them, and their entries.
 
 mod local;
-mod periodic;
 mod schedule;
 mod scheduled;
 
 pub(super) use local::{LocalQueue, enter};
-pub use periodic::{MissedRuns, Periodic};
-pub use scheduled::ScheduledTask;

@@ -2,19 +2,14 @@
 //!
 //! Invariant: a scheduled task reaches the heap through the loop's queue, on whichever thread it is
 //! submitted. So it keeps its order among the tasks of that thread. Any thread calls these methods.
-//! `scheduled` has the entries, and `periodic` computes their next runs.
+//! `scheduled` has the entries.
 
-use super::{
-    Periodic, ScheduledTask,
-    periodic::Repeat,
-    scheduled::{TaskBody, TaskEntry, TaskPermit},
-};
+use super::scheduled::{TaskBody, TaskEntry, TaskPermit};
 use crate::{
     Error, Result,
-    channel::Scheduled,
+    channel::{NEVER, Periodic, Repeat, Scheduled, ScheduledTask},
     clock::nanos,
     event_loop::{EventLoop, LifeState, LoopMail},
-    sync::completion,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -45,11 +40,8 @@ impl EventLoop {
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<ScheduledTask<T>> {
         let deadline = self.after(delay);
-        self.submit_scheduled(
-            TaskBody::Once(Box::new(task)),
-            |entry| LoopMail::Schedule(deadline, entry),
-            deadline,
-        )
+        let body = TaskBody::Once(Box::new(task));
+        self.submit_scheduled(body, |entry| LoopMail::Schedule(deadline, entry), deadline, deadline)
     }
 
     /// Runs `task` again and again, as `periodic` says. A `Duration` is the period of a
@@ -90,7 +82,7 @@ impl EventLoop {
     ) -> Result<ScheduledTask> {
         let (repeat, first) = Repeat::new(periodic.into(), self.shared.time.now(), &self.shared.random)?;
         let body = TaskBody::Again { body: Box::new(task), repeat };
-        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
+        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first, first)
     }
 
     /// Runs `task` once at the end of the turn in which it reaches the loop. It runs after the
@@ -108,7 +100,7 @@ impl EventLoop {
         &self,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<ScheduledTask<T>> {
-        self.submit_scheduled(TaskBody::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
+        self.submit_scheduled(TaskBody::Once(Box::new(task)), LoopMail::AtTurnEnd, NEVER, 0)
     }
 
     /// Like [`schedule`](EventLoop::schedule), but ignores the limits of the queue and of scheduled
@@ -139,10 +131,8 @@ impl EventLoop {
         if self.shared.state() >= LifeState::ShuttingDown {
             return Err(Error::ShutDown);
         }
-        let (completer, completion) = completion(Some(self.shared.id));
-        let entry =
-            TaskEntry::new(TaskBody::Once(Box::new(task)), completer, TaskPermit::always(&self.shared));
-        let entry = Arc::new(entry);
+        let permit = TaskPermit::always(&self.shared);
+        let (entry, completion) = TaskEntry::new(TaskBody::Once(Box::new(task)), deadline, permit, false);
         let mail = LoopMail::Schedule(deadline, entry.clone());
         self.shared.submit_always(mail)?;
         Ok(ScheduledTask::new(entry, completion))
@@ -166,9 +156,8 @@ impl EventLoop {
         deadline: u64,
         task: impl FnOnce() + Send + 'static,
     ) -> Result<ScheduledTask> {
-        let (completer, completion) = completion(Some(self.shared.id));
-        let body = TaskBody::Once(Box::new(task));
-        let entry = Arc::new(TaskEntry::new(body, completer, TaskPermit::always(&self.shared)).lasting());
+        let (body, permit) = (TaskBody::Once(Box::new(task)), TaskPermit::always(&self.shared));
+        let (entry, completion) = TaskEntry::new(body, deadline, permit, true);
         self.shared.submit_always(LoopMail::Schedule(deadline, entry.clone()))?;
         Ok(ScheduledTask::new(entry, completion))
     }
@@ -178,20 +167,20 @@ impl EventLoop {
         self.shared.time.now().saturating_add(nanos(delay))
     }
 
-    /// Submits a cancellable task, which the loop has to receive before `when`.
+    /// Submits a cancellable task with this deadline, which the loop has to receive before `when`.
     #[track_caller]
     fn submit_scheduled<T: Send + 'static>(
         &self,
         body: TaskBody<T>,
         mail: impl FnOnce(Arc<dyn Scheduled>) -> LoopMail,
+        deadline: u64,
         when: u64,
     ) -> Result<ScheduledTask<T>> {
         if self.shared.state() >= LifeState::ShuttingDown {
             return Err(Error::ShutDown);
         }
         let permit = TaskPermit::take(&self.shared)?;
-        let (completer, completion) = completion(Some(self.shared.id));
-        let entry = Arc::new(TaskEntry::new(body, completer, permit));
+        let (entry, completion) = TaskEntry::new(body, deadline, permit, false);
         self.shared.submit(mail(entry.clone()), when)?;
         Ok(ScheduledTask::new(entry, completion))
     }

@@ -1,4 +1,4 @@
-//! Scheduled tasks of a loop, and the handle that cancels them.
+//! Scheduled tasks of a loop.
 //!
 //! A periodic task is one entry, which is put back with its number after each run. Every task that
 //! has not ended is counted, so that their number can be limited.
@@ -7,15 +7,15 @@
 //! successful cancel. A cancel drops the closure immediately, on any thread. The entry in the heap
 //! is removed immediately if the cancel is on the loop's thread, and otherwise later by the loop.
 
-use super::{local, periodic::Repeat};
+use super::local;
 use crate::{
     Error, Result,
-    channel::Scheduled,
+    channel::{Repeat, Scheduled, TaskCell, TaskControl},
     clock::TimeSource,
     error::{Resource, caught, drop_guarded, panic_message},
     event_loop::{LoopMail, LoopShared},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
-    sync::{Completer, Completion},
+    sync::Completion,
     timer::QueueKey,
 };
 use log::Level;
@@ -23,35 +23,23 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
-
-/// A handle to a scheduled task of an [`EventLoop`](crate::EventLoop). Dropping the handle does not
-/// cancel the task.
-pub struct ScheduledTask<T = ()> {
-    entry: Arc<TaskEntry<T>>,
-    completion: Completion<T>,
-}
 
 pub(in crate::event_loop) struct TaskEntry<T> {
     shared: Arc<LoopShared>,
-    state: Mutex<TaskState<T>>,
+    cell: TaskCell<PermittedBody<T>, T>,
     /// The position in the loop's heap. Set and read only by the loop.
     place: Mutex<Option<QueueKey>>,
     /// The source location where the task was scheduled, for reports.
     origin: &'static Location<'static>,
+    is_periodic: bool,
     /// Whether a shutdown keeps the task until outgoing connections end.
     lasts: bool,
 }
 
-enum TaskState<T> {
-    Waiting(TaskBody<T>, Completer<T>, TaskPermit),
-    /// The loop is running the body.
-    Running,
-    /// Cancelled during a run: the task must not run again.
-    CancelledRunning,
-    Ended,
-}
+/// A body and its permit, which are dropped in this order.
+struct PermittedBody<T>(TaskBody<T>, TaskPermit);
 
 /// A permit for one scheduled task of a loop. Dropping it releases the permit.
 pub(in crate::event_loop) struct TaskPermit(Arc<LoopShared>);
@@ -68,46 +56,71 @@ pub(in crate::event_loop) enum TaskBody<T> {
 
 impl<T: Send + 'static> TaskEntry<T> {
     #[track_caller]
-    pub(in crate::event_loop) fn new(body: TaskBody<T>, completer: Completer<T>, permit: TaskPermit) -> Self {
-        TaskEntry {
-            shared: permit.0.clone(),
-            state: Mutex::new(TaskState::Waiting(body, completer, permit)),
-            place: Mutex::new(None),
-            origin: Location::caller(),
-            lasts: false,
+    pub(in crate::event_loop) fn new(
+        body: TaskBody<T>,
+        deadline: u64,
+        permit: TaskPermit,
+        lasts: bool,
+    ) -> (Arc<Self>, Completion<T>) {
+        let shared = permit.0.clone();
+        let is_periodic = matches!(body, TaskBody::Again { .. });
+        let (cell, completion) = TaskCell::new(shared.id, PermittedBody(body, permit), deadline);
+        let (place, origin) = (Mutex::new(None), Location::caller());
+        (Arc::new(TaskEntry { shared, cell, place, origin, is_periodic, lasts }), completion)
+    }
+
+    /// Removes the empty entry of a cancelled task from the heap.
+    fn leave_heap(self: Arc<Self>) {
+        let shared = self.shared.clone();
+        let Some(queue) = local::queue_of(shared.id) else {
+            // The loop need not wake up for this.
+            shared.submit_quietly(LoopMail::Unschedule(self));
+            return;
+        };
+        // `None` if the entry is still in the queue. The loop then finds that the task has ended.
+        if let Some(place) = self.place() {
+            self.set_place(None);
+            drop_guarded(queue.cancel(place));
+            shared.metrics.timers_pending.set(queue.len() as u64);
         }
     }
 
-    /// Marks the task as part of a reply in flight. See [`Scheduled::lasts`].
-    pub(in crate::event_loop) fn lasting(self) -> Self {
-        TaskEntry { lasts: true, ..self }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the task before its next run. Drops and completes values only after the lock is
-    /// released.
-    fn cancel(&self, why: Error) -> bool {
-        let mut state = self.lock();
-        match std::mem::replace(&mut *state, TaskState::Ended) {
-            TaskState::Waiting(body, completer, permit) => {
-                drop(state);
-                drop_guarded(body);
-                drop(permit);
-                completer.complete(Err(why));
-                true
+    fn run_once(&self, time: &TimeSource) {
+        let Some((PermittedBody(TaskBody::Once(body), permit), completer)) = self.cell.take() else { return };
+        drop(permit);
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(value) => {
+                if let Some(Err(error)) = (&value as &dyn Any).downcast_ref::<Result>() {
+                    self.failed(error, time);
+                }
+                completer.complete(Ok(value));
             }
-            TaskState::Running => {
-                *state = TaskState::CancelledRunning;
-                true
-            }
-            other => {
-                *state = other;
-                false
-            }
+            Err(panic) => completer.complete(Err(self.panicked(panic, time))),
         }
+    }
+
+    /// Runs a periodic task. Returns its next deadline if it continues.
+    fn run_again(&self, time: &TimeSource) -> Option<u64> {
+        let (mut body, completer) = self.cell.borrow()?;
+        let PermittedBody(TaskBody::Again { body: run, repeat }, _) = &mut body else { return None };
+        let result = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(result) => {
+                if let Err(error) = &result {
+                    self.failed(error, time);
+                }
+                result
+            }
+            Err(panic) => Err(self.panicked(panic, time)),
+        };
+        if let Err(error) = result {
+            self.cell.end_run(body, completer, error);
+            return None;
+        }
+        let next = repeat.next(time.now(), &self.shared.random);
+        self.cell.set_deadline(next);
+        let Err((body, completer)) = self.cell.put_back(body, completer) else { return Some(next) };
+        self.cell.end_run(body, completer, Error::Cancelled);
+        None
     }
 }
 
@@ -117,65 +130,15 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
     }
 
     fn run(&self, time: &TimeSource) -> Option<u64> {
-        let (body, completer, permit) = {
-            let mut state = self.lock();
-            match std::mem::replace(&mut *state, TaskState::Ended) {
-                // A one-shot task that has started cannot be cancelled. Its state is `Ended` from
-                // here on.
-                TaskState::Waiting(body, completer, permit) => {
-                    if matches!(body, TaskBody::Again { .. }) {
-                        *state = TaskState::Running;
-                    }
-                    (body, completer, permit)
-                }
-                other => {
-                    *state = other;
-                    return None;
-                }
-            }
-        };
-        match body {
-            TaskBody::Once(body) => {
-                drop(permit);
-                match catch_unwind(AssertUnwindSafe(body)) {
-                    Ok(value) => {
-                        if let Some(Err(error)) = (&value as &dyn Any).downcast_ref::<Result>() {
-                            self.failed(error, time);
-                        }
-                        completer.complete(Ok(value));
-                    }
-                    Err(panic) => completer.complete(Err(self.panicked(panic, time))),
-                }
-                None
-            }
-            TaskBody::Again { mut body, mut repeat } => {
-                let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
-                    Ok(result) => {
-                        if let Err(error) = &result {
-                            self.failed(error, time);
-                        }
-                        result
-                    }
-                    Err(panic) => Err(self.panicked(panic, time)),
-                };
-                let mut state = self.lock();
-                if result.is_ok() && matches!(*state, TaskState::Running) {
-                    let next = repeat.next(time.now(), &self.shared.random);
-                    *state = TaskState::Waiting(TaskBody::Again { body, repeat }, completer, permit);
-                    return Some(next);
-                }
-                *state = TaskState::Ended;
-                drop(state);
-                drop(permit);
-                drop_guarded(body);
-                completer.complete(Err(result.err().unwrap_or(Error::Cancelled)));
-                None
-            }
+        if self.is_periodic {
+            return self.run_again(time);
         }
+        self.run_once(time);
+        None
     }
 
     fn abandon(&self) {
-        self.cancel(Error::ShutDown);
+        self.cell.end(Error::ShutDown);
     }
 
     fn origin(&self) -> &'static Location<'static> {
@@ -183,7 +146,7 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
     }
 
     fn is_waiting(&self) -> bool {
-        matches!(*self.lock(), TaskState::Waiting(..))
+        self.cell.is_waiting()
     }
 
     fn set_place(&self, place: Option<QueueKey>) {
@@ -192,6 +155,29 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
 
     fn place(&self) -> Option<QueueKey> {
         *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + 'static> TaskControl for TaskEntry<T> {
+    fn cancel(self: Arc<Self>) -> bool {
+        let cancelled = self.cell.end(Error::Cancelled);
+        if cancelled {
+            self.shared.metrics.timers_cancelled.add_shared(1);
+            self.leave_heap();
+        }
+        cancelled
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.cell.deadline()
+    }
+
+    fn time(&self) -> &TimeSource {
+        &self.shared.time
+    }
+
+    fn origin(&self) -> &'static Location<'static> {
+        self.origin
     }
 }
 
@@ -253,60 +239,5 @@ impl TaskPermit {
 impl Drop for TaskPermit {
     fn drop(&mut self) {
         self.0.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl<T: Send + 'static> ScheduledTask<T> {
-    pub(in crate::event_loop) fn new(entry: Arc<TaskEntry<T>>, completion: Completion<T>) -> Self {
-        ScheduledTask { entry, completion }
-    }
-
-    /// Cancels the task. May be called from any thread.
-    ///
-    /// Returns `true` if this call ended the task: a one-shot task will not run, and a periodic
-    /// task will not run again. Its closure is dropped before this returns, or after the current
-    /// run if there is one. Returns `false` if the task has ended, was cancelled before, or is a
-    /// one-shot task that is running.
-    pub fn cancel(&self) -> bool {
-        let cancelled = self.entry.cancel(Error::Cancelled);
-        if cancelled {
-            self.entry.shared.metrics.timers_cancelled.add_shared(1);
-            self.leave_heap();
-        }
-        cancelled
-    }
-
-    /// Removes the empty entry from the heap.
-    fn leave_heap(&self) {
-        let shared = &self.entry.shared;
-        let Some(queue) = local::queue_of(shared.id) else {
-            // The loop need not wake up for this.
-            shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
-            return;
-        };
-        // `None` if the entry is still in the queue. The loop then finds that the task has ended.
-        if let Some(place) = self.entry.place() {
-            self.entry.set_place(None);
-            drop_guarded(queue.cancel(place));
-            shared.metrics.timers_pending.set(queue.len() as u64);
-        }
-    }
-
-    /// Returns whether the task has ended: it has run, failed or was cancelled.
-    pub fn is_done(&self) -> bool {
-        self.completion.is_done()
-    }
-
-    /// Returns the completion of the task. It delivers the value of a one-shot task, or the error
-    /// that ended a periodic task. It fails with [`Error::Cancelled`] if the task was cancelled,
-    /// and with [`Error::ShutDown`] if a shutdown ended it.
-    pub fn completion(self) -> Completion<T> {
-        self.completion
-    }
-}
-
-impl<T> fmt::Debug for ScheduledTask<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScheduledTask").field("origin", &format_args!("{}", self.entry.origin)).finish()
     }
 }

@@ -3,7 +3,9 @@
 mod context;
 
 pub use context::{AnyHandler, ChannelContext, Context};
-pub(super) use context::{RemoteTask, run_as, run_as_any};
+pub(super) use context::{
+    RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
+};
 
 use crate::{
     Error, Result,

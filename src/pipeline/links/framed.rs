@@ -7,7 +7,7 @@ use crate::{
     pipeline::codec::Codec,
 };
 use bytes::Bytes;
-use std::any::Any;
+use std::{any::Any, ops::ControlFlow};
 
 /// The [`Links`] that consist of a codec only, from [`Pipeline::codec`](crate::Pipeline::codec).
 pub struct Framed<C>(pub(in crate::pipeline) C);
@@ -91,6 +91,15 @@ impl<C: Codec> Links for Framed<C> {
         task: Box<dyn Any>,
     ) -> Result<Result, Box<dyn Any>> {
         Err(task)
+    }
+
+    fn run_periodic_stage_task(
+        &mut self,
+        _: &mut ChannelState,
+        _: &mut LoopServices,
+        _: &mut dyn Any,
+    ) -> Option<Result<ControlFlow<()>>> {
+        None
     }
 
     #[inline]

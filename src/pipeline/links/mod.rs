@@ -28,7 +28,7 @@ use crate::{
     channel::{ChannelState, DecodePass, LoopServices, Push, SizeHint},
 };
 use bytes::Bytes;
-use std::any::Any;
+use std::{any::Any, ops::ControlFlow};
 
 /// The codec and stages of an unfinished pipeline.
 ///
@@ -129,6 +129,15 @@ pub trait Links: sealed::Sealed + 'static {
         services: &mut LoopServices,
         task: Box<dyn Any>,
     ) -> Result<Result, Box<dyn Any>>;
+
+    /// Runs a periodic task of one of the stages. Returns `None` if it belongs to none of them.
+    #[doc(hidden)]
+    fn run_periodic_stage_task(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        task: &mut dyn Any,
+    ) -> Option<Result<ControlFlow<()>>>;
 
     /// Returns a key for the settings that the encoding depends on, or `None` if it depends on the
     /// channel.

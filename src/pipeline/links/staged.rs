@@ -4,10 +4,10 @@ use super::{Links, StageEvent, sealed::Sealed, shared::combine};
 use crate::{
     Error, Result,
     channel::{ChannelState, DecodePass, LoopServices, MAX_STAGES},
-    pipeline::stage::{Stage, StageContext, StageTask},
+    pipeline::stage::{PeriodicStageTask, Stage, StageContext, StageTask},
 };
 use bytes::Bytes;
-use std::any::Any;
+use std::{any::Any, ops::ControlFlow};
 
 /// The [`Links`] that consist of other links `L` and a stage behind them, from
 /// [`PipelineBuilder::stage`](crate::pipeline::PipelineBuilder::stage).
@@ -154,6 +154,21 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
             }
             Ok(task) => self.before.run_stage_task(state, services, task),
             Err(task) => self.before.run_stage_task(state, services, task),
+        }
+    }
+
+    fn run_periodic_stage_task(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        task: &mut dyn Any,
+    ) -> Option<Result<ControlFlow<()>>> {
+        match task.downcast_mut::<PeriodicStageTask<S>>() {
+            Some(task) if task.position == Self::STAGES => {
+                let (stage, mut ctx) = self.split(state, services);
+                Some(task.run(stage, &mut ctx))
+            }
+            _ => self.before.run_periodic_stage_task(state, services, task),
         }
     }
 

@@ -4,7 +4,7 @@ mod context;
 mod tasks;
 
 pub use context::StageContext;
-pub(in crate::pipeline) use tasks::StageTask;
+pub(in crate::pipeline) use tasks::{PeriodicStageTask, StageTask};
 
 use crate::{Error, Result};
 

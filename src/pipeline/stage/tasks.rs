@@ -6,22 +6,41 @@
 use super::{Stage, StageContext};
 use crate::{
     Completer, Completion, Error, Result,
-    channel::{Delay, TaskKey, TaskTime},
+    channel::{Delay, Periodic, TaskKey, TaskTime, goes_on},
     error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
         offload::{Answer, Offloaded},
     },
 };
-use std::any::Any;
+use std::{any::Any, ops::ControlFlow};
 
 type StageClosure<S> = Box<dyn FnOnce(&mut S, &mut StageContext<'_, S>) -> Result>;
+
+type PeriodicStageClosure<S> = Box<dyn FnMut(&mut S, &mut StageContext<'_, S>) -> Result>;
 
 /// A task of a stage `S`.
 pub(in crate::pipeline) struct StageTask<S: Stage> {
     /// The position of the stage, because a pipeline may have several stages of one type.
     pub(in crate::pipeline) position: u32,
     task: StageClosure<S>,
+}
+
+/// A periodic task of a stage `S`.
+pub(in crate::pipeline) struct PeriodicStageTask<S: Stage> {
+    pub(in crate::pipeline) position: u32,
+    task: PeriodicStageClosure<S>,
+}
+
+impl<S: Stage> PeriodicStageTask<S> {
+    /// Returns whether the task goes on.
+    pub(in crate::pipeline) fn run(
+        &mut self,
+        stage: &mut S,
+        ctx: &mut StageContext<'_, S>,
+    ) -> Result<ControlFlow<()>> {
+        goes_on((self.task)(stage, ctx))
+    }
 }
 
 impl<S: Stage> StageTask<S> {
@@ -61,6 +80,22 @@ impl<S: Stage> StageContext<'_, S> {
         let task = self.task(task);
         let when = TaskTime::after(delay.into(), self.services);
         self.state.schedule(self.services, when, task)
+    }
+
+    /// Runs `task` with this stage on this loop again and again, as `periodic` says.
+    ///
+    /// Works like [`Context::schedule_periodic`](crate::Context::schedule_periodic). An error that
+    /// the task returns goes to [`error`](Stage::error).
+    ///
+    /// # Errors
+    /// Those of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
+    pub fn schedule_periodic(
+        &mut self,
+        periodic: impl Into<Periodic>,
+        task: impl FnMut(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
+    ) -> Result<TaskKey> {
+        let task = PeriodicStageTask::<S> { position: self.position, task: Box::new(task) };
+        self.state.schedule_periodic(self.services, periodic.into(), Box::new(task))
     }
 
     /// Runs `work`, which may block, on the group's [`WorkerPool`](crate::worker_pool::WorkerPool).

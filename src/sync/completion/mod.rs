@@ -49,7 +49,7 @@ use trampoline::log_panic;
 /// | [`ChannelPool::acquire`](crate::pool::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
 /// | a call of an HTTP client, also through a pool | discards its connection |
 /// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
-/// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
+/// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks of loops and channels | none: the operation continues |
 ///
 /// So a timeout around a pending operation, such as `tokio::time::timeout(d,
 /// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
@@ -63,7 +63,8 @@ use trampoline::log_panic;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
+#[must_use = "wait for it, add a callback, or call `.detach()` to ignore the result; dropping it cancels \
+              a connect, an acquire, a call or a request"]
 #[doc(alias = "Future")]
 #[doc(alias = "ChannelFuture")]
 #[doc(alias = "EventLoopFuture")]
@@ -420,7 +421,8 @@ impl<T> Completion<T> {
         true
     }
 
-    /// Lets the operation continue and drops its result.
+    /// Lets the operation continue and drops its result. For an operation that a drop does not
+    /// cancel, this is the same as a drop, and states that the result is ignored on purpose.
     ///
     /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
     /// and its handler serves it. A channel acquired from a pool returns to the pool.

@@ -193,9 +193,34 @@ impl HashedWheelTimer {
 
     /// Stops the timer permanently and returns the timeouts that were pending.
     ///
-    /// The timer's thread cancels these timeouts: it drops their tasks and runs their hooks. `stop`
-    /// waits for the thread to end. This does not depend on the tick, but includes the rest of a
-    /// task that is running. Do not call `stop` while holding a lock that tasks acquire.
+    /// The timer's thread cancels these timeouts: it drops their tasks and runs their hooks. The
+    /// returned handles have no tasks, unlike those of Netty. To run or save what was not
+    /// processed, use [`new_timeout_with_hook`](Self::new_timeout_with_hook):
+    ///
+    /// ```
+    /// use netwheel::timer::HashedWheelTimer;
+    /// use std::{sync::mpsc, time::Duration};
+    ///
+    /// let timer = HashedWheelTimer::builder().build()?;
+    /// let (sender, unprocessed) = mpsc::channel();
+    /// for order in 1..=3 {
+    ///     let sender = sender.clone();
+    ///     timer.new_timeout_with_hook(
+    ///         Duration::from_secs(1800),
+    ///         move |_| Ok(println!("order {order} is cancelled")),
+    ///         move |_| drop(sender.send(order)),
+    ///     )?;
+    /// }
+    /// drop(sender);
+    /// assert_eq!(timer.stop()?.len(), 3);
+    /// let mut orders: Vec<i32> = unprocessed.iter().collect();
+    /// orders.sort();
+    /// assert_eq!(orders, [1, 2, 3]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    ///
+    /// `stop` waits for the thread to end. This does not depend on the tick, but includes the rest
+    /// of a task that is running. Do not call `stop` while holding a lock that tasks acquire.
     ///
     /// Returns an empty list if the timer never ran, or if another call has stopped it or is
     /// stopping it. Tasks already handed to an executor are not cancelled.

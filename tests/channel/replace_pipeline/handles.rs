@@ -87,7 +87,10 @@ fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
     assert!(matches!(refused.error(), Error::PipelineReplaced) && refused.value() == "stale", "{refused}");
     assert!(matches!(old.write_tracked("stale".into()).unwrap_err().error(), Error::PipelineReplaced));
     assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
-    assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
+    assert!(matches!(
+        old.schedule(SECOND, |_| -> Result { panic!("a stale task ran") }),
+        Err(Error::PipelineReplaced)
+    ));
     assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::PipelineReplaced)));
     assert!(matches!(reason(channel.channel().write("stale".into())), Error::PipelineReplaced));
     channel.run_pending();

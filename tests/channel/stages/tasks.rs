@@ -124,7 +124,7 @@ fn a_completion_gives_the_stage_back() {
             && let Some(closed) = closed.take()
         {
             ctx.on_complete(closed, |me, ctx, result| {
-                me.note(&format!("completed {result:?}"));
+                me.note(&format!("completed {}", result.is_ok()));
                 ctx.write("the other is closed".into())
             });
         }
@@ -133,10 +133,10 @@ fn a_completion_gives_the_stage_back() {
     let mut channel =
         EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(stage).handler(Recorder::new(&log)));
     channel.run_pending();
-    assert_eq!(log.count("a completed Ok(Clean)"), 0);
+    assert_eq!(log.count("a completed true"), 0);
     other.close();
     channel.run_pending();
-    assert_eq!(log.count("a completed Ok(Clean)"), 1);
+    assert_eq!(log.count("a completed true"), 1);
     assert_eq!(channel.read_outbound(), &b"the other is closed\n"[..]);
 }
 

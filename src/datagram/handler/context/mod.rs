@@ -10,12 +10,12 @@ mod any_handler;
 mod task;
 
 pub use any_handler::AnyDatagramHandler;
-pub(in crate::datagram) use task::{RemoteDatagramTask, run};
+pub(in crate::datagram) use task::{RemoteDatagramTask, run, run_periodic};
 
 use super::DatagramHandler;
 use crate::{
     Result,
-    channel::{Delay, LoopServices, TaskKey, TaskTime},
+    channel::{Delay, LoopServices, Periodic, TaskKey, TaskTime},
     datagram::state::DatagramState,
     error::SendError,
     id::ChannelId,
@@ -215,6 +215,22 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
     ) -> TaskKey {
         let when = TaskTime::after(delay.into(), self.services);
         self.state.schedule(self.services, when, task::DatagramTask::boxed(task))
+    }
+
+    /// Runs `task` with this handler on this loop again and again, as `periodic` says. A `Duration`
+    /// is the period of a [fixed rate](Periodic::fixed_rate). The task ends with the channel.
+    ///
+    /// Works like [`Context::schedule_periodic`](crate::Context::schedule_periodic).
+    ///
+    /// # Errors
+    /// Those of [`Context::schedule_periodic`](crate::Context::schedule_periodic).
+    pub fn schedule_periodic(
+        &mut self,
+        periodic: impl Into<Periodic>,
+        task: impl FnMut(&mut H, &mut DatagramContext<'_, H>) -> Result + 'static,
+    ) -> Result<TaskKey> {
+        let task = task::PeriodicDatagramTask::boxed(task);
+        self.state.schedule_periodic(self.services, periodic.into(), task)
     }
 
     /// Cancels a scheduled task, which is dropped immediately. Returns `false` if it has run, was

@@ -24,7 +24,9 @@ mod state;
 mod tasks;
 
 pub use any_handler::{AnyHandler, ChannelContext};
-pub(in crate::pipeline) use handler_task::{HandlerTask, RemoteTask, run_as, run_as_any};
+pub(in crate::pipeline) use handler_task::{
+    HandlerTask, RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
+};
 
 use super::Handler;
 use crate::channel::{ChannelState, LoopServices, Push};

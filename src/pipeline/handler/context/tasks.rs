@@ -1,11 +1,12 @@
 //! Scheduled tasks, and the cancellation of all tasks.
 
-use super::{Context, HandlerTask};
+use super::{Context, HandlerTask, handler_task::PeriodicHandlerTask};
 use crate::{
     Result,
-    channel::{Delay, TaskKey, TaskTime},
+    channel::{Delay, Periodic, TaskKey, TaskTime},
     pipeline::handler::Handler,
 };
+use std::time::Instant;
 
 impl<H: Handler> Context<'_, H> {
     /// Runs `task` with this handler on this loop after `delay`. The task is dropped with the
@@ -50,11 +51,62 @@ impl<H: Handler> Context<'_, H> {
         self.state.schedule(self.services, when, HandlerTask::boxed(task))
     }
 
-    /// Cancels a task of this channel and drops it at once: a scheduled one, or one that waits for
-    /// a result.
+    /// Runs `task` with this handler on this loop again and again, as `periodic` says. A `Duration`
+    /// is the period of a [fixed rate](Periodic::fixed_rate).
     ///
-    /// Returns `false` if the task has run, was cancelled, or is running. A result that arrives
-    /// later is dropped.
+    /// The task ends with the channel, and when the pipeline is
+    /// [replaced](Context::replace_pipeline). It also ends when it is [cancelled](Context::cancel)
+    /// or returns an error, which goes to [`Handler::error`].
+    /// [`Error::Cancelled`](crate::Error::Cancelled) does not: a task returns it to end itself. A
+    /// panic closes the channel.
+    ///
+    /// Runs are not early, and not within a callback. A run that is late does not move the next
+    /// ones of a fixed rate. [`MissedRuns`](crate::time::MissedRuns) says what happens to runs
+    /// whose time has passed. The task counts as one of
+    /// [`max_scheduled_tasks`](crate::channel::ChannelOptions::max_scheduled_tasks).
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # struct Ticker;
+    /// # impl Handler for Ticker {
+    /// #   type Read = bytes::Bytes;
+    /// #   type Write = bytes::Bytes;
+    /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+    /// fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    ///     let second = std::time::Duration::from_secs(1);
+    ///     ctx.schedule_periodic(second, |_me, ctx| ctx.write("tick".into()))?;
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Setting`](crate::Error::Setting) if the period or delay is zero or shorter than the
+    /// jitter. [`Error::Full`](crate::Error::Full) if the limit of tasks is reached.
+    /// [`Error::Closed`](crate::Error::Closed) if the channel is closing. The task is dropped.
+    #[doc(alias = "scheduleAtFixedRate")]
+    #[doc(alias = "scheduleWithFixedDelay")]
+    #[doc(alias = "interval")]
+    pub fn schedule_periodic(
+        &mut self,
+        periodic: impl Into<Periodic>,
+        task: impl FnMut(&mut H, &mut Context<'_, H>) -> Result + 'static,
+    ) -> Result<TaskKey> {
+        self.state.schedule_periodic(self.services, periodic.into(), PeriodicHandlerTask::boxed(task))
+    }
+
+    /// Returns the time at which a scheduled task is due next, on the loop's clock. `None` if it
+    /// has ended, is running, or waits for a result.
+    pub fn deadline(&self, task: TaskKey) -> Option<Instant> {
+        let deadline = self.state.task_deadline(self.services, task)?;
+        Some(self.services.time.instant(deadline))
+    }
+
+    /// Cancels a task of this channel and drops it at once: a scheduled one, or one that waits for
+    /// a result. A periodic task that is running is dropped after the run.
+    ///
+    /// Returns `false` if the task has run, was cancelled, or is running and not periodic. A result
+    /// that arrives later is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
         self.state.cancel(self.services, task)
     }

@@ -11,12 +11,15 @@ use crate::{
     },
     error::{caught, drop_guarded},
     log_throttle::{REPLACED, log_throttled},
-    pipeline::handler::{Context, Handler, run_as, run_as_any},
+    pipeline::handler::{Context, Handler, run_as, run_as_any, run_periodic_as, run_periodic_as_any},
     sync::TypeName,
 };
 use bytes::Bytes;
 use log::Level;
-use std::any::{Any, TypeId};
+use std::{
+    any::{Any, TypeId},
+    ops::ControlFlow,
+};
 
 /// All links of a pipeline and its handler.
 pub(in crate::pipeline) struct Assembled<L, H> {
@@ -170,6 +173,22 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             drop_guarded(task);
             Ok(())
         })
+    }
+
+    fn run_periodic(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        task: &mut dyn Any,
+    ) -> Result<ControlFlow<()>> {
+        if let Some(result) = self.links.run_periodic_stage_task(state, services, task) {
+            self.announce_more(state);
+            return result;
+        }
+        let (handler, mut ctx) = self.split(state, services);
+        run_periodic_as(task, handler, &mut ctx)
+            .or_else(|| run_periodic_as_any(task, &mut ctx))
+            .unwrap_or(Ok(ControlFlow::Break(())))
     }
 
     #[inline]

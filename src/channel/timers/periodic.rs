@@ -92,6 +92,36 @@ impl Periodic {
     }
 }
 
+impl Periodic {
+    /// # Errors
+    /// If the period or delay is zero, or shorter than the jitter.
+    pub(crate) fn check(&self) -> Result {
+        let (setting, at_most) = match self.rhythm {
+            Rhythm::Rate(_) => ("period", "at most the period"),
+            Rhythm::Delay(_) => ("delay", "at most the delay"),
+        };
+        let (every, jitter) = (self.every(), self.jitter);
+        if every.is_zero() {
+            return Err(Error::setting(setting, "0", "more than zero"));
+        }
+        if jitter > every {
+            return Err(Error::setting("jitter", format!("{jitter:?}"), at_most));
+        }
+        Ok(())
+    }
+
+    fn every(&self) -> Duration {
+        match self.rhythm {
+            Rhythm::Rate(every) | Rhythm::Delay(every) => every,
+        }
+    }
+
+    /// Returns the deadline of the first run without its jitter, counted from `now`.
+    pub(crate) fn first(&self, now: u64) -> u64 {
+        now.saturating_add(nanos(self.initial_delay.unwrap_or(self.every())))
+    }
+}
+
 impl From<Duration> for Periodic {
     fn from(period: Duration) -> Self {
         Periodic::fixed_rate(period)
@@ -100,7 +130,7 @@ impl From<Duration> for Periodic {
 
 /// The repetition of one task.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::event_loop) struct Repeat {
+pub(crate) struct Repeat {
     every: Every,
     jitter: u64,
 }
@@ -118,32 +148,20 @@ impl Repeat {
     ///
     /// # Errors
     /// If the period or delay is zero, or shorter than the jitter.
-    pub(in crate::event_loop) fn new(periodic: Periodic, now: u64, random: &Random) -> Result<(Self, u64)> {
-        let (setting, at_most, every) = match periodic.rhythm {
-            Rhythm::Rate(period) => ("period", "at most the period", period),
-            Rhythm::Delay(delay) => ("delay", "at most the delay", delay),
-        };
-        if every.is_zero() {
-            return Err(Error::setting(setting, "0", "more than zero"));
-        }
-        let Periodic { initial_delay, missed, jitter, .. } = periodic;
-        if jitter > every {
-            return Err(Error::setting("jitter", format!("{jitter:?}"), at_most));
-        }
-        let first = now.saturating_add(nanos(initial_delay.unwrap_or(every)));
+    pub(crate) fn new(periodic: Periodic, now: u64, random: &Random) -> Result<(Self, u64)> {
+        periodic.check()?;
+        let Periodic { missed, jitter, .. } = periodic;
+        let first = periodic.first(now);
         let every = match periodic.rhythm {
             Rhythm::Rate(period) => Every::Rate { period: nanos(period), missed, next: first },
             Rhythm::Delay(delay) => Every::Delay(nanos(delay)),
         };
-        Ok(Repeat { every, jitter: nanos(jitter) }.start(first, random))
-    }
-
-    fn start(self, first: u64, random: &Random) -> (Self, u64) {
-        (self, self.late(first, random))
+        let repeat = Repeat { every, jitter: nanos(jitter) };
+        Ok((repeat, repeat.late(first, random)))
     }
 
     /// Returns the next deadline, after a run that has just ended.
-    pub(in crate::event_loop) fn next(&mut self, now: u64, random: &Random) -> u64 {
+    pub(crate) fn next(&mut self, now: u64, random: &Random) -> u64 {
         let due = match &mut self.every {
             Every::Delay(delay) => now.saturating_add(*delay),
             Every::Rate { period, missed, next } => {
