@@ -10,11 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The rounds that violate one invariant.
+#[derive(Default)]
+struct Found {
+    first: Option<Duration>,
+    seeds: Vec<u64>,
+}
+
 pub(crate) fn run(arguments: &Arguments, first: u64) -> ExitCode {
     let began = Instant::now();
     let limit = arguments.seconds.map(Duration::from_secs);
     let last = arguments.rounds.map(|rounds| first.wrapping_add(rounds));
-    let (mut seed, mut found) = (first, BTreeMap::<String, Vec<u64>>::new());
+    let (mut seed, mut found) = (first, BTreeMap::<String, Found>::new());
     loop {
         let left = limit.map(|limit| limit.saturating_sub(began.elapsed()).as_secs());
         let rounds = last.map(|last| last.wrapping_sub(seed));
@@ -23,26 +30,35 @@ pub(crate) fn run(arguments: &Arguments, first: u64) -> ExitCode {
         }
         match child(arguments, seed, left, rounds) {
             Some((violated, what)) => {
-                found.entry(what).or_default().push(violated);
+                for invariant in what {
+                    let found = found.entry(invariant).or_default();
+                    found.first.get_or_insert_with(|| began.elapsed());
+                    found.seeds.push(violated);
+                }
                 seed = violated.wrapping_add(1);
             }
             None => break,
         }
     }
-    println!("{:.0?}: {} kinds of violations", began.elapsed(), found.len());
-    for (what, seeds) in &found {
-        println!("{what}: {} rounds, seeds {:?}", seeds.len(), &seeds[..seeds.len().min(10)]);
+    println!("{:.0?}: {} violated invariants", began.elapsed(), found.len());
+    for (invariant, Found { first, seeds }) in &found {
+        let first = first.unwrap_or_default();
+        println!(
+            "{invariant}: {} rounds, first after {first:.0?}, seeds {:?}",
+            seeds.len(),
+            &seeds[..seeds.len().min(8)]
+        );
     }
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) }
 }
 
-/// Plays from `seed` on, and returns the seed and the kind of a violation.
+/// Plays from `seed` on, and returns the seed and the violated invariants.
 fn child(
     arguments: &Arguments,
     seed: u64,
     seconds: Option<u64>,
     rounds: Option<u64>,
-) -> Option<(u64, String)> {
+) -> Option<(u64, Vec<String>)> {
     let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
     command.arg("--seed").arg(seed.to_string());
     for (name, value) in [("--seconds", seconds), ("--rounds", rounds)] {
@@ -66,13 +82,14 @@ fn child(
             line.strip_prefix("violated by seed ").and_then(|rest| rest.split_once(": "))
         {
             last_seed = number.parse().unwrap_or(last_seed);
-            violation = Some((last_seed, what.to_owned()));
+            let names = what.trim_matches(['[', ']']).split(", ").map(str::to_owned);
+            violation = Some((last_seed, names.collect()));
         }
     }
     let status = child.wait().expect("it was started");
     match violation {
         Some(violation) => Some(violation),
         None if status.success() => None,
-        None => Some((last_seed, format!("the program ended with {status}"))),
+        None => Some((last_seed, vec![format!("the program ended with {status}")])),
     }
 }
