@@ -39,7 +39,7 @@ use watchdog::Watchdog;
 /// Plays random operations against the whole API of netwheel, and checks invariants.
 #[derive(Parser, Clone)]
 struct Arguments {
-    /// The seed of the first round; the next rounds have the seeds after it. By default a random one.
+    /// The seed of the first round, by default a random one; each next round has the next seed.
     #[arg(long)]
     seed: Option<u64>,
     /// Ends after this time.
