@@ -38,6 +38,8 @@ pub(crate) struct Traffic {
     pub(crate) is_blocked: bool,
     /// Whether every byte that was read counts as an answer.
     pub(crate) bytes_answer: bool,
+    /// Whether a silent peer is pinged although bytes are sent to it.
+    pub(crate) pings_silence: bool,
 }
 
 impl Traffic {
@@ -49,6 +51,7 @@ impl Traffic {
             written: nanos(ctx.last_written()),
             is_blocked: ctx.pending_bytes() > 0,
             bytes_answer,
+            pings_silence: false,
         }
     }
 }
@@ -79,7 +82,7 @@ impl Pulse {
 
     /// Returns what to do now, and the time of the next beat.
     pub(crate) fn beat(&mut self, settings: &PulseSettings, traffic: Traffic) -> (Beat, u64) {
-        let Traffic { now, read, written, is_blocked, bytes_answer } = traffic;
+        let Traffic { now, read, written, is_blocked, bytes_answer, pings_silence } = traffic;
         let later = now.saturating_add(settings.interval);
         if bytes_answer && read > self.alive {
             self.alive = read;
@@ -94,7 +97,8 @@ impl Pulse {
         if is_blocked && now.saturating_sub(stirred) >= patience && !self.dead {
             return (self.die(now, stirred), later);
         }
-        let due = written.max(self.pinged).saturating_add(settings.interval);
+        let quiet_since = if pings_silence { written.min(self.alive) } else { written };
+        let due = quiet_since.max(self.pinged).saturating_add(settings.interval);
         if now < due || is_blocked {
             // The pending bytes may be sent long before the patience ends.
             return (Beat::Wait, if is_blocked { later } else { due });

@@ -14,19 +14,25 @@ settings! {
         /// Sets the length of the longest inbound message in bytes.
         ///
         /// The connection uses memory for the bytes that have arrived, not for the length that the
-        /// peer announces. The limit applies to a compressed message after decompression.
+        /// peer announces. The limit applies to a compressed message after decompression. Before
+        /// that, it may be longer by an eighth and 256 bytes, because incompressible data becomes
+        /// longer.
         max_message(bytes: usize) = 1024 * 1024, "1 MiB", range 1.. => "1 byte or more",
             reached "Close with 1009, at the header of the frame that exceeds it";
         /// Sets the largest number of fragments of an inbound message. Fragments may be empty, so
         /// `max_message` does not bound their number.
         max_fragments(fragments: u32) = 1024, "1024", range 1.. => "1 or more",
             reached "Close with 1009";
+        /// Sets the time that a server has to answer the handshake of a client. Neither interim
+        /// responses nor slow bytes extend it. Zero turns the limit off.
+        handshake_time(limit: Duration) = Duration::from_secs(10), "10 s",
+            reached "`Error::TimedOut`, and the channel is closed";
         /// Sets the time that the peer has to answer a Close frame. On a client, it is also the
         /// time that the server has to end the connection after both Close frames.
         close_timeout(limit: Duration) = Duration::from_secs(10), "10 s", always "above 0 s",
             reached "the channel is closed";
-        /// Sets the interval after which a Ping is sent if no bytes were sent. Zero turns Pings
-        /// off.
+        /// Sets the interval after which a Ping is sent if no bytes were sent, or none were
+        /// received. Zero turns Pings off.
         ///
         /// Proxies close idle connections, often after one minute. Every incoming byte counts as an
         /// answer. [`Heartbeat`](crate::stage::Heartbeat) describes the times.

@@ -129,7 +129,9 @@ impl WebSocketStage {
 
     fn beat(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
         let Some(settings) = &self.settings.pulse() else { return Ok(()) };
-        let (beat, next) = self.pulse.beat(settings, Traffic::of(ctx, true));
+        // A server that sends all the time needs to know that the peer still receives.
+        let traffic = Traffic { pings_silence: true, ..Traffic::of(ctx, true) };
+        let (beat, next) = self.pulse.beat(settings, traffic);
         let delay = next.saturating_add(ctx.jitter(settings.jitter)).saturating_sub(nanos(ctx.now()));
         ctx.wake_after(Duration::from_nanos(delay.max(1)));
         match beat {

@@ -14,6 +14,7 @@ mod gateway;
 mod gnutls;
 mod host_names;
 mod http;
+mod misbehaving;
 mod openssl;
 mod proxy;
 #[cfg(unix)]

@@ -44,6 +44,9 @@ pub enum RespError {
     },
     /// An inline command in which a quoted argument has no closing quote, or text behind it.
     UnbalancedQuotes,
+    /// An inline command that is the beginning of an HTTP request: `POST` or `Host:`. A web page
+    /// may have made a browser send it.
+    HttpRequest,
 }
 
 impl RespError {
@@ -72,6 +75,7 @@ impl fmt::Display for RespError {
                 write!(f, "{elements} elements; the limit is {limit}")
             }
             RespError::UnbalancedQuotes => f.write_str("unbalanced quotes in an inline command"),
+            RespError::HttpRequest => f.write_str("an HTTP request instead of inline commands"),
         }
     }
 }

@@ -3,12 +3,27 @@
 use super::{error::RespError, value::RespValue};
 use bytes::{Bytes, BytesMut};
 
+/// The commands at which Redis closes a connection, because a browser sends them.
+const OF_BROWSERS: [&[u8]; 2] = [b"post", b"host:"];
+
 /// Splits a line into its arguments by the rules of Redis.
 ///
+/// # Errors
+/// If a quote is not closed, or if the line belongs to an HTTP request. A browser that a web page
+/// has made to send one would execute the commands in its body.
+pub(super) fn arguments(line: &Bytes) -> Result<Vec<RespValue>, RespError> {
+    let arguments = split(line)?;
+    let command = arguments.first().and_then(RespValue::as_bytes);
+    match command.filter(|command| OF_BROWSERS.iter().any(|name| command.eq_ignore_ascii_case(name))) {
+        Some(_) => Err(RespError::HttpRequest),
+        None => Ok(arguments),
+    }
+}
+
 /// White space separates arguments. Between double quotes `\n`, `\r`, `\t`, `\b`, `\a` and `\xFF`
 /// stand for other bytes, and any other character after a backslash for itself. Between single
 /// quotes only `\'` is special. A closing quote ends its argument.
-pub(super) fn arguments(line: &Bytes) -> Result<Vec<RespValue>, RespError> {
+fn split(line: &Bytes) -> Result<Vec<RespValue>, RespError> {
     let mut arguments = Vec::new();
     let mut at = 0;
     loop {
@@ -88,31 +103,43 @@ fn escaped(rest: &[u8]) -> (u8, usize) {
 mod tests {
     use super::*;
 
-    fn split(line: &[u8]) -> Result<Vec<Bytes>, RespError> {
-        let arguments = arguments(&Bytes::copy_from_slice(line))?;
+    fn texts(line: &[u8]) -> Result<Vec<Bytes>, RespError> {
+        let arguments = super::arguments(&Bytes::copy_from_slice(line))?;
         Ok(arguments.iter().map(|argument| argument.as_bytes().unwrap().clone()).collect())
     }
 
     #[test]
     fn white_space_separates_arguments() {
-        assert_eq!(split(b"").unwrap(), [""; 0]);
-        assert_eq!(split(b" \t ").unwrap(), [""; 0]);
-        assert_eq!(split(b"  SET key\tvalue ").unwrap(), ["SET", "key", "value"]);
+        assert_eq!(texts(b"").unwrap(), [""; 0]);
+        assert_eq!(texts(b" \t ").unwrap(), [""; 0]);
+        assert_eq!(texts(b"  SET key\tvalue ").unwrap(), ["SET", "key", "value"]);
     }
 
     #[test]
     fn quotes_are_removed_and_escapes_replaced() {
-        assert_eq!(split(br#"a "b c" 'd e' "" ''"#).unwrap(), ["a", "b c", "d e", "", ""]);
-        assert_eq!(split(br#""\x41\n\r\t\b\a\"\\\q\xZZ""#).unwrap(), ["A\n\r\t\x08\x07\"\\qxZZ"]);
-        assert_eq!(split(br#"'it\'s \n'"#).unwrap(), [r"it's \n"]);
-        assert_eq!(split(br#"key"with space""#).unwrap(), ["keywith space"]);
-        assert_eq!(split(br"back\slash").unwrap(), [r"back\slash"]);
+        assert_eq!(texts(br#"a "b c" 'd e' "" ''"#).unwrap(), ["a", "b c", "d e", "", ""]);
+        assert_eq!(texts(br#""\x41\n\r\t\b\a\"\\\q\xZZ""#).unwrap(), ["A\n\r\t\x08\x07\"\\qxZZ"]);
+        assert_eq!(texts(br#"'it\'s \n'"#).unwrap(), [r"it's \n"]);
+        assert_eq!(texts(br#"key"with space""#).unwrap(), ["keywith space"]);
+        assert_eq!(texts(br"back\slash").unwrap(), [r"back\slash"]);
     }
 
     #[test]
     fn unbalanced_quotes_are_refused() {
         for line in [&br#"""#[..], b"'", br#"a "b"#, br#""a"b"#, b"'a'b", br#""a\""#, br#""\"#, br"'\'"] {
-            assert_eq!(split(line), Err(RespError::UnbalancedQuotes), "{line:?}");
+            assert_eq!(texts(line), Err(RespError::UnbalancedQuotes), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_lines_of_an_http_request_are_refused_as_redis_does() {
+        for line in
+            [&b"POST / HTTP/1.1"[..], b"post", b" Host: localhost", b"HOST:", b"host: x", b"\"POST\" /"]
+        {
+            assert_eq!(texts(line), Err(RespError::HttpRequest), "{line:?}");
+        }
+        for line in [&b"GET / HTTP/1.1"[..], b"set post host:", b"posts", b"host"] {
+            assert!(texts(line).is_ok(), "{line:?}");
         }
     }
 

@@ -126,7 +126,9 @@ impl Resp {
     /// Makes a server also accept lines of text as requests, for people with telnet and for
     /// monitoring. No effect on a client.
     ///
-    /// White space separates arguments. They may be quoted, as in Redis.
+    /// White space separates arguments. They may be quoted, as in Redis. The commands `POST` and
+    /// `Host:` are a [`RespError::HttpRequest`], after which nothing is decoded. So a web page
+    /// cannot make a browser send commands in the body of a request.
     pub fn inline_commands(mut self) -> Self {
         if let Role::Server { inline } = &mut self.role {
             *inline = true;
@@ -172,7 +174,11 @@ impl Codec for Resp {
                 Scanned::Whole(length) => {
                     let value = assembly::assemble(input, length, self.role, &self.limits);
                     input.advance(length);
-                    match value.map_err(|error| PeerError::protocol(PROTOCOL, error))? {
+                    let value = value.map_err(|error| {
+                        self.broken |= !error.is_recoverable();
+                        PeerError::protocol(PROTOCOL, error)
+                    })?;
+                    match value {
                         RespValue::NullArray if self.role != Role::Client => {}
                         RespValue::Array(items) if items.is_empty() && self.role != Role::Client => {}
                         value => return Ok(Some(value)),

@@ -8,6 +8,7 @@ mod decompress;
 mod exchanges;
 mod limits;
 mod pool;
+mod pool_random;
 mod request_bodies;
 mod responses;
 mod strictness;

@@ -17,10 +17,10 @@ use std::{
 };
 
 /// Longer than any of these tests takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the server does with a request.
-enum Answer {
+pub(super) enum Answer {
     Bytes(String),
     /// Answers, and closes without an announcement.
     BytesAndClose(String),
@@ -28,19 +28,19 @@ enum Answer {
     Close,
 }
 
-struct Site {
+pub(super) struct Site {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
-fn ok(text: &str) -> String {
+pub(super) fn ok(text: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
 }
 
 impl Site {
     /// Serves each connection on a thread. `answer` gets the numbers of the connection and of the
     /// request on it, both counted from 0, and the target.
-    fn new(answer: impl Fn(usize, usize, &str) -> Answer + Send + Sync + 'static) -> Self {
+    pub(super) fn new(answer: impl Fn(usize, usize, &str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -58,7 +58,7 @@ impl Site {
         self.connections.load(Ordering::SeqCst)
     }
 
-    fn pool(&self, size: usize) -> (EventLoopGroup, ChannelPool<Call>) {
+    pub(super) fn pool(&self, size: usize) -> (EventLoopGroup, ChannelPool<Call>) {
         let group = EventLoopGroup::builder().threads(1).build().unwrap();
         let http = HttpClient::with(HttpSettings::new().reuse_time(PATIENCE)).unwrap().host("h");
         let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
@@ -75,8 +75,13 @@ fn serve(stream: TcpStream, number: usize, answer: &dyn Fn(usize, usize, &str) -
         while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
         match answer(number, request, &target) {
-            Answer::Bytes(text) => stream.write_all(text.as_bytes()).unwrap(),
-            Answer::BytesAndClose(text) => return stream.write_all(text.as_bytes()).unwrap(),
+            Answer::Bytes(text) if stream.write_all(text.as_bytes()).is_ok() => {}
+            // The client has gone.
+            Answer::Bytes(_) => return,
+            Answer::BytesAndClose(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                return;
+            }
             Answer::Silence => {}
             Answer::Close => return,
         }
@@ -84,7 +89,7 @@ fn serve(stream: TcpStream, number: usize, answer: &dyn Fn(usize, usize, &str) -
 }
 
 #[track_caller]
-fn get<T>(completion: Completion<T>) -> crate::Result<T> {
+pub(super) fn get<T>(completion: Completion<T>) -> crate::Result<T> {
     completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("no result in time"))
 }
 

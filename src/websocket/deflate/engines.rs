@@ -120,9 +120,13 @@ pub(super) fn decompress<R>(
             }
         };
         buffer.clear();
-        let result = run_decompressor(decompressor, data, buffer, limit)
-            .and_then(|()| run_decompressor(decompressor, &TAIL, buffer, limit))
-            .map(|()| then(buffer));
+        let result = run_decompressor(decompressor, data, buffer, limit).and_then(|()| {
+            let len = buffer.len();
+            run_decompressor(decompressor, &TAIL, buffer, limit)?;
+            // The tail is the end of an empty block. In a message that was cut within a block, it
+            // is taken for data.
+            if buffer.len() == len { Ok(then(buffer)) } else { Err(WebSocketError::InvalidCompression) }
+        });
         if buffer.capacity() > KEEP {
             *buffer = Vec::new();
         }

@@ -44,6 +44,11 @@ impl Assembly {
         }
     }
 
+    /// Returns whether the message is compressed.
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
     /// Returns the number of bytes that have arrived.
     pub(super) fn len(&self) -> usize {
         self.data.len()

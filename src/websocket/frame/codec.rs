@@ -87,8 +87,9 @@ impl WebSocketCodec {
             let kind = Kind::decode(first, self.compression.is_on())?;
             let assembled = self.check_order(kind)?;
             let limit = self.settings.max_message;
+            let wire_limit = self.wire_limit(kind);
             let header = Header::decode(input, kind, self.role == Role::Server, |len| {
-                if !kind.opcode.is_control() && len > (limit - assembled.min(limit)) as u64 {
+                if !kind.opcode.is_control() && len > (wire_limit - assembled.min(wire_limit)) as u64 {
                     return Err(WebSocketError::MessageTooLong { limit });
                 }
                 Ok(())
@@ -131,6 +132,15 @@ impl WebSocketCodec {
             // A control frame does not count towards the message around it.
             _ => Ok(0),
         }
+    }
+
+    /// Returns the limit for the payload of the current message as it is sent.
+    #[inline]
+    fn wire_limit(&self, kind: Kind) -> usize {
+        let limit = self.settings.max_message;
+        let compressed = self.assembly.as_ref().map_or(kind.compressed, |assembly| assembly.is_compressed());
+        // Incompressible data becomes longer, by less than this with any compressor.
+        if compressed { limit.saturating_add(limit / 8).saturating_add(256) } else { limit }
     }
 
     fn finish(&mut self) -> Result<Option<Message>, WebSocketError> {

@@ -8,8 +8,8 @@ use super::{
 #[cfg(feature = "deflate")]
 use crate::websocket::deflate::{Deflate, Negotiated};
 use crate::{
-    Context, Handler, Result,
-    http::{Headers, HttpClient, Part, Request, Response, StatusCode},
+    Context, Error, Handler, Result,
+    http::{Headers, HttpClient, Part, Request, Response, StatusCode, Version},
     pipeline::AnyPipeline,
     websocket::{
         Accepted, WebSocketPipeline, WebSocketSettings,
@@ -125,8 +125,9 @@ impl WebSocketClient {
     /// Returns a pipeline that makes the handshake for `target`, such as `/chat`, and then
     /// continues with the pipeline that `next` returns.
     ///
-    /// If the server refuses, an error is logged and the channel closes. The handler of `next` is
-    /// never called in that case.
+    /// If the server refuses, an error is logged and the channel closes. The same applies if the
+    /// response is not complete within [`handshake_time`](WebSocketSettings::handshake_time). The
+    /// handler of `next` is never called in these cases.
     pub fn pipeline<P: Into<AnyPipeline>>(
         &self,
         target: &str,
@@ -178,6 +179,10 @@ impl ClientHandshake {
             return Err(HandshakeError::Status(response.status()));
         }
         let headers = response.headers();
+        // HTTP/1.0 has no upgrades (RFC 9110, section 7.8).
+        if response.version() == Version::Http10 {
+            return Err(HandshakeError::NotUpgraded);
+        }
         if !headers.has_token("connection", "upgrade") || !headers.has_token("upgrade", "websocket") {
             return Err(HandshakeError::NotUpgraded);
         }
@@ -236,6 +241,14 @@ where
     type Write = Part<Request>;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let limit = self.handshake.client.settings.handshake_time;
+        if !limit.is_zero() {
+            // Dropped with this pipeline when the handshake succeeds.
+            ctx.schedule(limit, move |_, ctx| {
+                ctx.close_now();
+                Err(Error::timed_out("the WebSocket handshake", limit))
+            });
+        }
         ctx.write(self.handshake.request(&self.target).into())
     }
 

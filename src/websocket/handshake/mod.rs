@@ -5,6 +5,8 @@ mod client;
 mod handshake_error;
 mod server;
 
+#[cfg(test)]
+pub(super) use accept_key::accept_key;
 pub use client::{ClientHandshake, WebSocketClient};
 pub use handshake_error::HandshakeError;
 pub use server::WebSocketServer;

@@ -139,6 +139,37 @@ fn the_limit_is_exact_for_compressed_messages() {
 }
 
 #[test]
+fn the_limit_of_an_incompressible_message_applies_after_decompression() {
+    let limit = 1 << 20;
+    let mut random = 1_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 56) as u8
+    })
+    .take(limit)
+    .collect();
+    // With context takeover, a message is compressed even if that makes it longer.
+    let takeover = small().context_takeover(true);
+    let (mut receiver, mut sender) = pair(&takeover, &takeover, limit);
+    let compressed = encode(&mut sender, Message::binary(noise.clone()));
+    assert!(compressed.len() > limit + 14, "{} bytes on the wire", compressed.len());
+    assert_eq!(decode_one(&mut receiver, compressed), Message::binary(noise));
+    let longer = encode(&mut sender, Message::binary(vec![0; limit + 1]));
+    let error = receiver.decode(&mut longer.clone()).unwrap_err();
+    assert_eq!(WebSocketError::of(&error).unwrap(), &WebSocketError::MessageTooLong { limit });
+}
+
+#[test]
+fn a_message_that_is_cut_within_a_block_is_invalid() {
+    // A stored block of 10 bytes, of which 6 arrive. The 4 bytes that the receiver appends to each
+    // message complete it.
+    let cut = [0x00, 10, 0, 0xF5, 0xFF, b'a', b'b', b'c', b'd', b'e', b'f'];
+    let decoded = decode(server(), &frame(FIN | RSV1 | BINARY, true, &cut));
+    assert!(decoded.messages.is_empty(), "{:?}", decoded.messages);
+    assert_eq!(decoded.error.unwrap().0, WebSocketError::InvalidCompression);
+}
+
+#[test]
 fn the_reserved_bit_on_a_continuation_or_control_frame_is_a_protocol_error() {
     for bytes in [
         frame(FIN | RSV1 | PING, true, b""),

@@ -5,9 +5,11 @@ use crate::{
     Context, Handler, Pipeline, Result,
     http::{HttpServer, Part, Request, Response, StatusCode},
     testing::EmbeddedChannel,
-    websocket::{HandshakeError, Message, WebSocketClient, WebSocketServer},
+    websocket::{
+        HandshakeError, Message, WebSocketClient, WebSocketServer, WebSocketSettings, handshake::accept_key,
+    },
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -242,4 +244,53 @@ fn a_client_refuses_a_response_that_does_not_answer_its_request() {
     let refused = handshake.check(Response::new(StatusCode::FORBIDDEN)).unwrap_err();
     assert_eq!(refused, HandshakeError::Status(StatusCode::FORBIDDEN));
     assert_eq!(refused.to_string(), "the server responded with 403 Forbidden");
+}
+
+/// Returns a channel of a client that echoes after its handshake.
+fn echo_client(client: &WebSocketClient) -> EmbeddedChannel<std::convert::Infallible> {
+    let pipeline = client.pipeline("/", |accepted| accepted.into_parts().1.handler(Echo));
+    EmbeddedChannel::new(crate::pipeline::IntoPipeline::into_pipeline(pipeline).unwrap())
+}
+
+#[test]
+fn a_client_does_not_accept_a_handshake_in_http_1_0() {
+    let mut channel = echo_client(&WebSocketClient::new("example.org"));
+    let request = String::from_utf8(channel.read_outbound().to_vec()).unwrap();
+    let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+    let accept = accept_key(key.as_bytes());
+    let head = format!(
+        "101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    let _ = channel.write_inbound(format!("HTTP/1.0 {head}").as_bytes());
+    assert!(!channel.is_open());
+}
+
+#[test]
+fn a_handshake_of_a_client_has_a_time_limit_that_no_byte_extends() {
+    for piece in ["", "HTTP/1.1 102 Processing\r\n\r\n", "x"] {
+        let settings = WebSocketSettings::new().handshake_time(Duration::from_secs(5));
+        let client = WebSocketClient::new("example.org").with(settings).unwrap();
+        let mut channel = echo_client(&client);
+        let head = "HTTP/1.1 200 OK".to_owned();
+        for second in 0..5 {
+            assert!(channel.is_open(), "{piece:?} after {second} s");
+            let bytes = if piece == "x" { &head[second..=second] } else { piece };
+            channel.write_inbound(bytes.as_bytes()).unwrap();
+            channel.advance(Duration::from_millis(950));
+        }
+        channel.advance(Duration::from_millis(500));
+        assert!(!channel.is_open(), "{piece:?}");
+    }
+}
+
+#[test]
+fn the_time_limit_of_a_handshake_ends_with_it() {
+    let settings =
+        WebSocketSettings::new().handshake_time(Duration::from_secs(5)).ping_interval(Duration::ZERO);
+    let client = WebSocketClient::new("example.org").with(settings).unwrap();
+    let mut client = echo_client(&client);
+    let mut server = EmbeddedChannel::new(site(WebSocketServer::new()));
+    exchange(&mut client, &mut server);
+    client.advance(Duration::from_secs(20));
+    assert!(client.is_open());
 }

@@ -82,3 +82,27 @@ fn an_unsolicited_pong_is_ignored() {
     assert!(channel.is_open() && channel.read_outbound().is_empty());
     assert!(seen.borrow().messages.is_empty() && seen.borrow().errors.is_empty());
 }
+
+#[test]
+fn a_silent_peer_is_pinged_and_disconnected_also_while_the_program_sends() {
+    let (mut channel, seen) =
+        server_channel(settings().ping_interval(Duration::from_secs(10)).ping_misses(1));
+    let mut pings = 0;
+    for second in 0..45 {
+        if channel.is_closed() {
+            break;
+        }
+        channel.channel().write(Message::text("tick")).unwrap();
+        channel.run_pending();
+        let messages = sent(&mut channel, true);
+        pings += messages.iter().filter(|message| matches!(message, Message::Ping(_))).count();
+        if second == 12 {
+            assert_eq!(pings, 1);
+            channel.write_inbound(&client(PONG, "")).unwrap();
+        }
+        channel.advance(Duration::from_secs(1));
+    }
+    assert_eq!(pings, 3, "two more after the answer");
+    assert!(channel.is_closed());
+    assert!(matches!(seen.borrow().errors[..], [Error::TimedOut { .. }]));
+}

@@ -240,6 +240,17 @@ fn unbalanced_quotes_are_an_error_and_the_next_command_is_decoded() {
     assert!(RespError::UnbalancedQuotes.is_recoverable());
 }
 
+#[test]
+fn an_http_request_executes_no_inline_command() {
+    let codec = Resp::server().inline_commands();
+    let post = "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nset x y\r\n";
+    expect(&codec, post, &[(violation(RespError::HttpRequest), 17)]);
+    let put = "PUT / HTTP/1.1\r\nhost: a\r\n\r\nset x y\r\n";
+    let first = Ok(request(&["PUT", "/", "HTTP/1.1"]));
+    expect(&codec, put, &[(first, 16), (violation(RespError::HttpRequest), 25)]);
+    assert!(!RespError::HttpRequest.is_recoverable());
+}
+
 /// D-36
 #[test]
 fn elements_are_counted_in_all_levels_together() {
