@@ -14,7 +14,7 @@ use crate::{
         confirmation::Confirmation,
         event::Event,
         filter::Resume,
-        handle::{Mail, WriteTicket},
+        handle::{Mail, MemberReservation},
         links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
         services::LoopServices,
@@ -22,6 +22,7 @@ use crate::{
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
+    sync::ReservedWeight,
 };
 use log::Level;
 use std::any::Any;
@@ -30,10 +31,10 @@ impl ChannelCore {
     /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
         let mut exchanges = None;
-        if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
+        if let (Mail::Message(_, reserved) | Mail::Notify(_, _, reserved), Some(shared)) =
             (&mail, self.state.shared.get())
         {
-            shared.producers.take(*ticket);
+            shared.producers.take(reserved.weight);
             exchanges = shared.exchanges.clone();
         }
         match mail {
@@ -45,9 +46,9 @@ impl ChannelCore {
             }
             // The sender raced with the end of the output.
             Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
-            Mail::Message(message, ticket) => self.write_queued(services, message, ticket, None),
-            Mail::Notify(message, confirmation, ticket) => {
-                self.write_queued(services, message, ticket, Some(confirmation));
+            Mail::Message(message, reserved) => self.write_queued(services, message, reserved, None),
+            Mail::Notify(message, confirmation, reserved) => {
+                self.write_queued(services, message, reserved, Some(confirmation));
             }
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));
@@ -64,6 +65,12 @@ impl ChannelCore {
             Mail::WakeStages if self.state.status.is_open() => self.event(services, Event::StageTimer),
             Mail::WakeStages => {}
             Mail::Released => self.state.release(services),
+            Mail::CheckOutput => {
+                if let Some(shared) = self.state.shared.get() {
+                    shared.producers.checked();
+                }
+                self.after(services);
+            }
             Mail::EndOutput => {
                 self.state.request_end_of_output();
                 self.state.want_attention(services);
@@ -93,12 +100,12 @@ impl ChannelCore {
         &mut self,
         services: &mut LoopServices,
         message: Box<dyn Any + Send>,
-        ticket: WriteTicket,
+        reserved: ReservedWeight,
         mut confirmation: Option<Confirmation>,
     ) {
         let mut overflowed = false;
         self.call(services, |links, state, services| {
-            if ticket.admitted {
+            if reserved.admitted {
                 state.admit();
             }
             let written = write(links, state, services, message);
@@ -141,22 +148,23 @@ impl ChannelCore {
     }
 
     /// Writes a message of a broadcast. An encoding error goes to the report, not to the handler.
-    pub(crate) fn handle_broadcast(
+    pub(in crate::channel) fn handle_broadcast(
         &mut self,
         services: &mut LoopServices,
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
-        ticket: Option<WriteTicket>,
+        reservation: Option<MemberReservation>,
     ) -> Outcome {
-        if let (Some(ticket), Some(shared)) = (ticket, self.state.shared.get()) {
-            shared.producers.take(ticket);
+        let reserved = reservation.and_then(MemberReservation::hand_over);
+        if let (Some(reserved), Some(shared)) = (&reserved, self.state.shared.get()) {
+            shared.producers.take(reserved.weight);
         }
         if !self.state.status.takes_writes() {
             return Outcome::Gone;
         }
         let mut outcome = Outcome::Failed(None);
         self.call(services, |links, state, services| {
-            if ticket.is_some_and(|ticket| ticket.admitted) {
+            if reserved.is_some_and(|reserved| reserved.admitted) {
                 state.admit();
             }
             state.before_write();

@@ -5,7 +5,7 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::handle::{Channel, MailSender, SizeHint, WriteTicket},
+    channel::handle::{Channel, MailSender, MemberReservation, SizeHint},
     id::{ChannelId, Key},
 };
 use std::{collections::HashMap, sync::Arc};
@@ -31,59 +31,12 @@ struct OnLoop<M> {
 pub(super) struct Part {
     pub(super) event_loop: u32,
     pub(super) outlet: Arc<dyn MailSender>,
-    pub(super) members: PartMembers,
+    pub(super) keys: Arc<[Key]>,
 }
 
-/// The members of a group on one loop that receive a broadcast.
-#[derive(Clone)]
-pub(super) enum PartMembers {
-    /// All of them.
-    All(Arc<[Key]>),
-    /// The selected ones. Those that were selected because they are writable have a ticket.
-    Selected(Arc<[(Key, Option<WriteTicket>)]>),
-}
-
-impl PartMembers {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            PartMembers::All(keys) => keys.len(),
-            PartMembers::Selected(members) => members.len(),
-        }
-    }
-
-    /// Returns a member and its ticket.
-    #[inline]
-    pub(super) fn get(&self, at: usize) -> Option<(Key, Option<WriteTicket>)> {
-        match self {
-            PartMembers::All(keys) => keys.get(at).map(|key| (*key, None)),
-            PartMembers::Selected(members) => members.get(at).copied(),
-        }
-    }
-
-    /// Returns the place of a member, if it is at `from` or later.
-    pub(super) fn position(&self, key: Key, from: usize) -> Option<usize> {
-        let found = match self {
-            PartMembers::All(keys) => keys.get(from..)?.iter().position(|one| *one == key),
-            PartMembers::Selected(members) => members.get(from..)?.iter().position(|(one, _)| *one == key),
-        };
-        found.map(|at| from + at)
-    }
-}
-
-/// A member that was selected because it is writable. The message counts as soon as its loop has
-/// it.
-pub(super) struct Permitted<M> {
-    /// The index of its part.
-    pub(super) part: usize,
-    channel: Channel<M>,
-    ticket: WriteTicket,
-}
-
-impl<M> Permitted<M> {
-    pub(super) fn add(&self) {
-        self.channel.shared().producers.add(self.ticket);
-    }
-}
+/// The reservations of a broadcast at the members of one part: at each member that was selected
+/// because it is writable. `None` if there are none.
+pub(super) type PartReservations = Option<Box<[Option<MemberReservation>]>>;
 
 impl<M> Default for Members<M> {
     fn default() -> Self {
@@ -166,49 +119,42 @@ impl<M> OnLoop<M> {
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A listed loop has members.
         let outlet = self.channels[0].shared().outlet.clone();
-        Part { event_loop: self.event_loop, outlet, members: PartMembers::All(keys.clone()) }
+        Part { event_loop: self.event_loop, outlet, keys: keys.clone() }
     }
 }
 
-/// Returns the members that `filter` selects, and the subset that has a permit because the filter
-/// saw a writable channel. The `channels` of a loop must be adjacent.
+/// Returns the members that `filter` selects. The message counts at once at those that have a
+/// permit because the filter saw a writable channel. The `channels` of a loop must be adjacent.
 pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],
     mut filter: impl FnMut(&Channel<M>) -> bool,
     message: &M,
-) -> (Arc<[Part]>, Vec<Permitted<M>>) {
-    let (mut parts, mut entitled) = (Vec::new(), Vec::new());
+) -> (Arc<[Part]>, Vec<PartReservations>) {
+    let (mut parts, mut reserved) = (Vec::new(), Vec::new());
     let mut size = MessageSize { message, last: None };
     for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
-        let mut selected = Vec::new();
+        let (mut keys, mut reservations) = (Vec::new(), Vec::new());
         for channel in of_loop {
             // A separate handle, so that the permit belongs to this broadcast only.
             let asked = channel.clone();
-            if !filter(&asked) {
-                continue;
-            }
-            let ticket = if asked.take_permit() { asked.admit(size.of(&asked), true).ok() } else { None };
-            selected.push((asked.id().key, ticket));
-            if let Some(ticket) = ticket {
-                entitled.push(Permitted { part: parts.len(), channel: asked, ticket });
+            if filter(&asked) {
+                keys.push(asked.id().key);
+                reservations.push(asked.reserve_permitted(|| size.of(&asked)));
             }
         }
         if let Some(first) = of_loop.first()
-            && !selected.is_empty()
+            && !keys.is_empty()
         {
-            let is_counted = selected.iter().any(|(_, ticket)| ticket.is_some());
+            let is_counted = reservations.iter().any(Option::is_some);
             parts.push(Part {
                 event_loop: first.id().event_loop,
                 outlet: first.shared().outlet.clone(),
-                members: if is_counted {
-                    PartMembers::Selected(selected.into())
-                } else {
-                    PartMembers::All(selected.into_iter().map(|(key, _)| key).collect())
-                },
+                keys: keys.into(),
             });
+            reserved.push(is_counted.then(|| reservations.into()));
         }
     }
-    (parts.into(), entitled)
+    (parts.into(), reserved)
 }
 
 /// The encoded size of one message, computed once for adjacent channels with the same size hint.

@@ -33,7 +33,7 @@ use crate::{
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
-use members::{Members, Part, Permitted, selected};
+use members::{Members, Part, PartReservations, selected};
 use shared_broadcast::{Sending, SharedBroadcast};
 use std::{
     fmt,
@@ -341,9 +341,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         filter: impl FnMut(&Channel<M>) -> bool,
         message: M,
     ) -> Result<Broadcast, SendError<M>> {
-        let (parts, entitled) = selected(&self.channels(), filter, &message);
-        let members = parts.iter().map(|part| part.members.len()).sum();
-        self.send_to(message, parts, members, None, &entitled)
+        let (parts, reserved) = selected(&self.channels(), filter, &message);
+        let members = parts.iter().map(|part| part.keys.len()).sum();
+        self.send_to(message, parts, members, None, reserved)
     }
 
     fn send(
@@ -353,7 +353,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         members: usize,
         except: Option<ChannelId>,
     ) -> Result<Broadcast, SendError<M>> {
-        self.send_to(message, parts, members, except, &[])
+        self.send_to(message, parts, members, except, Vec::new())
     }
 
     fn send_to(
@@ -362,7 +362,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         parts: Arc<[Part]>,
         members: usize,
         except: Option<ChannelId>,
-        entitled: &[Permitted<M>],
+        reserved: Vec<PartReservations>,
     ) -> Result<Broadcast, SendError<M>> {
         let waiting = &self.inner.waiting;
         if let Err(reason) = waiting.begin(members) {
@@ -370,7 +370,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         }
         let shared_broadcast =
             SharedBroadcast::new(message, Sending { parts, members, except, waiting: waiting.clone() });
-        shared_broadcast.send(entitled)
+        shared_broadcast.send(reserved)
     }
 }
 

@@ -17,7 +17,7 @@
 
 use super::{
     Broadcast,
-    members::{Part, PartMembers, Permitted},
+    members::{Part, PartReservations},
     report::{BroadcastReport, Progress},
     waiting::WaitingDeliveries,
 };
@@ -25,7 +25,7 @@ use crate::{
     Error, Result, SendError,
     channel::{
         core::{ChannelCore, Outcome},
-        handle::{AnyDelivery, WriteTicket},
+        handle::{AnyDelivery, MemberReservation},
         links::{Encoder, EncodingMemo, SharedMessage, again},
         services::LoopServices,
     },
@@ -74,25 +74,22 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
         SharedBroadcast { message, sending, encodings: Mutex::default(), progress }
     }
 
-    /// Sends a delivery to each loop.
+    /// Sends a delivery to each loop, with the reservations at its members.
     ///
     /// # Errors
     /// Returns the message if no loop accepts its delivery.
-    pub(super) fn send(self, entitled: &[Permitted<M>]) -> Result<Broadcast, SendError<M>> {
+    pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
         let Sending { parts, members, .. } = &shared_broadcast.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
+        let mut reserved = reserved.into_iter();
         for (at, part) in parts.iter().enumerate() {
-            let delivery = Delivery::new(shared_broadcast.clone(), at);
-            match part.outlet.broadcast(Box::new(delivery)) {
-                // Added after the submission, like every queued message.
-                Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Permitted::add),
-                Err((delivery, why)) => {
-                    unreached += Delivery::from_any(delivery).report.members;
-                    refused += 1;
-                    reason = Some(why);
-                }
+            let delivery = Delivery::new(shared_broadcast.clone(), at, reserved.next().flatten());
+            if let Err((delivery, why)) = part.outlet.broadcast(Box::new(delivery)) {
+                unreached += Delivery::from_any(delivery).report.members;
+                refused += 1;
+                reason = Some(why);
             }
         }
         let progress = shared_broadcast.progress.clone();
@@ -154,7 +151,9 @@ impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
 pub(crate) struct Delivery {
     shared_broadcast: Arc<dyn AnyParcel>,
     /// The members on this loop.
-    members: PartMembers,
+    keys: Arc<[Key]>,
+    /// The reservations of the message at them. Those of members that are not reached are dropped.
+    reserved: PartReservations,
     /// The next member.
     next: usize,
     /// Members behind `next` that were taken out of turn.
@@ -166,12 +165,12 @@ pub(crate) struct Delivery {
     failed: Option<(Error, Arc<LogThrottle>, u64)>,
 }
 
-/// A member that receives a broadcast now, and its ticket. Each member is taken at most once, so no
-/// ticket is used twice or for another member.
+/// A member that receives a broadcast now, and the reservation of the message there. Each member is
+/// taken at most once, so no reservation is used twice or for another member.
 #[must_use]
 pub(crate) struct Recipient {
     key: Key,
-    ticket: Option<WriteTicket>,
+    reservation: Option<MemberReservation>,
 }
 
 impl Recipient {
@@ -189,15 +188,16 @@ impl Delivery {
         delivery.downcast().expect("the mail is a `Delivery`")
     }
 
-    fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize) -> Self {
+    fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize, reserved: PartReservations) -> Self {
         let Sending { parts, except, .. } = shared_broadcast.sending();
-        let Part { event_loop, members, .. } = &parts[part];
+        let Part { event_loop, keys, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
-        let (members, reached) = (members.clone(), members.len() - usize::from(except.is_some()));
+        let (keys, reached) = (keys.clone(), keys.len() - usize::from(except.is_some()));
         let report = BroadcastReport { members: reached, ..BroadcastReport::default() };
         Delivery {
             shared_broadcast,
-            members,
+            keys,
+            reserved,
             next: 0,
             early: HashSet::new(),
             except,
@@ -211,26 +211,33 @@ impl Delivery {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Recipient> {
         loop {
-            let (key, ticket) = self.members.get(self.next)?;
+            let key = *self.keys.get(self.next)?;
             let at = self.next;
             self.next += 1;
             if self.except != Some(key) && (self.early.is_empty() || !self.early.remove(&at)) {
-                return Some(Recipient { key, ticket });
+                return Some(self.recipient(key, at));
             }
         }
     }
 
     /// Returns the place of this member if it has not been taken yet.
     pub(crate) fn place_of(&self, key: Key) -> Option<usize> {
-        let at = self.members.position(key, self.next).filter(|_| self.except != Some(key))?;
+        let found = self.keys.get(self.next..)?.iter().position(|one| *one == key);
+        let at = self.next + found.filter(|_| self.except != Some(key))?;
         (!self.early.contains(&at)).then_some(at)
     }
 
     /// Takes the member at a place that [`place_of`](Delivery::place_of) has returned, out of turn.
     /// Returns `None` if it has been taken meanwhile.
     pub(crate) fn take(&mut self, place: usize) -> Option<Recipient> {
-        let (key, ticket) = self.members.get(place).filter(|_| place >= self.next)?;
-        self.early.insert(place).then_some(Recipient { key, ticket })
+        let key = *self.keys.get(place).filter(|_| place >= self.next)?;
+        self.early.insert(place).then(|| self.recipient(key, place))
+    }
+
+    #[inline]
+    fn recipient(&mut self, key: Key, place: usize) -> Recipient {
+        let reservation = self.reserved.as_mut().and_then(|reserved| reserved[place].take());
+        Recipient { key, reservation }
     }
 
     /// Returns an identifier of the group, unique while a broadcast of it is in progress.
@@ -240,13 +247,13 @@ impl Delivery {
 
     /// Returns the members that have not been taken in turn.
     pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
-        let members = (self.next..self.members.len()).filter_map(|at| self.members.get(at));
-        members.map(|(key, _)| key).filter(|key| self.except != Some(*key))
+        let rest = self.keys.get(self.next..).unwrap_or_default();
+        rest.iter().copied().filter(|key| self.except != Some(*key))
     }
 
     /// Returns whether all members were taken.
     pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.members.len()
+        self.next >= self.keys.len()
     }
 
     /// Writes the message to a member.
@@ -257,13 +264,13 @@ impl Delivery {
         core: &mut ChannelCore,
         services: &mut LoopServices,
     ) {
-        let ticket = recipient.ticket;
-        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, ticket);
+        let reservation = recipient.reservation;
+        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, reservation);
         services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
         self.count(services, outcome);
     }
 
-    /// Counts a member whose channel does not exist any more. Its ticket was for that channel.
+    /// Counts a member whose channel does not exist any more.
     pub(crate) fn skip(&mut self, _: Recipient, services: &mut LoopServices) {
         self.count(services, Outcome::Gone);
     }
@@ -311,54 +318,49 @@ impl Drop for Delivery {
 }
 
 #[cfg(test)]
+use crate::channel::handle::Channel;
+
+#[cfg(test)]
 impl Recipient {
     pub(crate) fn weight(&self) -> Option<u32> {
-        self.ticket.map(|ticket| ticket.weight)
+        self.reservation.as_ref().and_then(MemberReservation::weight)
     }
 }
 
 #[cfg(test)]
 impl Delivery {
-    /// Creates the delivery of a broadcast of `group` to channels of one loop. Some have tickets,
-    /// of the given weights.
+    /// Creates the delivery of a broadcast of `group` to channels of one loop. At some of them a
+    /// weight is reserved.
     pub(crate) fn of(
         group: &TestGroup,
         members: &[(Key, Option<u32>)],
         except: Option<Key>,
     ) -> Box<Delivery> {
-        let ticket = |weight| WriteTicket { weight, admitted: true, pauses: false };
+        let reserve = |weight: u32| MemberReservation::of(&group.channel, weight);
+        let reserved = members.iter().map(|(_, weight)| weight.map(reserve)).collect();
         let event_loop = 0;
-        let part = Part {
-            event_loop,
-            outlet: group.outlet.clone(),
-            members: if members.iter().any(|(_, weight)| weight.is_some()) {
-                PartMembers::Selected(
-                    members.iter().map(|(key, weight)| (*key, weight.map(ticket))).collect(),
-                )
-            } else {
-                PartMembers::All(members.iter().map(|(key, _)| *key).collect())
-            },
-        };
+        let keys = members.iter().map(|(key, _)| *key).collect();
+        let part = Part { event_loop, outlet: group.channel.shared().outlet.clone(), keys };
         let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
         group.waiting.begin(members).expect("the group has no limit");
         let except = except.map(|key| ChannelId { event_loop, key });
         let sending = Sending { parts, members, except, waiting: group.waiting.clone() };
-        Box::new(Delivery::new(Arc::new(SharedBroadcast::new(Bytes::new(), sending)), 0))
+        Box::new(Delivery::new(Arc::new(SharedBroadcast::new(Bytes::new(), sending)), 0, Some(reserved)))
     }
 }
 
 /// A group for tests of deliveries. Has no members of its own.
 #[cfg(test)]
 pub(crate) struct TestGroup {
-    outlet: Arc<dyn crate::channel::handle::MailSender>,
+    channel: Channel<Bytes>,
     waiting: Arc<WaitingDeliveries>,
 }
 
 #[cfg(test)]
 impl TestGroup {
-    pub(crate) fn new(channel: &crate::channel::handle::Channel<Bytes>) -> Self {
+    pub(crate) fn new(channel: &Channel<Bytes>) -> Self {
         let waiting = Arc::new(WaitingDeliveries::new(usize::MAX >> 1, usize::MAX >> 1));
-        TestGroup { outlet: channel.shared().outlet.clone(), waiting }
+        TestGroup { channel: channel.clone(), waiting }
     }
 
     pub(crate) fn id(&self) -> usize {

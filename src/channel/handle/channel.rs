@@ -5,8 +5,9 @@
 //! [`is_writable`](Channel::is_writable)) read copies that the loop keeps up to date.
 
 use super::{
-    mail::{Mail, MailSender, WriteTicket},
+    mail::{Mail, MailSender},
     pipeline_types::SizeHint,
+    reservation::{MemberReservation, Reservation},
     shared::{ChannelShared, TaskPermit},
     write_permit::WritePermit,
 };
@@ -15,7 +16,7 @@ use crate::{
     channel::{CloseCause, confirmation::Confirmation, exchanges::Reuse},
     error::SendError,
     id::ChannelId,
-    sync::Completion,
+    sync::{Completion, ReservedWeight},
 };
 use std::{
     any::{Any, TypeId},
@@ -71,9 +72,9 @@ impl<M> Channel<M> {
     ///
     /// A message counts from the moment it is submitted. Its weight is 96 bytes plus its encoded
     /// size as estimated by [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint).
-    /// Without a hint, the weight is that of the longest recent message of the channel; the first
-    /// message pauses its producers until it has been encoded. After encoding, a message counts
-    /// with its real size.
+    /// Without a hint, the weight is that of the longest recent message of the channel. The first
+    /// message fills the channel up to its high mark until it has been encoded. After encoding, a
+    /// message counts with its real size.
     pub fn is_writable(&self) -> bool {
         let writable = self.takes_writes() && self.shared.producers.is_writable();
         if writable {
@@ -198,6 +199,13 @@ impl<M> Channel<M> {
     }
 }
 
+#[cfg(test)]
+impl<M> Channel<M> {
+    pub(super) fn shared_arc(&self) -> Arc<ChannelShared> {
+        self.shared.clone()
+    }
+}
+
 impl<M: 'static> Channel<M> {
     /// Writes a message. It is encoded on the channel's loop and sent at the end of that turn.
     ///
@@ -283,7 +291,7 @@ impl<M: 'static> Channel<M> {
             return Err(SendError::new(message, reason));
         }
         let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
-        let sent = self.submit(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
+        let sent = self.submit(message, |message, reserved| Mail::Notify(message, confirmation, reserved));
         if sent.is_err() {
             producers.end_unconfirmed(1);
         }
@@ -293,7 +301,7 @@ impl<M: 'static> Channel<M> {
     fn submit(
         &self,
         message: M,
-        mail: impl FnOnce(Box<dyn Any + Send>, WriteTicket) -> Mail,
+        mail: impl FnOnce(Box<dyn Any + Send>, ReservedWeight) -> Mail,
     ) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -304,12 +312,12 @@ impl<M: 'static> Channel<M> {
         if !self.fits_message() {
             return Err(SendError::new(message, Error::PipelineReplaced));
         }
-        let producers = &self.shared.producers;
-        let ticket = match self.admit(self.size_hint()(&message), self.take_permit()) {
-            Ok(ticket) => ticket,
+        let size = self.size_hint()(&message);
+        let (reservation, reserved) = match Reservation::new(&*self.shared, size, self.take_permit()) {
+            Ok(reservation) => reservation,
             Err(reason) => return Err(SendError::new(message, reason)),
         };
-        let mail = mail(Box::new(message), ticket);
+        let mail = mail(Box::new(message), reserved);
         // Counted before the submission, so that the channel is not idle with a message on its way.
         let exchanges = self.shared.exchanges.as_deref();
         if let Some(exchanges) = exchanges {
@@ -317,9 +325,7 @@ impl<M: 'static> Channel<M> {
         }
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
             Ok(()) => {
-                // Added after the submission, because a refused message must not make the channel
-                // unwritable. See `WriteGauge`.
-                producers.add(ticket);
+                reservation.hand_over();
                 Ok(())
             }
             Err((mail, reason)) => {
@@ -336,7 +342,7 @@ impl<M: 'static> Channel<M> {
     }
 
     /// Takes the permit for one message, if this handle has observed a writable channel.
-    pub(in crate::channel) fn take_permit(&self) -> bool {
+    fn take_permit(&self) -> bool {
         self.permit.take()
     }
 
@@ -345,9 +351,16 @@ impl<M: 'static> Channel<M> {
         self.shared.size_hint()
     }
 
-    /// Decides whether a message of this size may be queued; see `Producers::admit`.
-    pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
-        self.shared.producers.admit(size, permit)
+    /// Reserves the weight of a broadcast message of this size, if this handle has a permit.
+    pub(in crate::channel) fn reserve_permitted(
+        &self,
+        size: impl FnOnce() -> Option<usize>,
+    ) -> Option<MemberReservation> {
+        if !self.take_permit() {
+            return None;
+        }
+        // A message with a permit is not refused.
+        Reservation::new(self.shared.clone(), size(), true).ok().map(|(reservation, _)| reservation)
     }
 
     /// Returns whether the pipeline writes messages of this type.

@@ -11,15 +11,16 @@ use crate::{
     },
     clock::TimeSource,
     id::Key,
+    sync::ReservedWeight,
 };
 use std::{any::Any, sync::Arc};
 
 /// A request to one channel. Runs on the channel's loop; dropped if the channel is gone.
 pub(crate) enum Mail {
     /// A message to write: the pipeline's outermost outbound type, boxed.
-    Message(Box<dyn Any + Send>, WriteTicket),
+    Message(Box<dyn Any + Send>, ReservedWeight),
     /// A message to write, with a confirmation that completes when the kernel has accepted it.
-    Notify(Box<dyn Any + Send>, Confirmation, WriteTicket),
+    Notify(Box<dyn Any + Send>, Confirmation, ReservedWeight),
     /// A `RemoteTask` of the pipeline's handler, or of any handler with its outbound type, to run
     /// immediately.
     Run(Box<dyn Any + Send>),
@@ -31,6 +32,8 @@ pub(crate) enum Mail {
     Answer(TaskKey),
     /// The bytes held by the program have fallen below the low mark.
     Released,
+    /// The weight of a message that was not queued was given back: check the writability.
+    CheckOutput,
     /// The filters continue with the input that they have left.
     WakeFilters,
     /// Call the stages' `timer`, because another thread has changed what one of them waits for.
@@ -45,31 +48,22 @@ pub(crate) enum Mail {
     Reset,
 }
 
-/// The weight of a queued message, and whether it must be accepted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WriteTicket {
-    /// The weight that was added to the channel's gauge.
-    pub(in crate::channel) weight: u32,
-    /// The producer had seen a writable channel, so the message is written regardless of the limit.
-    pub(in crate::channel) admitted: bool,
-    /// Producers pause after this message because its size is unknown.
-    pub(in crate::channel) pauses: bool,
-}
-
 impl Mail {
     /// Returns whether a full queue accepts the mail. It accepts closes, the resumption of reading,
-    /// answers, cancels, wakes of filters and stages, and messages with a permit. Their number per
-    /// channel is bounded: answers and cancels by the limit of tasks, wakes by the work of a filter
-    /// or by the calls of an HTTP client, messages by the high mark at 96 bytes each.
+    /// checks of the output, answers, cancels, wakes of filters and stages, and messages with a
+    /// permit. Their number per channel is bounded: checks to one, answers and cancels by the limit
+    /// of tasks, wakes by the work of a filter or by the calls of an HTTP client, messages by the
+    /// high mark at 96 bytes each.
     pub(crate) fn is_always_taken(&self) -> bool {
         match self {
-            Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,
+            Mail::Message(_, reserved) | Mail::Notify(_, _, reserved) => reserved.admitted,
             Mail::Run(_) | Mail::Schedule(_) => false,
             Mail::Close
             | Mail::CloseNow
             | Mail::Reset
             | Mail::EndOutput
             | Mail::Released
+            | Mail::CheckOutput
             | Mail::WakeFilters
             | Mail::WakeStages
             | Mail::Cancel(_)

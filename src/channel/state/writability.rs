@@ -5,8 +5,8 @@
 //! its loop's queue. Each chunk in front of the buffer's tail adds 96 bytes. A queued message adds
 //! 96 bytes and its encoded size, which the pipeline estimates on the producer's thread
 //! (`Codec::encoded_len_hint`). Without handles the buffer alone decides. With handles the sum is
-//! kept in a [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add
-//! to.
+//! kept in a [`WriteGauge`](crate::sync::WriteGauge). Producers on any thread read it, and reserve
+//! the weight of a message there before they queue it.
 //!
 //! The marks act between two messages. The write that passes the high mark stops delivery after its
 //! message: the handler is notified and the buffer is flushed. If there is room again, delivery
@@ -19,8 +19,9 @@
 //! the channel closes with `Error::Full`. Later messages are not sent.
 //!
 //! Invariants: the handler is notified of the changes in turn, starting with `false`, and
-//! `writable` completes after each `true`. A channel that is not writable has pending bytes or a
-//! queued message, so the loop always checks the state again. A write is never refused while the
+//! `writable` completes after each `true`. A channel that is not writable has pending bytes, a
+//! queued message, or a reservation that ends with one of them or with a request for a check
+//! (`Mail::CheckOutput`). So the loop always checks the state again. A write is never refused while the
 //! channel is writable, regardless of its size. So the pending weight is bounded by the high mark
 //! plus one message for each producer. Runs on the channel's loop.
 

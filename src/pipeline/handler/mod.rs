@@ -83,8 +83,22 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the pending bytes rise above the high water mark (`writable` is `false`) or fall
-    /// below the low one (`true`).
+    /// Called when the channel stops being writable (`writable` is `false`), and when it is writable
+    /// again (`true`), in turn.
+    ///
+    /// What counts is described in [`Channel::is_writable`](crate::Channel::is_writable): pending
+    /// bytes, and the messages that handles have queued. Both calls are made
+    ///
+    /// - after each write that leaves more than the high water mark pending: when the callback that
+    ///   has written returns, or when the message of a handle or broadcast has been encoded. The
+    ///   call with `false` precedes the flush, so a peer that accepts everything at once does not
+    ///   prevent the calls;
+    /// - after each pause that a handle has seen
+    ///   ([`Channel::is_writable`](crate::Channel::is_writable) returned `false`), also if the
+    ///   message that caused it was refused.
+    ///
+    /// So a stream may be continued here, whoever wrote its first part. A pause by queued messages
+    /// that no handle has seen, and that ends when they are encoded, causes no call.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).

@@ -260,8 +260,9 @@ pub trait Stage: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the pending bytes have risen above the high water mark (`false`) or fallen below
-    /// the low water mark (`true`). Does nothing by default.
+    /// Called when the channel has stopped being writable (`false`) or is writable again (`true`),
+    /// before [`Handler::writability_changed`](crate::Handler::writability_changed), which describes
+    /// when. Does nothing by default.
     ///
     /// # Errors
     /// An error goes to [`error`](Stage::error).

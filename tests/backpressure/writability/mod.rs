@@ -7,6 +7,7 @@ mod holes;
 mod model;
 mod notification;
 mod queued;
+mod quick_loop;
 mod relay;
 
 use crate::support::{journal::Log, recorder::Recorder};
