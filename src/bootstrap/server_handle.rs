@@ -8,11 +8,7 @@ use crate::{
     event_loop::{ListenerCommand, ListenerMail, ListenerShared, LoopMail, ServerClosed, ServerShared},
     sync::completion_of_all,
 };
-use std::{
-    fmt,
-    net::SocketAddr,
-    sync::{Arc, PoisonError},
-};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 /// A handle to a listening server. The server continues when the handle is dropped.
 ///
@@ -78,15 +74,15 @@ impl<A> Server<A> {
     /// failed. With [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when
     /// the last listener has closed.
     pub fn closed(&self) -> Completion {
-        match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
-            ServerClosed::Done => Completion::ready(Ok(())),
+        let waiting = self.shared.closed.change(|closed| match closed {
+            ServerClosed::Done => (None, None),
             ServerClosed::Awaited(_, waiting) => {
                 let acceptors = self.listeners.iter().map(|(acceptor, _)| acceptor.shared.id);
                 let (completer, completion) = completion_of_all(acceptors.collect());
-                waiting.push(completer);
-                completion
+                (Some(completion), Some(waiting.push(completer)))
             }
-        }
+        });
+        waiting.unwrap_or_else(|| Completion::ready(Ok(())))
     }
 }
 

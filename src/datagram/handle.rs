@@ -20,7 +20,7 @@ use bytes::Bytes;
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 /// A handle to a datagram channel. Can be cloned, sent and shared. Created by
@@ -166,14 +166,12 @@ impl DatagramChannel {
     /// Completes when the channel's socket is closed. Completes immediately if it is already
     /// closed.
     pub fn closed(&self) -> Completion {
-        match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Completion::ready(Ok(())),
-            Some(waiting) => {
-                let (completer, completion) = completion(Some(self.shared.event_loop.id));
-                waiting.push(completer);
-                completion
-            }
-        }
+        let waiting = self.shared.closed.change(|closed| {
+            let Some(waiting) = closed else { return (None, None) };
+            let (completer, completion) = completion(Some(self.shared.event_loop.id));
+            (Some(completion), Some(waiting.push(completer)))
+        });
+        waiting.unwrap_or_else(|| Completion::ready(Ok(())))
     }
 }
 

@@ -4,12 +4,16 @@
 //! [`DatagramGuard`] completes it. Any thread reads. The channel's loop writes.
 
 use super::queue;
-use crate::{event_loop::LoopShared, id::Key, sync::Completer};
+use crate::{
+    event_loop::LoopShared,
+    id::Key,
+    sync::{Locked, Waiters},
+};
 use bytes::Bytes;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -26,7 +30,7 @@ pub(crate) struct DatagramShared {
     pub(super) pending: AtomicUsize,
     /// The weight of the datagrams in the loop's queue.
     pub(super) queued: AtomicUsize,
-    pub(super) closed: Mutex<Option<Vec<Completer>>>,
+    pub(super) closed: Locked<Option<Waiters>>,
 }
 
 /// The loop's side of [`DatagramShared`]. Dropping it completes `closed`.
@@ -48,7 +52,7 @@ impl DatagramShared {
             open: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
-            closed: Mutex::new(Some(Vec::new())),
+            closed: Locked::new(Some(Waiters::default())),
         }
     }
 
@@ -68,8 +72,8 @@ impl DatagramShared {
     /// Notes that the socket is closed, and completes `closed`.
     pub(super) fn set_closed(&self) {
         self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
+        let waiting = self.closed.change(|closed| (closed.take(), ()));
+        for completer in waiting.into_iter().flat_map(|mut waiting| waiting.take()) {
             completer.complete(Ok(()));
         }
     }

@@ -9,14 +9,14 @@ use crate::{
         end_and_report,
     },
     metrics::LoopMetrics,
-    sync::completion_of_all,
+    sync::{Locked, Waiters, completion_of_all},
     worker_pool::WorkerPool,
 };
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -52,12 +52,25 @@ struct GroupShared {
     /// Whether a failure of the chooser has been logged. Only the first one is.
     said: AtomicBool,
     workers: WorkerPool,
+    /// The end of all loops, once the program has asked for it.
+    end: OnceLock<Arc<GroupEnd>>,
+}
+
+/// The end of a group: the loops that are left, the first failure, and those who wait for the end.
+struct GroupEnd(Locked<Termination>);
+
+struct Termination {
+    loops_left: usize,
+    failure: Option<Error>,
+    waiters: Waiters,
 }
 
 impl EventLoopGroup {
     pub(super) fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
         let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
-        EventLoopGroup { inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers }) }
+        EventLoopGroup {
+            inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers, end: OnceLock::new() }),
+        }
     }
 
     /// Returns the loop that the group's [`Chooser`] selects for the next connection. The default
@@ -155,27 +168,58 @@ impl EventLoopGroup {
 
     /// Completes when every loop has ended. If loops failed, it completes with the first failure.
     pub fn terminated(&self) -> Completion {
-        let (completer, completion) = completion_of_all(self.loop_ids());
-        let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));
-        let left = Arc::new(left);
-        for event_loop in &self.inner.loops {
-            let left = left.clone();
-            event_loop.terminated().on_complete(move |result| {
-                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-                left.0 -= 1;
-                if let Err(e) = result {
-                    left.1.get_or_insert(e);
-                }
-                if left.0 == 0
-                    && let Some(completer) = left.2.take()
-                {
-                    let result = left.1.take().map_or(Ok(()), Err);
-                    drop(left);
-                    completer.complete(result);
-                }
-            });
+        let loops = &self.inner.loops;
+        let mut first = None;
+        let end = self.inner.end.get_or_init(|| first.insert(GroupEnd::of(loops.len())).clone());
+        // Only the first caller asks the loops, so that callers who drop their completions leave
+        // nothing behind. Not during the initialisation, because code of the program may run.
+        if let Some(end) = first {
+            for event_loop in loops {
+                let end = end.clone();
+                event_loop.terminated().on_complete(move |result| end.loop_ended(result));
+            }
         }
-        completion
+        end.completion(|| self.loop_ids())
+    }
+}
+
+impl GroupEnd {
+    fn of(loops: usize) -> Arc<Self> {
+        let waiters = Waiters::default();
+        Arc::new(GroupEnd(Locked::new(Termination { loops_left: loops, failure: None, waiters })))
+    }
+
+    fn loop_ended(&self, result: Result) {
+        let ended = self.0.change(|end| {
+            end.loops_left -= 1;
+            if end.failure.is_none() {
+                end.failure = result.err();
+            }
+            let is_last = end.loops_left == 0;
+            (is_last.then(|| (end.waiters.take(), end.result())), ())
+        });
+        if let Some((waiters, result)) = ended {
+            for completer in waiters {
+                completer.complete(result.as_ref().copied().map_err(Error::clone));
+            }
+        }
+    }
+
+    fn completion(&self, loop_ids: impl FnOnce() -> Box<[u32]>) -> Completion {
+        let waiting = self.0.change(|end| {
+            if end.loops_left == 0 {
+                return (Err(end.result()), None);
+            }
+            let (completer, completion) = completion_of_all(loop_ids());
+            (Ok(completion), Some(end.waiters.push(completer)))
+        });
+        waiting.unwrap_or_else(Completion::ready)
+    }
+}
+
+impl Termination {
+    fn result(&self) -> Result {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -4,6 +4,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dropped_waits;
+
 use bytes::Bytes;
 use netwheel::{
     Completer, Error, EventLoopGroup, HandlerRef, buffer::WaterMark, channel::ChannelOptions, codec::Line,

@@ -4,10 +4,7 @@
 //! Any thread may call everything here.
 
 use super::reconnect_state::{ReconnectPhase, ReconnectState};
-use crate::{
-    Channel, Completion, Error, EventLoop,
-    sync::{Completer, completion},
-};
+use crate::{Channel, Completion, Error, EventLoop, sync::completion};
 use std::{fmt, sync::Arc};
 
 /// A handle to a client that reconnects. The client continues without the handle, as long as its
@@ -55,10 +52,9 @@ impl<M: 'static> ReconnectingChannel<M> {
             ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.clone())),
             _ => {
                 let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
-                // Removes dropped completions, so that they do not accumulate while there is no
-                // server.
-                state.awaited.retain(Completer::is_awaited);
-                state.awaited.push(completer);
+                let dropped = state.awaited.push(completer);
+                drop(state);
+                drop(dropped);
                 completion
             }
         }
@@ -92,7 +88,9 @@ impl<M: 'static> ReconnectingChannel<M> {
             ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.clone())),
             _ => {
                 let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
-                state.ends.push(completer);
+                let dropped = state.ends.push(completer);
+                drop(state);
+                drop(dropped);
                 completion
             }
         }

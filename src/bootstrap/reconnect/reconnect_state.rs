@@ -16,7 +16,7 @@ use crate::{
     error::caught,
     event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
     log_throttle::{PANICS, log_throttled, off_loop},
-    sync::Completer,
+    sync::{Completer, Waiters},
     transport::Address,
 };
 use log::Level;
@@ -45,9 +45,9 @@ pub(super) struct ConnectionProgress<M> {
     /// The number of the current or last attempt.
     attempt: u32,
     /// Completers that wait for a connection.
-    pub(super) awaited: Vec<Completer<Channel<M>>>,
+    pub(super) awaited: Waiters<Completer<Channel<M>>>,
     /// Completers that wait for the end of the client.
-    pub(super) ends: Vec<Completer>,
+    pub(super) ends: Waiters,
 }
 
 pub(super) enum ReconnectPhase<M> {
@@ -78,8 +78,8 @@ impl<M> ReconnectState<M> {
             dice: fastrand::Rng::with_seed(event_loop.shared.random.next()),
             next_address: 0,
             attempt: 0,
-            awaited: Vec::new(),
-            ends: Vec::new(),
+            awaited: Waiters::default(),
+            ends: Waiters::default(),
         };
         ReconnectState { event_loop, addresses, call, hook, state: Mutex::new(state) }
     }
@@ -146,7 +146,7 @@ impl<M: 'static> ReconnectState<M> {
                 return channel.close_now();
             }
             state.phase = ReconnectPhase::Connected(channel.clone(), self.event_loop.shared.time.now());
-            (state.attempt, std::mem::take(&mut state.awaited))
+            (state.attempt, state.awaited.take())
         };
         let goes_on = self.tell(ReconnectEvent::Connected { attempt, channel: &channel });
         for completer in awaited {
@@ -250,7 +250,7 @@ impl<M: 'static> ReconnectState<M> {
                 _ => why,
             };
             state.phase = ReconnectPhase::Ended(why);
-            (std::mem::take(&mut state.awaited), std::mem::take(&mut state.ends))
+            (state.awaited.take(), state.ends.take())
         };
         let why = || match &self.lock().phase {
             ReconnectPhase::Ended(why) => why.clone(),

@@ -10,128 +10,129 @@
 use crate::{
     channel::CloseCause,
     id::ChannelId,
-    sync::{Completer, Completion, completion},
+    sync::{Completer, Completion, Locked, Waiters, completion},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Weak;
 
 /// A group that a channel leaves when it closes.
 pub(in crate::channel) trait LeaveAtClose: Send + Sync {
     fn leave(&self, id: ChannelId);
 }
 
-pub(in crate::channel) struct CloseListeners(Mutex<End>);
+pub(in crate::channel) struct CloseListeners(Locked<End>);
 
 /// The end of the channel.
 enum End {
-    /// The steps that it will run.
-    Pending(Vec<Step>),
-    /// The steps have run.
+    /// What it will do.
+    Pending(Listeners),
+    /// It has done so.
     Reached(CloseCause),
 }
 
+#[derive(Default)]
+struct Listeners {
+    groups: Vec<Weak<dyn LeaveAtClose>>,
+    waiters: Waiters<Completer<CloseCause>>,
+}
+
 impl End {
-    fn steps(&mut self) -> Option<&mut Vec<Step>> {
+    fn listeners(&mut self) -> Option<&mut Listeners> {
         match self {
-            End::Pending(steps) => Some(steps),
+            End::Pending(listeners) => Some(listeners),
             End::Reached(_) => None,
         }
     }
 }
 
-enum Step {
-    Tell(Completer<CloseCause>),
-    Leave(Weak<dyn LeaveAtClose>),
-}
-
 impl CloseListeners {
     pub(in crate::channel) fn new() -> Self {
-        CloseListeners(Mutex::new(End::Pending(Vec::new())))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, End> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        CloseListeners(Locked::new(End::Pending(Listeners::default())))
     }
 
     /// Returns a completion that completes when the channel, which is on that loop, is closed.
     pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion<CloseCause> {
-        match &mut *self.lock() {
-            End::Reached(cause) => Completion::ready(Ok(*cause)),
-            End::Pending(steps) => {
+        let waiting = self.0.change(|end| match end {
+            End::Reached(cause) => (Err(*cause), None),
+            End::Pending(listeners) => {
                 let (completer, completion) = completion(Some(event_loop));
-                steps.push(Step::Tell(completer));
-                completion
+                (Ok(completion), Some(listeners.waiters.push(completer)))
             }
-        }
+        });
+        waiting.unwrap_or_else(|cause| Completion::ready(Ok(cause)))
     }
 
     /// Registers a group that the channel leaves when it closes. Returns `false` if it is closed.
     pub(in crate::channel) fn leave(&self, group: Weak<dyn LeaveAtClose>) -> bool {
-        let mut end = self.lock();
-        let Some(steps) = end.steps() else { return false };
-        steps.push(Step::Leave(group));
-        true
+        self.0.change(|end| match end.listeners() {
+            Some(listeners) => {
+                listeners.groups.push(group);
+                (true, None)
+            }
+            None => (false, Some(group)),
+        })
     }
 
     /// Removes the group at this address, because the channel has left it.
     pub(in crate::channel) fn forget(&self, group: *const ()) {
-        let is_group = |step: &Step| matches!(step, Step::Leave(of) if of.as_ptr().cast::<()>() == group);
-        if let Some(steps) = self.lock().steps() {
-            steps.retain(|step| !is_group(step));
-        }
+        let is_group = |of: &mut Weak<dyn LeaveAtClose>| of.as_ptr().cast::<()>() == group;
+        self.0.change(|end| {
+            let listeners = end.listeners();
+            ((), listeners.map(|it| it.groups.extract_if(.., is_group).collect::<Vec<_>>()))
+        });
     }
 
-    /// Returns why the channel has ended, once the steps have run.
+    /// Returns why the channel has ended, once the listeners have run.
     pub(in crate::channel) fn cause(&self) -> Option<CloseCause> {
-        match &*self.lock() {
+        self.0.read(|end| match end {
             End::Reached(cause) => Some(*cause),
             End::Pending(_) => None,
-        }
+        })
     }
 
-    /// Runs the steps of a closed channel: it leaves its groups, then the completions complete.
+    /// Runs the listeners of a closed channel: it leaves its groups, then the completions complete.
     pub(in crate::channel) fn run(&self, id: ChannelId, cause: CloseCause) {
         // The channel may be joining another group at this moment.
         let waiting = loop {
-            let mut end = self.lock();
-            let Some(steps) = end.steps() else { return };
-            let groups = take_groups(steps);
-            if groups.is_empty() {
-                let steps = std::mem::take(steps);
-                *end = End::Reached(cause);
-                break steps;
+            let next = self.0.change(|end| {
+                let Some(listeners) = end.listeners() else { return (None, ()) };
+                let groups = std::mem::take(&mut listeners.groups);
+                let waiting = groups.is_empty().then(|| listeners.waiters.take());
+                if waiting.is_some() {
+                    *end = End::Reached(cause);
+                }
+                (Some((groups, waiting)), ())
+            });
+            match next {
+                None => return,
+                Some((_, Some(waiting))) => break waiting,
+                Some((groups, None)) => leave_all(groups, id),
             }
-            drop(end);
-            leave_all(groups, id);
         };
-        for step in waiting {
-            if let Step::Tell(completer) = step {
-                completer.complete(Ok(cause));
-            }
+        for completer in waiting {
+            completer.complete(Ok(cause));
         }
     }
 
     /// Makes the channel leave its groups without closing.
     pub(in crate::channel) fn leave_groups(&self, id: ChannelId) {
-        let groups = self.lock().steps().map(take_groups);
+        let take = |listeners: &mut Listeners| std::mem::take(&mut listeners.groups);
+        let groups = self.0.change(|end| (end.listeners().map(take), ()));
         leave_all(groups.unwrap_or_default(), id);
     }
 
-    /// Returns the number of steps.
+    /// Returns the number of listeners.
     #[cfg(test)]
     pub(in crate::channel) fn len(&self) -> usize {
-        self.lock().steps().map_or(0, |steps| steps.len())
+        self.0.read(|end| match end {
+            End::Pending(listeners) => listeners.groups.len() + listeners.waiters.len(),
+            End::Reached(_) => 0,
+        })
     }
 }
 
-fn take_groups(steps: &mut Vec<Step>) -> Vec<Step> {
-    steps.extract_if(.., |step| matches!(step, Step::Leave(_))).collect()
-}
-
-fn leave_all(groups: Vec<Step>, id: ChannelId) {
+fn leave_all(groups: Vec<Weak<dyn LeaveAtClose>>, id: ChannelId) {
     for group in groups {
-        if let Step::Leave(group) = group
-            && let Some(group) = group.upgrade()
-        {
+        if let Some(group) = group.upgrade() {
             group.leave(id);
         }
     }
@@ -180,5 +181,17 @@ mod tests {
         assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
         assert!(!close_listeners.leave(weak(&late)), "the channel is closed");
         assert_eq!(close_listeners.tell(ID.event_loop).wait().unwrap(), CloseCause::Cut);
+    }
+    /// Async code that waits for messages or the close drops a completion at each message.
+    #[test]
+    fn dropped_completions_do_not_accumulate() {
+        let close_listeners = CloseListeners::new();
+        let kept = close_listeners.tell(ID.event_loop);
+        for _ in 0..10_000 {
+            drop(close_listeners.tell(ID.event_loop));
+        }
+        assert!(close_listeners.len() < 100, "{} listeners", close_listeners.len());
+        close_listeners.run(ID, CloseCause::Clean);
+        assert!(kept.is_done());
     }
 }

@@ -163,7 +163,7 @@ mod tests {
         let event_loop = Arc::new(QuickLoop { encoded, ..QuickLoop::default() });
         let config = ChannelOptions::new().build().expect("the defaults are valid");
         let id = ChannelId { event_loop: 0, key: Key { index: 0, generation: 0 } };
-        let shared = ChannelShared::new(id, event_loop.clone(), (None, None), &config, size_hint);
+        let shared = ChannelShared::new(id, event_loop.clone(), (None, None), &config, size_hint, None);
         let shared = Arc::new(shared);
         event_loop.shared.set(Arc::downgrade(&shared)).expect("set once");
         (Channel::new(shared), event_loop)

@@ -3,20 +3,24 @@
 //! Invariant: wherever a listener ends, the handle is notified, because dropping the listener's
 //! [`ListenerGuard`] does so. Any thread reads. The loops of the listeners write.
 
-use crate::{Error, Result, id::Key, sync::Completer};
+use crate::{
+    Error, Result,
+    id::Key,
+    sync::{Locked, Waiters},
+};
 use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
 /// The state that a server's handle shares with its listeners.
 pub(crate) struct ServerShared {
-    pub(crate) closed: Mutex<ServerClosed>,
+    pub(crate) closed: Locked<ServerClosed>,
 }
 
 pub(crate) enum ServerClosed {
     /// The number of listeners that have not ended, and the completers that wait for their end.
-    Awaited(usize, Vec<Completer>),
+    Awaited(usize, Waiters),
     Done,
 }
 
@@ -47,20 +51,20 @@ impl Drop for ListenerGuard {
 impl ServerShared {
     /// Creates the state of a server with this number of listeners.
     pub(crate) fn new(listeners: usize) -> Self {
-        ServerShared { closed: Mutex::new(ServerClosed::Awaited(listeners, Vec::new())) }
+        ServerShared { closed: Locked::new(ServerClosed::Awaited(listeners, Waiters::default())) }
     }
 
     /// Notes that a listener has ended. The last one ends the server with its result.
     fn listener_ended(&self, result: impl Fn() -> Result) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let ServerClosed::Awaited(listeners @ 2.., _) = &mut *closed {
-            *listeners -= 1;
-            return;
-        }
-        let before = std::mem::replace(&mut *closed, ServerClosed::Done);
-        drop(closed);
-        if let ServerClosed::Awaited(_, waiting) = before {
-            for completer in waiting {
+        let before = self.closed.change(|closed| {
+            if let ServerClosed::Awaited(listeners @ 2.., _) = closed {
+                *listeners -= 1;
+                return (None, ());
+            }
+            (Some(std::mem::replace(closed, ServerClosed::Done)), ())
+        });
+        if let Some(ServerClosed::Awaited(_, mut waiting)) = before {
+            for completer in waiting.take() {
                 completer.complete(result());
             }
         }

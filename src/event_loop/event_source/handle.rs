@@ -8,45 +8,39 @@ use crate::{
     Error, Result,
     event_loop::{EventLoop, LoopMail},
     id::Key,
-    sync::{Completer, Completion, completion},
+    sync::{Completion, Locked, Waiters, completion},
 };
-use std::{
-    fmt,
-    marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 /// The state that handles share with the source's slot.
 pub(super) struct SourceShared {
-    end: Mutex<EndState>,
+    end: Locked<EndState>,
 }
 
 enum EndState {
-    Awaited(Vec<Completer>),
+    Awaited(Waiters),
     Done(Result),
 }
 
 impl Default for SourceShared {
     fn default() -> Self {
-        SourceShared { end: Mutex::new(EndState::Awaited(Vec::new())) }
+        SourceShared { end: Locked::new(EndState::Awaited(Waiters::default())) }
     }
 }
 
 impl SourceShared {
-    fn lock(&self) -> MutexGuard<'_, EndState> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the end of the source. Only the first call takes effect.
     pub(super) fn end(&self, result: Result) {
-        let mut end = self.lock();
-        let EndState::Awaited(waiting) = &mut *end else { return };
-        let waiting = std::mem::take(waiting);
-        let results: Vec<Result> = waiting.iter().map(|_| again(&result)).collect();
-        *end = EndState::Done(result);
-        drop(end);
-        for (completer, result) in waiting.into_iter().zip(results) {
-            completer.complete(result);
+        let done = EndState::Done(again(&result));
+        let waiting = self.end.change(|end| match end {
+            EndState::Awaited(waiting) => {
+                let waiting = waiting.take();
+                (waiting, Err(std::mem::replace(end, done)))
+            }
+            EndState::Done(_) => (Vec::new(), Ok(done)),
+        });
+        for completer in waiting {
+            completer.complete(again(&result));
         }
     }
 }
@@ -118,19 +112,19 @@ impl<S: Send + 'static> SourceHandle<S> {
     /// error that ended it. The table of [`EventLoop::register`] lists them.
     #[doc(alias = "ended")]
     pub fn closed(&self) -> Completion {
-        match &mut *self.shared.lock() {
-            EndState::Done(result) => Completion::ready(again(result)),
+        let waiting = self.shared.end.change(|end| match end {
+            EndState::Done(result) => (Err(again(result)), None),
             EndState::Awaited(waiting) => {
                 let (completer, completion) = completion(Some(self.event_loop.shared.id));
-                waiting.push(completer);
-                completion
+                (Ok(completion), Some(waiting.push(completer)))
             }
-        }
+        });
+        waiting.unwrap_or_else(Completion::ready)
     }
 
     /// Returns whether the source has not ended.
     pub fn is_registered(&self) -> bool {
-        matches!(*self.shared.lock(), EndState::Awaited(_))
+        self.shared.end.read(|end| matches!(end, EndState::Awaited(_)))
     }
 
     /// Returns the loop that the source is registered on.
@@ -150,7 +144,7 @@ impl<S> fmt::Debug for SourceHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceHandle")
             .field("event_loop", &self.event_loop.name())
-            .field("registered", &matches!(*self.shared.lock(), EndState::Awaited(_)))
+            .field("registered", &self.shared.end.read(|end| matches!(end, EndState::Awaited(_))))
             .finish_non_exhaustive()
     }
 }

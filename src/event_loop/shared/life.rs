@@ -11,7 +11,7 @@ use crate::{
         shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
         task::Task,
     },
-    sync::{Completer, Completion, completion},
+    sync::{Completion, Locked, Waiters, completion},
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering};
 
@@ -35,7 +35,7 @@ pub(super) struct LoopEnd {
     hooks: ShutdownHooks,
     /// The report of the shutdown, once the loop has ended.
     report: OnceLock<ShutdownReport>,
-    terminated: Mutex<Termination>,
+    terminated: Locked<Termination>,
 }
 
 /// Makes the body of the thread. The caller has a handle to the loop, so this need not keep the
@@ -43,13 +43,13 @@ pub(super) struct LoopEnd {
 pub(crate) type MakeThreadBody = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
 
 enum Termination {
-    Awaited(Vec<Completer>),
+    Awaited(Waiters),
     Done(Option<String>),
 }
 
 impl Default for Termination {
     fn default() -> Self {
-        Termination::Awaited(Vec::new())
+        Termination::Awaited(Waiters::default())
     }
 }
 
@@ -164,24 +164,25 @@ impl LoopShared {
 
     /// Completes when the loop has ended.
     pub(crate) fn terminated(&self) -> Completion {
-        match &mut *lock(&self.end.terminated) {
-            Termination::Done(None) => Completion::ready(Ok(())),
-            Termination::Done(Some(cause)) => Completion::ready(Err(Error::panicked(cause.as_str()))),
+        let waiting = self.end.terminated.change(|termination| match termination {
+            Termination::Done(None) => (Err(Ok(())), None),
+            Termination::Done(Some(cause)) => (Err(Err(Error::panicked(cause.as_str()))), None),
             Termination::Awaited(waiting) => {
                 let (completer, completion) = completion(Some(self.id));
-                waiting.push(completer);
-                completion
+                (Ok(completion), Some(waiting.push(completer)))
             }
-        }
+        });
+        waiting.unwrap_or_else(Completion::ready)
     }
 
     /// Completes the termination. `cause` is the message of the panic that ended the loop, if any.
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
         // Submitters no longer wait for space in the queue, however the loop has ended.
         self.mailbox.close();
-        let before = std::mem::replace(&mut *lock(&self.end.terminated), Termination::Done(cause.clone()));
-        if let Termination::Awaited(waiting) = before {
-            for completer in waiting {
+        let done = Termination::Done(cause.clone());
+        let before = self.end.terminated.change(|now| (std::mem::replace(now, done), ()));
+        if let Termination::Awaited(mut waiting) = before {
+            for completer in waiting.take() {
                 completer.complete(match &cause {
                     None => Ok(()),
                     Some(cause) => Err(Error::panicked(cause.as_str())),

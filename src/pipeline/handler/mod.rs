@@ -83,8 +83,8 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the channel stops being writable (`writable` is `false`), and when it is writable
-    /// again (`true`), in turn.
+    /// Called when the channel stops being writable (`writable` is `false`), and when it is
+    /// writable again (`true`), in turn.
     ///
     /// What counts is described in [`Channel::is_writable`](crate::Channel::is_writable): pending
     /// bytes, and the messages that handles have queued. Both calls are made

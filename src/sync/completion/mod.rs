@@ -11,8 +11,10 @@
 //!   is returned to the operation, which releases it. So a drop and a result that race release the
 //!   value exactly once.
 //! - A callback runs on the completing thread, or at once on the calling thread if the result is
-//!   available. The completing thread catches and logs its panics. No lock is held during the call,
-//!   and `trampoline` bounds the recursion.
+//!   available. The completing thread catches and logs its panics. `trampoline` bounds the
+//!   recursion.
+//! - The lock is not held while code of the program runs: callbacks, wakers, destructors of results
+//!   and of wakers.
 //! - Waiting on a loop that has to complete the operation is an error. So is waiting on a thread
 //!   that drives such a loop by hand.
 
@@ -253,7 +255,12 @@ impl<T> CompletionShared<T> {
                 drop(state);
                 Unwanted::Result(value)
             }
-            CompletionState::Done(Err(_)) | CompletionState::Taken => return,
+            nothing @ (CompletionState::Done(Err(_)) | CompletionState::Taken) => {
+                // The error may contain a value of the program.
+                drop(state);
+                drop(nothing);
+                return;
+            }
         };
         cancel(unwanted);
     }
@@ -364,9 +371,12 @@ impl<T> Completion<T> {
         let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Pending { on_cancel, .. } => {
+            CompletionState::Pending { waker, on_cancel, .. } => {
                 let callback: Option<Callback<T>> = Some(Box::new(callback));
                 *state = CompletionState::Pending { waker: None, callback, on_cancel };
+                // As in `poll`.
+                drop(state);
+                drop(waker);
             }
             CompletionState::Done(result) => {
                 drop(state);
@@ -448,15 +458,29 @@ impl<T> Future for Completion<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        let mut state = self.inner.lock();
-        match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Done(result) => Poll::Ready(result),
-            CompletionState::Taken | CompletionState::Detached => Poll::Ready(Err(Error::Cancelled)),
-            CompletionState::Pending { callback, on_cancel, .. } => {
-                let waker = Some(cx.waker().clone());
-                *state = CompletionState::Pending { waker, callback, on_cancel };
-                Poll::Pending
+        // Cloning and dropping a waker runs code of the task's executor. The last reference to a
+        // task may own the completer of this completion. So both happen without the lock.
+        let mut next = None;
+        loop {
+            let mut state = self.inner.lock();
+            if let CompletionState::Pending { waker, .. } = &mut *state {
+                if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    return Poll::Pending;
+                }
+                if next.is_some() {
+                    let earlier = std::mem::replace(waker, next.take());
+                    drop(state);
+                    drop(earlier);
+                    return Poll::Pending;
+                }
+            } else {
+                return match std::mem::replace(&mut *state, CompletionState::Taken) {
+                    CompletionState::Done(result) => Poll::Ready(result),
+                    _ => Poll::Ready(Err(Error::Cancelled)),
+                };
             }
+            drop(state);
+            next = Some(cx.waker().clone());
         }
     }
 }
