@@ -1,8 +1,9 @@
 //! A lock that is not held while values of the program are dropped or called.
 //!
-//! Dropping a completer, a waker, a callback or a message runs code of the program: destructors of a
-//! task, for example. Under a lock of the crate that code could wait for the same lock, forever. So
-//! [`Locked::change`] returns what is to be dropped from the critical section, and drops it later.
+//! Dropping a completer, a waker, a callback or a message runs code of the program: destructors of
+//! a task, for example. Under a lock of the crate that code could wait for the same lock, forever.
+//! So [`Locked::change`] returns what is to be dropped from the critical section, and drops it
+//! later.
 //!
 //! Invariant: the guard never leaves this file, so no local variable of a user outlives it
 //! unnoticed.

@@ -2,8 +2,8 @@
 //! estimates of queued messages, the waiters for writability, and the number of unanswered writes.
 //!
 //! Invariants: a message counts in the gauge from before it is queued until the loop has handled it
-//! ([`WriteGauge`]), or its [`Reservation`](super::reservation::Reservation) is dropped. A waiter is
-//! notified once. Any thread reserves; [`Producers::settle`] runs on the channel's loop.
+//! ([`WriteGauge`]), or its [`Reservation`](super::reservation::Reservation) is dropped. A waiter
+//! is notified once. Any thread reserves; [`Producers::settle`] runs on the channel's loop.
 
 use super::{
     pipeline_types::SizeHint,

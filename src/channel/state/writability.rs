@@ -21,9 +21,9 @@
 //! Invariants: the handler is notified of the changes in turn, starting with `false`, and
 //! `writable` completes after each `true`. A channel that is not writable has pending bytes, a
 //! queued message, or a reservation that ends with one of them or with a request for a check
-//! (`Mail::CheckOutput`). So the loop always checks the state again. A write is never refused while the
-//! channel is writable, regardless of its size. So the pending weight is bounded by the high mark
-//! plus one message for each producer. Runs on the channel's loop.
+//! (`Mail::CheckOutput`). So the loop always checks the state again. A write is never refused while
+//! the channel is writable, regardless of its size. So the pending weight is bounded by the high
+//! mark plus one message for each producer. Runs on the channel's loop.
 
 use super::{ChannelState, Memory, Pending, ReadDemand};
 use crate::{

@@ -83,8 +83,8 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// Called when the channel stops being writable (`writable` is `false`), and when it is writable
-    /// again (`true`), in turn.
+    /// Called when the channel stops being writable (`writable` is `false`), and when it is
+    /// writable again (`true`), in turn.
     ///
     /// What counts is described in [`Channel::is_writable`](crate::Channel::is_writable): pending
     /// bytes, and the messages that handles have queued. Both calls are made
@@ -164,15 +164,12 @@ pub trait Handler: Sized + 'static {
 
     /// Called when the event loop shuts down, so that the handler can write a last message.
     ///
-    /// By default closes the channel after the pending bytes have been sent. A handler with a reply
-    /// in flight returns without closing, and closes the channel after the reply. Until then its
-    /// scheduled tasks run, work on other threads returns, and outgoing connections of the group
-    /// stay open. A channel that is still open when the timeout of the shutdown ends is reset.
+    /// By default closes the channel after the pending bytes have been sent. A channel that is left
+    /// open is closed when the timeout of the shutdown ends.
     ///
     /// Called at most once, at the channel's time in the shutdown's
-    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Outgoing channels are
-    /// notified when no accepted channel of the group is left. Not called if the channel is closing
-    /// already.
+    /// [`drain_window`](crate::shutdown::ShutdownOptions::drain_window). Its scheduled tasks have
+    /// been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
@@ -184,8 +181,7 @@ pub trait Handler: Sized + 'static {
     /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
     /// Messages written here are flushed before the channel closes, unless the connection is
-    /// broken. That holds whatever this returns, and after a panic too. Use this to tell the peer
-    /// the reason.
+    /// broken. Use this to tell the peer the reason.
     ///
     /// By default logs the error and closes the channel. The level is `info` for protocol errors,
     /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
@@ -194,8 +190,8 @@ pub trait Handler: Sized + 'static {
     /// connection is broken or a callback panicked.
     ///
     /// # Errors
-    /// Are logged with the same levels, and the channel is closed after its pending messages. So an
-    /// implementation that has nothing to add may return the error that it was called with.
+    /// Are logged with the same levels, and the channel is closed. So an implementation that has
+    /// nothing to add may return the error that it was called with.
     #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());

@@ -261,8 +261,8 @@ pub trait Stage: Sized + 'static {
     }
 
     /// Called when the channel has stopped being writable (`false`) or is writable again (`true`),
-    /// before [`Handler::writability_changed`](crate::Handler::writability_changed), which describes
-    /// when. Does nothing by default.
+    /// before [`Handler::writability_changed`](crate::Handler::writability_changed), which
+    /// describes when. Does nothing by default.
     ///
     /// # Errors
     /// An error goes to [`error`](Stage::error).

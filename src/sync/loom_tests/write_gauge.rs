@@ -1,9 +1,9 @@
 //! Producers against the loop. A lost notification shows as a producer that waits forever.
 //!
 //! The models run the gauge that ships, with its slack, with pauses by weight and by messages of
-//! unknown size, and with reservations that are given back. [`Output`] repeats what the loop and the
-//! handles do around it (`channel::core::writability`, `channel::handle`). If that code changes,
-//! change it here too.
+//! unknown size, and with reservations that are given back. [`Output`] repeats what the loop and
+//! the handles do around it (`channel::core::writability`, `channel::handle`). If that code
+//! changes, change it here too.
 //!
 //! Left out: messages that are sent partly, marks that a loop without memory lowers, the permits of
 //! handles, and the end of the output, which fails all waiters.
@@ -195,8 +195,8 @@ fn a_producer_that_saw_the_pause_of_a_refused_message_is_notified() {
     model_up_to(2, race([twice, |output| output.gauge.is_writable()], SMALL, who_saw_a_pause_is_notified));
 }
 
-/// The models are able to find a fault: a weight that is reserved only after the message was queued may come
-/// when the loop has sent it.
+/// The models are able to find a fault: a weight that is reserved only after the message was queued
+/// may come when the loop has sent it.
 #[test]
 #[should_panic(expected = "nothing waits, but the channel is paused")]
 fn a_weight_that_is_added_behind_the_message_can_pause_forever() {

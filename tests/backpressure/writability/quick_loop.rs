@@ -1,5 +1,6 @@
-//! A loop that handles a message of another thread at once, before that thread continues. The thread
-//! is notified of each pause that it has seen, and the handler of each write above the high mark.
+//! A loop that handles a message of another thread at once, before that thread continues. The
+//! thread is notified of each pause that it has seen, and the handler of each write above the high
+//! mark.
 
 use crate::support::{
     tcp::{ANY_PORT, connect},
