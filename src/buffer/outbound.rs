@@ -90,6 +90,27 @@ impl OutboundMark {
     }
 }
 
+/// A buffer during an encoding. If that panics, the encoding leaves no trace.
+pub(crate) struct Encoding<'a> {
+    pub(crate) output: &'a mut OutboundBuffer,
+    mark: OutboundMark,
+}
+
+impl Encoding<'_> {
+    /// Ends the encoding without a panic.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Encoding<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.output.rollback(self.mark);
+    }
+}
+
 impl OutboundBuffer {
     /// Creates an empty buffer without allocating.
     pub fn new() -> Self {
@@ -180,6 +201,12 @@ impl OutboundBuffer {
     #[inline]
     pub(crate) fn mark(&self) -> OutboundMark {
         OutboundMark { chunks: self.chunks.len(), tail: self.tail.len(), len: self.len }
+    }
+
+    /// Lends the buffer to an encoding that began at `mark`.
+    #[inline(always)]
+    pub(crate) fn begin_encoding(&mut self, mark: OutboundMark) -> Encoding<'_> {
+        Encoding { output: self, mark }
     }
 
     /// Removes everything put in since `mark`. Nothing may have been consumed in between.

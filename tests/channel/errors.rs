@@ -16,7 +16,7 @@ use bytes::Bytes;
 use netwheel::{
     Codec, Error, IdleState, Stage, StageContext,
     buffer::{OutboundBuffer, WaterMark},
-    channel::ChannelOptions,
+    channel::{ChannelOptions, CloseCause},
     codec::Line,
     error::PeerError,
     prelude::*,
@@ -404,15 +404,18 @@ fn an_error_in_error_is_not_reported_again_and_closes() {
 }
 
 #[test]
-fn a_panic_in_the_middle_of_encoding_discards_the_output() {
+fn a_panic_in_the_middle_of_encoding_discards_that_message_only() {
     quiet_panics();
     let log = Log::new();
     let mut channel =
         EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&log, |ctx, call| {
             match call {
-                Event::Read(_) => ctx.write("panic".into()),
+                Event::Read(_) => {
+                    ctx.write("before".into())?;
+                    ctx.write("panic".into())
+                }
                 Event::Error(_) => {
-                    // This message would follow half of another one, so it must not be sent.
+                    // Nothing of the message whose encoding has panicked precedes this one.
                     ctx.write("sorry".into())?;
                     ctx.flush();
                     Ok(())
@@ -422,16 +425,85 @@ fn a_panic_in_the_middle_of_encoding_discards_the_output() {
         })));
     channel.write_inbound(b"go\n").unwrap();
     assert_eq!(log.take(), ["active", "read go", "error panicked: encode on purpose", "inactive"]);
-    assert_eq!(channel.read_outbound(), "");
+    assert_eq!(channel.read_outbound(), "before\nsorry\n");
 }
 
-fn over_tcp_a_panic_in_the_middle_of_encoding_discards_the_output() {
+#[derive(Debug, Clone, Copy)]
+enum Reply {
+    WriteAndFail,
+    FlushAndFail,
+    CloseWith,
+    CloseWithAndFail,
+    Write,
+    Panic,
+}
+
+/// Fails in `read`, and replies in `error`.
+struct Replies {
+    reply: Reply,
+    panics: bool,
+}
+
+impl Handler for Replies {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        assert!(!self.panics, "read on purpose");
+        Err("read on purpose".into())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        let reason = Bytes::from_static(b"reason");
+        match self.reply {
+            Reply::WriteAndFail => ctx.write(reason).and(Err(error)),
+            Reply::FlushAndFail => {
+                ctx.write(reason)?;
+                ctx.flush();
+                Err(error)
+            }
+            Reply::CloseWith => ctx.close_with(reason),
+            Reply::CloseWithAndFail => ctx.close_with(reason).and(Err(error)),
+            Reply::Write => {
+                ctx.write(reason)?;
+                ctx.close();
+                Ok(())
+            }
+            Reply::Panic => {
+                ctx.write(reason)?;
+                panic!("error on purpose")
+            }
+        }
+    }
+}
+
+#[test]
+fn what_error_writes_is_sent_whatever_it_returns_and_after_a_panic() {
+    use Reply::{CloseWith, CloseWithAndFail, FlushAndFail, Panic, Write, WriteAndFail};
+    quiet_panics();
+    for panics in [false, true] {
+        for reply in [WriteAndFail, FlushAndFail, CloseWith, CloseWithAndFail, Write, Panic] {
+            let handler = Replies { reply, panics };
+            let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(handler));
+            let closed = channel.channel().closed();
+            channel.write_inbound(b"go\n").unwrap();
+            assert!(channel.is_closed(), "{reply:?}");
+            assert_eq!(channel.read_outbound(), "reason\n", "{reply:?} after a panic: {panics}");
+            assert_eq!(closed.wait().unwrap(), CloseCause::Failed);
+        }
+    }
+}
+
+fn over_tcp_a_panic_in_the_middle_of_encoding_discards_that_message_only() {
     quiet_panics();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
             Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&Log::new(), |ctx, call| match call {
-                Event::Read(_) => ctx.write("panic".into()),
+                Event::Read(_) => {
+                    ctx.write("before".into())?;
+                    ctx.write("panic".into())
+                }
                 Event::Error(_) => {
                     ctx.write("sorry".into())?;
                     ctx.flush();
@@ -444,7 +516,7 @@ fn over_tcp_a_panic_in_the_middle_of_encoding_discards_the_output() {
         .unwrap();
     let mut peer = connect(&server);
     peer.write_all(b"go\n").unwrap();
-    assert!(read_to_end(&mut peer).is_empty());
+    assert_eq!(read_to_end(&mut peer), b"before\nsorry\n");
     end(&group);
 }
 
@@ -556,6 +628,6 @@ fn idle_detection_continues_after_a_failing_idle_callback() {
 
 over_each_transport! {
     a_failure_closes_its_own_connection_and_no_other_of_the_loop,
-    over_tcp_a_panic_in_the_middle_of_encoding_discards_the_output,
+    over_tcp_a_panic_in_the_middle_of_encoding_discards_that_message_only,
     a_panicking_close_callback_stops_neither_the_loop_nor_other_callbacks,
 }

@@ -13,14 +13,17 @@ use netwheel::{
     Server,
     channel::ChannelOptions,
     codec::RawBytes,
+    error::PeerError,
     net::Address,
     prelude::*,
     relay::Relay,
     tls::{TlsClient, TlsRoots, TlsServer},
 };
 use std::{
-    net::SocketAddr,
+    io::{ErrorKind, Read},
+    net::{Shutdown, SocketAddr, TcpListener},
     sync::mpsc::{self, Receiver, Sender},
+    time::Duration,
 };
 
 const CHUNK: usize = 20_000;
@@ -211,7 +214,6 @@ mod unix {
     use super::*;
     use netwheel::net::UnixAddress;
     use std::{
-        io::Read,
         mem::MaybeUninit,
         os::unix::net::{UnixListener, UnixStream},
         thread,
@@ -252,4 +254,34 @@ mod unix {
         end(&group);
         end(&peers);
     }
+}
+
+#[test]
+fn a_connect_whose_peer_resets_or_ends_the_handshake_fails_with_the_cause() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let keys = Keys::new();
+    for resets in [true, false] {
+        let connecting = keys
+            .client(Over::Tls, &group)
+            .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
+            .connect(listener.local_addr().unwrap());
+        let (mut peer, _) = listener.accept().unwrap();
+        // The start of the client's first message.
+        peer.read_exact(&mut [0; 50]).unwrap();
+        let _open = if resets {
+            socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(peer);
+            None
+        } else {
+            peer.shutdown(Shutdown::Write).unwrap();
+            Some(peer)
+        };
+        let error = done(connecting).unwrap_err();
+        match error.io_kind() {
+            Some(kind) => assert!(resets && kind == ErrorKind::ConnectionReset, "{error:#}"),
+            None => assert!(!resets && matches!(error, Error::Peer(PeerError::Truncated)), "{error:#}"),
+        }
+    }
+    end(&group);
 }

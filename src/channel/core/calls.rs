@@ -67,11 +67,11 @@ impl ChannelCore {
                     Level::Error,
                     "channel {id} ({name}): panicked: {message}; closing this channel"
                 );
-                // A part of a message may have been encoded, so nothing more is sent.
                 let panicked = Error::panicked(message);
                 self.state.note_error(|| panicked.clone());
                 self.fail(services, panicked);
-                self.state.request_close_now(CloseCause::Failed);
+                // The handler may be in any state, so it gets no further message.
+                self.state.request_close(CloseCause::Failed);
                 self.forget_failure(services);
                 true
             }
@@ -110,12 +110,13 @@ impl ChannelCore {
             self.forget_replacement(services);
             self.fail(services, error);
             if panicked {
-                self.state.request_close_now(CloseCause::Failed);
+                self.state.request_close(CloseCause::Failed);
             }
         }
     }
 
-    /// Passes an error to the handler. If `error` fails, logs that and closes the channel.
+    /// Passes an error to the handler. If `error` fails, logs that and closes the channel after its
+    /// pending bytes, which may tell the peer the reason.
     #[cold]
     pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
         if self.state.status.is_closed() {
@@ -139,7 +140,7 @@ impl ChannelCore {
             services.tally.channel_errors += 1;
             // `error` may return what it was called with, which keeps its level.
             self.log_failure(services, error.log_topic(), "in error", &error);
-            self.state.request_close_now(CloseCause::Failed);
+            self.state.request_close(CloseCause::Failed);
         }
     }
 

@@ -180,7 +180,7 @@ impl ChannelCore {
     }
 
     /// Reports the failure of a new channel. Does nothing for one that was established.
-    fn report_failed_handshake(&mut self, error: Error) {
+    pub(super) fn report_failed_handshake(&mut self, error: Error) {
         if let Some(establish) = self.take_establish() {
             establish.failed(error);
         }

@@ -239,13 +239,11 @@ impl ChannelCore {
             self.state.want_attention(services);
             return;
         }
-        if self.state.config.half_close
-            && self.state.status.is_open()
-            && !self.state.status.output_has_ended()
-        {
+        if self.state.config.half_close && self.state.status.is_open() {
             self.state.status.set_input(InputHalf::Ended);
             self.event(services, Event::InputShutdown);
-        } else {
+        }
+        if !self.state.config.half_close || self.state.status.output_has_ended() {
             self.state.request_close(CloseCause::Clean);
         }
         self.state.want_attention(services);

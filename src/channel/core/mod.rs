@@ -94,7 +94,9 @@ impl ChannelCore {
         let cause = CloseCause::of_transport(&error);
         self.state.note_cause(cause);
         self.state.note_error(|| error.clone());
-        if self.state.status.is_open() {
+        if !self.state.status.is_active() {
+            self.report_failed_handshake(error);
+        } else if self.state.status.is_open() {
             self.fail(services, error);
         }
         self.state.request_close_now(cause);

@@ -40,10 +40,9 @@
 //! # Closing
 //! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
 //! messages are not delivered, and further input is discarded. Only a handshake for which pending
-//! bytes wait is completed before. `close_now`, a broken connection and
-//! a panic discard the pending bytes. A channel whose peer has ended its stream closes gracefully,
-//! so replies are still sent. docs/endings.md has the order of events for each way in which a
-//! channel ends.
+//! bytes wait is completed before. `close_now` and a broken connection discard the pending bytes. A
+//! channel whose peer has ended its stream closes gracefully, so replies are still sent.
+//! docs/endings.md has the order of events for each way in which a channel ends.
 
 mod discard;
 mod filtered_input;

@@ -19,6 +19,29 @@ use crate::{
 };
 use bytes::Bytes;
 
+/// The state during a write of a stage. If that panics, the write leaves no trace.
+pub(crate) struct StageWrite<'a> {
+    pub(crate) state: &'a mut ChannelState,
+    mark: OutboundMark,
+    limit: usize,
+}
+
+impl StageWrite<'_> {
+    /// Ends the write without a panic.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for StageWrite<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.state.restore_limit(self.limit);
+        self.state.rollback_outbound(self.mark);
+    }
+}
+
 impl ChannelState {
     /// Returns the buffer to encode into.
     ///
@@ -238,6 +261,12 @@ impl ChannelState {
             self.admit();
         }
         limit
+    }
+
+    /// Lends the state to a write of a stage, which began at `mark` with this limit.
+    #[inline(always)]
+    pub(crate) fn begin_stage_write(&mut self, mark: OutboundMark, limit: usize) -> StageWrite<'_> {
+        StageWrite { state: self, mark, limit }
     }
 
     /// Restores the limit that [`limit_for_message`](ChannelState::limit_for_message) has returned.

@@ -54,7 +54,10 @@ impl<C: Codec> Links for Framed<C> {
         // `Result`.
         let output = state.outbound_for_write()?;
         let mark = output.mark();
-        if let Err(error) = self.0.encode(message, output) {
+        let encoding = output.begin_encoding(mark);
+        let encoded = self.0.encode(message, encoding.output);
+        encoding.end();
+        if let Err(error) = encoded {
             return state.refuse(mark, error);
         }
         if !state.has_outbound_room(mark) {

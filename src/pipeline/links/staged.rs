@@ -84,8 +84,11 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
         // If the stage writes several messages for one, all of them are written or none.
         let mark = state.outbound_for_write()?.mark();
         let limit = state.limit_for_message();
-        let (stage, mut ctx) = self.split(state, services);
-        match stage.write(&mut ctx, message) {
+        let writing = state.begin_stage_write(mark, limit);
+        let (stage, mut ctx) = self.split(writing.state, services);
+        let written = stage.write(&mut ctx, message);
+        writing.end();
+        match written {
             Ok(()) => {
                 state.restore_limit(limit);
                 Ok(())

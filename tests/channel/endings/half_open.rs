@@ -9,7 +9,13 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{Error, channel::ChannelOptions, codec::RawBytes, prelude::*, testing::EmbeddedChannel};
+use netwheel::{
+    Error,
+    channel::{ChannelOptions, CloseCause},
+    codec::RawBytes,
+    prelude::*,
+    testing::EmbeddedChannel,
+};
 use std::{
     io::{Read, Write},
     net::Shutdown,
@@ -279,4 +285,25 @@ fn an_embedded_channel_ends_each_direction_separately() {
     assert_eq!(channel.read_outbound(), "slow");
     channel.end_inbound();
     assert!(channel.is_closed());
+}
+
+#[test]
+fn the_end_of_input_calls_read_closed_also_after_the_output_has_ended() {
+    let group = one_loop();
+    let (server, events) = serve(&group, half_close(), |ctx, event| {
+        if *event == Event::Read("last".into()) {
+            ctx.shutdown_write();
+        }
+        Ok(())
+    });
+    let mut stream = connect(server.local_address());
+    let channel = events.channel();
+    stream.write_all(b"last").unwrap();
+    assert_eq!(read_all(&mut stream), b"", "our output has ended");
+    stream.shutdown(Shutdown::Write).unwrap();
+    let told = events.until_inactive();
+    let ends = told.iter().filter(|event| **event == Event::InputShutdown).count();
+    assert_eq!(ends, 1, "{told:?}");
+    assert_eq!(done(channel.closed()).unwrap(), CloseCause::Clean);
+    end(&group);
 }

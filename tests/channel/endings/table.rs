@@ -7,7 +7,7 @@ use crate::support::{
     logs::quiet_panics,
     loops::{advance, settle, single},
     recorder::Recorder,
-    wait::{HOUR, PATIENCE, done, ms},
+    wait::{HOUR, PATIENCE, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -204,6 +204,7 @@ trait Ends {
     fn say(&mut self, word: &str);
     fn end(&mut self);
     fn reset(&mut self);
+    fn await_event(&mut self, journal: &Journal<&'static str>, event: &'static str);
     fn pass(&mut self, time: Duration);
 }
 
@@ -297,6 +298,13 @@ impl Ends for Socket {
         socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
+    fn await_event(&mut self, journal: &Journal<&'static str>, event: &'static str) {
+        wait_until(event, || {
+            settle(&self.event_loop);
+            journal.all().contains(&event)
+        });
+    }
+
     fn pass(&mut self, time: Duration) {
         advance(&self.event_loop, &self.clock, time);
     }
@@ -326,6 +334,10 @@ impl Ends for EmbeddedChannel<Bytes> {
 
     fn reset(&mut self) {
         self.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
+    }
+
+    fn await_event(&mut self, journal: &Journal<&'static str>, event: &'static str) {
+        assert!(journal.all().contains(&event));
     }
 
     fn pass(&mut self, time: Duration) {
@@ -405,15 +417,36 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),
-        "a callback panics with pending bytes" => (usual, |channel, journal| {
+        "a callback panics with pending bytes, and the peer accepts them" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.say("panic");
+            channel.take();
         }),
+        "a callback panics with pending bytes, and the peer accepts nothing until the close timeout" => {
+            (usual, |channel, journal| {
+                wait(channel, journal);
+                channel.say("panic");
+                channel.await_event(journal, "error");
+                channel.pass(CLOSE_TIMEOUT);
+            })
+        }
         "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
-        "`error` itself fails with pending bytes" => (Setup { stays: true, ..usual }, |channel, journal| {
-            wait(channel, journal);
-            channel.say("fail");
-        }),
+        "`error` itself fails with pending bytes, and the peer accepts them" => {
+            (Setup { stays: true, ..usual }, |channel, journal| {
+                wait(channel, journal);
+                channel.say("fail");
+                channel.take();
+            })
+        }
+        "the peer ends its stream after our output has ended, with `half_close`" => {
+            (Setup::options(|options| options.half_close(true)), |channel, _| {
+                channel.execute(Box::new(|ctx| {
+                    ctx.shutdown_write();
+                    Ok(())
+                }));
+                channel.end();
+            })
+        }
         _ => return None,
     })
 }
