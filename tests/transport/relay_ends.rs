@@ -271,6 +271,7 @@ fn a_connect_whose_peer_resets_or_ends_the_handshake_fails_with_the_cause() {
         peer.read_exact(&mut [0; 50]).unwrap();
         let _open = if resets {
             socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(peer);
             None
         } else {
             peer.shutdown(Shutdown::Write).unwrap();

@@ -181,7 +181,8 @@ pub trait Handler: Sized + 'static {
     /// Called when a callback of this handler, a decoder or the connection has failed.
     ///
     /// Messages written here are flushed before the channel closes, unless the connection is
-    /// broken. Use this to tell the peer the reason.
+    /// broken. That holds whatever this returns, and after a panic too. Use this to tell the peer
+    /// the reason.
     ///
     /// By default logs the error and closes the channel. The level is `info` for protocol errors,
     /// `debug` for broken connections and `warn` for all others. Each loop logs at most 10 lines of
@@ -190,8 +191,8 @@ pub trait Handler: Sized + 'static {
     /// connection is broken or a callback panicked.
     ///
     /// # Errors
-    /// Are logged with the same levels, and the channel is closed. So an implementation that has
-    /// nothing to add may return the error that it was called with.
+    /// Are logged with the same levels, and the channel is closed after its pending messages. So an
+    /// implementation that has nothing to add may return the error that it was called with.
     #[doc(alias = "exceptionCaught")]
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
