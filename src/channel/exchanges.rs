@@ -43,6 +43,7 @@ pub(crate) enum Reuse {
     Never,
 }
 
+#[cfg_attr(not(any(feature = "http", test)), expect(dead_code, reason = "for HTTP clients"))]
 impl Exchanges {
     pub(crate) fn new() -> Self {
         Exchanges(Mutex::new(State { queued: 0, phase: Phase::Idle, when_idle: None }))

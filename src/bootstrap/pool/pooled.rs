@@ -20,6 +20,7 @@ pub struct PooledChannel<M: 'static> {
     channel: Channel<M>,
     /// `None` after the channel has been returned.
     owner: Option<Arc<dyn PoolOwner<M>>>,
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "for HTTP clients"))]
     is_reused: bool,
 }
 
