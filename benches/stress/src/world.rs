@@ -23,7 +23,7 @@ use netwheel::{
 use std::{
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
     task,
@@ -51,6 +51,8 @@ pub(crate) struct World {
 
 pub(crate) struct Room {
     pub(crate) members: ChannelGroup<Bytes>,
+    /// Held while a member joins; exclusively while the room notes which ends it closes.
+    pub(crate) gate: RwLock<()>,
     /// The numbers of each thread's next broadcast.
     pub(crate) next: [AtomicU32; MAX_THREADS],
     /// By reports; and what has arrived.
@@ -59,6 +61,13 @@ pub(crate) struct Room {
     pub(crate) arrived: AtomicU64,
     /// For each end of a link and thread, the number after the last broadcast that has arrived.
     seen: Vec<AtomicU32>,
+}
+
+impl Room {
+    pub(crate) fn join(&self, channel: &Channel<Bytes>) {
+        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.members.join(channel.clone());
+    }
 }
 
 /// Polls on the workers: a future of this program never waits for long.
@@ -96,6 +105,7 @@ impl World {
         let groups = (0..plan.groups.len()).map(group).collect::<Result<Vec<_>>>()?;
         let room = |_| Room {
             members: ChannelGroup::new(),
+            gate: RwLock::default(),
             next: Default::default(),
             reported: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
@@ -210,7 +220,7 @@ impl World {
         let link = &self.plan.links[end.link];
         let rooms = if end.side == Side::Client { &link.client_rooms } else { &link.server_rooms };
         for room in rooms {
-            self.rooms[*room].members.join(channel.clone());
+            self.rooms[*room].join(channel);
         }
     }
 

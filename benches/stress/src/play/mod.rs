@@ -18,7 +18,7 @@ use crate::{
 };
 use netwheel::{HandlerRef, shutdown::ShutdownOptions};
 use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, PoisonError, atomic::Ordering::SeqCst},
     thread,
     time::Duration,
 };
@@ -94,9 +94,9 @@ impl Actor {
                 broadcast::broadcast(self, room, count, size, to, report);
             }
             Step::Rejoin { room, link, side } => self.with(link, side, |_, handler| {
-                let members = &world.rooms[room].members;
-                if !members.leave(handler.channel().id()) {
-                    members.join(handler.channel().clone());
+                let room = &world.rooms[room];
+                if !room.members.leave(handler.channel().id()) {
+                    room.join(handler.channel());
                 }
             }),
             Step::CloseRoom { room } => close_room(world, room),
@@ -129,9 +129,9 @@ impl Actor {
     }
 }
 
-/// Closes all members of a room. Those that join meanwhile may be closed without a note, so that
-/// nothing is concluded from ends in a room that closes.
+/// Closes all members of a room, and notes it at their ends first.
 pub(crate) fn close_room(world: &Arc<World>, room: Index) {
+    let _closing = world.rooms[room].gate.write().unwrap_or_else(PoisonError::into_inner);
     for link in &world.links {
         for end in [&link.client, &link.server] {
             if end.handler().is_some_and(|handler| world.rooms[room].members.contains(handler.channel().id()))
