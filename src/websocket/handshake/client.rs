@@ -53,7 +53,8 @@ use std::sync::Arc;
 ///     })
 ///     .connect("example.org:80")
 ///     .wait()?;
-/// # channel.closed().wait()
+/// # channel.closed().wait()?;
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
