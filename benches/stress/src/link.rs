@@ -2,11 +2,11 @@
 //! see.
 
 use crate::{
-    plan::{Index, LinkPlan, Plan, Side},
+    plan::{ChannelSettings, Index, LinkPlan, Plan, Side},
     player::Player,
     stream::Stream,
 };
-use netwheel::HandlerRef;
+use netwheel::{HandlerRef, channel::Overflow};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -31,6 +31,8 @@ pub(crate) struct End {
     pub(crate) input: Arc<Stream>,
     pub(crate) facts: Facts,
     pub(crate) close_timeout: Duration,
+    /// A message too many closes the channel, without a call of `error` if the handler writes it.
+    closes_itself: bool,
     handler: Mutex<Option<HandlerRef<Player>>>,
 }
 
@@ -142,6 +144,13 @@ impl End {
         drop(previous);
     }
 
+    /// Called when the channel has closed.
+    pub(crate) fn has_closed(&self) {
+        if !self.closes_itself {
+            self.facts.peer_has_ended();
+        }
+    }
+
     /// Returns whether the channel is connected, and nothing has happened that may end it.
     pub(crate) fn is_settled(&self) -> bool {
         self.facts.active.load(SeqCst) && !self.facts.inactive.load(SeqCst) && !self.facts.has_reason_to_end()
@@ -159,18 +168,19 @@ impl Link {
         }
         let up = Arc::new(Stream::new(link.channel.drops_messages()));
         let down = Arc::new(Stream::new(server.channel.drops_messages()));
-        let end = |side, output: &Arc<Stream>, input: &Arc<Stream>, close_timeout| End {
+        let end = |side, output: &Arc<Stream>, input: &Arc<Stream>, channel: &ChannelSettings| End {
             link: number,
             side,
             output: output.clone(),
             input: input.clone(),
             facts: Facts::default(),
-            close_timeout,
+            close_timeout: channel.close_timeout,
+            closes_itself: channel.overflow == Overflow::Close,
             handler: Mutex::default(),
         };
         Link {
-            client: Arc::new(end(Side::Client, &up, &down, link.channel.close_timeout)),
-            server: Arc::new(end(Side::Server, &down, &up, server.channel.close_timeout)),
+            client: Arc::new(end(Side::Client, &up, &down, &link.channel)),
+            server: Arc::new(end(Side::Server, &down, &up, &server.channel)),
             passes_resets: hops.iter().all(|hop| !hop.unix),
             relayed: hops.len() > 1,
         }

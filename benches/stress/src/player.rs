@@ -210,7 +210,7 @@ impl Handler for Player {
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.life.inactive.fetch_add(1, SeqCst);
         if let Some(end) = &self.end {
-            end.facts.peer_has_ended();
+            end.has_closed();
             if end.facts.closing_for() >= end.close_timeout.saturating_sub(Duration::from_millis(5)) {
                 end.facts.late.store(true, SeqCst);
             }
