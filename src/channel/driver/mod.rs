@@ -196,7 +196,13 @@ impl<T: Transport> ChannelDriver<T> {
         }
         let state = &mut self.core.state;
         state.arm_close(&mut io.services);
-        if state.status.has(Readiness::MAYBE_READABLE) && !state.status.has(Readiness::CARRIED_OVER) {
+        // A handshake reads when its filters do; a worker or a traffic limit may hold it up.
+        let reads = if state.completes_handshake() {
+            state.wants_read()
+        } else {
+            state.status.has(Readiness::MAYBE_READABLE)
+        };
+        if reads && !state.status.has(Readiness::CARRIED_OVER) {
             return self.read(io);
         }
         Next::Stay

@@ -437,6 +437,28 @@ fn a_short_read_of_the_wire_is_the_last_one() {
     assert_eq!(reads(&mut fixture), before + 1);
 }
 
+/// The plaintext of an upload is decoded in large pieces, whatever a read leaves of a record.
+#[test]
+fn bulk_input_is_read_in_large_blocks() {
+    let mut fixture = Fixture::established(1, &ChannelOptions::new());
+    let line = "x".repeat(999) + "\n";
+    let wire = fixture.peer.seal(line.repeat(4_000).as_bytes());
+    let reads = |fixture: &mut Fixture| {
+        let mut reads = 0;
+        fixture.event_loop.act(fixture.id, |_, io| {
+            reads = io.metrics.reads.read();
+            Next::Stay
+        });
+        reads
+    };
+    let before = reads(&mut fixture);
+    fixture.wire(&wire);
+    fixture.event_loop.advance(Duration::from_millis(20));
+    assert_eq!(fixture.log().iter().filter(|call| call.len() == 999).count(), 4_000);
+    let average = wire.len() as u64 / (reads(&mut fixture) - before);
+    assert!(average > 48 * 1024, "{average} bytes per read");
+}
+
 /// No plaintext is stuck although no event announces it.
 /// S-21.
 #[test]

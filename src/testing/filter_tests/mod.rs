@@ -2,6 +2,7 @@
 
 mod memory;
 mod phases;
+mod random;
 mod sockets;
 mod stacks;
 mod upgrades;

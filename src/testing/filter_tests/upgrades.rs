@@ -306,6 +306,28 @@ fn a_close_during_an_upgrade_that_the_peer_abandons_is_immediate() {
     }
 }
 
+#[test]
+fn a_close_while_a_filter_waits_for_a_worker_waits_too() {
+    let waker = Arc::default();
+    let shared = Arc::clone(&waker);
+    let mut fixture = Fixture::new(ChannelOptions::new(), move |ctx| {
+        ctx.start_filter(Rekey { waker: Arc::clone(&shared), waits: false })
+    });
+    fixture.go();
+    fixture.channel.write_inbound(b"K").unwrap();
+    let channel = fixture.channel.channel();
+    channel.write("bye".into()).unwrap();
+    channel.close();
+    let _ = fixture.channel.write_inbound(b"more\n");
+    fixture.channel.run_pending();
+    assert_eq!(fixture.channel.read_outbound(), &b""[..]);
+    waker.lock().unwrap().take().unwrap().wake();
+    fixture.channel.run_pending();
+    assert_eq!(fixture.channel.read_outbound(), &b"bye\n"[..]);
+    assert!(fixture.channel.is_closed());
+    assert_eq!(fixture.calls(), ["inactive"]);
+}
+
 /// The end of the output follows the handshake, behind the messages.
 #[test]
 fn the_write_half_is_shut_down_when_the_handshake_is_complete() {

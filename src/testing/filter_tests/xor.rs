@@ -144,6 +144,13 @@ impl Peer {
         f(&mut self.filters, &mut Lent { buffers: &mut self.buffers, now: 0 })
     }
 
+    /// Adds a filter above the others, which speaks first.
+    pub(super) fn upgrade(&mut self) {
+        self.filters.add(Box::new(Xor::client()));
+        self.filters.take_added();
+        self.call(Filters::begin).unwrap();
+    }
+
     /// Takes the bytes to send: the handshake and sealed bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         let wire = self.filters.sealed_wire().to_vec();
