@@ -69,8 +69,9 @@ enum Sessions {
 /// | `min_version` | TLS 1.2 |
 /// | `resumption` | on, 2 tickets per TLS 1.3 handshake |
 ///
-/// Early data (0-RTT) is not accepted, because it can be replayed. Such data is skipped and the
-/// handshake goes on.
+/// Early data (0-RTT) is neither offered nor accepted, because it can be replayed. Data that a
+/// client sends nevertheless is skipped and the handshake goes on, within the limit of rustls: 16
+/// KiB, where each read counts records again.
 #[must_use]
 pub struct TlsServerBuilder {
     default: TlsCertificate,
