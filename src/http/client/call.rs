@@ -9,7 +9,7 @@ use crate::{
 use std::time::Duration;
 
 /// A request with a completion for its whole response, for the pipeline of
-/// [`HttpClient::calls`].
+/// [`HttpClient::calls`](crate::http::HttpClient::calls).
 ///
 /// [`ChannelPool::call`](crate::pool::ChannelPool::call) is the easiest way to make one: it takes a
 /// connection, and repeats the call on another one if that is safe.

@@ -128,6 +128,47 @@ fn scheduled_tasks_run_with_the_handler_and_end_with_the_channel() {
     assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (11, 1), "tasks that did not run are dropped");
 }
 
+/// E-75.
+#[test]
+fn periodic_tasks_repeat_until_they_end_themselves_or_the_channel_closes() {
+    let group = one_loop();
+    let (sender, runs) = mpsc::channel();
+    let (channel, events) = open(&group, move |ctx, event| {
+        if !matches!(event, Event::Active) {
+            return Ok(());
+        }
+        assert!(matches!(ctx.schedule_periodic(Duration::ZERO, |_, _| Ok(())), Err(Error::Setting(_))));
+        let (fails, stops, ticks) = (sender.clone(), sender.clone(), sender.clone());
+        ctx.schedule_periodic(Duration::from_millis(1), move |_, _| {
+            let _ = fails.send("fails");
+            Err("on purpose".into())
+        })?;
+        let mut left = 2;
+        ctx.schedule_periodic(Duration::from_millis(1), move |_, _| {
+            let _ = stops.send("stops");
+            left -= 1;
+            if left == 0 { Err(Error::Cancelled) } else { Ok(()) }
+        })?;
+        let mut left = 5;
+        ctx.schedule_periodic(Duration::from_millis(2), move |_, ctx| {
+            let _ = ticks.send("ticks");
+            left -= 1;
+            if left == 0 {
+                ctx.close();
+            }
+            Ok(())
+        })?;
+        Ok(())
+    });
+    done(channel.closed()).unwrap();
+    end(&group);
+    let mut ran: Vec<_> = runs.try_iter().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, ["fails", "stops", "stops", "ticks", "ticks", "ticks", "ticks", "ticks"]);
+    let failed = Event::Error("on purpose".into(), None);
+    assert_eq!(events.rest(), [Event::Active, failed, Event::Inactive]);
+}
+
 #[test]
 fn a_shutdown_notifies_the_handler_and_reports_the_channel() {
     let group = one_loop();
