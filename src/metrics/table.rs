@@ -147,8 +147,8 @@ metrics! {
     /// Channels that ended for another cause than [`Clean`](crate::channel::CloseCause::Clean), or
     /// with unsent bytes.
     closes_unclean: counter, help "Channels that were cut, broken, or closed with unsent bytes.";
-    /// Tasks of channels that were dropped because the channel closed: scheduled ones, and those that
-    /// waited for an answer, such as offloaded work.
+    /// Tasks of channels that were dropped because the channel closed: scheduled ones, and those
+    /// that waited for an answer, such as offloaded work.
     channel_tasks_dropped: counter, tally(add), help "Tasks dropped because their channel closed.";
     /// Bytes written to channels but not sent before they closed.
     bytes_unsent: counter, as "unsent" in bytes,

@@ -511,8 +511,8 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
         (9, 4, 1, 4),
         "{report}"
     );
-    // One of the loop's own tasks is cancelled, and one task of each of the two channels that closed
-    // before it was due. The tasks of the others ran.
+    // One of the loop's own tasks is cancelled, and one task of each of the two channels that
+    // closed before it was due. The tasks of the others ran.
     assert_eq!((report.tasks_run, report.tasks_cancelled), (3, 1 + 2), "{report}");
     let bytes = house.event_loop.metrics().bytes_written + report.unsent_bytes;
     assert_eq!(bytes, (9 * "hello".len() + 2 * "stay".len() + 3 * BIG + 8 * "bye".len()) as u64);

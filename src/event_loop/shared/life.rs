@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     event_loop::{
         mail::LoopMail,
-        shutdown::{AcceptedShare, ShutdownHooks, ShutdownReport, ShutdownRequest},
+        shutdown::{AcceptedShare, RemindOfShutdown, ShutdownHooks, ShutdownReport, ShutdownRequest},
         task::Task,
     },
     sync::{Completion, Locked, Waiters, completion},
@@ -137,16 +137,6 @@ impl LoopShared {
         self.remind_of_shutdown();
     }
 
-    /// Makes the loop look at its shutdown.
-    pub(crate) fn remind_of_shutdown(&self) {
-        if self.mailbox.put_always(LoopMail::Shutdown).is_ok() {
-            self.wake_if_asleep(0);
-        } else {
-            // The loop has ended, and does not take its share.
-            self.drop_share();
-        }
-    }
-
     /// Drops the loop's share of the drain of accepted channels, unless the loop has taken it.
     fn drop_share(&self) {
         let share = lock(&self.end.request).as_mut().and_then(|requested| requested.share.take());
@@ -223,6 +213,17 @@ impl LoopShared {
                     Some(cause) => Err(Error::panicked(cause.as_str())),
                 });
             }
+        }
+    }
+}
+
+impl RemindOfShutdown for LoopShared {
+    fn remind_of_shutdown(&self) {
+        if self.mailbox.put_always(LoopMail::Shutdown).is_ok() {
+            self.wake_if_asleep(0);
+        } else {
+            // The loop has ended, and does not take its share.
+            self.drop_share();
         }
     }
 }

@@ -7,11 +7,16 @@
 //! channels of the loop have ended, or with the share, however the loop ends. The last release
 //! wakes all loops. Any thread drops a share; the loop's thread releases it.
 
-use crate::event_loop::shared::LoopShared;
 use std::sync::{
     Arc, Weak,
     atomic::{AtomicUsize, Ordering},
 };
+
+/// A loop that can be made to look at its shutdown, from any thread.
+pub(crate) trait RemindOfShutdown: Send + Sync {
+    /// Makes the loop look at its shutdown.
+    fn remind_of_shutdown(&self);
+}
 
 /// The accepted channels of one loop, among those of its group.
 pub(crate) struct AcceptedShare {
@@ -22,15 +27,19 @@ pub(crate) struct AcceptedShare {
 struct AcceptedDrain {
     /// Loops that still have accepted channels.
     loops_left: AtomicUsize,
-    loops: Box<[Weak<LoopShared>]>,
+    loops: Box<[Weak<dyn RemindOfShutdown>]>,
 }
 
 impl AcceptedShare {
     /// Returns a share for each of the loops, which shut down together.
-    pub(crate) fn of(loops: &[&Arc<LoopShared>]) -> Vec<AcceptedShare> {
+    pub(crate) fn of<L: RemindOfShutdown + 'static>(loops: &[&Arc<L>]) -> Vec<AcceptedShare> {
+        let downgrade = |shared: &&Arc<L>| {
+            let weak: Weak<L> = Arc::downgrade(shared);
+            weak as Weak<dyn RemindOfShutdown>
+        };
         let drain = Arc::new(AcceptedDrain {
             loops_left: AtomicUsize::new(loops.len()),
-            loops: loops.iter().map(|shared| Arc::downgrade(shared)).collect(),
+            loops: loops.iter().map(downgrade).collect(),
         });
         loops.iter().map(|_| AcceptedShare { drain: drain.clone(), released: false }).collect()
     }

@@ -1,9 +1,9 @@
 //! The end of a loop.
 //!
-//! 1. **Begin.** Listeners close. The loop's own scheduled tasks are cancelled. The keys of all open
-//!    accepted channels are put into a list. The request overtakes the mail in front of it, so a
-//!    flood of mail does not delay the shutdown. A connection in that mail was accepted before the
-//!    request: it still becomes a channel, which is notified at once. Later ones are closed.
+//! 1. **Begin.** Listeners close. The loop's own scheduled tasks are cancelled. The keys of all
+//!    open accepted channels are put into a list. The request overtakes the mail in front of it, so
+//!    a flood of mail does not delay the shutdown. A connection in that mail was accepted before
+//!    the request: it still becomes a channel, which is notified at once. Later ones are closed.
 //! 2. **Notify accepted channels.** Of `n` channels, number `i` is notified at `request + window ×
 //!    i / n` ([`CloseWindow`]), before tasks and timers: its
 //!    [`Handler::shutdown`](crate::Handler::shutdown) is called, which closes it by default. Until
@@ -40,7 +40,7 @@ mod options;
 mod report;
 mod request;
 
-pub(crate) use accepted_drain::AcceptedShare;
+pub(crate) use accepted_drain::{AcceptedShare, RemindOfShutdown};
 pub(crate) use hooks::ShutdownHooks;
 pub use options::ShutdownOptions;
 pub(crate) use options::ShutdownRequest;

@@ -37,8 +37,9 @@ impl EventLoop {
     ///    that wait in the queue, and all times count from the request.
     /// 2. Over the [`drain_window`](ShutdownOptions::drain_window), each accepted channel is
     ///    notified in turn: [`Handler::shutdown`](crate::Handler::shutdown) is called, which by
-    ///    default closes the channel after its pending writes have been sent. A handler with a reply
-    ///    in flight may stay open, with its scheduled tasks, and use and open outgoing connections.
+    ///    default closes the channel after its pending writes have been sent. A handler with a
+    ///    reply in flight may stay open, with its scheduled tasks, and use and open outgoing
+    ///    connections.
     ///    At most 1024 channels are notified per turn. A channel that is already closing keeps its
     ///    `close_timeout`.
     /// 3. When no accepted channel is left, connections that are being established fail, later ones

@@ -1,9 +1,9 @@
 //! The steps of a shutdown in the turns of a loop. `shutdown` describes their order.
 //!
 //! Invariants: every open channel is notified once, at the latest when the loop ends. A shutdown
-//! that has begun opens no channel, except for connections that were accepted before the request, and
-//! outgoing ones while accepted channels are left. A turn notifies at most 1024 channels, before its tasks and
-//! timers. Runs on the loop's thread.
+//! that has begun opens a channel for a connection that was accepted before the request, and for an
+//! outgoing one while accepted channels are left. A turn notifies at most 1024 channels, before its
+//! tasks and timers. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
