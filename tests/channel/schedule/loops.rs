@@ -4,12 +4,13 @@ use crate::support::{
     loops::{Gate, end, metrics, one_loop, the_loop},
     recorder::Event,
     servers::{Settings, dial, serve},
+    tcp::{ANY_PORT, connect},
     wait::{HOUR, done, ms, receive, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
-    Channel, Error, EventLoopGroup, Server, channel::ChannelOptions, shutdown::ShutdownOptions,
-    time::ScheduledTask,
+    Channel, Context, Error, EventLoopGroup, Handler, Peer, Pipeline, Server, ServerBootstrap,
+    channel::ChannelOptions, codec::RawBytes, shutdown::ShutdownOptions, time::ScheduledTask,
 };
 use std::{
     sync::{
@@ -136,6 +137,54 @@ fn tasks_end_when_the_loop_shuts_down() {
     }
     assert!(client.schedule(HOUR, |_| Ok(())).is_err());
     assert!(client.schedule_periodic(HOUR, |_| Ok(())).is_err());
+}
+
+/// A handler that needs 20 ms for a reply when the shutdown begins, and ticks meanwhile.
+struct Replying {
+    ticks: Arc<AtomicUsize>,
+    at_shutdown: Arc<AtomicUsize>,
+    active: mpsc::Sender<()>,
+}
+
+impl Handler for Replying {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> netwheel::Result {
+        ctx.schedule_periodic(ms(1), |me, _| {
+            me.ticks.fetch_add(1, SeqCst);
+            Ok(())
+        })?;
+        self.active.send(()).map_err(Error::other)
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> netwheel::Result {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> netwheel::Result {
+        self.at_shutdown.store(self.ticks.load(SeqCst), SeqCst);
+        ctx.schedule(ms(20), |_, ctx| Ok(ctx.close()));
+        Ok(())
+    }
+}
+
+/// E-73.
+#[test]
+fn a_periodic_task_runs_while_a_shutdown_waits_for_its_channel_and_does_not_delay_the_end() {
+    let group = one_loop();
+    let (ticks, at_shutdown) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, noted) = (ticks.clone(), at_shutdown.clone());
+    let (active, activated) = mpsc::channel();
+    let factory = move |_: &Peer| {
+        let (ticks, at_shutdown, active) = (count.clone(), noted.clone(), active.clone());
+        Pipeline::codec(RawBytes).handler(Replying { ticks, at_shutdown, active })
+    };
+    let server = ServerBootstrap::new(&group).pipeline(factory).bind(ANY_PORT).unwrap();
+    let _peer = connect(server.local_address());
+    receive(&activated);
+    done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(HOUR))).unwrap();
+    assert!(ticks.load(SeqCst) > at_shutdown.load(SeqCst), "it ran until the channel closed");
 }
 
 #[test]
