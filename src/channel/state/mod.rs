@@ -234,6 +234,15 @@ impl ChannelState {
         }
     }
 
+    /// Calls `f` before the channel closes after its pending bytes: `f` may still write. Does
+    /// nothing if the channel stays open, or must not send the rest.
+    pub(crate) fn before_graceful_close(&mut self, f: impl FnOnce(&mut Self)) {
+        if self.status.suspend_graceful_close() {
+            f(self);
+            self.status.request_close(CloseMode::Graceful);
+        }
+    }
+
     /// Records why the channel ends. A channel that is closed, or has a cause besides `Clean`,
     /// keeps its own.
     pub(crate) fn note_cause(&mut self, cause: CloseCause) {

@@ -48,6 +48,8 @@ use std::sync::Arc;
 /// - **Errors** of the client are answered with 400, 408, 413, 414, 417, 431, 501 or 505, and close
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
 ///   head of that request.
+/// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
+///   unless it has begun to respond. It may answer in its `error` instead.
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.

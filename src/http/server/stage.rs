@@ -100,6 +100,10 @@ impl ServerStage {
 
     /// Answers an error of the client, unless a response has begun, and ends the connection.
     fn answer(&mut self, ctx: &mut Ctx<'_>, error: HttpError) {
+        self.answer_with(ctx, error.status());
+    }
+
+    fn answer_with(&mut self, ctx: &mut Ctx<'_>, status: StatusCode) {
         if let Phase::Idle { .. } = self.phase {
             self.phase = Phase::Busy(Exchange::unreadable());
         }
@@ -107,7 +111,7 @@ impl ServerStage {
             && exchange.output == Output::Awaited
         {
             exchange.keep_alive = false;
-            let response = Response::from(error.status()).close();
+            let response = Response::from(status).close();
             let date = http_date(ctx.wall_time());
             if let Ok((Some(framed), _)) = exchange.frame(response.into(), || date) {
                 // A full buffer, or a closed channel: there is nobody to tell.
@@ -459,6 +463,14 @@ impl Stage for ServerStage {
         let comment = self.event_timer(ctx, now);
         self.arm(ctx);
         result.and(comment)
+    }
+
+    /// Answers a request to which the handler has failed to respond.
+    fn failed(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        if self.exchange().is_some_and(|exchange| exchange.output == Output::Awaited) {
+            self.answer_with(ctx, StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        Ok(())
     }
 
     fn error(&mut self, ctx: &mut Ctx<'_>, error: Error) -> Result {

@@ -6,6 +6,7 @@ mod client;
 #[cfg(feature = "deflate")]
 mod decompress;
 mod exchanges;
+mod failures;
 mod limits;
 mod pool;
 mod pool_random;

@@ -164,6 +164,8 @@ pub enum StageEvent {
     Timer,
     /// The event loop is shutting down.
     Shutdown,
+    /// An error closes the channel, and the handler's `error` was called.
+    Failed,
     /// The channel is closed.
     Inactive,
 }

@@ -125,6 +125,7 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
             StageEvent::ReadClosed => stage.read_closed(&mut ctx),
             StageEvent::Timer => stage.timer(&mut ctx),
             StageEvent::Shutdown => stage.shutdown(&mut ctx),
+            StageEvent::Failed => stage.failed(&mut ctx),
             StageEvent::Inactive => stage.inactive(&mut ctx),
         };
         before.and(this)

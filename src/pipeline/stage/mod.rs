@@ -310,6 +310,19 @@ pub trait Stage: Sized + 'static {
         Ok(())
     }
 
+    /// Called when an error closes the channel, after the handler's
+    /// [`error`](crate::Handler::error) and not if that has panicked. Does nothing by default.
+    ///
+    /// A stage whose protocol owes the peer an answer writes it here, if the handler has not.
+    /// Not called if the connection is broken or the channel closes without sending the rest.
+    ///
+    /// # Errors
+    /// Are ignored: the channel closes already.
+    fn failed(&mut self, ctx: &mut StageContext<'_, Self>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+
     /// Called with each error of the channel, before the handler's
     /// [`error`](crate::Handler::error). Passes the error on by default.
     ///

@@ -169,6 +169,15 @@ impl Status {
         *self != before
     }
 
+    /// Takes back the request of a graceful close. Returns whether there was one.
+    pub(crate) fn suspend_graceful_close(&mut self) -> bool {
+        let suspends = self.life() == Life::Active(Some(CloseMode::Graceful));
+        if suspends {
+            self.put(Life::Active(None));
+        }
+        suspends
+    }
+
     /// Records that the transport is gone.
     pub(crate) fn close(&mut self) {
         self.put(self.life().closed());

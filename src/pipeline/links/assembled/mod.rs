@@ -6,8 +6,8 @@ use super::{Links, StageEvent, shared::write_shared};
 use crate::{
     Error, Result,
     channel::{
-        ChannelState, DecodePass, EncodingMemo, ErasedPipeline, Event, LoopServices, Pending, PipelineTypes,
-        Push, SharedMessage,
+        ChannelState, CloseCause, DecodePass, EncodingMemo, ErasedPipeline, Event, LoopServices, Pending,
+        PipelineTypes, Push, SharedMessage,
     },
     error::{caught, drop_guarded},
     log_throttle::{REPLACED, log_throttled},
@@ -47,6 +47,22 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         let stages = self.links.stage_event(state, services, event);
         self.announce_more(state);
         stages
+    }
+
+    /// Lets the stages write a last message if an error closes the channel.
+    #[cold]
+    fn conclude(&mut self, state: &mut ChannelState, services: &mut LoopServices, closes: bool) {
+        // A broken connection, or a time limit.
+        if !state.close_cause().is_clean() {
+            return;
+        }
+        if closes && state.status.is_open() {
+            // The core records the error as the cause.
+            state.request_close(CloseCause::Clean);
+        }
+        state.before_graceful_close(|state| {
+            let _ = self.links.stage_event(state, services, StageEvent::Failed);
+        });
     }
 
     /// Passes `read_complete` to the stages.
@@ -108,8 +124,13 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
                 caught(|| self.announce_more(state));
             }
             let Err(error) = error else { return Ok(()) };
+            let panicked = matches!(error, Error::Panicked(_));
             let (handler, mut ctx) = self.split(state, services);
-            return handler.error(&mut ctx, error);
+            let told = handler.error(&mut ctx, error);
+            if L::STAGES > 0 {
+                self.conclude(state, services, panicked || told.is_err());
+            }
+            return told;
         }
         // The handler is called also if a stage fails.
         let (handler, mut ctx) = self.split(state, services);
