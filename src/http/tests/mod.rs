@@ -10,6 +10,7 @@ mod failures;
 mod limits;
 mod pool;
 mod pool_random;
+mod random_exchanges;
 mod request_bodies;
 mod responses;
 mod strictness;
