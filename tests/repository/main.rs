@@ -1,6 +1,7 @@
 //! Checks of the repository itself: the direction of imports, and the claims of the documentation.
 
 mod behaviours;
+mod combinations;
 mod dependencies;
 mod doc_links;
 mod guide;
