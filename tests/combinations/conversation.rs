@@ -5,7 +5,7 @@ use crate::{
     feature::{Feature, Features},
     support::{
         recorder::{Event, Recorder, silent},
-        wait::{PATIENCE, done, receive, wait_until},
+        wait::{PATIENCE, SECOND, done, receive, wait_until},
     },
     worker::{Seen, Shared, accepted},
     xor::Xor,
@@ -188,8 +188,11 @@ impl Conversation {
 
     /// Talks until one side resets the connection.
     fn break_off(mut self) {
+        // A shutdown refuses connections that are not accepted yet.
+        wait_until("the server has accepted the client", || self.shared.seen().active == 1);
         let shutdown = self.has(Feature::GracefulShutdown).then(|| self.servers.shutdown(patient()));
-        for n in 0..LINES {
+        // One line is missing, so a server that shuts down does not close.
+        for n in 0..LINES - 1 {
             // The connection may be gone already.
             drop(self.channel().write(line(n)));
         }
@@ -246,7 +249,9 @@ impl Conversation {
         let mut shutdown = None;
         if self.has(Feature::GracefulShutdown) {
             self.collect(&mut answers, 1);
-            shutdown = Some(self.servers.shutdown(patient()));
+            // Without a quiet period, no socket lingers during a shutdown.
+            let quiet = if self.has(Feature::Lingering) { 3 * SECOND } else { Duration::ZERO };
+            shutdown = Some(self.servers.shutdown(patient().quiet_period(quiet)));
         }
         if self.has(Feature::Lingering) {
             self.send(BYE);
@@ -260,14 +265,18 @@ impl Conversation {
             false if shutdown.is_none() && !self.has(Feature::Lingering) => self.send(BYE),
             false => {}
         }
+        let mut ends = 0;
         loop {
             match receive(&self.events) {
                 Event::Read(line) => answers.push(line),
+                Event::InputShutdown => ends += 1,
                 Event::Error(error) => panic!("{self:?}: the client's channel failed: {error}"),
-                Event::Inactive => return (answers, shutdown),
+                Event::Inactive => break,
                 _ => {}
             }
         }
+        assert_eq!(ends, usize::from(self.has(Feature::HalfClose)), "{self:?}: ends of the server's stream");
+        (answers, shutdown)
     }
 
     /// Receives messages until there are `n`.
