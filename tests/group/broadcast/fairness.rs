@@ -214,14 +214,18 @@ fn filtered_broadcasts_and_writes_agree_with_a_model() {
         let place =
             |channel: &Channel<Bytes>| members.iter().position(|one| one.id() == channel.id()).unwrap();
         let mut reports = Vec::new();
-        for n in 0..400 {
-            let line = format!("{n:03}");
+        for n in 0..1200 {
+            let line = format!("{n:04}");
             let mut selected = Vec::new();
             let one = random.between(0, MEMBERS - 1);
-            match random.between(0, 9) {
+            // A flood now and then, behind which the next requests wait.
+            let (kind, times) = if n % 100 == 50 { (0, 150) } else { (random.between(0, 9), 1) };
+            match kind {
                 0..=4 => {
                     selected = (0..MEMBERS).filter(|at| room.contains(members[*at].id())).collect();
-                    reports.push(room.broadcast(line.clone().into()).unwrap());
+                    for _ in 0..times {
+                        reports.push(room.broadcast(line.clone().into()).unwrap());
+                    }
                 }
                 5 | 6 => {
                     let mask = random.number();
@@ -238,16 +242,18 @@ fn filtered_broadcasts_and_writes_agree_with_a_model() {
                 }
                 8 if room.leave(members[one].id()) => {}
                 8 => assert!(room.join(members[one].clone())),
-                _ if n % 3 == 0 => drop(house.turn()),
+                // Rarely, so that more deliveries wait than a turn makes.
+                _ if n % 20 == 0 => drop(house.turn()),
                 _ => {}
             }
-            selected.iter().for_each(|at| expected[*at] += &format!("{line}\n"));
+            selected.iter().for_each(|at| expected[*at] += &format!("{line}\n").repeat(times));
         }
         for report in reports {
             let report = house.by_hand.run_until(report.report()).unwrap();
             assert_eq!(report, all_written(report.members), "seed {seed}");
         }
         house.rest();
+        assert!(house.by_hand.event_loop().metrics().broadcasts_deferred > 0, "deliveries waited");
         members.iter().for_each(Channel::close);
         while house.by_hand.event_loop().metrics().channels > 0 {
             house.turn();
