@@ -294,7 +294,7 @@ impl Filter for Worker {
 #[test]
 fn the_end_of_a_lower_filter_waits_for_the_one_above_it() {
     let wire = b"Hhello\n.";
-    for at in 1..wire.len() {
+    for at in 1..=wire.len() {
         let (recorder, worker) = (Recorder::default(), Worker::default());
         let waker = Arc::clone(&worker.waker);
         let mut channel = EmbeddedChannel::builder(recorder.pipeline())
