@@ -362,6 +362,13 @@ fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
             "error the peer violated the protocol: malformed message: bad",
             "read_complete",
             "error in read_complete",
+            "error executed",
+            // The next message is queued, and its codec gives no estimate of its size.
+            "writable false",
+            "error in writable false",
+            "error the message cannot be encoded: on purpose",
+            "writable true",
+            "error in writable true",
             "error task",
             "idle Reader idle, first",
             "error in idle Reader idle, first",
@@ -369,14 +376,6 @@ fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
             "read_complete",
             "error in read_complete",
         ]
-        .map(str::to_owned)
-        .into_iter()
-        .flat_map(|e| if e == "error task" {
-            vec!["error executed".to_owned(), "error the message cannot be encoded: on purpose".to_owned(), e]
-        } else {
-            vec![e]
-        })
-        .collect::<Vec<_>>()
     );
     assert!(channel.is_open());
     assert_eq!(channel.read_outbound(), "x\n");

@@ -11,6 +11,7 @@ impl ChannelState {
     }
 
     /// Lets the pause of a stage notice that the peer has gone.
+    #[cfg(feature = "http")]
     pub(crate) fn watch_for_end(&mut self, stage: u32) {
         self.tasks.get_or_insert_default().watch_for_end(stage);
     }

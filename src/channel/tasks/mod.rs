@@ -283,6 +283,7 @@ impl Tasks {
     }
 
     /// Lets the pause of the stage at a position notice the end of the peer's stream.
+    #[cfg(feature = "http")]
     pub(in crate::channel) fn watch_for_end(&mut self, stage: u32) {
         self.watched |= self.paused & 1 << (stage - 1);
     }

@@ -98,7 +98,8 @@ pub trait Handler: Sized + 'static {
     ///   message that caused it was refused.
     ///
     /// So a stream may be continued here, whoever wrote its first part. A pause by queued messages
-    /// that no handle has seen, and that ends when they are encoded, causes no call.
+    /// that no handle has seen causes no call if the loop encodes them before the next callback of
+    /// the channel.
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).

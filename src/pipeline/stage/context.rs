@@ -103,6 +103,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// reading is paused: the channel closes if the connection fails, and, without
     /// [`half_close`](crate::channel::ChannelOptions::half_close), if the peer ends its stream.
     /// Undecoded messages are dropped then, because the peer does not wait for an answer.
+    #[cfg(feature = "http")]
     pub(crate) fn pause_reads_until_gone(&mut self) {
         self.state.pause_reads(self.position);
         self.state.watch_for_end(self.position);
