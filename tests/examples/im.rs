@@ -10,6 +10,9 @@ pub(crate) mod byte_budget;
 pub(crate) mod direct;
 #[path = "../../examples/im_server/directory.rs"]
 pub(crate) mod directory;
+#[cfg(feature = "websocket")]
+#[path = "../../examples/im_server/web/frames.rs"]
+pub(crate) mod frames;
 #[path = "../../examples/im_server/hub.rs"]
 pub(crate) mod hub;
 #[path = "../../examples/im_server/latency.rs"]

@@ -13,6 +13,8 @@ mod im;
 mod im_abuse;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_direct;
+#[cfg(all(feature = "durable", feature = "json", feature = "websocket"))]
+mod im_frames;
 #[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_later;
 #[cfg(all(feature = "durable", feature = "json"))]

@@ -132,6 +132,10 @@ impl Client {
         Client(stream)
     }
 
+    fn reset(self) {
+        socket2::SockRef::from(&self.0).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     fn send(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).unwrap();
     }
@@ -141,6 +145,38 @@ impl Client {
         let mut got = vec![0; text.len()];
         self.0.read_exact(&mut got).unwrap();
         assert_eq!(String::from_utf8_lossy(&got), text);
+    }
+}
+
+/// Like [`Echo`], but stays open when it is idle.
+struct Patient(Echo);
+
+impl Handler for Patient {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.0.0.push("active".to_owned());
+        ctx.set_auto_read(false);
+        let _ = ctx.schedule(PAUSE, |_, ctx| {
+            ctx.set_auto_read(true);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+        ctx.write(line)
+    }
+
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        self.0.0.push("idle".to_owned());
+        Ok(())
+    }
+
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.0.0.push(format!("{:?}", ctx.close_cause().unwrap()));
+        Ok(())
     }
 }
 
@@ -247,6 +283,38 @@ fn the_end_of_a_stream_is_reported_as_such_and_not_as_idle() {
         settle(&held.event_loop);
     }
     assert_eq!(held.count("idle Reader"), 0);
+}
+
+#[test]
+fn a_reset_is_not_taken_for_the_end_of_the_stream_by_a_loop_that_was_held_up() {
+    for timeouts in [IdleTimeouts::new().reader(TIMEOUT), IdleTimeouts::new().all(TIMEOUT)] {
+        let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
+        let clients = held.connect(CLIENTS);
+        held.hold_up(|| clients.into_iter().for_each(Client::reset));
+        while held.count("inactive") < CLIENTS {
+            settle(&held.event_loop);
+        }
+        let resets = held.ends().iter().filter(|end| end.starts_with("reading failed")).count();
+        assert_eq!(resets, CLIENTS, "{:?}", held.ends());
+    }
+}
+
+#[test]
+fn a_reset_that_is_noticed_while_reading_is_off_fails_the_next_read() {
+    let timeouts = IdleTimeouts::new().reader(TIMEOUT);
+    let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(Patient(echo)));
+    let clients = held.connect(CLIENTS);
+    clients.into_iter().for_each(Client::reset);
+    for _ in 0..3 {
+        advance(&held.event_loop, &held.clock, TIMEOUT + TICK);
+    }
+    assert_eq!(held.ends().len(), held.count("idle"), "nothing was read");
+    assert_eq!(held.count("idle"), 3 * CLIENTS);
+    advance(&held.event_loop, &held.clock, PAUSE);
+    while held.ends().len() < held.count("idle") + CLIENTS {
+        settle(&held.event_loop);
+    }
+    assert_eq!(held.count("Reset"), CLIENTS, "{:?}", held.ends());
 }
 
 #[test]

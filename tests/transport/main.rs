@@ -18,4 +18,6 @@ mod socket_options;
 mod tls_peer;
 #[cfg(feature = "tls")]
 mod tls_secrets;
+#[cfg(all(feature = "tls", feature = "http"))]
+mod unfinished_responses;
 mod unix_sockets;

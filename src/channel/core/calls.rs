@@ -156,6 +156,23 @@ impl ChannelCore {
         log_throttled!(services, topic, level, "channel {id} ({name}): {place}: {error:#}");
     }
 
+    /// Requests a reset if the channel ends for another cause than `Clean` in the middle of a
+    /// message. Otherwise the peer could take the end of the stream for the end of the message.
+    /// Returns whether it does.
+    pub(crate) fn resets_unfinished_output(&mut self) -> bool {
+        // A broken connection needs no reset.
+        if matches!(self.state.close_cause(), CloseCause::Clean | CloseCause::Reset) {
+            return false;
+        }
+        // A stage that panics here does not say that its message is complete.
+        let unfinished =
+            catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true);
+        if unfinished {
+            self.state.request_reset(CloseCause::Clean);
+        }
+        unfinished
+    }
+
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.
     #[inline]
     pub(super) fn after(&mut self, services: &mut LoopServices) {

@@ -20,7 +20,12 @@ pub(super) fn notice<T: Transport>(core: &mut ChannelCore, transport: &T, io: &m
     if !core.state.status.is_open() || !core.state.watches_for_end() {
         return;
     }
-    match transport.peek() {
+    // A peek returns an error only once.
+    let peeked = match core.state.extras.take_read_error() {
+        Some(error) => Err(error),
+        None => transport.peek(),
+    };
+    match peeked {
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
         Err(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
         Ok(_) if core.state.config.half_close => {}

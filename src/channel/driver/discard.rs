@@ -74,7 +74,11 @@ impl<T: Transport> ChannelDriver<T> {
         let ended = state.status.input_ended();
         let reads = if ended { state.status.is_open() } else { !state.status.closes_at_once() };
         let Some(transport) = self.transport.as_mut().filter(|_| reads) else { return };
-        match io.drain(transport, to_the_end) {
+        let drained = match state.extras.take_read_error() {
+            Some(error) => Drained::Failed(error),
+            None => io.drain(transport, to_the_end),
+        };
+        match drained {
             Drained::Nothing => {}
             Drained::More if ended => {}
             Drained::More => {

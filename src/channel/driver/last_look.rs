@@ -9,6 +9,9 @@
 //! Invariant: while unread bytes wait in the transport, a channel is not reported as reader-idle,
 //! and no limit on input is enforced. The check is one system call. It is made only when an event
 //! is about to be reported, and not for an entry that is only re-armed.
+//!
+//! A socket reports an error once, to a peek too, and then looks like one whose stream has ended.
+//! So an error that the check finds is kept, and the next read returns it.
 
 use super::{ChannelDriver, LoopIo, Next, Transport};
 use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer};
@@ -32,7 +35,7 @@ impl<T: Transport> ChannelDriver<T> {
     #[cold]
     fn look(&mut self, io: &mut LoopIo) -> Next {
         let state = &self.core.state;
-        let ended = state.status.input_ended();
+        let ended = state.status.input_ended() || state.extras.has_read_error();
         let Some(transport) = self.transport.as_ref().filter(|_| !ended) else { return Next::Stay };
         let peeked = loop {
             match transport.peek() {
@@ -41,15 +44,24 @@ impl<T: Transport> ChannelDriver<T> {
             }
         };
         let may_read = state.may_read() && !state.is_held_up(Direction::Read);
+        let peeked = match peeked {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Next::Stay,
+            Err(e) => {
+                self.core.state.extras.keep_read_error(e);
+                self.core.state.status.set(Readiness::MAYBE_READABLE);
+                None
+            }
+            Ok(bytes) => Some(bytes),
+        };
+        let state = &self.core.state;
         match peeked {
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // A carried-over channel has used its share of reads, and gets the next one in the next
             // turn.
             _ if may_read && !state.status.has(Readiness::CARRIED_OVER) => {
                 return self.read_burst(io, true, true);
             }
             // The end of a stream is not activity, and it is not read while reading is off.
-            Ok(0) | Err(_) if !may_read => {}
+            Some(0) | None if !may_read => {}
             _ => self.core.state.note_unread(io.services.now),
         }
         Next::Stay

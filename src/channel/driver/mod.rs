@@ -191,7 +191,9 @@ impl<T: Transport> ChannelDriver<T> {
     /// Closes a channel that has sent everything. Otherwise starts its close timeout and discards
     /// its input until then.
     fn proceed_with_close(&mut self, io: &mut LoopIo) -> Next {
-        if self.core.has_sent_what_it_can() && self.finish_output(io) {
+        if self.core.has_sent_what_it_can()
+            && (self.core.resets_unfinished_output() || self.finish_output(io))
+        {
             return Next::Close;
         }
         let state = &mut self.core.state;

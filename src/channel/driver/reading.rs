@@ -183,7 +183,8 @@ fn end_input(core: &mut ChannelCore, io: &mut LoopIo, end: Read, incomplete: boo
     }
 }
 
-/// Reads a channel that may have traffic limits or filters.
+/// Reads a channel that may have traffic limits or filters, or whose transport has reported an
+/// error before.
 #[inline(never)]
 fn read_with_extras<T: Transport>(
     core: &mut ChannelCore,
@@ -191,6 +192,9 @@ fn read_with_extras<T: Transport>(
     io: &mut LoopIo,
     size: usize,
 ) -> Read {
+    if let Some(error) = core.state.extras.take_read_error() {
+        return Read::Failed(error);
+    }
     let size = core.state.allowance(&mut io.services, Direction::Read, size);
     if size == 0 {
         Read::HeldUp

@@ -15,7 +15,7 @@ pub(crate) trait Transport {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Returns the number of bytes that a read would return, at most 1, and does not consume them.
-    /// Zero is the end of the stream.
+    /// Zero is the end of the stream. A later read may not return an error that this has returned.
     fn peek(&self) -> io::Result<usize>;
 
     /// Writes one contiguous slice.

@@ -14,7 +14,7 @@ pub use wire_log::WireLog;
 use crate::channel::{
     close_cause::CloseCause, exchanges::Exchanges, filter::Filters, peer::Peer, shaping::Shaper,
 };
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ struct Parts {
     messages_dropped: u64,
     /// Why the channel ends, unless that is [`CloseCause::Clean`].
     close_cause: Option<CloseCause>,
+    /// An error that a look at the transport has found, and that the next read returns.
+    read_error: Option<io::Error>,
 }
 
 impl Extras {
@@ -201,6 +203,20 @@ impl Extras {
 
     pub(in crate::channel) fn close_cause(&self) -> CloseCause {
         self.0.as_ref().and_then(|parts| parts.close_cause).unwrap_or(CloseCause::Clean)
+    }
+
+    /// Keeps an error of the transport for the next read. The transport may report it only once.
+    pub(in crate::channel) fn keep_read_error(&mut self, error: io::Error) {
+        self.parts().read_error = Some(error);
+    }
+
+    /// Returns whether an error waits for the next read.
+    pub(in crate::channel) fn has_read_error(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| parts.read_error.is_some())
+    }
+
+    pub(in crate::channel) fn take_read_error(&mut self) -> Option<io::Error> {
+        self.0.as_mut()?.read_error.take()
     }
 
     pub(in crate::channel) fn messages_dropped(&self) -> u64 {

@@ -50,6 +50,9 @@ pub(crate) trait ErasedPipeline {
     /// Returns whether the codec or a stage has queued messages.
     fn has_more(&self) -> bool;
 
+    /// Returns whether a stage has begun a message to the peer whose rest is not written yet.
+    fn has_unfinished_output(&self) -> bool;
+
     /// Writes a message from a `Channel` handle. Fails with `Error::PipelineReplaced` if this
     /// pipeline writes another type.
     fn write(

@@ -32,6 +32,10 @@ impl ErasedPipeline for Placeholder {
         false
     }
 
+    fn has_unfinished_output(&self) -> bool {
+        false
+    }
+
     fn write(&mut self, _: &mut ChannelState, _: &mut LoopServices, message: Box<dyn Any + Send>) -> Result {
         drop_guarded(message);
         Err(Error::PipelineReplaced)

@@ -93,6 +93,7 @@ impl ChannelSlot {
     fn close_socket(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(stream) = self.driver.transport.take() else { return };
         let core = &mut self.driver.core;
+        core.resets_unfinished_output();
         let reset = core.state.status.resets().then_some(Duration::ZERO);
         let linger = reset.or(core.state.config.linger).filter(|_| stream.can_linger());
         if reset.is_some()

@@ -126,6 +126,15 @@ impl Exchange {
         matches!(self.output, Output::Sized(_) | Output::Chunked | Output::UntilClose | Output::Suppressed)
     }
 
+    /// Returns whether the client expects further bytes of the response that has begun.
+    pub(super) fn lacks_output(&self) -> bool {
+        match self.output {
+            Output::Sized(left) => left > 0,
+            Output::Chunked | Output::UntilClose => true,
+            _ => false,
+        }
+    }
+
     /// Returns whether the handler no longer needs the request.
     pub(super) fn has_response(&self) -> bool {
         matches!(self.output, Output::Complete | Output::Upgraded)

@@ -49,7 +49,8 @@ use std::sync::Arc;
 ///   the channel. The handler's [`error`](crate::Handler::error) is called only if it has seen the
 ///   head of that request.
 /// - **Failures** of the handler, an `Err` or a panic, are answered with 500 and close the channel,
-///   unless it has begun to respond. It may answer in its `error` instead.
+///   unless it has begun to respond. It may answer in its `error` instead. In the middle of a body
+///   the connection is reset, so that the client can tell the response from a complete one.
 /// - **Other protocols**: after a response of 101, or of 2xx to CONNECT, nothing more is decoded.
 ///   The handler [replaces the pipeline](crate::Context::replace_pipeline), and the bytes behind
 ///   the request go to the next one.

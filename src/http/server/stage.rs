@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    channel::CloseCause,
     clock::nanos,
     http::{
         Body, HttpError, HttpSettings, Part, Request, RequestId, Response, StaleResponse, StatusCode,
@@ -45,7 +46,10 @@ enum Phase {
     /// A request has arrived, and its exchange is not over.
     Busy(Exchange),
     /// The connection ends: later input is dropped.
-    Ended,
+    Ended {
+        /// Whether the last response lacks its end.
+        unfinished: bool,
+    },
 }
 
 type Ctx<'a> = StageContext<'a, ServerStage>;
@@ -64,7 +68,7 @@ impl ServerStage {
     fn exchange(&mut self) -> Option<&mut Exchange> {
         match &mut self.phase {
             Phase::Busy(exchange) => Some(exchange),
-            Phase::Idle { .. } | Phase::Ended => None,
+            Phase::Idle { .. } | Phase::Ended { .. } => None,
         }
     }
 
@@ -83,8 +87,12 @@ impl ServerStage {
 
     /// Ends the connection after the pending bytes.
     fn end(&mut self, ctx: &mut Ctx<'_>) {
-        self.phase = Phase::Ended;
-        ctx.close();
+        self.end_because(ctx, CloseCause::Clean);
+    }
+
+    fn end_because(&mut self, ctx: &mut Ctx<'_>, cause: CloseCause) {
+        self.phase = Phase::Ended { unfinished: self.has_unfinished_output() };
+        ctx.close_because(cause);
     }
 
     /// Called when the response is complete.
@@ -214,7 +222,7 @@ impl ServerStage {
             |since: u64, limit: Duration| (!limit.is_zero()).then(|| since.saturating_add(nanos(limit)));
         let settings = &self.settings;
         let exchange = match &self.phase {
-            Phase::Ended => return None,
+            Phase::Ended { .. } => return None,
             Phase::Idle { since, has_partial_head: true } => return after(*since, settings.head_time),
             // A client that still takes the last response is not idle.
             Phase::Idle { since, .. } => {
@@ -250,7 +258,11 @@ impl ServerStage {
         // A program that does not read is not the client's fault.
         if exchange.arrived < least && ctx.expects_input() {
             let was_awaited = !exchange.has_response();
-            self.answer(ctx, HttpError::BodyTimeout);
+            if exchange.lacks_output() {
+                self.end_because(ctx, CloseCause::TimedOut);
+            } else {
+                self.answer(ctx, HttpError::BodyTimeout);
+            }
             return if was_awaited { Err(HttpError::BodyTimeout.into()) } else { Ok(()) };
         }
         exchange.since = now;
@@ -316,7 +328,7 @@ impl Stage for ServerStage {
     }
 
     fn read(&mut self, ctx: &mut Ctx<'_>, mut part: Part<Request>) -> Result<Option<Part<Request>>> {
-        if matches!(self.phase, Phase::Ended) {
+        if matches!(self.phase, Phase::Ended { .. }) {
             return Ok(None);
         }
         let is_delivered = match &mut part {
@@ -353,7 +365,7 @@ impl Stage for ServerStage {
                 let is_cut = self.exchange().is_some_and(|exchange| exchange.is_responding());
                 if is_cut && StaleResponse::of(&error).is_none() {
                     // The client would take the next response for a part of this one.
-                    self.end(ctx);
+                    self.end_because(ctx, CloseCause::Failed);
                 }
                 return Err(error);
             }
@@ -439,7 +451,7 @@ impl Stage for ServerStage {
         match &mut self.phase {
             Phase::Idle { .. } => self.end(ctx),
             Phase::Busy(exchange) => exchange.keep_alive = false,
-            Phase::Ended => {}
+            Phase::Ended { .. } => {}
         }
         Ok(())
     }
@@ -458,11 +470,19 @@ impl Stage for ServerStage {
                 Ok(())
             }
             Phase::Busy(_) => self.body_timer(ctx, now),
-            Phase::Ended => Ok(()),
+            Phase::Ended { .. } => Ok(()),
         };
         let comment = self.event_timer(ctx, now);
         self.arm(ctx);
         result.and(comment)
+    }
+
+    fn has_unfinished_output(&self) -> bool {
+        match &self.phase {
+            Phase::Busy(exchange) => exchange.lacks_output(),
+            Phase::Ended { unfinished } => *unfinished,
+            Phase::Idle { .. } => false,
+        }
     }
 
     /// Answers a request to which the handler has failed to respond.
@@ -479,7 +499,7 @@ impl Stage for ServerStage {
             log::debug!("channel {}: {stale}", ctx.id());
             return Ok(());
         }
-        let is_ended = matches!(self.phase, Phase::Ended);
+        let is_ended = matches!(self.phase, Phase::Ended { .. });
         let Some(cause) = HttpError::of(&error).filter(|_| !is_ended) else { return Err(error) };
         // The handler knows of the request if its head was complete.
         let is_known = self.exchange().is_some_and(|exchange| !exchange.has_response());

@@ -75,6 +75,10 @@ impl<C: Codec> Links for Framed<C> {
         self.0.has_more()
     }
 
+    fn has_unfinished_output(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn stage_event(&mut self, _: &mut ChannelState, _: &mut LoopServices, _: StageEvent) -> Result {
         Ok(())

@@ -106,6 +106,10 @@ pub trait Links: sealed::Sealed + 'static {
     #[doc(hidden)]
     fn has_more(&self) -> bool;
 
+    /// Returns whether a stage has begun a message to the peer whose rest is not written yet.
+    #[doc(hidden)]
+    fn has_unfinished_output(&self) -> bool;
+
     /// Passes an event to all stages in the order from the socket, also if one fails. Returns the
     /// first error.
     #[doc(hidden)]

@@ -109,6 +109,10 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
         self.stage.has_more() || self.before.has_more()
     }
 
+    fn has_unfinished_output(&self) -> bool {
+        self.stage.has_unfinished_output() || self.before.has_unfinished_output()
+    }
+
     #[inline(always)]
     fn stage_event(
         &mut self,

@@ -61,6 +61,11 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.request_close_now(CloseCause::Cut);
     }
 
+    /// Like [`close`](StageContext::close), for a reason that is not the end of the exchange.
+    pub(crate) fn close_because(&mut self, cause: CloseCause) {
+        self.state.request_close(cause);
+    }
+
     /// Returns whether the channel accepts writes.
     pub fn is_open(&self) -> bool {
         self.state.status.is_open()

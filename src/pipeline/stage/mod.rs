@@ -323,6 +323,17 @@ pub trait Stage: Sized + 'static {
         Ok(())
     }
 
+    /// Returns whether a message to the peer has begun whose rest is not written yet. The default
+    /// is `false`.
+    ///
+    /// Called once when the channel ends for another [cause](crate::channel::CloseCause) than
+    /// `Clean`. If it returns `true`, the connection is reset behind the bytes that are sent, and
+    /// the filters send no end marks (TLS: `close_notify`). So a peer for which the end of the
+    /// stream is the end of the message can tell that the rest is missing.
+    fn has_unfinished_output(&self) -> bool {
+        false
+    }
+
     /// Called with each error of the channel, before the handler's
     /// [`error`](crate::Handler::error). Passes the error on by default.
     ///

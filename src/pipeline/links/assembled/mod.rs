@@ -103,6 +103,10 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
         self.links.has_more()
     }
 
+    fn has_unfinished_output(&self) -> bool {
+        self.links.has_unfinished_output()
+    }
+
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
         let stages = match &event {
             Event::Active => self.stage_event(state, services, StageEvent::Active),
