@@ -108,8 +108,8 @@ impl<M: Send + 'static> Relay<M> {
     ///
     /// `dial` is called once, on this channel's loop, with a handle to this channel. It usually
     /// returns the completion of [`ClientBootstrap::connect`](crate::ClientBootstrap::connect). If
-    /// that fails, this channel is reset. If this channel closes first, the other channel is closed
-    /// as soon as it is open.
+    /// that fails, or the queue of this channel's loop is full then, this channel is reset. If this
+    /// channel closes first, the other channel is closed as soon as it is open.
     pub fn dial(dial: impl FnOnce(Channel<M>) -> Completion<Channel<M>> + 'static) -> Self {
         Relay { target: Target::NotDialed(Box::new(dial)) }
     }
@@ -143,10 +143,15 @@ impl<M: Send + 'static> Handler for Relay<M> {
             Target::NotDialed(dial) => {
                 let (paused, me, relay) = (ctx.pause_reading(), ctx.handler_ref(), ctx.channel());
                 dial(ctx.channel()).on_complete(move |target| {
-                    let target = target.map(|target| Unclaimed { dialed: Some(target), relay });
+                    let owner = relay.clone();
+                    let target = target.map(|target| Unclaimed { dialed: Some(target), relay: owner });
                     // Refused or dropped if this channel has closed. `Unclaimed` then ends the
                     // other channel.
-                    drop(me.execute(move |relay, ctx| relay.connected(ctx, target)));
+                    let refused = me.execute(move |relay, ctx| relay.connected(ctx, target)).err();
+                    if matches!(refused, Some(Error::Full { .. })) {
+                        // Nothing else would end this channel.
+                        relay.reset();
+                    }
                     drop(paused);
                 });
             }

@@ -14,7 +14,6 @@ use crate::{
     event_loop::{
         budget::Span,
         closing::{ClosedChannel, SocketAfterClose, close_on_worker},
-        source::Source,
         sources::Slot,
     },
     id::Key,
@@ -65,11 +64,7 @@ impl Turn {
     #[inline(never)]
     fn end_channels(&mut self) {
         for ClosedChannel { key, socket } in std::mem::take(&mut self.io.inactive) {
-            if let Some(shutdown) = &mut self.shutdown
-                && self.sources.channel(key).is_some_and(|slot| !slot.is_outgoing())
-            {
-                shutdown.note_accepted_ended();
-            }
+            self.note_end_of(key);
             // Removed first, so that a panic leaves nothing behind.
             match socket {
                 SocketAfterClose::Closed => {

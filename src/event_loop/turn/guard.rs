@@ -58,6 +58,7 @@ impl Turn {
         if caught(|| self.fail_source(key, Error::panicked(message))).is_some()
             && caught(|| self.close_silently(key)).is_some()
         {
+            self.note_end_of(key);
             drop_guarded(self.sources.remove(key));
         }
     }

@@ -50,6 +50,9 @@ impl Turn {
             return;
         }
         let Some(request) = self.shared.take_shutdown_request() else { return };
+        // The reminder of another request may arrive before the requesting thread does this. From
+        // here on, no listener opens.
+        self.shared.advance(LifeState::ShuttingDown);
         // The loop may not have read the clock since.
         self.io.services.now = self.io.services.now.max(request.1);
         self.shared.metrics.fold(&mut self.io.services.tally);
@@ -137,6 +140,15 @@ impl Turn {
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_opened(false, is_active);
             self.guarded_once(Some(key), |turn| turn.notify(key));
+        }
+    }
+
+    /// Notes that a channel leaves its slot. The end of the last accepted one is awaited.
+    pub(super) fn note_end_of(&mut self, key: Key) {
+        if let Some(shutdown) = &mut self.shutdown
+            && self.sources.channel(key).is_some_and(|slot| !slot.is_outgoing())
+        {
+            shutdown.note_accepted_ended();
         }
     }
 

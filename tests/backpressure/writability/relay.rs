@@ -1,6 +1,9 @@
 //! Relays: two connections that act as one and pass on backpressure, half-close, closes and resets.
 
-use crate::support::{loops::end, wait::PATIENCE};
+use crate::support::{
+    loops::{end, single},
+    wait::{PATIENCE, wait_until},
+};
 use bytes::Bytes;
 use netwheel::{
     ClientBootstrap, Server, channel::ChannelOptions, codec::RawBytes, metrics::LoopMetrics, prelude::*,
@@ -176,4 +179,34 @@ fn bytes_received_before_the_other_side_is_connected_are_not_lost() {
     back.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"early");
     end(&group);
+}
+
+#[test]
+fn a_relay_whose_loop_refuses_the_dialed_channel_resets_both_sides() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let (group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
+    let (others, _) = single(EventLoopGroup::builder());
+    let connector = others.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let (event_loop, client) = (event_loop.clone(), ClientBootstrap::new(&connector));
+            Pipeline::codec(RawBytes).handler(Relay::dial(move |front: Channel<Bytes>| {
+                let dialed = client
+                    .pipeline(move |_| Pipeline::codec(RawBytes).handler(Relay::to(front.clone())))
+                    .connect(to);
+                wait_until("the connection", || dialed.is_done());
+                wait_until("the queue is full", || event_loop.execute(|| ()).is_err());
+                dialed
+            }))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut front = client(&server);
+    let mut back = patient(listener.accept().unwrap().0);
+    for peer in [&mut front, &mut back] {
+        assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    end(&group);
+    end(&others);
 }

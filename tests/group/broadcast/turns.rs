@@ -2,12 +2,12 @@
 
 use crate::broadcast::{Room, all_written, broadcast_times, join, room_server, sum};
 use crate::support::{
-    loops::{block, end, metrics, one_loop, some_turns},
+    loops::{block, end, metrics, one_loop, single, some_turns},
     tcp::{connect, read_n},
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelGroup, channel::ChannelOptions, codec::Line, prelude::*};
+use netwheel::{ChannelGroup, channel::ChannelOptions, codec::Line, prelude::*, testing::ManualClock};
 use std::{io::Write, time::Duration};
 
 /// Waits until the counters that loops update at the end of a phase or turn are current. Returns
@@ -75,7 +75,8 @@ fn a_broadcast_wakes_each_loop_at_most_once() {
 fn a_turn_delivers_to_a_bounded_number_of_members() {
     const MEMBERS: usize = 200;
     const ROUNDS: usize = 100;
-    let group = one_loop();
+    // No time passes, so only the number of deliveries ends a turn.
+    let (group, _) = single(EventLoopGroup::builder().clock(ManualClock::new()));
     let room = ChannelGroup::new();
     let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let mut peers = join(&server, &events, MEMBERS);
