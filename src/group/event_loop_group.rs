@@ -52,6 +52,9 @@ struct GroupShared {
     /// Whether a failure of the chooser has been logged. Only the first one is.
     said: AtomicBool,
     workers: WorkerPool,
+    /// Whether a shutdown was requested. Only the first request reaches the loops: two at the same
+    /// time would each get some of them, and those would not wait for the others.
+    is_ending: AtomicBool,
     /// The end of all loops, once the program has asked for it.
     end: OnceLock<Arc<GroupEnd>>,
 }
@@ -67,9 +70,16 @@ struct Termination {
 
 impl EventLoopGroup {
     pub(super) fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
-        let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
         EventLoopGroup {
-            inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers, end: OnceLock::new() }),
+            inner: Arc::new(GroupShared {
+                loops,
+                chooser,
+                in_order: RoundRobin::new(),
+                said: AtomicBool::new(false),
+                workers,
+                is_ending: AtomicBool::new(false),
+                end: OnceLock::new(),
+            }),
         }
     }
 
@@ -148,9 +158,11 @@ impl EventLoopGroup {
     }
 
     fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
-        let loops: Vec<_> = self.inner.loops.iter().map(|event_loop| &event_loop.shared).collect();
-        for (shared, share) in loops.iter().zip(AcceptedShare::of(&loops)) {
-            shared.shut_down(request, share);
+        if !self.inner.is_ending.swap(true, Ordering::AcqRel) {
+            let loops: Vec<_> = self.inner.loops.iter().map(|event_loop| &event_loop.shared).collect();
+            for (shared, share) in loops.iter().zip(AcceptedShare::of(&loops)) {
+                shared.shut_down(request, share);
+            }
         }
         self.terminated()
     }

@@ -8,9 +8,10 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Completion,
+    Completion, EventLoop,
     channel::CloseCause,
     codec::{Line, RawBytes},
+    group::Chooser,
     prelude::*,
     relay::Relay,
     shutdown::{ShutdownOptions, ShutdownReport},
@@ -334,6 +335,45 @@ fn a_relayed_stream_continues_until_the_timeout_and_is_reset_then() {
         expect_reset(&mut front, b"");
         expect_reset(&mut back, b"");
     }
+}
+
+/// Chooses the loop with this index.
+struct At(Arc<AtomicUsize>);
+
+impl Chooser for At {
+    fn choose(&self, _: &[EventLoop]) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+/// The loop that has never started ends during the first request. The second one comes from there,
+/// as it could from another thread, before the first one has reached all loops.
+#[test]
+fn a_second_request_during_the_first_does_not_end_outgoing_channels_early() {
+    let at = Arc::new(AtomicUsize::new(0));
+    let group = EventLoopGroup::builder().threads(3).chooser(At(at.clone())).build().unwrap();
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = ClientBootstrap::new(&group)
+        .pipeline(|_| Pipeline::codec(RawBytes).on_read(|_, _| Ok(())))
+        .connect(backend.local_addr().unwrap());
+    let upstream = done(upstream).unwrap();
+    at.store(2, SeqCst);
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Stays))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    wait_until("the channel", || group.metrics()[2].channels == 1);
+
+    let again = group.clone();
+    group.event_loops()[1].terminated().on_complete(move |_| again.shutdown(within(HOUR)).detach());
+    let report = group.shutdown(within(HOUR));
+    assert_eq!(read_n(&mut peer, 4), b"bye\n");
+    settle(&group.event_loops()[0]);
+    assert!(upstream.is_open(), "the accepted channel may need it");
+    drop(peer);
+    let report = done(report).unwrap();
+    assert_eq!((report.channels, report.graceful), (2, 2), "{report}");
 }
 
 #[test]
