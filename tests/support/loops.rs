@@ -33,6 +33,12 @@ pub(crate) fn manual() -> (EventLoop, ManualClock) {
     (event_loop, clock)
 }
 
+/// Returns a group of one loop on a manual clock, with a tick of one millisecond, and the clock.
+pub(crate) fn manual_group() -> (EventLoopGroup, ManualClock) {
+    let clock = ManualClock::new();
+    (single(EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1))).0, clock)
+}
+
 /// Returns the loop of a group of one.
 pub(crate) fn the_loop(group: &EventLoopGroup) -> &EventLoop {
     &group.event_loops()[0]

@@ -2,7 +2,13 @@
 //! counts.
 
 mod counting;
+#[cfg(feature = "http")]
+mod exchanges;
+mod filters;
 mod half_close;
 mod half_open;
 mod lingering;
+mod relays;
+mod rows;
+mod shutdowns;
 mod table;

@@ -1,6 +1,10 @@
 //! Ends channels in every way that docs/endings.md lists, over sockets and embedded, and compares
 //! the events with the table there.
 
+use super::{
+    filters::Marked,
+    rows::{entries, rows},
+};
 use crate::support::{
     codecs::AtLast,
     journal::{Journal, Log},
@@ -26,17 +30,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-const DOCS: &str = include_str!("../../../docs/endings.md");
-const TABLE: &str = "| ending |";
-
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// More bytes than both kernels buffer, and fewer than the outbound limit of a channel.
 const MUCH: usize = 15 * 1024 * 1024;
 
 /// Decodes every read as one message, except for one word.
 #[derive(Clone)]
-struct Words;
+pub(super) struct Words;
 
 impl Codec for Words {
     type Read = Bytes;
@@ -66,21 +67,35 @@ const CAUSES: [CloseCause; 6] = [
 ];
 const NAMES: [&str; 6] = ["Clean", "Cut", "Reset", "TimedOut", "ShutDown", "Failed"];
 
-fn name(cause: CloseCause) -> &'static str {
+pub(super) fn name(cause: CloseCause) -> &'static str {
     NAMES[CAUSES.iter().position(|listed| *listed == cause).expect("a listed cause")]
 }
 
-fn is_cause(event: &&str) -> bool {
+pub(super) fn is_cause(event: &&str) -> bool {
     NAMES.contains(event)
 }
 
 /// Records its drop.
-struct Guard(Journal<&'static str>, &'static str);
+pub(super) struct Guard(pub(super) Journal<&'static str>, pub(super) &'static str);
 
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.push(self.1);
     }
+}
+
+/// Records the completion of `closed`, the cause, and the drop of a task.
+pub(super) fn watch_end<H: Handler>(ctx: &mut Context<'_, H>, journal: &Journal<&'static str>) {
+    let closed = journal.clone();
+    ctx.channel().closed().on_complete(move |cause| {
+        closed.push("closed");
+        closed.push(name(cause.unwrap()));
+    });
+    let task = Guard(journal.clone(), "task");
+    let _ = ctx.schedule(HOUR, move |_, _| {
+        drop(task);
+        panic!("the task must not run");
+    });
 }
 
 /// Records the events at the end of its channel. Closes in `read_closed`, `idle`, `shutdown` and
@@ -102,21 +117,13 @@ impl Handler for Mortal {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let closed = self.journal.clone();
-        ctx.channel().closed().on_complete(move |cause| {
-            closed.push("closed");
-            closed.push(name(cause.unwrap()));
-        });
-        let task = Guard(self.journal.clone(), "task");
-        let _ = ctx.schedule(HOUR, move |_, _| {
-            drop(task);
-            panic!("the task must not run");
-        });
+        watch_end(ctx, &self.journal);
         Ok(())
     }
 
-    fn read(&mut self, _: &mut Context<'_, Self>, word: Bytes) -> Result {
+    fn read(&mut self, ctx: &mut Context<'_, Self>, word: Bytes) -> Result {
         match &word[..] {
+            b"upgrade" => ctx.start_filter(Marked::handshaking()),
             b"fail" => Err(Error::other("on purpose")),
             b"panic" => panic!("on purpose"),
             _ => Ok(()),
@@ -162,8 +169,8 @@ impl Handler for Mortal {
 
 /// The settings of a channel.
 #[derive(Clone)]
-struct Setup {
-    options: ChannelOptions,
+pub(super) struct Setup {
+    pub(super) options: ChannelOptions,
     idle: IdleTimeouts,
     limits: TimeLimits,
     /// Whether the handler ignores `shutdown` and fails in `error`.
@@ -171,7 +178,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn usual() -> Self {
+    pub(super) fn usual() -> Self {
         Setup {
             options: ChannelOptions::new().close_timeout(CLOSE_TIMEOUT),
             idle: IdleTimeouts::new(),
@@ -180,21 +187,21 @@ impl Setup {
         }
     }
 
-    fn options(set: fn(ChannelOptions) -> ChannelOptions) -> Self {
+    pub(super) fn options(set: fn(ChannelOptions) -> ChannelOptions) -> Self {
         let usual = Self::usual();
         Setup { options: set(usual.options), ..usual }
     }
 
-    fn pipeline(&self, journal: &Journal<&'static str>) -> Pipeline<Bytes> {
+    pub(super) fn pipeline(&self, journal: &Journal<&'static str>) -> Pipeline<Bytes> {
         let handler = Mortal::new(journal, self.stays);
         Pipeline::codec(Words).idle(self.idle).time_limits(self.limits).handler(handler)
     }
 }
 
-type Task = dyn FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send;
+pub(super) type Task = dyn FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send;
 
 /// A channel and its peer.
-trait Ends {
+pub(super) trait Ends {
     /// Runs a task on the channel.
     fn execute(&mut self, task: Box<Task>);
     /// Waits until the peer's kernel does not accept further bytes.
@@ -209,7 +216,7 @@ trait Ends {
 }
 
 /// Writes, and records the result.
-fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
+pub(super) fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
     channel.execute(Box::new(move |ctx| {
         let written = ctx.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
@@ -224,7 +231,7 @@ fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
     channel.stall();
 }
 
-fn close(channel: &mut dyn Ends) {
+pub(super) fn close(channel: &mut dyn Ends) {
     channel.execute(Box::new(|ctx| {
         ctx.close();
         Ok(())
@@ -531,23 +538,13 @@ fn an_embedded_channel_is_dropped(removed: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-/// Returns the rows of the table: the ending, the events, the cause, and the kinds of channels.
-fn rows() -> Vec<[&'static str; 4]> {
-    let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
-    let rows = table.take_while(|line| line.starts_with('|')).map(|line| {
-        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
-        cells.try_into().expect("four cells")
-    });
-    rows.collect()
-}
-
 #[test]
 fn a_channel_ends_as_the_table_in_the_docs_says() {
     quiet_panics();
-    let rows = rows();
+    let rows: Vec<[_; 4]> = rows("ending");
     assert!(rows.len() >= 20, "the table is incomplete");
     for [name, told, cause, places] in rows {
-        let told: Vec<_> = told.split(", ").map(|event| event.trim_matches('`')).collect();
+        let told = entries(told);
         let ends = match (scenario(name), places) {
             (Some((setup, act)), "both") => vec![over_a_socket(&setup, act), embedded(&setup, act)],
             (Some((setup, act)), "socket") => vec![over_a_socket(&setup, act)],

@@ -1,0 +1,123 @@
+//! Shuts a group with an accepted and an outgoing channel down in every way that docs/endings.md
+//! lists.
+
+use super::{
+    rows::{Check, rows},
+    table::name,
+};
+use crate::support::{
+    journal::Journal,
+    loops::manual_group,
+    tcp::{connect, patient},
+    wait::{SECOND, done, wait_until},
+};
+use bytes::Bytes;
+use netwheel::{codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
+use std::{
+    io::{ErrorKind, Read},
+    net::TcpListener,
+    time::Duration,
+};
+
+/// Records the call of `shutdown` and its end. Closes in `shutdown`, unless it stays.
+struct Member {
+    journal: Journal<String>,
+    kind: &'static str,
+    stays: bool,
+}
+
+impl Handler for Member {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.journal.push("active".to_owned());
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push(format!("{}: shutdown", self.kind));
+        if !self.stays {
+            ctx.close();
+        }
+        Ok(())
+    }
+
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push(format!("{}: {}", self.kind, name(ctx.close_cause().unwrap())));
+        Ok(())
+    }
+}
+
+/// Returns the events in order, and what the peers see.
+fn play(row: &str) -> (Vec<String>, Vec<&'static str>) {
+    let (accepts, [accepted_stays, outgoing_stays]) = match row {
+        "the handlers close in `shutdown`" => (true, [false, false]),
+        "no accepted channel is left" => (false, [false, false]),
+        "the accepted channel stays until the timeout" => (true, [true, false]),
+        "the outgoing channel stays until the timeout" => (true, [false, true]),
+        "both stay until the timeout" => (true, [true, true]),
+        _ => panic!("nothing tests the row {row:?}"),
+    };
+    let (group, clock) = manual_group();
+    let journal: Journal<String> = Journal::new();
+    let member = |kind, stays| {
+        let journal = journal.clone();
+        move || Pipeline::codec(RawBytes).handler(Member { journal: journal.clone(), kind, stays })
+    };
+    let (of_server, of_client) = (member("accepted", accepted_stays), member("outgoing", outgoing_stays));
+    let server = ServerBootstrap::new(&group).pipeline(move |_| of_server()).bind("127.0.0.1:0").unwrap();
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&group).pipeline(move |_| of_client());
+    done(client.connect(backend.local_addr().unwrap())).unwrap();
+    let mut peers = vec![backend.accept().unwrap().0];
+    patient(&peers[0]);
+    if accepts {
+        peers.insert(0, connect(server.local_address()));
+    }
+    wait_until("both channels", || journal.len() == peers.len());
+    journal.take();
+    let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(SECOND);
+    let ended = group.shutdown(options);
+    // A graceful end of an accepted channel needs no time.
+    let notified = if accepts { "accepted: shutdown" } else { "outgoing: shutdown" };
+    wait_until("the shutdown", || journal.all().iter().any(|event| event == notified));
+    if !accepted_stays {
+        wait_until("the second step", || journal.all().iter().any(|event| event == "outgoing: shutdown"));
+    }
+    if accepted_stays || outgoing_stays {
+        wait_until("the timeout", || {
+            clock.advance(SECOND);
+            ended.is_done()
+        });
+    }
+    let seen = peers.iter_mut().map(|peer| match peer.read_to_end(&mut Vec::new()) {
+        Ok(_) => "end",
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => "reset",
+        Err(e) => panic!("{e}"),
+    });
+    let seen = seen.collect();
+    drop(peers);
+    done(ended).unwrap();
+    let mut events = journal.all();
+    if accepted_stays {
+        // The order of the ends at the timeout is not defined.
+        events[2..].sort_unstable();
+    }
+    (events, seen)
+}
+
+#[test]
+fn a_shutdown_ends_channels_as_the_table_in_the_docs_says() {
+    let mut check = Check::default();
+    for [row, events, of_peers] in rows("shutdown with outgoing channels") {
+        let (happened, seen) = play(row);
+        let happened: Vec<&str> = happened.iter().map(String::as_str).collect();
+        check.row(row, &[(&happened, events), (&seen, of_peers)]);
+    }
+    check.end();
+}
