@@ -15,8 +15,8 @@
 //!   peer's channel drops, count plaintext. At most 64 KiB of sealed bytes wait for the socket.
 //!   [`write_tracked`](crate::Channel::write_tracked) completes when the kernel has taken the
 //!   sealed bytes.
-//! - Idle times, traffic limits and byte counters measure the wire. Bytes that are
-//!   kept for filters have the limit `max_inbound`, but not less than 80 KiB.
+//! - Idle times, traffic limits and byte counters measure the wire. Bytes that are kept for filters
+//!   have the limit `max_inbound`, but not less than 80 KiB.
 //! - After an error nothing is opened any more. What the filter has sent (an alert) is written, and
 //!   then the channel fails.
 

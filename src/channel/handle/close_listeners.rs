@@ -182,6 +182,7 @@ mod tests {
         assert!(!close_listeners.leave(weak(&late)), "the channel is closed");
         assert_eq!(close_listeners.tell(ID.event_loop).wait().unwrap(), CloseCause::Cut);
     }
+
     /// Async code that waits for messages or the close drops a completion at each message.
     #[test]
     fn dropped_completions_do_not_accumulate() {

@@ -39,9 +39,8 @@ impl EventLoop {
     ///    notified in turn: [`Handler::shutdown`](crate::Handler::shutdown) is called, which by
     ///    default closes the channel after its pending writes have been sent. A handler with a
     ///    reply in flight may stay open, with its scheduled tasks, and use and open outgoing
-    ///    connections.
-    ///    At most 1024 channels are notified per turn. A channel that is already closing keeps its
-    ///    `close_timeout`.
+    ///    connections. At most 1024 channels are notified per turn. A channel that is already
+    ///    closing keeps its `close_timeout`.
     /// 3. When no accepted channel is left, connections that are being established fail, later ones
     ///    are refused, and outgoing channels are notified in the same way. If a group is shut down,
     ///    this waits for the accepted channels of all its loops. A group of clients begins here.
