@@ -20,7 +20,7 @@ pub(in crate::http) fn parse_request(head: &Bytes) -> Result<(Request, HeadFacts
     let config = ParserConfig::default();
     let result = config.parse_request_with_uninit_headers(&mut parsed, head, &mut storage);
     if !matches!(result, Ok(Status::Complete(_))) {
-        return Err(cause(result.err(), head));
+        return Err(cause(result.err(), first_line(head).rsplit(|byte| *byte == b' ').next()));
     }
     let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
         return Err(HttpError::StartLine("incomplete"));
@@ -64,7 +64,7 @@ pub(in crate::http) fn parse_response(head: &Bytes) -> Result<(Response, HeadFac
     let config = ParserConfig::default();
     let result = config.parse_response_with_uninit_headers(&mut parsed, head, &mut storage);
     if !matches!(result, Ok(Status::Complete(_))) {
-        return Err(cause(result.err(), head));
+        return Err(cause(result.err(), first_line(head).split(|byte| *byte == b' ').next()));
     }
     let (Some(version), Some(code)) = (parsed.version, parsed.code) else {
         return Err(HttpError::StartLine("incomplete"));
@@ -140,11 +140,12 @@ fn is_value(value: &[u8]) -> bool {
     memchr::memchr(0x7F, value).is_none()
 }
 
-/// Translates an error of httparse. Without one, the empty line was found too early.
+/// Translates an error of httparse. Without one, the empty line was found too early. `version` is
+/// the word of the first line that should be the version.
 #[cold]
-fn cause(error: Option<Cause>, head: &[u8]) -> HttpError {
+fn cause(error: Option<Cause>, version: Option<&[u8]>) -> HttpError {
     match error {
-        Some(Cause::Version) if has_other_version(head) => HttpError::Version,
+        Some(Cause::Version) if version.is_some_and(is_other_version) => HttpError::Version,
         Some(Cause::Version) => HttpError::StartLine("the version"),
         Some(Cause::Token) => HttpError::StartLine("the method or target"),
         Some(Cause::Status) => HttpError::StartLine("the status code"),
@@ -156,12 +157,14 @@ fn cause(error: Option<Cause>, head: &[u8]) -> HttpError {
     }
 }
 
-/// Returns whether the first line ends in a well-formed version of HTTP, which is not supported.
-fn has_other_version(head: &[u8]) -> bool {
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let Some(start) = line.len().checked_sub(9) else { return false };
-    match &line[start..] {
-        [b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
+fn first_line(head: &[u8]) -> &[u8] {
+    head.split(|byte| *byte == b'\r').next().unwrap_or_default()
+}
+
+/// Returns whether `word` is a well-formed version of HTTP that is not supported.
+fn is_other_version(word: &[u8]) -> bool {
+    match word {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
             let is_supported = *major == b'1' && matches!(minor, b'0' | b'1');
             major.is_ascii_digit() && minor.is_ascii_digit() && !is_supported
         }

@@ -15,3 +15,4 @@ mod request_bodies;
 mod responses;
 mod strictness;
 mod support;
+mod tables;
