@@ -62,6 +62,7 @@ impl<S: Stage> StageContext<'_, S> {
     }
 
     /// Like [`close`](StageContext::close), for a reason that is not the end of the exchange.
+    #[cfg(feature = "http")]
     pub(crate) fn close_because(&mut self, cause: CloseCause) {
         self.state.request_close(cause);
     }
