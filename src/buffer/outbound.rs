@@ -105,9 +105,10 @@ impl Encoding<'_> {
 }
 
 impl Drop for Encoding<'_> {
-    #[cold]
+    // Inlined, so that the value is never put into memory for this call.
+    #[inline(always)]
     fn drop(&mut self) {
-        self.output.rollback(self.mark);
+        self.output.undo_encoding(self.mark);
     }
 }
 
@@ -207,6 +208,11 @@ impl OutboundBuffer {
     #[inline(always)]
     pub(crate) fn begin_encoding(&mut self, mark: OutboundMark) -> Encoding<'_> {
         Encoding { output: self, mark }
+    }
+
+    #[cold]
+    fn undo_encoding(&mut self, mark: OutboundMark) {
+        self.rollback(mark);
     }
 
     /// Removes everything put in since `mark`. Nothing may have been consumed in between.

@@ -69,6 +69,8 @@ mod calls {
     /// Reads from a Unix socket. A read ends behind a message with file descriptors (`SCM_RIGHTS`),
     /// even if more bytes follow. The descriptors are closed, because there is no room for them,
     /// and the kernel reports that with a flag. So the read continues after such a message.
+    // Not inlined, so that the read of a TCP socket is small enough to be.
+    #[inline(never)]
     pub(super) fn read_unix(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
         let mut read = 0;
         loop {

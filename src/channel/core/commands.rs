@@ -14,7 +14,7 @@ use crate::{
         confirmation::Confirmation,
         event::Event,
         filter::Resume,
-        handle::{Mail, MemberReservation},
+        handle::Mail,
         links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
         services::LoopServices,
@@ -30,13 +30,12 @@ use std::any::Any;
 impl ChannelCore {
     /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
-        let mut exchanges = None;
         if let (Mail::Message(_, reserved) | Mail::Notify(_, _, reserved), Some(shared)) =
             (&mail, self.state.shared.get())
         {
             shared.producers.take(reserved.weight);
-            exchanges = shared.exchanges.clone();
         }
+        let is_message = matches!(mail, Mail::Message(..) | Mail::Notify(..));
         match mail {
             // The sender raced with the close, which is not an error.
             Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(_)
@@ -88,7 +87,9 @@ impl ChannelCore {
                 self.state.want_attention(services);
             }
         }
-        if let Some(exchanges) = exchanges {
+        if is_message
+            && let Some(exchanges) = self.state.shared.get().and_then(|shared| shared.exchanges.as_deref())
+        {
             exchanges.take();
         }
     }
@@ -153,9 +154,8 @@ impl ChannelCore {
         services: &mut LoopServices,
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
-        reservation: Option<MemberReservation>,
+        reserved: Option<ReservedWeight>,
     ) -> Outcome {
-        let reserved = reservation.and_then(MemberReservation::hand_over);
         if let (Some(reserved), Some(shared)) = (&reserved, self.state.shared.get()) {
             shared.producers.take(reserved.weight);
         }

@@ -117,7 +117,7 @@ fn read_all<T: Transport>(
             }
             break;
         }
-        if pipeline_reads && state.status.has(Pending::UNDECODED) {
+        if state.status.has(Pending::UNDECODED) && pipeline_reads {
             // A pass that consumes no bytes counts as a read, so that queued messages of the
             // pipeline are bounded per turn.
             reads += usize::from(!decode_kept(core, transport, io));

@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 /// The reservations of a broadcast at the members of one part: at each member that was selected
 /// because it is writable. `None` if there are none.
-pub(super) type PartReservations = Option<Box<[Option<MemberReservation>]>>;
+pub(super) type PartReservations = Option<Vec<Option<MemberReservation>>>;
 
 impl<M> Default for Members<M> {
     fn default() -> Self {
@@ -139,7 +139,7 @@ pub(super) fn selected<M: 'static>(
             let asked = channel.clone();
             if filter(&asked) {
                 keys.push(asked.id().key);
-                reservations.push(asked.reserve_permitted(|| size.of(&asked)));
+                reservations.push(asked.reserve_permitted(|hint| size.of(hint)));
             }
         }
         if let Some(first) = of_loop.first()
@@ -151,7 +151,7 @@ pub(super) fn selected<M: 'static>(
                 outlet: first.shared().outlet.clone(),
                 keys: keys.into(),
             });
-            reserved.push(is_counted.then(|| reservations.into()));
+            reserved.push(is_counted.then_some(reservations));
         }
     }
     (parts.into(), reserved)
@@ -164,8 +164,7 @@ struct MessageSize<'a, M> {
 }
 
 impl<M: 'static> MessageSize<'_, M> {
-    fn of(&mut self, channel: &Channel<M>) -> Option<usize> {
-        let hint = channel.size_hint();
+    fn of(&mut self, hint: SizeHint) -> Option<usize> {
         match self.last {
             Some((last, size)) if std::ptr::fn_addr_eq(last, hint) => size,
             _ => {

@@ -165,12 +165,12 @@ pub(crate) struct Delivery {
     failed: Option<(Error, Arc<LogThrottle>, u64)>,
 }
 
-/// A member that receives a broadcast now, and the reservation of the message there. Each member is
-/// taken at most once, so no reservation is used twice or for another member.
+/// A member that receives a broadcast now. Each member is taken at most once, so no reservation is
+/// used twice or for another member.
 #[must_use]
 pub(crate) struct Recipient {
     key: Key,
-    reservation: Option<MemberReservation>,
+    place: usize,
 }
 
 impl Recipient {
@@ -214,10 +214,18 @@ impl Delivery {
             let key = *self.keys.get(self.next)?;
             let at = self.next;
             self.next += 1;
-            if self.except != Some(key) && (self.early.is_empty() || !self.early.remove(&at)) {
-                return Some(self.recipient(key, at));
+            if self.except != Some(key) && (self.early.is_empty() || !self.take_early(at)) {
+                return Some(Recipient { key, place: at });
             }
         }
+    }
+
+    /// Returns whether the member at this place was taken out of turn.
+    // Not inlined, because the preparation of the hash would move in front of each member.
+    #[cold]
+    #[inline(never)]
+    fn take_early(&mut self, place: usize) -> bool {
+        self.early.remove(&place)
     }
 
     /// Returns the place of this member if it has not been taken yet.
@@ -231,13 +239,12 @@ impl Delivery {
     /// Returns `None` if it has been taken meanwhile.
     pub(crate) fn take(&mut self, place: usize) -> Option<Recipient> {
         let key = *self.keys.get(place).filter(|_| place >= self.next)?;
-        self.early.insert(place).then(|| self.recipient(key, place))
+        self.early.insert(place).then_some(Recipient { key, place })
     }
 
     #[inline]
-    fn recipient(&mut self, key: Key, place: usize) -> Recipient {
-        let reservation = self.reserved.as_mut().and_then(|reserved| reserved[place].take());
-        Recipient { key, reservation }
+    fn take_reservation(&mut self, recipient: &Recipient) -> Option<MemberReservation> {
+        self.reserved.as_mut()?[recipient.place].take()
     }
 
     /// Returns an identifier of the group, unique while a broadcast of it is in progress.
@@ -264,14 +271,15 @@ impl Delivery {
         core: &mut ChannelCore,
         services: &mut LoopServices,
     ) {
-        let reservation = recipient.reservation;
-        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, reservation);
+        let reserved = self.take_reservation(&recipient).and_then(MemberReservation::hand_over);
+        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, reserved);
         services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
         self.count(services, outcome);
     }
 
     /// Counts a member whose channel does not exist any more.
-    pub(crate) fn skip(&mut self, _: Recipient, services: &mut LoopServices) {
+    pub(crate) fn skip(&mut self, recipient: Recipient, services: &mut LoopServices) {
+        drop(self.take_reservation(&recipient));
         self.count(services, Outcome::Gone);
     }
 
@@ -321,14 +329,12 @@ impl Drop for Delivery {
 use crate::channel::handle::Channel;
 
 #[cfg(test)]
-impl Recipient {
-    pub(crate) fn weight(&self) -> Option<u32> {
-        self.reservation.as_ref().and_then(MemberReservation::weight)
-    }
-}
-
-#[cfg(test)]
 impl Delivery {
+    /// Takes the weight that is reserved at a member.
+    pub(crate) fn take_weight(&mut self, recipient: &Recipient) -> Option<u32> {
+        self.take_reservation(recipient).as_ref().and_then(MemberReservation::weight)
+    }
+
     /// Creates the delivery of a broadcast of `group` to channels of one loop. At some of them a
     /// weight is reserved.
     pub(crate) fn of(

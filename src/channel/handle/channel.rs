@@ -351,16 +351,19 @@ impl<M: 'static> Channel<M> {
         self.shared.size_hint()
     }
 
-    /// Reserves the weight of a broadcast message of this size, if this handle has a permit.
+    /// Reserves the weight of a broadcast message of this size, if this handle has a permit. The
+    /// handle becomes the reservation, because its permit is used up.
+    #[inline]
     pub(in crate::channel) fn reserve_permitted(
-        &self,
-        size: impl FnOnce() -> Option<usize>,
+        self,
+        size: impl FnOnce(SizeHint) -> Option<usize>,
     ) -> Option<MemberReservation> {
         if !self.take_permit() {
             return None;
         }
+        let size = size(self.size_hint());
         // A message with a permit is not refused.
-        Reservation::new(self.shared.clone(), size(), true).ok().map(|(reservation, _)| reservation)
+        Reservation::new(self.shared, size, true).ok().map(|(reservation, _)| reservation)
     }
 
     /// Returns whether the pipeline writes messages of this type.

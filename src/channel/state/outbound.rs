@@ -35,10 +35,10 @@ impl StageWrite<'_> {
 }
 
 impl Drop for StageWrite<'_> {
-    #[cold]
+    // Inlined, so that the value is never put into memory for this call.
+    #[inline(always)]
     fn drop(&mut self) {
-        self.state.restore_limit(self.limit);
-        self.state.rollback_outbound(self.mark);
+        self.state.undo_stage_write(self.mark, self.limit);
     }
 }
 
@@ -267,6 +267,12 @@ impl ChannelState {
     #[inline(always)]
     pub(crate) fn begin_stage_write(&mut self, mark: OutboundMark, limit: usize) -> StageWrite<'_> {
         StageWrite { state: self, mark, limit }
+    }
+
+    #[cold]
+    fn undo_stage_write(&mut self, mark: OutboundMark, limit: usize) {
+        self.restore_limit(limit);
+        self.rollback_outbound(mark);
     }
 
     /// Restores the limit that [`limit_for_message`](ChannelState::limit_for_message) has returned.

@@ -213,11 +213,11 @@ mod tests {
             let mut lanes = Lanes::default();
             let mut expected = Vec::<Expected>::new();
             let mut number = 0;
-            let make = |recipient: Recipient, delivery: &Delivery, expected: &mut Vec<Expected>| {
+            let make = |recipient: Recipient, delivery: &mut Delivery, expected: &mut Vec<Expected>| {
                 let made = Expected {
                     group: delivery.group(),
                     channel: recipient.key(),
-                    weight: recipient.weight(),
+                    weight: delivery.take_weight(&recipient),
                 };
                 let first = expected.iter().position(|it| it.group == made.group && it.channel == made.channel);
                 let first = first.map(|at| expected.remove(at));
