@@ -137,8 +137,13 @@ impl PooledCall {
         if let Some(timer) = self.lock().timer.take() {
             timer.cancel();
         }
+        let left = self.left();
+        if left.is_zero() {
+            drop(channel);
+            return self.complete(Err(NotSent::error(Error::timed_out("a call", self.limit))));
+        }
         let (call, response) = Call::new(self.request.clone());
-        if let Err(refused) = channel.write(call.within(self.left())) {
+        if let Err(refused) = channel.write(call.within(left)) {
             let reason = refused.into_parts().1;
             return self.failed(channel, NotSent::error(reason));
         }

@@ -53,6 +53,13 @@ impl ChannelState {
             && self.is_writable_with(self.weight())
     }
 
+    /// Returns the state of which the handler was notified last. A notification of `true` follows
+    /// `false` while the channel is open.
+    #[cfg(feature = "http")]
+    pub(crate) fn was_writable(&self) -> bool {
+        self.status.has(Memory::WRITABLE)
+    }
+
     /// Returns whether the channel is certainly writable and was before. A hint: `false` requires a
     /// closer look.
     #[inline]

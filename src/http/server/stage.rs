@@ -76,13 +76,19 @@ impl ServerStage {
     /// responses.
     fn become_idle(&mut self, ctx: &mut Ctx<'_>) {
         self.phase = Phase::Idle { since: nanos(ctx.now()), has_partial_head: false };
-        if !ctx.is_writable() {
+        Self::read_if(ctx, ctx.was_writable());
+        self.arm(ctx);
+    }
+
+    /// Begins or ends the pause of an idle connection. It follows the notified state, so that a
+    /// notification ends each pause.
+    fn read_if(ctx: &mut Ctx<'_>, writable: bool) {
+        if !writable {
             // Without looking for the end of the stream: requests that precede it are answered.
             ctx.pause_reads();
         } else if ctx.is_paused() {
             ctx.resume_reads();
         }
-        self.arm(ctx);
     }
 
     /// Ends the connection after the pending bytes.
@@ -429,8 +435,8 @@ impl Stage for ServerStage {
     }
 
     fn writability_changed(&mut self, ctx: &mut Ctx<'_>, writable: bool) -> Result {
-        if writable && matches!(self.phase, Phase::Idle { .. }) && ctx.is_paused() {
-            ctx.resume_reads();
+        if matches!(self.phase, Phase::Idle { .. }) {
+            Self::read_if(ctx, writable);
         }
         Ok(())
     }

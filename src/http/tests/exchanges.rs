@@ -183,6 +183,25 @@ fn pipelined_requests_of_a_client_that_does_not_read_wait_until_it_reads() {
     assert_eq!(server.output().matches("HTTP/1.1 200 OK").count(), 200, "all are answered when it reads");
 }
 
+#[test]
+fn a_server_that_has_ended_its_output_sees_the_end_of_the_stream() {
+    let mut server = Server::with_options(
+        HttpSettings::new().keep_alive(Duration::ZERO),
+        ChannelOptions::new().half_close(true),
+        |ctx, _| {
+            ctx.write(Response::ok("enough").into())?;
+            ctx.shutdown_write();
+            Ok(())
+        },
+        |_, _| Ok(()),
+    );
+    assert!(server.send(post(4, "")).ends_with("enough"));
+    server.send("rest");
+    server.channel.end_inbound();
+    server.channel.run_pending();
+    assert!(server.channel.is_closed());
+}
+
 /// Records the bytes of another protocol.
 struct Raw(Rc<RefCell<Vec<u8>>>);
 

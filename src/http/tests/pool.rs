@@ -1,7 +1,7 @@
 //! Calls through a pool: no connection is used by two calls at once, or after its end.
 
 use crate::{
-    Completion, Error, EventLoopGroup,
+    Channel, Completion, Error, EventLoopGroup,
     bootstrap::{ChannelPool, ClientBootstrap},
     http::{Call, HttpClient, HttpSettings, Message, NotSent, Request, Response},
 };
@@ -13,7 +13,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Longer than any of these tests takes.
@@ -153,6 +153,27 @@ fn consecutive_calls_use_one_connection() {
         assert_eq!(text(pool.call(Request::get(&target))), target);
     }
     assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn a_call_whose_time_is_over_when_it_has_a_connection_names_its_own_limit() {
+    let site = Site::new(echo_but_hang);
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let http = HttpClient::new().host("h");
+    let limit = Duration::from_millis(50);
+    // The hook runs on the loop, so the timer of the call cannot fire before the call is sent.
+    let slow = move |_: &Channel<Call>| {
+        let start = Instant::now();
+        while start.elapsed() <= limit {
+            thread::yield_now();
+        }
+        Ok(())
+    };
+    let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| http.calls(1024));
+    let pool = bootstrap.pool().on_acquire(slow).build(site.address).unwrap();
+    let error = get(pool.call_within(Request::get("/a"), limit)).unwrap_err();
+    let cause = NotSent::of(&error).expect("it was not sent").cause();
+    assert!(matches!(cause, Error::TimedOut { operation: "a call", after } if *after == limit), "{error:#}");
 }
 
 #[test]

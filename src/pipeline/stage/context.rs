@@ -79,6 +79,13 @@ impl<S: Stage> StageContext<'_, S> {
         self.state.is_writable()
     }
 
+    /// Returns the state of the last [`writability_changed`](Stage::writability_changed), or `true`
+    /// before the first one. `true` follows `false` while the channel is open.
+    #[cfg(feature = "http")]
+    pub(crate) fn was_writable(&self) -> bool {
+        self.state.was_writable()
+    }
+
     /// Returns the number of encoded bytes that the kernel has not taken yet.
     pub fn pending_bytes(&self) -> usize {
         self.state.pending_bytes()
