@@ -47,14 +47,36 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
 
 /// Returns whether `bytes` is a registered name, possibly empty: each `%` begins an escape.
 fn is_name(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| is_name_byte(*byte))
-        && bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
-            bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-        })
+    bytes.iter().all(|byte| is_name_byte(*byte)) && (memchr(b'%', bytes).is_none() || has_escapes_only(bytes))
 }
 
+/// Returns whether two hexadecimal digits follow each `%`.
+#[cold]
+fn has_escapes_only(bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
+        bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
+/// The bytes of a name. Each request has one, so a byte costs one look at a table.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let others = b"-._~%!$&'()*+;=";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] |= (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
 fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
+    NAME_BYTES[usize::from(byte)]
 }
 
 /// Removes spaces and tabs around `bytes`.
