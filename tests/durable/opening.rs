@@ -68,7 +68,11 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     let id = done(timers.at("topic", HOUR, "old").key("k").start()).unwrap();
     done(timers.close()).unwrap();
     let connection = Connection::open(file.path()).unwrap();
-    connection.execute_batch("DROP TABLE ended_keys; PRAGMA user_version = 1").unwrap();
+    let sql = "DROP TABLE ended_keys; DROP TABLE timer_store; ALTER TABLE timers DROP COLUMN begun;
+        ALTER TABLE topics DROP COLUMN paused; DROP INDEX timers_dead; DROP INDEX timers_dead_topic;
+        DROP INDEX timers_dead_due; CREATE INDEX timers_dead ON timers (topic) WHERE state = 1;
+        PRAGMA user_version = 1";
+    connection.execute_batch(sql).unwrap();
     drop(connection);
 
     let (next_group, timers, _runs) = started(&file);
@@ -78,7 +82,7 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     done(timers.close()).unwrap();
     let connection = Connection::open(file.path()).unwrap();
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     end(&group);
     end(&next_group);
 }

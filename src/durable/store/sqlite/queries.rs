@@ -66,20 +66,13 @@ pub(super) fn timer(row: &Row<'_>, topic: usize) -> rusqlite::Result<TimerRow> {
     })
 }
 
+/// Lists timers in the order of their ids. Dead letters are few, so their listing uses the indexes
+/// of them. Without statistics SQLite would read all timers instead.
 pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT timers.id, topics.name, state, due, scheduled, attempts, key, schedule, payload, error
-             FROM timers JOIN topics ON topics.id = timers.topic
-             WHERE timers.id > ?1 AND (?2 IS NULL OR topics.name = ?2) AND (?3 IS NULL OR state = ?3)
-             ORDER BY timers.id LIMIT ?4",
-        )
-        .store()?;
-    let state = filter.state.map(|state| i64::from(state == TimerState::Dead));
+    let mut statement = connection.prepare_cached(&listing(filter)).store()?;
     let after = filter.after.map_or(i64::MIN, TimerId::get);
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
-    let values = params![after, filter.topic, state, limit];
-    let rows = statement.query_map(values, |row| {
+    let rows = statement.query_map(params![after, filter.topic, limit], |row| {
         let state = if row.get::<_, i64>(2)? == 0 { TimerState::Pending } else { TimerState::Dead };
         let payload: Vec<u8> = row.get(8)?;
         let mut info =
@@ -95,6 +88,27 @@ pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<
     rows.store()?.collect::<rusqlite::Result<_>>().store()
 }
 
+/// Returns the query of a listing. SQLite uses a partial index only if its condition is a literal
+/// part of the query.
+fn listing(filter: &TimerFilter) -> String {
+    let (index, state) = match (filter.state, &filter.topic) {
+        (Some(TimerState::Dead), None) => ("INDEXED BY timers_dead", "AND state = 1"),
+        (Some(TimerState::Dead), Some(_)) => ("INDEXED BY timers_dead_topic", "AND state = 1"),
+        (Some(TimerState::Pending), _) => ("", "AND state = 0"),
+        (None, _) => ("", ""),
+    };
+    let topic = match filter.topic {
+        Some(_) => "AND topic = (SELECT id FROM topics WHERE name = ?2)",
+        // Each parameter has to appear.
+        None => "AND ?2 IS NULL",
+    };
+    format!(
+        "SELECT timers.id, (SELECT name FROM topics WHERE topics.id = topic), state, due, scheduled,
+            attempts, key, schedule, payload, error
+        FROM timers {index} WHERE timers.id > ?1 {state} {topic} ORDER BY timers.id LIMIT ?3"
+    )
+}
+
 pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreError> {
     let mut statement =
         connection.prepare_cached("SELECT name, pending, dead FROM topics ORDER BY name").store()?;
@@ -103,4 +117,33 @@ pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreE
         Ok(TopicCounts::new(row.get(0)?, number(1)?, number(2)?))
     });
     rows.store()?.collect::<rusqlite::Result<_>>().store()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::SqliteStore;
+
+    /// Returns how SQLite executes a query.
+    fn plan(store: &SqliteStore, sql: &str) -> String {
+        let mut statement = store.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let values = params![0, None::<String>, 10];
+        let rows = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
+        rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
+    }
+
+    #[test]
+    fn listings_of_dead_letters_read_nothing_else_and_do_not_sort() {
+        let store = SqliteStore::in_memory().unwrap();
+        let dead = TimerFilter::new().state(TimerState::Dead);
+        for (filter, index) in [
+            (dead.clone(), "SEARCH timers USING INDEX timers_dead (id>?)"),
+            (dead.topic("topic"), "SEARCH timers USING INDEX timers_dead_topic (topic=? AND id>?)"),
+        ] {
+            let plan = plan(&store, &listing(&filter));
+            assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{plan}");
+        }
+        let pending = plan(&store, &listing(&TimerFilter::new().state(TimerState::Pending)));
+        assert!(pending.contains("SEARCH timers USING INTEGER PRIMARY KEY (rowid>?)"), "{pending}");
+    }
 }

@@ -44,6 +44,16 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (topic, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ended_keys_time ON ended_keys (ended);",
+    // An attempt that was counted before its handler ran, paused topics, whether the store was
+    // closed, and dead letters in the orders in which they are listed and removed.
+    "ALTER TABLE timers ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE topics ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE timer_store (is_open INTEGER NOT NULL) STRICT;
+    INSERT INTO timer_store VALUES (0);
+    DROP INDEX timers_dead;
+    CREATE INDEX timers_dead ON timers (id) WHERE state = 1;
+    CREATE INDEX timers_dead_topic ON timers (topic, id) WHERE state = 1;
+    CREATE INDEX timers_dead_due ON timers (topic, due, id) WHERE state = 1;",
 ];
 
 /// Creates the tables or brings them to the newest version.
