@@ -3,12 +3,13 @@
 use crate::{
     support::{
         loops::end,
-        wait::{HOUR, done},
+        process::example,
+        wait::{HOUR, done, ms, receive},
     },
     timers::{File, started},
 };
 use netwheel::durable::{SqliteStore, StoreError, TimerFilter, rusqlite::Connection};
-use std::fs;
+use std::{fs, process::Command};
 
 /// P-23.
 #[test]
@@ -18,6 +19,67 @@ fn a_store_is_locked_while_it_is_open() {
     assert!(matches!(SqliteStore::open(file.path()), Err(StoreError::InUse)));
     drop(open);
     SqliteStore::open(file.path()).unwrap();
+}
+
+/// The system drops the POSIX locks of a process when it closes any handle to the file.
+#[test]
+fn a_store_stays_locked_while_the_program_copies_its_file() {
+    let file = File::new();
+    let open = SqliteStore::open(file.path()).unwrap();
+    fs::copy(file.path(), file.path().with_extension("copy")).unwrap();
+    drop(fs::File::open(file.path()).unwrap());
+    // Of another process, because the locks of this one do not exclude each other.
+    let output = Command::new(example("timers")).arg(file.path()).arg("counts").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is in use"), "{output:?}");
+    drop(open);
+    SqliteStore::open(file.path()).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_a_store_has_the_same_lock() {
+    let file = File::new();
+    let link = file.path().with_extension("link");
+    std::os::unix::fs::symlink(file.path(), &link).unwrap();
+    let open = SqliteStore::open(&link).unwrap();
+    assert!(matches!(SqliteStore::open(file.path()), Err(StoreError::InUse)));
+    drop(open);
+    let open = SqliteStore::open(file.path()).unwrap();
+    assert!(matches!(SqliteStore::open(&link), Err(StoreError::InUse)));
+    drop(open);
+}
+
+#[test]
+fn a_store_in_memory_needs_no_lock() {
+    let open = SqliteStore::open(":memory:").unwrap();
+    SqliteStore::open(":memory:").unwrap();
+    drop(open);
+}
+
+#[test]
+fn connections_of_the_program_read_and_write_the_file_of_an_open_store() {
+    let file = File::new();
+    let (group, timers, runs) = started(&file);
+    let connection = Connection::open(file.path()).unwrap();
+    connection.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
+    done(timers.at("topic", HOUR, "later").start()).unwrap();
+    let pending = || connection.query_row("SELECT count(*) FROM timers", [], |row| row.get::<_, i64>(0));
+    assert_eq!(pending(), Ok(1));
+    // The store waits for a writer that is done soon.
+    connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO mine VALUES (2)").unwrap();
+    let start = timers.at("topic", HOUR, "waits").start();
+    connection.execute_batch("COMMIT").unwrap();
+    done(start).unwrap();
+    // It does not wait for ever.
+    connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO mine VALUES (3)").unwrap();
+    let refused = done(timers.at("topic", HOUR, "refused").start()).unwrap_err();
+    assert!(refused.to_string().contains("busy"), "{refused}");
+    connection.execute_batch("COMMIT").unwrap();
+    done(timers.at("topic", ms(0), "now").start()).unwrap();
+    assert_eq!(receive(&runs), "now");
+    done(timers.close()).unwrap();
+    assert_eq!(pending(), Ok(2));
+    end(&group);
 }
 
 /// P-23.
@@ -32,13 +94,17 @@ fn other_files_are_refused_and_left_alone() {
     assert!(matches!(SqliteStore::open(file.path()), Err(StoreError::NotAStore)));
     assert!(fs::read_to_string(file.path()).unwrap().starts_with("this is a diary"));
 
-    let file = File::new();
-    let connection = Connection::open(file.path()).unwrap();
-    connection.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
-    drop(connection);
-    assert!(matches!(SqliteStore::open(file.path()), Err(StoreError::NotAStore)));
-    let connection = Connection::open(file.path()).unwrap();
-    assert_eq!(connection.query_row("SELECT count(*) FROM mine", [], |row| row.get::<_, i64>(0)), Ok(1));
+    for mode in ["DELETE", "WAL"] {
+        let file = File::new();
+        let connection = Connection::open(file.path()).unwrap();
+        connection.pragma_update(None, "journal_mode", mode).unwrap();
+        connection.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
+        drop(connection);
+        let before = fs::read(file.path()).unwrap();
+        assert!(matches!(SqliteStore::open(file.path()), Err(StoreError::NotAStore)));
+        assert!(fs::read(file.path()).unwrap() == before, "a database in mode {mode} was changed");
+        assert!(!file.path().with_extension("db-lock").exists());
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `SqliteStore`: timers in a file.
 //!
-//! Invariants: one connection, which locks the file for as long as it is open, so no other process
-//! changes the timers that this one has loaded. Write-ahead log with `synchronous=FULL`: a commit
-//! is one `fsync` of the log. Counts per topic are changed in the same transaction as the
-//! timers.
+//! Invariants: a lock for as long as the store is open, so no other program fires the same timers.
+//! Other connections may read and write the file meanwhile. Write-ahead log with
+//! `synchronous=FULL`: a commit is one `fsync` of the log. Counts per topic are changed in the same
+//! transaction as the timers.
 
 mod changes;
 mod errors;
+mod file_lock;
 mod queries;
 mod schema;
 
@@ -16,33 +17,56 @@ use super::{
 };
 use changes::Batch;
 use errors::StoreResult;
-use rusqlite::Connection;
-use std::{path::Path, time::Duration};
+use file_lock::{FileLock, beside};
+use rusqlite::{Connection, config::DbConfig};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 
+/// How long to wait for another connection that writes. Longer transactions fail with
+/// [`StoreError::Busy`].
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+
 /// A store of timers in an SQLite file, for one process.
 ///
-/// The file is locked while the store is open: a second one fails with [`StoreError::InUse`]. A
-/// commit has reached the disk when it returns (write-ahead log, `synchronous=FULL`).
+/// The store is locked while it is open: a second one fails with [`StoreError::InUse`]. The lock is
+/// that of a file of its own, whose name ends in `-lock`, so the program and tools such as
+/// `sqlite3` may open the database file, too. While another connection writes, the store waits for
+/// up to 1 s, and then fails with [`StoreError::Busy`]. A commit has reached the disk when it
+/// returns (write-ahead log, `synchronous=FULL`).
 #[derive(Debug)]
 pub struct SqliteStore {
     connection: Connection,
     /// The id of each attached topic.
     topics: Vec<i64>,
     key_memory: Duration,
+    /// `None` in memory. Unlocked after the connection was closed.
+    _lock: Option<FileLock>,
 }
 
 impl SqliteStore {
-    /// Opens or creates a store. Older versions of the schema are migrated.
+    /// Opens or creates a store. Older versions of the schema are migrated. A file of another
+    /// program is not changed.
     ///
     /// # Errors
     ///
     /// [`StoreError::InUse`], [`StoreError::NotAStore`], [`StoreError::Version`], or
-    /// [`StoreError::Failed`], for example if the directory does not exist.
+    /// [`StoreError::Failed`], for example if the directory does not exist or cannot be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::prepare(Connection::open(path).store()?)
+        let connection = Connection::open(&path).store()?;
+        // Closing the file would remove the log of a store that has lost SQLite's own locks.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).store()?;
+        connection.busy_timeout(BUSY_WAIT).store()?;
+        schema::check(&connection).map_err(in_use)?;
+        let Some(path) = file_of(&connection, path.as_ref())? else { return Self::prepare(connection, None) };
+        let lock = FileLock::acquire(&beside(&path, "-lock"))?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).store()?;
+        Self::prepare(connection, Some(lock))
     }
 
     /// Creates a store in memory, for tests. Nothing survives.
@@ -51,7 +75,7 @@ impl SqliteStore {
     ///
     /// Those of [`SqliteStore::open`].
     pub fn in_memory() -> Result<Self, StoreError> {
-        Self::prepare(Connection::open_in_memory().store()?)
+        Self::prepare(Connection::open_in_memory().store()?, None)
     }
 
     /// Sets how long the idempotency key of an ended timer is remembered. 24 h by default.
@@ -60,19 +84,38 @@ impl SqliteStore {
         self
     }
 
-    fn prepare(mut connection: Connection) -> Result<Self, StoreError> {
-        let in_use = |error| match error {
-            StoreError::Busy(_) => StoreError::InUse,
-            other => other,
-        };
-        connection.busy_timeout(Duration::ZERO).store()?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE").store()?;
-        connection.pragma_update(None, "journal_mode", "WAL").store().map_err(in_use)?;
+    fn prepare(mut connection: Connection, lock: Option<FileLock>) -> Result<Self, StoreError> {
+        let mode: String = connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+            .store()
+            .map_err(in_use)?;
+        if lock.is_some() && mode != "wal" {
+            return Err(StoreError::failed("the file system does not support write-ahead logs"));
+        }
         connection.pragma_update(None, "synchronous", "FULL").store()?;
         connection.pragma_update(None, "foreign_keys", "OFF").store()?;
-        schema::migrate(&mut connection).map_err(in_use)?;
+        schema::migrate(&mut connection)?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(SqliteStore { connection, topics: Vec::new(), key_memory: KEY_MEMORY })
+        Ok(SqliteStore { connection, topics: Vec::new(), key_memory: KEY_MEMORY, _lock: lock })
+    }
+}
+
+/// A connection that other programs have to wait for while it is open.
+fn in_use(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Busy(_) => StoreError::InUse,
+        other => other,
+    }
+}
+
+/// Returns the file of a connection, or `None` if it is in memory. SQLite follows links, and the
+/// other files of the database are beside their target.
+fn file_of(connection: &Connection, path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    match connection.path() {
+        Some("") => Ok(None),
+        Some(file) => Ok(Some(file.into())),
+        // The name is not UTF-8.
+        None => fs::canonicalize(path).map(Some).map_err(StoreError::failed),
     }
 }
 

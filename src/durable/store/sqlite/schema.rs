@@ -56,28 +56,36 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX timers_dead_due ON timers (topic, due, id) WHERE state = 1;",
 ];
 
+/// Checks that a file is a store, or empty, and that its version is known. Writes nothing.
+pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
+    found_version(connection).map(drop)
+}
+
 /// Creates the tables or brings them to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
-    let known = MIGRATIONS.len() as i64;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
-    let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0)).store()?;
-    let owner: i64 = transaction.pragma_query_value(None, "application_id", |row| row.get(0)).store()?;
+    let found = found_version(&transaction)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).store()?;
+    transaction.commit().store()?;
+    for (version, migration) in MIGRATIONS.iter().enumerate().skip(found) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
+        transaction.execute_batch(migration).store()?;
+        transaction.pragma_update(None, "user_version", version as i64 + 1).store()?;
+        transaction.commit().store()?;
+    }
+    Ok(())
+}
+
+/// Returns the version of a store, which is zero if it is empty.
+fn found_version(connection: &Connection) -> Result<usize, StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).store()?;
+    let owner: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).store()?;
     let tables: i64 =
-        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).store()?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).store()?;
     let is_empty = tables == 0 && found == 0 && owner == 0;
     if owner != APPLICATION_ID && !is_empty {
         return Err(StoreError::NotAStore);
     }
-    if found > known {
-        return Err(StoreError::Version { found, known });
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION_ID).store()?;
-    transaction.commit().store()?;
-    for version in found..known {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
-        transaction.execute_batch(MIGRATIONS[usize::try_from(version).unwrap_or_default()]).store()?;
-        transaction.pragma_update(None, "user_version", version + 1).store()?;
-        transaction.commit().store()?;
-    }
-    Ok(())
+    usize::try_from(found).ok().filter(|_| found <= known).ok_or(StoreError::Version { found, known })
 }

@@ -1,0 +1,94 @@
+//! `FileLock`: keeps other programs from opening the same store.
+//!
+//! The lock is that of a file of its own. A lock of the database file would be a POSIX lock, as
+//! SQLite uses them, and the system drops those when the program opens and closes the file once
+//! more, for example to copy it.
+
+use crate::durable::StoreError;
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+/// A lock that is held until the value is dropped, or the process ends.
+///
+/// The file is never removed. If it were, two programs could hold locks of two files with the same
+/// name.
+#[derive(Debug)]
+pub(super) struct FileLock {
+    _file: File,
+}
+
+impl FileLock {
+    /// Locks a store by the file `path`, which is created if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::InUse`] if another process, or another part of this one, holds the lock.
+    pub(super) fn acquire(path: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::failed(format!("cannot lock {}: {error}", path.display()));
+        loop {
+            let Some(file) = try_lock(path).map_err(failed)? else { return Err(StoreError::InUse) };
+            // Somebody may have removed the file before it was locked.
+            if is_at(&file, path).map_err(failed)? {
+                return Ok(FileLock { _file: file });
+            }
+        }
+    }
+}
+
+/// Returns `path` with `suffix` behind the name of the file.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Opens and locks a file. `None` if it is locked already.
+#[cfg(unix)]
+fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    use rustix::{
+        fs::{FlockOperation, flock},
+        io::Errno,
+    };
+
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+
+    let held = file.metadata()?;
+    match path.metadata() {
+        Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a file that no other handle may open until it is closed.
+#[cfg(windows)]
+fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    use std::os::windows::fs::OpenOptionsExt;
+
+    const SHARING_VIOLATION: i32 = 32;
+    match OpenOptions::new().create(true).truncate(false).write(true).share_mode(0).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(SHARING_VIOLATION) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An open file cannot be removed there.
+#[cfg(windows)]
+fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(true)
+}
