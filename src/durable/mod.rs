@@ -39,6 +39,8 @@ mod handle;
 mod id;
 mod metrics;
 mod policy;
+mod port;
+mod request;
 mod schedule;
 pub mod store;
 mod topic;

@@ -282,7 +282,14 @@ fn unknown_topics_are_reported_and_kept() {
 fn a_store_refuses_a_topic_that_is_not_attached() {
     let mut store = SqliteStore::in_memory().unwrap();
     store.attach(&[]).unwrap();
-    let timer = NewTimer { topic: 0, due: 0, idempotency_key: None, schedule: None, payload: Vec::new() };
+    let timer = NewTimer {
+        topic: 0,
+        due: 0,
+        idempotency_key: None,
+        schedule: None,
+        payload: Vec::new(),
+        replaces_payload: false,
+    };
     let outcomes = store.commit(&mut [Change::Start(timer)], 0).unwrap();
     assert!(matches!(outcomes[0], Outcome::Refused(_)));
 }

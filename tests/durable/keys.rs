@@ -40,6 +40,24 @@ fn the_key_of_an_ended_timer_is_remembered_across_restarts() {
     end(&next_group);
 }
 
+#[test]
+fn a_periodic_timer_tells_its_next_runs() {
+    let file = File::new();
+    let (group, timers, _runs) = started(&file);
+    done(timers.every("topic", HOUR, "hourly").start()).unwrap();
+    done(timers.cron("topic", "0 9 * * MON", "Asia/Shanghai", "weekly").unwrap().key("weekly").start())
+        .unwrap();
+    done(timers.at("topic", HOUR, "once").key("once").start()).unwrap();
+    let runs = |key: &str| -> Vec<_> {
+        let info = done(timers.find("topic", key)).unwrap().unwrap();
+        info.next_runs().take(2).map(|run| run.duration_since(info.scheduled).unwrap()).collect()
+    };
+    assert_eq!(runs("periodic"), [HOUR, 2 * HOUR]);
+    assert_eq!(runs("weekly"), [7 * 24 * HOUR, 14 * 24 * HOUR]);
+    assert_eq!(runs("once").len(), 0);
+    end(&group);
+}
+
 /// P-11.
 #[test]
 fn a_key_is_forgotten_after_its_time() {

@@ -8,6 +8,7 @@ mod support;
 
 mod answers;
 mod clock;
+mod commands;
 mod examples;
 mod faults;
 mod handle;

@@ -37,7 +37,14 @@ fn fill(store: &mut SqliteStore, topic: &str, due: impl IntoIterator<Item = i64>
     store.attach(&[topic.to_owned()]).unwrap();
     let start = |(number, due): (usize, i64)| {
         let payload = format!("\"{number}\"").into_bytes();
-        Change::Start(NewTimer { topic: 0, due, idempotency_key: None, schedule: None, payload })
+        Change::Start(NewTimer {
+            topic: 0,
+            due,
+            idempotency_key: None,
+            schedule: None,
+            payload,
+            replaces_payload: false,
+        })
     };
     let mut changes: Vec<Change> = due.into_iter().enumerate().map(start).collect();
     for batch in changes.chunks_mut(1000) {

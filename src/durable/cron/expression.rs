@@ -5,7 +5,8 @@ use super::{
     schedule::Schedule,
     zone::{MAX_NAME, Zone},
 };
-use std::fmt;
+use crate::durable::unix_millis::{present_millis, system_time};
+use std::{fmt, time::SystemTime};
 
 /// A cron expression in a time zone.
 ///
@@ -143,6 +144,25 @@ impl Cron {
     /// Returns the expression as it was written.
     pub fn expression(&self) -> &str {
         &self.expression
+    }
+
+    /// Returns the runs after `time`, in ascending order, up to the year 9999.
+    ///
+    /// A preview for people: each run is calculated when the iterator is advanced.
+    ///
+    /// ```
+    /// use netwheel::durable::{Cron, CronError};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// let quarters = Cron::new("*/15 * * * *", "UTC")?;
+    /// let runs = quarters.next_runs(SystemTime::UNIX_EPOCH).take(3);
+    /// let minutes: Vec<u64> =
+    ///     runs.map(|run| run.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / 60).collect();
+    /// assert_eq!(minutes, [15, 30, 45]);
+    /// # Ok::<(), CronError>(())
+    /// ```
+    pub fn next_runs(&self, time: SystemTime) -> impl Iterator<Item = SystemTime> + use<'_> {
+        self.runs_after(present_millis(time)).map(system_time)
     }
 
     /// Returns the name of the time zone as it was written.

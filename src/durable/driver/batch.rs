@@ -3,11 +3,11 @@
 //! Invariant: each change has a reply. The engine receives the outcomes in the order of the
 //! changes.
 
-use super::request::Reply;
 use crate::Error;
 use crate::durable::{
     engine::{Inbox, Message, Purpose},
     metrics::Metrics,
+    request::Reply,
     store::{Change, Outcome},
 };
 

@@ -4,17 +4,17 @@
 //! and a handler may use the timers. While the engine has not stopped, a timer of the loop keeps
 //! the driver alive.
 
-use super::request::{Reply, Request};
 use crate::durable::{
-    engine::{Engine, Inbox, Message, Now, Step},
+    engine::{Engine, Message, Now, Step},
+    port::Port,
+    request::{Reply, Request},
     topic::{Answering, Handler},
     unix_millis::present_millis,
 };
 use crate::{Error, EventLoop, channel::ScheduledTask, clock::nanos, sync::Completer};
-use crossbeam_channel::Sender;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// The largest number of messages that the engine handles in a turn of the loop.
@@ -25,56 +25,33 @@ const CLOSE_TOGETHER: u64 = 50_000_000;
 
 pub(in crate::durable) struct Driver {
     event_loop: EventLoop,
-    inbox: Arc<Inbox>,
+    port: Arc<Port>,
     engine: Mutex<Engine>,
     handlers: Mutex<Vec<Handler>>,
     /// The timer of the next poll.
     next_poll: Mutex<Option<ScheduledTask>>,
-    requests: Sender<Request>,
 }
 
 impl Driver {
     pub(in crate::durable) fn new(
         event_loop: EventLoop,
-        inbox: Arc<Inbox>,
+        port: Arc<Port>,
         engine: Engine,
         handlers: Vec<Handler>,
-        requests: Sender<Request>,
     ) -> Arc<Self> {
         let driver = Arc::new(Driver {
             event_loop,
-            inbox: inbox.clone(),
+            port,
             engine: Mutex::new(engine),
             handlers: Mutex::new(handlers),
             next_poll: Mutex::new(None),
-            requests,
         });
         let weak = Arc::downgrade(&driver);
-        inbox.connect(Box::new(move || {
-            if let Some(driver) = weak.upgrade() {
-                driver.run_soon();
-            }
+        driver.port.inbox.connect(Box::new(move || {
+            let driver = weak.upgrade();
+            driver.as_ref().inspect(|driver| driver.run_soon()).is_some()
         }));
         driver
-    }
-
-    pub(in crate::durable) fn wall_time(&self) -> SystemTime {
-        self.event_loop.shared.time.wall_time()
-    }
-
-    /// Returns the id of the loop, for completions that it completes.
-    pub(in crate::durable) fn loop_id(&self) -> u32 {
-        self.event_loop.shared.id
-    }
-
-    /// Sends a message to the engine.
-    pub(in crate::durable) fn tell(&self, message: Message) {
-        self.inbox.tell(message);
-    }
-
-    /// Passes a request to the store's thread. Hands it back if that has ended.
-    pub(in crate::durable) fn request(&self, request: Request) -> Result<(), Request> {
-        self.requests.send(request).map_err(|refused| refused.0)
     }
 
     fn run_soon(self: &Arc<Self>) {
@@ -90,7 +67,8 @@ impl Driver {
         {
             let mut engine = locked(&self.engine);
             let now = self.now();
-            self.inbox
+            self.port
+                .inbox
                 .take(usize::MAX)
                 .into_iter()
                 .for_each(|message| engine.handle(message, now, &mut steps));
@@ -117,7 +95,7 @@ impl Driver {
 
     /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: &Arc<Self>) {
-        let messages = self.inbox.take(MESSAGES_PER_TURN);
+        let messages = self.port.inbox.take(MESSAGES_PER_TURN);
         let mut steps = Vec::new();
         let deadline = {
             let mut engine = locked(&self.engine);
@@ -130,7 +108,7 @@ impl Driver {
         // Relative to the time of the poll: time may have passed since.
         let timer = deadline.and_then(|deadline| {
             let driver = self.clone();
-            self.event_loop.schedule_always_at(deadline, move || driver.inbox.wake()).ok()
+            self.event_loop.schedule_always_at(deadline, move || driver.port.inbox.wake()).ok()
         });
         if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
             old.cancel();
@@ -142,7 +120,7 @@ impl Driver {
             match step {
                 Step::Fire(firing) => {
                     let topic = firing.row.topic;
-                    let answering = Answering::new(firing, self.inbox.clone());
+                    let answering = Answering::new(firing, self.port.clone());
                     if let Some(handler) = locked(&self.handlers).get_mut(topic) {
                         handler(answering);
                     }
@@ -154,7 +132,7 @@ impl Driver {
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
                 Step::Complete(completer, result) => completer.complete(result),
                 Step::Close(completers) => {
-                    if let Err(Request::Close(completers)) = self.request(Request::Close(completers)) {
+                    if let Err(Request::Close(completers)) = self.port.request(Request::Close(completers)) {
                         complete_all(completers, &Ok(()));
                     }
                 }
@@ -164,7 +142,7 @@ impl Driver {
 
     /// The store's thread ends only after it was closed, and then the engine has stopped.
     fn pass(&self, request: Request) {
-        if self.request(request).is_err() {
+        if self.port.request(request).is_err() {
             log::debug!("a request to the closed timer store was dropped");
         }
     }

@@ -4,9 +4,7 @@ mod adaptive_wait;
 mod batch;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;
-mod request;
 mod writer;
 
 pub(super) use driver::Driver;
-pub(super) use request::{Reply, Request};
 pub(super) use writer::Writer;

@@ -5,14 +5,11 @@
 //! after its transaction was committed. After a transient error, starts and commands fail, and the
 //! changes of runs stay first in the queue. After any other error nothing is written again.
 
-use super::{
-    adaptive_wait::AdaptiveWait,
-    batch::Batch,
-    request::{Request, refuse},
-};
+use super::{adaptive_wait::AdaptiveWait, batch::Batch};
 use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
+    request::{Request, refuse},
     store::{Effect, Lease, LoadRange, StoreError, TimerRow, TimerStore},
     unix_millis::present_millis,
 };

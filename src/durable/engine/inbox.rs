@@ -13,8 +13,8 @@ use std::{
     },
 };
 
-/// Makes the loop take the messages.
-type Wake = Box<dyn Fn() + Send + Sync>;
+/// Makes the loop take the messages. Returns `false` if the engine is gone.
+type Wake = Box<dyn Fn() -> bool + Send + Sync>;
 
 pub(in crate::durable) struct Inbox {
     queue: Mutex<Queue>,
@@ -82,12 +82,13 @@ impl Inbox {
         }
     }
 
-    /// Wakes the loop, once for any number of messages.
+    /// Wakes the loop, once for any number of messages. Refuses them if the engine is gone.
     pub(in crate::durable) fn wake(&self) {
         if !self.is_woken.swap(true, Ordering::AcqRel)
             && let Some(wake) = self.wake.get()
+            && !wake()
         {
-            wake();
+            self.take(usize::MAX).into_iter().for_each(Message::refuse);
         }
     }
 
@@ -161,6 +162,7 @@ mod tests {
         let counter = woken.clone();
         inbox.connect(Box::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
+            true
         }));
         (1..=5).for_each(|id| inbox.tell(stored(id)));
         assert_eq!(woken.load(Ordering::Relaxed), 1);

@@ -73,6 +73,17 @@ pub(in crate::durable) enum Message {
     CloseNow,
 }
 
+impl Message {
+    /// Completes what waits for a message that no engine receives any more.
+    pub(super) fn refuse(self) {
+        match self {
+            Message::Asked(asked) => asked.completer.complete(Err(Error::ShutDown)),
+            Message::Close(completer) => completer.complete(Ok(())),
+            _ => {}
+        }
+    }
+}
+
 /// What the engine wants to be done.
 pub(in crate::durable) enum Step {
     /// Call the handler.

@@ -1,10 +1,11 @@
 //! `DurableTimersBuilder`: settings, topics and start.
 
-use super::timers::{DurableTimers, Parts};
+use super::timers::DurableTimers;
 use crate::durable::{
     driver::{Driver, Writer},
     engine::{Engine, Inbox, Limits, Rules},
     metrics::Metrics,
+    port::Port,
     store::{SqliteStore, TimerStore},
     topic::Topic,
     unix_millis::duration_millis,
@@ -209,31 +210,28 @@ impl DurableTimersBuilder {
         let event_loop = group.next().clone();
         let time = event_loop.shared.time.clone();
         let inbox = Arc::new(Inbox::new(self.max_loaded_bytes));
-        let driver = Driver::new(event_loop, inbox.clone(), engine, handlers, sender);
         let store_thread = loop_id::next();
-        let writer = Writer::new(
-            self.store,
-            requests,
-            inbox.clone(),
-            time,
-            metrics.clone(),
-            self.commit_within,
+        let port = Arc::new(Port {
+            inbox: inbox.clone(),
+            requests: sender,
+            time: time.clone(),
+            loop_id: event_loop.shared.id,
             store_thread,
-        );
+            metrics: metrics.clone(),
+            topics: names,
+            unknown,
+            permits: Arc::new(Permits::new(self.max_waiting)),
+            max_payload: self.max_payload,
+        });
+        let driver = Driver::new(event_loop, port.clone(), engine, handlers);
+        let writer =
+            Writer::new(self.store, requests, inbox.clone(), time, metrics, self.commit_within, store_thread);
         let thread = thread::Builder::new().name("netwheel-timers".to_owned());
         thread
             .spawn(move || writer.run())
             .map_err(|e| Error::io("starting the thread of a timer store", e))?;
         inbox.wake();
-        Ok(DurableTimers::new(Parts {
-            driver,
-            store_thread,
-            metrics,
-            topics: names,
-            unknown,
-            permits: Arc::new(Permits::new(self.max_waiting)),
-            max_payload: self.max_payload,
-        }))
+        Ok(DurableTimers::new(port, driver))
     }
 
     fn check(&self) -> Result {

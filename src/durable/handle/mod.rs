@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "prometheus")]
 mod collector;
+mod commands;
 mod start;
 mod timers;
 mod when;

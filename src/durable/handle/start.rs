@@ -4,7 +4,7 @@ use super::{timers::DurableTimers, when::When};
 use crate::durable::{
     TimerId,
     cron::Cron,
-    driver::{Reply, Request},
+    request::{Reply, Request},
     schedule::Schedule,
     store::{Change, NewTimer},
     unix_millis::{LATEST, duration_millis, present_millis},
@@ -38,13 +38,13 @@ impl DurableTimers {
         when: impl Into<When>,
         payload: &T,
     ) -> StartTimer<'_> {
-        let due = when.into().due(self.wall_time());
+        let due = when.into().due(self.port.wall_time());
         StartTimer::new(self, self.timer(topic, due, payload))
     }
 
     /// Describes a timer that is due every `period`, first after one period. At least 1 ms.
     pub fn every<T: Serialize + ?Sized>(&self, topic: &str, period: Duration, payload: &T) -> StartTimer<'_> {
-        let due = When::from(period).due(self.wall_time());
+        let due = When::from(period).due(self.port.wall_time());
         let millis = duration_millis(period);
         let timer = if (1..LATEST).contains(&millis) {
             self.timer(topic, due, payload).map(|timer| periodic(timer, &Schedule::Every(millis)))
@@ -75,7 +75,7 @@ impl DurableTimers {
         payload: &T,
     ) -> Result<StartTimer<'_>> {
         let cron = Cron::new(expression, zone).map_err(Error::other)?;
-        let now = present_millis(self.wall_time());
+        let now = present_millis(self.port.wall_time());
         let never = || Error::setting("expression", expression, "one with a time before the year 10000");
         let due = cron.next_after(now).ok_or_else(never)?;
         let timer = self.timer(topic, due, payload);
@@ -89,9 +89,10 @@ impl<'a> StartTimer<'a> {
     }
 
     /// Sets the idempotency key, at most 256 bytes. A topic has at most one timer with a key: a
-    /// second start returns the id of the first, and changes neither its time nor its payload. The
+    /// second start returns the id of the first, and changes neither its time nor its payload (but
+    /// see [`replace_payload`](StartTimer::replace_payload)). The
     /// key of a one-shot timer is remembered for a day after its end, also if it was cancelled. To
-    /// change its time, use [`move_to`](DurableTimers::move_to).
+    /// change its time, use [`move_key`](DurableTimers::move_key).
     ///
     /// A program that does not know whether its start was stored, for example after a crash, can
     /// therefore start again. If a periodic timer is started with another schedule, it gets the new
@@ -110,6 +111,33 @@ impl<'a> StartTimer<'a> {
         self
     }
 
+    /// Gives this payload to the timer that is stored with the same key, if there is one. Without
+    /// this, only a new schedule changes the payload.
+    ///
+    /// Its due time does not change. A run that has begun keeps the old payload; its retries, its
+    /// dead letter and the runs after it have the new one. A dead letter gets the payload, too, and
+    /// is not run. An ended timer is not started again.
+    ///
+    /// ```
+    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// # use std::time::Duration;
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// # let topic = Topic::new("poll", Late::Skip, Retry::never(), |due: Due<String>| due.done());
+    /// # let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// let minute = Duration::from_secs(60);
+    /// timers.every("poll", minute, "https://old.example").start().wait()?;
+    /// timers.every("poll", minute, "https://new.example").replace_payload().start().wait()?;
+    /// let timer = timers.find("poll", "periodic").wait()?.expect("stored");
+    /// assert_eq!(timer.payload, "\"https://new.example\"");
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn replace_payload(mut self) -> Self {
+        if let Ok(timer) = &mut self.timer {
+            timer.replaces_payload = true;
+        }
+        self
+    }
+
     /// Stores the timer. The completion has its id, and is done when the timer is on disk.
     ///
     /// # Errors
@@ -122,8 +150,8 @@ impl<'a> StartTimer<'a> {
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine it is
     /// not known whether the timer was stored; a start with a key can be repeated.
     pub fn start(self) -> Completion<TimerId> {
-        let (completer, done) = self.timers.stored();
-        let permit = self.timers.permit();
+        let (completer, done) = self.timers.port.stored();
+        let permit = self.timers.port.permit();
         let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
             Ok((timer, permit)) => {
                 let reply = Reply::Start(completer, permit);
@@ -134,7 +162,9 @@ impl<'a> StartTimer<'a> {
                 return done;
             }
         };
-        if let Err(Request::Change { reply: Reply::Start(completer, _), .. }) = self.timers.request(timer) {
+        if let Err(Request::Change { reply: Reply::Start(completer, _), .. }) =
+            self.timers.port.request(timer)
+        {
             completer.complete(Err(Error::ShutDown));
         }
         done

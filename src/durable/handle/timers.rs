@@ -1,22 +1,22 @@
 //! `DurableTimers`: the handle of a program.
 
-use super::when::When;
 use crate::durable::{
-    TimerId,
-    driver::{Driver, Request},
-    engine::{Asked, Command, Message, Permit},
-    metrics::{DurableMetrics, Metrics},
+    driver::Driver,
+    engine::Message,
+    metrics::DurableMetrics,
+    port::Port,
+    request::Request,
     store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore, TopicCounts},
+    topic::Due,
 };
 use crate::{
     Completion, Error, Result,
-    sync::{Completer, Permits, completion, completion_of_all},
+    sync::{Completer, completion},
 };
 use serde::Serialize;
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
 };
 
 /// Timers that survive the program.
@@ -51,65 +51,34 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct DurableTimers {
-    owner: Arc<Owner>,
+    pub(super) port: Arc<Port>,
+    /// `None` in a handle that does not keep the timers open.
+    _owner: Option<Arc<Owner>>,
 }
 
-struct Owner(Parts);
+/// Closes the timers when the last handle that keeps them open is dropped.
+struct Owner {
+    port: Arc<Port>,
+    /// Answers commands after the engine has stopped, with the error of the store.
+    _driver: Arc<Driver>,
+}
 
-/// The parts of a handle.
-pub(super) struct Parts {
-    pub(super) driver: Arc<Driver>,
-    /// The number of the store's thread.
-    pub(super) store_thread: u32,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) topics: Vec<String>,
-    pub(super) unknown: Vec<String>,
-    pub(super) permits: Arc<Permits>,
-    pub(super) max_payload: usize,
+impl<T> Due<T> {
+    /// Returns a handle of the timers, for example to start the next one.
+    ///
+    /// It does not keep the timers open, so a handler may store it. After the program has closed
+    /// the timers or dropped its own handles, operations fail with [`Error::ShutDown`]. In
+    /// contrast, a handler that owns a clone of the program's handle keeps the timers open, and the
+    /// file locked, until they are [closed](DurableTimers::close).
+    pub fn timers(&self) -> DurableTimers {
+        DurableTimers { port: self.port().clone(), _owner: None }
+    }
 }
 
 impl DurableTimers {
-    pub(super) fn new(parts: Parts) -> Self {
-        DurableTimers { owner: Arc::new(Owner(parts)) }
-    }
-
-    /// Removes a timer. The completion has `true` if it was removed: then it does not fire again.
-    /// `false` if there is no such timer, because it has ended or was never stored.
-    ///
-    /// If the timer's handler runs at the moment, the completion waits for its answer. A periodic
-    /// timer, and one that will be retried, is then removed. Dead letters are removed, too.
-    ///
-    /// # Errors
-    ///
-    /// The completion fails, and the timer is unchanged: with [`Error::Full`] if too many
-    /// operations wait, [`Error::ShutDown`] after [`close`](DurableTimers::close), or
-    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError). After
-    /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine, the
-    /// timer may have been changed; the command can be repeated.
-    pub fn cancel(&self, id: TimerId) -> Completion<bool> {
-        self.ask(id, Command::Cancel)
-    }
-
-    /// Moves a timer or a dead letter to another time, as if it had been started for that time.
-    /// `false` if there is no such timer. A periodic timer goes on from the new time.
-    ///
-    /// # Errors
-    ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
-    pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
-        let due = when.into().due(self.wall_time());
-        self.ask(id, Command::MoveTo(due))
-    }
-
-    /// Runs a timer or a dead letter at once. `false` if there is no such timer. The runs of
-    /// [`every`](DurableTimers::every) then follow from now, and those of a cron expression as
-    /// before.
-    ///
-    /// # Errors
-    ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
-    pub fn run_now(&self, id: TimerId) -> Completion<bool> {
-        self.ask(id, Command::RunNow)
+    pub(super) fn new(port: Arc<Port>, driver: Arc<Driver>) -> Self {
+        let owner = Owner { port: port.clone(), _driver: driver };
+        DurableTimers { port, _owner: Some(Arc::new(owner)) }
     }
 
     /// Returns timers of the store.
@@ -149,8 +118,8 @@ impl DurableTimers {
         &self,
         work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done) = self.stored();
-        let permit = match self.permit() {
+        let (completer, done) = self.port.stored();
+        let permit = match self.port.permit() {
             Ok(permit) => permit,
             Err(error) => {
                 completer.complete(Err(error));
@@ -171,7 +140,7 @@ impl DurableTimers {
             drop(permit);
         };
         let request = Request::Transaction { work: Box::new(work), reply: Box::new(reply) };
-        if let Err(Request::Transaction { reply, .. }) = self.request(request) {
+        if let Err(Request::Transaction { reply, .. }) = self.port.request(request) {
             reply(Err(Error::ShutDown));
         }
         done
@@ -179,17 +148,17 @@ impl DurableTimers {
 
     /// Returns the topics of the store that the program does not have. Their timers do not fire.
     pub fn unknown_topics(&self) -> &[String] {
-        &self.owner.0.unknown
+        &self.port.unknown
     }
 
     /// Returns the current metrics. Callable from any thread, without a lock.
     pub fn metrics(&self) -> DurableMetrics {
-        self.owner.0.metrics.snapshot()
+        self.port.metrics.snapshot()
     }
 
     #[cfg(feature = "prometheus")]
-    pub(super) fn metrics_source(&self) -> Arc<Metrics> {
-        self.owner.0.metrics.clone()
+    pub(super) fn metrics_source(&self) -> Arc<crate::durable::metrics::Metrics> {
+        self.port.metrics.clone()
     }
 
     /// Stops firing, waits until the runs have ended, and closes the store. Timers that are in the
@@ -201,8 +170,8 @@ impl DurableTimers {
     ///
     /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
-        let (completer, done) = self.run_and_stored();
-        self.owner.0.driver.tell(Message::Close(completer));
+        let (completer, done) = self.port.run_and_stored();
+        self.port.inbox.tell(Message::Close(completer));
         done
     }
 
@@ -213,77 +182,43 @@ impl DurableTimers {
         due: i64,
         payload: &T,
     ) -> Result<NewTimer> {
-        let known = self.owner.0.topics.iter().position(|name| name == topic);
+        let known = self.port.topics.iter().position(|name| name == topic);
         let unknown = || Error::setting("topic", topic, "one of the topics that were added before the start");
         let topic = known.ok_or_else(unknown)?;
         let payload = serde_json::to_vec(payload).map_err(Error::other)?;
-        if payload.len() > self.owner.0.max_payload {
+        if payload.len() > self.port.max_payload {
             let length = format!("a payload of {} bytes", payload.len());
             return Err(Error::setting("payload", length, "at most `max_payload` bytes of JSON"));
         }
-        Ok(NewTimer { topic, due, idempotency_key: None, schedule: None, payload })
+        Ok(NewTimer { topic, due, idempotency_key: None, schedule: None, payload, replaces_payload: false })
     }
 
-    /// Returns the present time of the loop's clock.
-    pub(super) fn wall_time(&self) -> SystemTime {
-        self.owner.0.driver.wall_time()
-    }
-
-    pub(super) fn permit(&self) -> Result<Permit> {
-        Permit::take(&self.owner.0.permits)
-    }
-
-    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
-        self.owner.0.driver.request(request)
-    }
-
-    /// Returns both sides of an operation of the store's thread.
-    pub(super) fn stored<T>(&self) -> (Completer<T>, Completion<T>) {
-        completion(Some(self.owner.0.store_thread))
-    }
-
-    /// Returns both sides of an operation of the loop and of the store's thread.
-    fn run_and_stored<T>(&self) -> (Completer<T>, Completion<T>) {
-        completion_of_all(Box::new([self.owner.0.driver.loop_id(), self.owner.0.store_thread]))
-    }
-
-    fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = self.run_and_stored();
-        match self.permit() {
-            Ok(permit) => {
-                let asked = Asked { id, command, completer, permit };
-                self.owner.0.driver.tell(Message::Asked(asked));
-            }
-            Err(error) => completer.complete(Err(error)),
-        }
-        done
-    }
-
-    fn query<T: Send + 'static>(
+    pub(super) fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&mut dyn TimerStore) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done): (Completer<T>, _) = self.stored();
-        let permit = match self.permit() {
+        let (completer, done): (Completer<T>, _) = self.port.stored();
+        let permit = match self.port.permit() {
             Ok(permit) => permit,
             Err(error) => {
                 completer.complete(Err(error));
                 return done;
             }
         };
-        // If the store is closed, the query is dropped, and the completion fails.
         let query = Request::Query(Box::new(move |store| {
             completer.complete(store.and_then(query));
             drop(permit);
         }));
-        drop(self.request(query));
+        if let Err(Request::Query(query)) = self.port.request(query) {
+            query(Err(Error::ShutDown));
+        }
         done
     }
 }
 
 impl fmt::Debug for DurableTimers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DurableTimers").field("topics", &self.owner.0.topics).finish_non_exhaustive()
+        f.debug_struct("DurableTimers").field("topics", &self.port.topics).finish_non_exhaustive()
     }
 }
 
@@ -291,6 +226,6 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let (completer, done) = completion(None);
         done.detach();
-        self.0.driver.tell(Message::Close(completer));
+        self.port.inbox.tell(Message::Close(completer));
     }
 }

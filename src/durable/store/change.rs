@@ -18,6 +18,8 @@ pub struct NewTimer {
     pub schedule: Option<String>,
     /// The payload as JSON.
     pub payload: Vec<u8>,
+    /// Whether a stored timer with the same key gets this payload.
+    pub replaces_payload: bool,
 }
 
 impl NewTimer {
@@ -25,6 +27,12 @@ impl NewTimer {
     /// with different schedules.
     pub(super) fn has_other_schedule(&self, stored: Option<&str>) -> bool {
         matches!((self.schedule.as_deref(), stored), (Some(new), Some(stored)) if new != stored)
+    }
+
+    /// Returns whether a start of this timer may change a stored one.
+    #[cfg(feature = "durable-postgres")]
+    pub(super) fn may_change_another(&self) -> bool {
+        self.idempotency_key.is_some() && (self.schedule.is_some() || self.replaces_payload)
     }
 }
 
@@ -35,7 +43,8 @@ pub enum Change {
     /// Stores a timer. If there is one with the same topic and idempotency key, nothing is stored.
     /// If both are periodic and their schedules differ, it gets the new schedule and payload. It
     /// also gets the new due time, unless its scheduled time has come: that run keeps its times and
-    /// attempts.
+    /// attempts. If their schedules are the same, it gets the new payload only if the start
+    /// [replaces](NewTimer::replaces_payload) it.
     Start(NewTimer),
     /// Ends a run: removes the timer, or moves it to its next run.
     End {
@@ -140,7 +149,7 @@ pub enum Outcome {
     AlreadyStarted {
         /// Its id.
         id: TimerId,
-        /// The timer with its new schedule, if that has changed.
+        /// The timer as it is now, if the start has changed it and it is pending.
         changed: Option<TimerRow>,
     },
     /// The change was made. The row is the timer as it is now, or `None` if nothing is pending.

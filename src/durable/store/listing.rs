@@ -1,6 +1,10 @@
 //! `TimerInfo`: a timer as operators see it.
 
-use crate::durable::TimerId;
+use crate::durable::{
+    TimerId,
+    schedule::Schedule,
+    unix_millis::{present_millis, system_time},
+};
 use std::time::SystemTime;
 
 /// Whether a stored timer will fire.
@@ -56,6 +60,15 @@ impl TimerInfo {
             error: None,
         }
     }
+
+    /// Returns the runs of a periodic timer after its next one, which is at
+    /// [`scheduled`](TimerInfo::scheduled), up to the year 9999. Empty for a one-shot timer, and if
+    /// the schedule is not understood.
+    pub fn next_runs(&self) -> impl Iterator<Item = SystemTime> + use<> {
+        let schedule = self.schedule.as_deref().and_then(|text| Schedule::parse(text).ok());
+        let next = move |&run: &i64| schedule.as_ref()?.next_after(run, run);
+        std::iter::successors(Some(present_millis(self.scheduled)), next).skip(1).map(system_time)
+    }
 }
 
 /// Selects the timers of a listing.
@@ -68,6 +81,7 @@ impl TimerInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TimerFilter {
     pub(in crate::durable) topic: Option<String>,
+    pub(in crate::durable) key: Option<String>,
     pub(in crate::durable) state: Option<TimerState>,
     pub(in crate::durable) after: Option<TimerId>,
     pub(in crate::durable) limit: Option<usize>,
@@ -85,6 +99,12 @@ impl TimerFilter {
     /// Selects the timers of one topic.
     pub fn topic(mut self, name: impl Into<String>) -> Self {
         self.topic = Some(name.into());
+        self
+    }
+
+    /// Selects timers with this idempotency key: at most one of each topic.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
@@ -114,6 +134,11 @@ impl TimerFilter {
     /// Returns the topic to select.
     pub fn selected_topic(&self) -> Option<&str> {
         self.topic.as_deref()
+    }
+
+    /// Returns the idempotency key to select.
+    pub fn selected_key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// Returns the state to select.

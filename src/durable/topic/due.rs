@@ -3,6 +3,7 @@
 use crate::durable::{
     TimerId,
     engine::{Answer, Firing, Inbox, Message},
+    port::Port,
     store::StoreTransaction,
     unix_millis::system_time,
 };
@@ -75,6 +76,10 @@ impl<T> Due<T> {
         self.answering.firing.missed
     }
 
+    pub(in crate::durable) fn port(&self) -> &Arc<Port> {
+        &self.answering.port
+    }
+
     /// Ends the run: the work is done.
     pub fn done(self) {
         self.answering.answer(Answer::Done(None));
@@ -119,6 +124,7 @@ impl<T: fmt::Debug> fmt::Debug for Due<T> {
 pub(in crate::durable) struct Answering {
     firing: Firing,
     reply: Reply,
+    port: Arc<Port>,
 }
 
 /// Passes the answer to the engine, once.
@@ -138,13 +144,14 @@ struct ReplyState {
 }
 
 impl Answering {
-    pub(in crate::durable) fn new(firing: Firing, inbox: Arc<Inbox>) -> Self {
+    pub(in crate::durable) fn new(firing: Firing, port: Arc<Port>) -> Self {
         let state = Arc::new(ReplyState {
             is_answered: AtomicBool::new(false),
             handler: Mutex::new(None),
             is_dropped: AtomicBool::new(false),
         });
-        Answering { reply: Reply { id: firing.row.key.id, inbox, state }, firing }
+        let reply = Reply { id: firing.row.key.id, inbox: port.inbox.clone(), state };
+        Answering { firing, reply, port }
     }
 
     pub(super) fn payload(&self) -> &[u8] {

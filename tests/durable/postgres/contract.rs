@@ -37,12 +37,15 @@ for_each_store! {
     a_new_schedule_keeps_a_run_whose_time_has_come
     a_new_schedule_and_an_end_are_made_in_order
     the_last_of_several_schedules_counts
+    a_payload_is_replaced_and_nothing_else
+    a_new_payload_and_an_end_are_made_in_order
     a_periodic_start_does_not_change_a_one_shot_timer
     an_end_removes_a_timer_or_moves_it_to_its_next_run
     a_change_of_another_run_is_missing
     a_retry_keeps_the_scheduled_time
     dead_letters_are_listed_and_run_again
     a_dead_run_of_a_periodic_timer_is_a_copy
+    a_key_finds_its_timer
     commands_move_and_cancel
     effects_are_stored_with_the_end_or_not_at_all
     an_effect_that_ends_the_transaction_stops_the_store
@@ -64,7 +67,14 @@ fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore> {
 type Store = Box<dyn TimerStore>;
 
 fn timer(topic: usize, due: i64) -> NewTimer {
-    NewTimer { topic, due, idempotency_key: None, schedule: None, payload: due.to_string().into_bytes() }
+    NewTimer {
+        topic,
+        due,
+        idempotency_key: None,
+        schedule: None,
+        payload: due.to_string().into_bytes(),
+        replaces_payload: false,
+    }
 }
 
 fn keyed(due: i64, key: &str) -> NewTimer {
@@ -172,6 +182,23 @@ fn a_key_stores_one_timer(store: &mut Store) {
     let other_topic = NewTimer { topic: 1, ..keyed(300, "k") };
     assert_eq!(start(store, other_topic).idempotency_key.as_deref(), Some("k"));
     assert_eq!(counts(store), [(2, 0), (1, 0)]);
+}
+
+fn a_key_finds_its_timer(store: &mut Store) {
+    let [first, other] = [keyed(100, "k"), NewTimer { topic: 1, ..keyed(200, "k") }];
+    let ids = [first, other].map(|timer| start(store, timer).key.id);
+    start(store, keyed(300, "l"));
+    start(store, timer(0, 400));
+    let mut found = |filter: TimerFilter| -> Vec<TimerId> {
+        store.list(&filter).unwrap().into_iter().map(|info| info.id).collect()
+    };
+    let key = TimerFilter::new().key("k");
+    assert_eq!(found(key.clone()), ids);
+    assert_eq!(found(key.clone().topic("b")), ids[1..]);
+    assert_eq!(found(key.clone().topic("c")), []);
+    assert_eq!(found(key.clone().state(TimerState::Pending).after(ids[0])), ids[1..]);
+    assert_eq!(found(key.state(TimerState::Dead)), []);
+    assert_eq!(found(TimerFilter::new().key("k\0")), []);
 }
 
 fn the_key_of_an_ended_timer_is_remembered(store: &mut Store) {
@@ -420,6 +447,43 @@ fn the_last_of_several_schedules_counts(store: &mut Store) {
     let starts = schedules.map(|schedule| Change::Start(periodic(NOW + 1, schedule)));
     store.commit(&mut { starts }, NOW).unwrap();
     assert_eq!(load(store, NOW + 1000)[0].schedule.as_deref(), Some("every 1"));
+}
+
+fn replacing(timer: NewTimer, payload: &str) -> NewTimer {
+    NewTimer { payload: payload.into(), replaces_payload: true, ..timer }
+}
+
+fn a_payload_is_replaced_and_nothing_else(store: &mut Store) {
+    // A stored timer, a run whose time has come, a periodic timer, and a dead letter.
+    let [later, due] = [(NOW + 1000, "later"), (NOW - 1, "due")].map(|(due, key)| keyed(due, key));
+    for timer in [later, due, periodic(NOW + 1000, "every 5")] {
+        let before = start(store, timer.clone());
+        let moved = NewTimer { due: NOW + 5000, ..timer };
+        let after = rescheduled(store, replacing(moved, "new"));
+        assert_eq!(after, TimerRow { payload: b"new".into(), ..before });
+        assert!(load(store, i64::MAX).contains(&after));
+    }
+    let held = start(store, keyed(NOW, "dead")).held();
+    commit(store, Change::Bury { held, next: None, error: "e".to_owned() });
+    let known = commit(store, Change::Start(replacing(keyed(NOW, "dead"), "new")));
+    assert!(matches!(known, Outcome::AlreadyStarted { changed: None, .. }), "{known:?}");
+    let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap().remove(0);
+    assert_eq!((dead.payload.as_str(), dead.error.as_deref()), ("new", Some("e")));
+    // Without a key, and with an unknown one, it is a start like any other.
+    start(store, replacing(timer(0, NOW), "new"));
+    start(store, replacing(keyed(NOW, "other"), "new"));
+    assert_eq!(counts(store), [(5, 1), (0, 0)]);
+}
+
+fn a_new_payload_and_an_end_are_made_in_order(store: &mut Store) {
+    let run = start(store, periodic(NOW, "every 5"));
+    let replace = |payload| Change::Start(replacing(periodic(NOW, "every 5"), payload));
+    let mut changes = [replace("1"), end(run.held(), Some(NOW + 5)), replace("2")];
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    let texts = |row: &TimerRow| (row.key.due, String::from_utf8(row.payload.clone()).unwrap());
+    assert_eq!(texts(&changed(outcomes[0].clone())), (NOW, "1".to_owned()));
+    assert_eq!(texts(&moved(outcomes[1].clone())), (NOW + 5, "1".to_owned()));
+    assert_eq!(texts(&changed(outcomes[2].clone())), (NOW + 5, "2".to_owned()));
 }
 
 fn a_periodic_start_does_not_change_a_one_shot_timer(store: &mut Store) {

@@ -50,7 +50,14 @@ pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease
 }
 
 pub(crate) fn timer(due: i64) -> NewTimer {
-    NewTimer { topic: 0, due, idempotency_key: None, schedule: None, payload: b"null".to_vec() }
+    NewTimer {
+        topic: 0,
+        due,
+        idempotency_key: None,
+        schedule: None,
+        payload: b"null".to_vec(),
+        replaces_payload: false,
+    }
 }
 
 pub(crate) fn keyed(due: i64, key: &str) -> NewTimer {

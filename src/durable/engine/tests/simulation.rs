@@ -292,6 +292,7 @@ pub(super) fn new_timer(after: i64, schedule: Option<&str>, key: Option<&str>) -
         idempotency_key: key.map(str::to_owned),
         schedule: schedule.map(str::to_owned),
         payload: b"null".to_vec(),
+        replaces_payload: false,
     }
 }
 

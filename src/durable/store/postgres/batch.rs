@@ -83,18 +83,18 @@ fn claim(
 
 /// Returns how many of the first changes are independent, so that those of one kind can be made
 /// together: no two of one timer, no command together with a start that has a key, no change of a
-/// run together with a start that may change a schedule, and no two such starts with the same key.
+/// run together with a start that may change a timer, and no two such starts with the same key.
 fn independent(changes: &[Change]) -> usize {
     let mut ids: BTreeSet<TimerId> = BTreeSet::new();
-    let mut schedules = BTreeSet::new();
+    let mut changing = BTreeSet::new();
     let (mut has_command, mut has_key, mut has_run) = (false, false, false);
     for (index, change) in changes.iter().enumerate() {
         let mut is_twice = false;
         match change {
             Change::Start(timer) => {
                 has_key |= timer.idempotency_key.is_some();
-                if timer.schedule.is_some() {
-                    is_twice = !schedules.insert((timer.topic, timer.idempotency_key.as_deref()));
+                if timer.may_change_another() {
+                    is_twice = !changing.insert((timer.topic, timer.idempotency_key.as_deref()));
                 }
             }
             Change::Cancel(id) | Change::Move { id, .. } => {
@@ -106,7 +106,7 @@ fn independent(changes: &[Change]) -> usize {
                 is_twice = other.held().is_some_and(|held| !ids.insert(held.key.id));
             }
         }
-        let depends = is_twice || (has_command && has_key) || (has_run && !schedules.is_empty());
+        let depends = is_twice || (has_command && has_key) || (has_run && !changing.is_empty());
         // The first one depends on nothing.
         if depends && index > 0 {
             return index;

@@ -177,31 +177,36 @@ pub(super) fn changed_by_others(
 
 pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
     let topic = filter.topic.as_deref();
-    if topic.is_some_and(|topic| topic.contains('\0')) {
+    let key = filter.key.as_deref();
+    if [topic, key].into_iter().flatten().any(|text| text.contains('\0')) {
         return Ok(Vec::new());
     }
     let after = filter.after.map_or(i64::MIN, TimerId::get);
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
-    // A statement for each state, so that dead letters are found with their index.
+    // A statement for each condition, so that dead letters and keys are found with their indexes.
     macro_rules! listing {
-        ($state:literal) => {
+        ($condition:literal) => {
             concat!(
                 "SELECT t.id, n.name, t.state, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
                     t.error
                 FROM {schema}.timers t JOIN {schema}.topics n ON n.id = t.topic
                 WHERE t.id > $1 AND ($2::text IS NULL OR n.name = $2) ",
-                $state,
+                $condition,
                 " ORDER BY t.id LIMIT $3"
             )
         };
     }
-    let sql = match filter.state {
-        None => listing!(""),
-        Some(TimerState::Pending) => listing!("AND t.state = 0"),
-        Some(TimerState::Dead) => listing!("AND t.state = 1"),
+    let sql = match (filter.state, key) {
+        (None, None) => listing!(""),
+        (Some(TimerState::Pending), None) => listing!("AND t.state = 0"),
+        (Some(TimerState::Dead), None) => listing!("AND t.state = 1"),
+        (None, Some(_)) => listing!("AND t.key = $4"),
+        (Some(TimerState::Pending), Some(_)) => listing!("AND t.key = $4 AND t.state = 0"),
+        (Some(TimerState::Dead), Some(_)) => listing!("AND t.key = $4 AND t.state = 1"),
     };
-    let values: [Value<'_>; 3] = [&after, &topic, &limit];
-    session.query(sql, &values)?.iter().map(info).collect()
+    let values: [Value<'_>; 4] = [&after, &topic, &limit, &key];
+    let values = if key.is_some() { &values[..] } else { &values[..3] };
+    session.query(sql, values)?.iter().map(info).collect()
 }
 
 fn info(row: &Row) -> Result<TimerInfo, StoreError> {

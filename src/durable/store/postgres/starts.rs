@@ -124,6 +124,8 @@ fn start(
             Outcome::Started(row_of(transaction, timer, id, start.partition))
         } else if kind == STORED && timer.has_other_schedule(schedule.as_deref()) {
             Outcome::AlreadyStarted { id, changed: reschedule(transaction, id, timer)? }
+        } else if kind == STORED && timer.replaces_payload {
+            Outcome::AlreadyStarted { id, changed: replace_payload(transaction, id, timer)? }
         } else {
             Outcome::AlreadyStarted { id, changed: None }
         };
@@ -197,6 +199,26 @@ fn reschedule(
         transaction.count(column(row, 2)?, column(row, 1)?, 1, -1);
     }
     queries::timer(transaction.store, row, 0)
+}
+
+/// Gives a stored timer another payload. Returns it if it is pending.
+fn replace_payload(
+    transaction: &mut Transaction<'_>,
+    id: TimerId,
+    timer: &NewTimer,
+) -> Result<Option<TimerRow>, StoreError> {
+    let session_id = transaction.session.id();
+    let rows = transaction.session.query(
+        "UPDATE {schema}.timers SET payload = $2, changed_by = $3,
+            changed_in = pg_current_xact_id()::text::bigint
+        WHERE id = $1
+        RETURNING id, partition, topic, due, scheduled, attempts, key, schedule, payload, state",
+        &[&id.get(), &timer.payload, &session_id],
+    )?;
+    match rows.first() {
+        Some(row) if column::<i16>(row, 9)? == 0 => queries::timer(transaction.store, row, 0),
+        _ => Ok(None),
+    }
 }
 
 fn row_of(transaction: &Transaction<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> TimerRow {

@@ -158,8 +158,15 @@ impl<'a> Batch<'a> {
         drop(statement);
         if let Some((id, schedule, is_due)) = stored {
             let id = TimerId::new(id);
-            if !timer.has_other_schedule(schedule.as_deref()) {
+            let has_other_schedule = timer.has_other_schedule(schedule.as_deref());
+            if !has_other_schedule && !timer.replaces_payload {
                 return Ok(Some(Outcome::AlreadyStarted { id, changed: None }));
+            }
+            if !has_other_schedule {
+                let sql = "UPDATE timers SET payload = ?2 WHERE id = ?1";
+                let values = params![id.get(), timer.payload];
+                self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+                return Ok(Some(Outcome::AlreadyStarted { id, changed: self.row(id)? }));
             }
             let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
             let values = params![id.get(), timer.schedule, timer.payload];

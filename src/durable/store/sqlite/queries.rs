@@ -72,7 +72,7 @@ pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<
     let mut statement = connection.prepare_cached(&listing(filter)).store()?;
     let after = filter.after.map_or(i64::MIN, TimerId::get);
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![after, filter.topic, limit], |row| {
+    let rows = statement.query_map(params![after, filter.topic, limit, filter.key], |row| {
         let state = if row.get::<_, i64>(2)? == 0 { TimerState::Pending } else { TimerState::Dead };
         let payload: Vec<u8> = row.get(8)?;
         let mut info =
@@ -91,21 +91,28 @@ pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<
 /// Returns the query of a listing. SQLite uses a partial index only if its condition is a literal
 /// part of the query.
 fn listing(filter: &TimerFilter) -> String {
-    let (index, state) = match (filter.state, &filter.topic) {
-        (Some(TimerState::Dead), None) => ("INDEXED BY timers_dead", "AND state = 1"),
-        (Some(TimerState::Dead), Some(_)) => ("INDEXED BY timers_dead_topic", "AND state = 1"),
-        (Some(TimerState::Pending), _) => ("", "AND state = 0"),
-        (None, _) => ("", ""),
+    let state = match filter.state {
+        Some(TimerState::Dead) => "AND state = 1",
+        Some(TimerState::Pending) => "AND state = 0",
+        None => "",
+    };
+    let index = match (&filter.key, filter.state, &filter.topic) {
+        (Some(_), ..) => "INDEXED BY timers_key",
+        (None, Some(TimerState::Dead), None) => "INDEXED BY timers_dead",
+        (None, Some(TimerState::Dead), Some(_)) => "INDEXED BY timers_dead_topic",
+        (None, ..) => "",
     };
     let topic = match filter.topic {
         Some(_) => "AND topic = (SELECT id FROM topics WHERE name = ?2)",
         // Each parameter has to appear.
+        None if filter.key.is_some() => "AND topic IN (SELECT id FROM topics) AND ?2 IS NULL",
         None => "AND ?2 IS NULL",
     };
+    let key = if filter.key.is_some() { "AND key = ?4" } else { "AND ?4 IS NULL" };
     format!(
         "SELECT timers.id, (SELECT name FROM topics WHERE topics.id = topic), state, due, scheduled,
             attempts, key, schedule, payload, error
-        FROM timers {index} WHERE timers.id > ?1 {state} {topic} ORDER BY timers.id LIMIT ?3"
+        FROM timers {index} WHERE timers.id > ?1 {state} {topic} {key} ORDER BY timers.id LIMIT ?3"
     )
 }
 
@@ -127,13 +134,13 @@ mod tests {
     /// Returns how SQLite executes a query.
     fn plan(store: &SqliteStore, sql: &str) -> String {
         let mut statement = store.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let values = params![0, None::<String>, 10];
+        let values = params![0, None::<String>, 10, None::<String>];
         let rows = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
         rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
     }
 
     #[test]
-    fn listings_of_dead_letters_read_nothing_else_and_do_not_sort() {
+    fn listings_of_dead_letters_and_keys_read_nothing_else() {
         let store = SqliteStore::in_memory().unwrap();
         let dead = TimerFilter::new().state(TimerState::Dead);
         for (filter, index) in [
@@ -142,6 +149,11 @@ mod tests {
         ] {
             let plan = plan(&store, &listing(&filter));
             assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{plan}");
+        }
+        let key = TimerFilter::new().key("k");
+        for filter in [key.clone(), key.clone().topic("topic"), key.state(TimerState::Dead)] {
+            let plan = plan(&store, &listing(&filter));
+            assert!(plan.contains("SEARCH timers USING INDEX timers_key (topic=? AND key=?"), "{plan}");
         }
         let pending = plan(&store, &listing(&TimerFilter::new().state(TimerState::Pending)));
         assert!(pending.contains("SEARCH timers USING INTEGER PRIMARY KEY (rowid>?)"), "{pending}");

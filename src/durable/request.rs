@@ -41,13 +41,13 @@ pub(in crate::durable) enum Reply {
 
 impl Reply {
     /// Returns whether somebody waits for the commit.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(in crate::durable) fn is_awaited(&self) -> bool {
         !matches!(self, Reply::Engine(_, Purpose::End))
     }
 }
 
 /// Tells the programs whose requests came after the store was closed.
-pub(super) fn refuse(requests: impl Iterator<Item = Request>) {
+pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
     for request in requests {
         match request {
             Request::Change { reply: Reply::Start(completer, _permit), .. } => {

@@ -1,0 +1,59 @@
+//! `Port`: how a handle reaches the engine and the store.
+//!
+//! It holds neither the engine nor the handlers, so a handler may keep a handle.
+
+use super::{
+    engine::{Inbox, Permit},
+    metrics::Metrics,
+    request::Request,
+};
+use crate::{
+    Completion, Result,
+    clock::TimeSource,
+    sync::{Completer, Permits, completion, completion_of_all},
+};
+use crossbeam_channel::Sender;
+use std::{sync::Arc, time::SystemTime};
+
+/// What all handles of a program's timers share.
+pub(super) struct Port {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) requests: Sender<Request>,
+    pub(super) time: TimeSource,
+    /// The number of the loop that runs the engine.
+    pub(super) loop_id: u32,
+    /// The number of the store's thread.
+    pub(super) store_thread: u32,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) topics: Vec<String>,
+    /// The topics of the store that the program does not have.
+    pub(super) unknown: Vec<String>,
+    pub(super) permits: Arc<Permits>,
+    pub(super) max_payload: usize,
+}
+
+impl Port {
+    /// Passes a request to the store's thread. Returns it if that has ended.
+    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+        self.requests.send(request).map_err(|refused| refused.0)
+    }
+
+    /// Returns the present time of the loop's clock.
+    pub(super) fn wall_time(&self) -> SystemTime {
+        self.time.wall_time()
+    }
+
+    pub(super) fn permit(&self) -> Result<Permit> {
+        Permit::take(&self.permits)
+    }
+
+    /// Returns both sides of an operation of the store's thread.
+    pub(super) fn stored<T>(&self) -> (Completer<T>, Completion<T>) {
+        completion(Some(self.store_thread))
+    }
+
+    /// Returns both sides of an operation of the loop and of the store's thread.
+    pub(super) fn run_and_stored<T>(&self) -> (Completer<T>, Completion<T>) {
+        completion_of_all(Box::new([self.loop_id, self.store_thread]))
+    }
+}
