@@ -7,7 +7,7 @@ impl Engine {
     /// Renews the lease when it is time. Asks for the changes of other nodes in the whole loaded
     /// range, which is longer than `near` after the clock was set back.
     pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<Step>) {
-        let until = now.wall.saturating_add(self.limits.near).max(self.window.loaded_to().due);
+        let until = now.wall.saturating_add(self.limits.near).max(self.window.loaded_to());
         if let Some(lease) = &mut self.lease
             && lease.start_renewal(now.monotonic)
         {

@@ -12,13 +12,15 @@
 //!   lease is valid. The exceptions are at-most-once runs, which the store has ended before.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
 //!   that was completed with `true` is never followed by a run that it should have prevented.
-//! - At most `max_running` runs have not ended. Each poll begins at most `fires_per_turn` runs, and
+//! - At most `max_running` runs have not ended, and of a topic with a concurrency limit, at most
+//!   that many have no answer: each run has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn` runs, and
 //!   fires at most that many. `ready` has the runs that wait for their turn, in their order.
 
 mod clock_watch;
 mod closing;
 mod commands;
 mod inbox;
+mod lane;
 mod lease_watch;
 mod leases;
 mod message;
@@ -42,7 +44,11 @@ use super::{
     policy::{Delivery, Late, Retry},
     store::TimerRow,
 };
-use crate::{Error, clock::nanos, sync::Completer};
+use crate::{
+    Error,
+    clock::nanos,
+    sync::{Completer, Permits},
+};
 use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
 use run::{Phase, Run};
@@ -66,6 +72,8 @@ pub(super) struct Rules {
     pub(super) late: Late,
     pub(super) retry: Retry,
     pub(super) delivery: Delivery,
+    /// The largest number of runs without an answer.
+    pub(super) concurrency: Option<usize>,
 }
 
 /// The limits of an engine. Times in milliseconds.
@@ -123,10 +131,11 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(rules: Vec<Rules>, limits: Limits, needs_claims: bool, metrics: Arc<Metrics>) -> Self {
+        let window = Window::new(&rules, limits.max_loaded, limits.max_loaded_bytes);
         Engine {
             rules,
             limits,
-            window: Window::new(limits.max_loaded, limits.max_loaded_bytes),
+            window,
             runs: BTreeMap::new(),
             ready: VecDeque::new(),
             changing: BTreeMap::new(),
@@ -140,6 +149,12 @@ impl Engine {
             state: State::Active,
             metrics,
         }
+    }
+
+    #[allow(dead_code)]
+    /// Returns the permits of each topic's runs: as many are taken as runs have no answer.
+    pub(super) fn permits(&self) -> &[Arc<Permits>] {
+        self.window.permits()
     }
 
     /// Takes a message. What follows from it is appended to `steps`.
@@ -202,8 +217,7 @@ impl Engine {
         if !self.is_loading
             && self.load_at <= now.monotonic
             && self.may_fire(now)
-            && let Some(range) = self.window.missing(until)
-            && self.should_load(now)
+            && let Some(range) = self.window.missing(until, self.enough(now))
         {
             self.is_loading = true;
             steps.push(Step::Load(range));
@@ -240,9 +254,10 @@ impl Engine {
         Some(sleep)
     }
 
-    /// Loads early enough that a timer is in memory before it is due, but not at every poll.
-    fn should_load(&self, now: Now) -> bool {
-        self.window.loaded_to().due < now.wall.saturating_add(self.limits.near / 2)
+    /// Returns the due time up to which loaded timers are enough for now: a timer is in memory before
+    /// it is due, but not every poll loads.
+    fn enough(&self, now: Now) -> i64 {
+        now.wall.saturating_add(self.limits.near / 2)
     }
 
     fn insert(&mut self, row: TimerRow) {

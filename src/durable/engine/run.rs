@@ -1,5 +1,6 @@
 //! `Run`: a timer that has left the window and has not ended.
 
+use super::Permit;
 use crate::durable::store::TimerRow;
 use std::time::Duration;
 
@@ -30,11 +31,21 @@ pub(super) struct Run {
     /// A newer state of the timer. If another change made it, the store refuses the end of the run.
     /// Of an at-most-once run that has ended, the state after it.
     pub(super) replaced: Option<TimerRow>,
+    /// Counts the run among those of its topic until it is answered.
+    pub(super) permit: Option<Permit>,
 }
 
 impl Run {
     pub(super) fn new(row: TimerRow) -> Self {
-        Run { after: row.scheduled, row, phase: Phase::End, next: None, missed: 0, replaced: None }
+        Run {
+            after: row.scheduled,
+            row,
+            phase: Phase::End,
+            next: None,
+            missed: 0,
+            replaced: None,
+            permit: None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Now, Phase, Purpose, Run, Step};
+use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
@@ -37,14 +37,14 @@ impl Engine {
             {
                 break;
             }
-            let Some(row) = self.window.pop_due(now.wall) else { break };
+            let Some((row, permit)) = self.window.pop_due(now.wall) else { break };
             // The order of the window is not what decides: never early.
             assert!(row.key.due <= now.wall, "a timer must not fire early");
-            self.begin(row, now, steps);
+            self.begin(row, permit, now, steps);
         }
     }
 
-    fn begin(&mut self, row: TimerRow, now: Now, steps: &mut Vec<Step>) {
+    fn begin(&mut self, row: TimerRow, permit: Permit, now: Now, steps: &mut Vec<Step>) {
         let id = row.key.id;
         let held = row.held();
         let plan = self.plan(&row, now);
@@ -69,6 +69,7 @@ impl Engine {
                 run.after = after;
                 run.missed = missed;
                 run.phase = Phase::Permission;
+                run.permit = Some(permit);
                 match self.rules[run.row.topic].delivery {
                     Delivery::AtMostOnce => Change::End { held, next, effect: None },
                     Delivery::AtLeastOnce if self.lease.is_some() => Change::Claim { held },
@@ -173,6 +174,7 @@ impl Engine {
         let id = run.row.key.id;
         let change = Change::End { held: run.row.held(), next: run.next, effect };
         run.phase = Phase::End;
+        run.permit = None;
         self.runs.insert(id, run);
         steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
@@ -194,6 +196,7 @@ impl Engine {
             }
         };
         run.phase = Phase::End;
+        run.permit = None;
         self.runs.insert(id, run);
         steps.push(Step::Change { id, change, purpose: Purpose::End });
     }

@@ -1,124 +1,156 @@
-//! `Window`: the timers that are held in memory.
+//! `Window`: the timers that are held in memory, in lanes.
 //!
-//! Invariants: of the timers up to and including `loaded_to`, the window has all that are pending
-//! and that the engine has not taken out. It has none behind it. At most `max_timers` and
-//! `max_bytes` are held: an insertion beyond that drops the latest timers and moves `loaded_to`
-//! back, so that they are loaded again when their time comes.
+//! Topics without a concurrency limit share one [`Lane`]. Each topic with a limit has a lane of its
+//! own, with a small part of the space. So its waiting timers neither fill the memory nor delay
+//! those of other topics.
+//!
+//! Invariants: a lane holds timers of its own topics only, and of none that is paused. A limited
+//! topic whose permits are taken is blocked: nothing is taken out of its lane.
 
-use crate::durable::{
-    TimerId,
-    store::{DueKey, LoadRange, TimerRow},
+use super::{Permit, Rules, lane::Lane};
+use crate::{
+    durable::{
+        TimerId,
+        store::{DueKey, LoadRange, TimerRow, TopicSet},
+    },
+    sync::Permits,
 };
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The largest number of timers in one load.
-const LOAD_LIMIT: usize = 1024;
+/// The largest number of timers in the lane of a limited topic: enough that the next ones are
+/// loaded while the first half of them runs.
+const LIMITED_TIMERS: usize = 2048;
 
 #[derive(Debug)]
 pub(super) struct Window {
-    timers: BTreeMap<DueKey, TimerRow>,
-    due: BTreeMap<TimerId, i64>,
-    bytes: usize,
-    loaded_to: DueKey,
-    max_timers: usize,
-    max_bytes: usize,
+    /// The first one is shared by all topics without a limit.
+    parts: Vec<Part>,
+    /// The part of each topic.
+    part_of: Vec<usize>,
+    /// The permits of each topic's runs.
+    permits: Vec<Arc<Permits>>,
+    /// The part that was loaded last.
+    loaded_last: usize,
+}
+
+/// A lane, and what decides whether it is in use.
+#[derive(Debug)]
+struct Part {
+    lane: Lane,
+    #[allow(dead_code)]
+    /// All topics of the lane, also those that are paused.
+    topics: TopicSet,
+    /// The permits of a limited topic.
+    limit: Option<Arc<Permits>>,
+}
+
+impl Part {
+    fn is_blocked(&self) -> bool {
+        self.limit.as_ref().is_some_and(|permits| permits.taken() >= permits.limit())
+    }
 }
 
 impl Window {
-    pub(super) fn new(max_timers: usize, max_bytes: usize) -> Self {
-        Window {
-            timers: BTreeMap::new(),
-            due: BTreeMap::new(),
-            bytes: 0,
-            loaded_to: DueKey::FIRST,
-            max_timers,
-            max_bytes,
+    pub(super) fn new(rules: &[Rules], max_timers: usize, max_bytes: usize) -> Self {
+        let limited = rules.iter().filter(|rules| rules.concurrency.is_some()).count();
+        // Half of the space is for the topics without a limit.
+        let of_each = |space: usize| (space / 2 / limited.max(1)).max(1);
+        let (timers, bytes) = (of_each(max_timers).min(LIMITED_TIMERS), of_each(max_bytes));
+        let rest = |space: usize, taken: usize| space.saturating_sub(taken * limited).max(1);
+        let permits = |rules: &Rules| Arc::new(Permits::new(rules.concurrency.unwrap_or(usize::MAX)));
+        let permits: Vec<_> = rules.iter().map(permits).collect();
+        let part = |topics: TopicSet, timers, bytes, limit| Part {
+            lane: Lane::new(topics, timers, bytes),
+            topics,
+            limit,
+        };
+        let is_shared = |topic: &usize| rules[*topic].concurrency.is_none();
+        let shared = (0..rules.len()).filter(is_shared).collect();
+        let mut parts = vec![part(shared, rest(max_timers, timers), rest(max_bytes, bytes), None)];
+        let mut part_of = vec![0; rules.len()];
+        for topic in (0..rules.len()).filter(|topic| !is_shared(topic)) {
+            part_of[topic] = parts.len();
+            let topics = std::iter::once(topic).collect();
+            parts.push(part(topics, timers, bytes, Some(permits[topic].clone())));
         }
+        Window { parts, part_of, permits, loaded_last: 0 }
+    }
+
+    #[allow(dead_code)]
+    /// Returns the permits of each topic's runs.
+    pub(super) fn permits(&self) -> &[Arc<Permits>] {
+        &self.permits
     }
 
     pub(super) fn len(&self) -> usize {
-        self.timers.len()
+        self.parts.iter().map(|part| part.lane.len()).sum()
     }
 
-    /// Returns the key up to which everything is loaded.
-    pub(super) fn loaded_to(&self) -> DueKey {
-        self.loaded_to
+    /// Returns the latest due time up to which the timers of a topic are loaded.
+    pub(super) fn loaded_to(&self) -> i64 {
+        self.parts.iter().map(|part| part.lane.loaded_to().due).max().unwrap_or(i64::MIN)
     }
 
-    /// Returns the first timer.
+    #[allow(dead_code)]
+    /// Sets the topics that are paused. Their timers are dropped, and loaded when they go on.
+    pub(super) fn set_paused(&mut self, paused: &TopicSet) {
+        for part in &mut self.parts {
+            part.lane.set_topics(part.topics.without(paused));
+        }
+    }
+
+    /// Returns the first timer that may run when it is due.
     pub(super) fn first(&self) -> Option<DueKey> {
-        self.timers.keys().next().copied()
+        self.next().map(|(key, _)| key)
     }
 
-    /// Takes the first timer, if it is due.
-    pub(super) fn pop_due(&mut self, now: i64) -> Option<TimerRow> {
-        let entry = self.timers.first_entry().filter(|entry| entry.key().due <= now)?;
-        let row = entry.remove();
-        self.forget(&row);
-        Some(row)
+    /// Takes the first timer that may run, if it is due, with the permit for its run.
+    pub(super) fn pop_due(&mut self, now: i64) -> Option<(TimerRow, Permit)> {
+        let (key, part) = self.next()?;
+        let lane = &mut self.parts[part].lane;
+        let permits = &self.permits[lane.first_row().filter(|_| key.due <= now)?.topic];
+        let permit = Permit::take(permits).ok()?;
+        Some((lane.pop_first()?, permit))
+    }
+
+    /// Returns the first timer of the parts that are not blocked, and its part.
+    fn next(&self) -> Option<(DueKey, usize)> {
+        let first = |(index, part): (usize, &Part)| Some((part.lane.first()?, index));
+        let parts = self.parts.iter().enumerate().filter(|(_, part)| !part.is_blocked());
+        parts.filter_map(first).min()
     }
 
     /// Inserts a timer, unless it is behind what is loaded. Replaces an older state of it.
     pub(super) fn insert(&mut self, row: TimerRow) {
-        self.remove(row.key.id);
-        if row.key > self.loaded_to {
-            return;
-        }
-        self.bytes += row.weight();
-        self.due.insert(row.key.id, row.key.due);
-        self.timers.insert(row.key, row);
-        // One timer always has a place, however large it is.
-        while self.timers.len() > self.max_timers || (self.bytes > self.max_bytes && self.timers.len() > 1) {
-            let Some((key, last)) = self.timers.pop_last() else { break };
-            self.forget(&last);
-            self.loaded_to = DueKey { due: key.due, id: TimerId::new(key.id.get() - 1) };
+        if let Some(part) = self.part_of.get(row.topic) {
+            self.parts[*part].lane.insert(row);
         }
     }
 
     pub(super) fn remove(&mut self, id: TimerId) -> Option<TimerRow> {
-        let due = *self.due.get(&id)?;
-        let row = self.timers.remove(&DueKey { due, id })?;
-        self.forget(&row);
-        Some(row)
-    }
-
-    fn forget(&mut self, row: &TimerRow) {
-        self.due.remove(&row.key.id);
-        self.bytes -= row.weight();
+        self.parts.iter_mut().find_map(|part| part.lane.remove(id))
     }
 
     /// Drops all timers, for example because this node owns others now.
     pub(super) fn clear(&mut self) {
-        self.timers.clear();
-        self.due.clear();
-        self.bytes = 0;
-        self.loaded_to = DueKey::FIRST;
+        self.parts.iter_mut().for_each(|part| part.lane.clear());
     }
 
-    /// Returns what to load so that everything up to `until` is in the window, as far as there is
-    /// space. `None` while half of the space is taken.
-    pub(super) fn missing(&self, until: i64) -> Option<LoadRange> {
-        let is_loaded = self.loaded_to >= DueKey::end_of(until);
-        let is_half_full = self.timers.len() > self.max_timers / 2 || self.bytes > self.max_bytes / 2;
-        if is_loaded || is_half_full {
-            return None;
-        }
-        let limit = (self.max_timers - self.timers.len()).min(LOAD_LIMIT);
-        Some(LoadRange { after: self.loaded_to, until, limit })
+    /// Returns what to load next, so that everything up to `until` is in memory as far as there is
+    /// space. Leaves out what is loaded up to `enough`. The parts take turns.
+    pub(super) fn missing(&mut self, until: i64, enough: i64) -> Option<LoadRange> {
+        let count = self.parts.len();
+        let turns = (1..=count).map(|turn| (self.loaded_last + turn) % count);
+        let missing = |part: &Part| part.lane.missing(until).filter(|range| range.after.due < enough);
+        let (part, range) = turns.filter_map(|part| Some((part, missing(&self.parts[part])?))).next()?;
+        self.loaded_last = part;
+        Some(range)
     }
 
-    /// Moves `loaded_to` behind the timers of an answer, before these are inserted. Returns `false`
-    /// if the window was shortened since the request: the answer would leave a gap.
+    /// Notes that the timers of an answer are loaded, before these are inserted. Returns `false` if
+    /// the answer would leave a gap.
     pub(super) fn extend(&mut self, range: LoadRange, rows: &[TimerRow]) -> bool {
-        if self.loaded_to != range.after {
-            return false;
-        }
-        let is_complete = rows.len() < range.limit;
-        let last = rows.last().map(|row| row.key);
-        self.loaded_to = match last {
-            Some(last) if !is_complete => last,
-            _ => DueKey::end_of(range.until),
-        };
-        true
+        let part = range.topics.iter().next().and_then(|topic| self.part_of.get(topic));
+        part.is_some_and(|part| self.parts[*part].lane.extend(range, rows))
     }
 }

@@ -6,7 +6,7 @@ use crate::durable::{
     engine::{Engine, Inbox, Limits, Rules},
     metrics::Metrics,
     port::Port,
-    store::{SqliteStore, TimerStore},
+    store::{SqliteStore, TimerStore, TopicSet},
     topic::Topic,
     unix_millis::duration_millis,
 };
@@ -15,9 +15,6 @@ use crate::{
     sync::{Permits, loop_id},
 };
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, thread, time::Duration};
-
-/// The largest number of topics of one program.
-const MAX_TOPICS: usize = 256;
 
 /// When a timer is late, unless set otherwise.
 const LATE_AFTER: Duration = Duration::from_secs(1);
@@ -245,7 +242,7 @@ impl DurableTimersBuilder {
         at_least_one("max_running", self.max_running)?;
         at_least_one("fires_per_turn", self.fires_per_turn)?;
         at_least_one("max_waiting", self.max_waiting)?;
-        if self.topics.len() > MAX_TOPICS {
+        if self.topics.len() > TopicSet::LIMIT {
             return Err(Error::setting("topics", self.topics.len(), "at most 256 topics"));
         }
         let mut names = BTreeSet::new();

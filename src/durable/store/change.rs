@@ -1,6 +1,6 @@
 //! `Change`: an item of a transaction.
 
-use super::{DueKey, Effect, Held, StoreError, TimerRow};
+use super::{DueKey, Effect, Held, StoreError, TimerRow, TopicSet};
 use crate::durable::TimerId;
 use std::fmt;
 
@@ -174,6 +174,8 @@ impl Outcome {
 /// The timers to load.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadRange {
+    /// Only timers of these topics.
+    pub topics: TopicSet,
     /// Only timers behind this one.
     pub after: DueKey,
     /// Only timers that are due by then, in milliseconds since 1970 (UTC).

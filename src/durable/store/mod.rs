@@ -8,6 +8,7 @@ mod listing;
 mod postgres;
 mod row;
 mod sqlite;
+mod topic_set;
 mod transaction;
 
 pub use change::{Change, LoadRange, NewTimer, Outcome};
@@ -18,6 +19,7 @@ pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
+pub use topic_set::TopicSet;
 pub use transaction::{Effect, StoreTransaction};
 
 /// A place where timers survive the program.
@@ -38,8 +40,8 @@ pub trait TimerStore: Send {
     /// one, the caller may pass the same changes again.
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError>;
 
-    /// Returns pending timers of the attached topics in the order of their keys. An answer with
-    /// fewer than `limit` rows is complete.
+    /// Returns pending timers in the order of their keys, of those attached topics that the range
+    /// has. An answer with fewer than `limit` rows is complete.
     fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError>;
 
     /// Returns timers for operators, in the order of their ids.

@@ -53,7 +53,7 @@ impl Topic {
                 Err(error) => answering.fail(format!("the payload is not understood: {error}")),
             });
         };
-        let rules = Rules { late, retry, delivery: Delivery::default() };
+        let rules = Rules { late, retry, delivery: Delivery::default(), concurrency: None };
         Topic { name: name.into(), rules, handler: Box::new(call) }
     }
 
@@ -65,12 +65,38 @@ impl Topic {
         self
     }
 
+    /// Limits how many runs of this topic may be without an answer on this node, 1 or more. Without
+    /// a limit by default.
+    ///
+    /// While that many runs are under way, other timers of the topic that are due wait in the store
+    /// and a small part of the memory. Other topics are not delayed. Timers of the topic that wait
+    /// longer than [`late_after`](crate::durable::DurableTimersBuilder::late_after) are late, so
+    /// [`Late`] applies. [`max_running`](crate::durable::DurableTimersBuilder::max_running) limits
+    /// the runs of all topics together: keep the limits of slow topics well below it.
+    ///
+    /// The timers of a topic fire in the order of their due times. A topic with a limit and other
+    /// topics are loaded separately, so timers of other topics may overtake those of this one.
+    ///
+    /// ```
+    /// use netwheel::durable::{Due, Late, Retry, Topic};
+    ///
+    /// let topic = Topic::new("webhook", Late::RunOnce, Retry::backoff(5), |due: Due<String>| due.done())
+    ///     .concurrency(16);
+    /// ```
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.rules.concurrency = Some(runs);
+        self
+    }
+
     pub(in crate::durable) fn check(&self) -> Result {
         if self.name.is_empty() || self.name.len() > NAME_LIMIT {
             let name = format!("a name of {} bytes", self.name.len());
             return Err(Error::setting("topic", name, "1 to 128 bytes"));
         }
         self.rules.retry.check()?;
+        if self.rules.concurrency == Some(0) {
+            return Err(Error::setting("concurrency", 0, "1 or more runs"));
+        }
         if let Late::RunAll { at_most } = self.rules.late
             && !(1..=1000).contains(&at_most)
         {

@@ -3,7 +3,7 @@
 use super::server::server;
 use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
-    store::{Change, DueKey, Effect, Held, LoadRange, NewTimer, Outcome, TimerRow},
+    store::{Change, DueKey, Effect, Held, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -125,7 +125,7 @@ fn end(held: Held, next: Option<i64>) -> Change {
 }
 
 fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
-    store.load(LoadRange { after: DueKey::FIRST, until, limit: 1000 }).unwrap()
+    store.load(LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until, limit: 1000 }).unwrap()
 }
 
 fn dues(rows: &[TimerRow]) -> Vec<i64> {
@@ -156,7 +156,7 @@ fn loads_are_limited_and_continue(store: &mut Store) {
     store.commit(&mut starts, NOW).unwrap();
     let (mut after, mut found) = (DueKey::FIRST, Vec::new());
     loop {
-        let rows = store.load(LoadRange { after, until: 1000, limit: 4 }).unwrap();
+        let rows = store.load(LoadRange { topics: TopicSet::ALL, after, until: 1000, limit: 4 }).unwrap();
         let is_last = rows.len() < 4;
         after = rows.last().map_or(after, |row| row.key);
         found.extend(rows);
@@ -427,7 +427,7 @@ fn loads_are_merged_from_many_topics(store: &mut Store) {
         })
         .collect();
     expected.sort_unstable();
-    let mut range = LoadRange { after: DueKey::FIRST, until: 49, limit: 7 };
+    let mut range = LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 49, limit: 7 };
     let mut loaded = Vec::new();
     loop {
         let rows = store.load(range).unwrap();

@@ -4,7 +4,7 @@ use super::server::Server;
 use crate::support::wait::PATIENCE;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerStore,
-    store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow},
+    store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,6 @@ pub(crate) fn end(held: Held) -> Change {
 }
 
 pub(crate) fn load(store: &mut PostgresStore) -> Vec<TimerRow> {
-    let range = LoadRange { after: DueKey::FIRST, until: i64::MAX, limit: 1000 };
+    let range = LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: i64::MAX, limit: 1000 };
     patiently(|| store.load(range))
 }

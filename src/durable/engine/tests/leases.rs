@@ -9,7 +9,7 @@ use crate::durable::{
 use crate::sync::completion;
 use std::time::Duration;
 
-fn lease() -> Lease {
+pub(super) fn lease() -> Lease {
     Lease {
         partitions: vec![(0, 0)],
         draining: Vec::new(),
@@ -19,7 +19,12 @@ fn lease() -> Lease {
 }
 
 fn node(lease: Option<Lease>) -> Simulation {
-    let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce };
+    let rules = Rules {
+        late: Late::RunOnce,
+        retry: Retry::never(),
+        delivery: Delivery::AtLeastOnce,
+        concurrency: None,
+    };
     Simulation::with(rules, LIMITS, Some(lease))
 }
 

@@ -8,7 +8,12 @@ use crate::durable::{
 };
 
 fn limited(limits: Limits) -> Simulation {
-    let rules = Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce };
+    let rules = Rules {
+        late: Late::RunOnce,
+        retry: Retry::never(),
+        delivery: Delivery::AtLeastOnce,
+        concurrency: None,
+    };
     Simulation::with(rules, limits, None)
 }
 

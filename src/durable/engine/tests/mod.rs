@@ -2,6 +2,7 @@
 
 mod clocks;
 mod commands;
+mod concurrency;
 mod lateness;
 mod leases;
 mod memory;

@@ -277,10 +277,15 @@ fn play(rules: Rules) {
 #[test]
 fn every_timer_that_is_due_runs_in_any_order_of_messages() {
     let retry = Retry::backoff(2).first(Duration::from_millis(700));
-    play(Rules { late: Late::RunOnce, retry, delivery: Delivery::AtLeastOnce });
+    play(Rules { late: Late::RunOnce, retry, delivery: Delivery::AtLeastOnce, concurrency: None });
 }
 
 #[test]
 fn every_timer_runs_at_most_once_in_any_order_of_messages() {
-    play(Rules { late: Late::RunAll { at_most: 3 }, retry: Retry::never(), delivery: Delivery::AtMostOnce });
+    play(Rules {
+        late: Late::RunAll { at_most: 3 },
+        retry: Retry::never(),
+        delivery: Delivery::AtMostOnce,
+        concurrency: None,
+    });
 }

@@ -35,6 +35,7 @@ pub(super) const LIMITS: Limits = Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fired {
     pub(super) id: TimerId,
+    pub(super) topic: usize,
     /// Milliseconds since [`START`].
     pub(super) at: i64,
     /// The scheduled time, since [`START`].
@@ -72,14 +73,19 @@ pub(super) struct Simulation {
 
 impl Simulation {
     pub(super) fn new(late: Late, retry: Retry) -> Self {
-        Self::with(Rules { late, retry, delivery: Delivery::AtLeastOnce }, LIMITS, None)
+        Self::with(Rules { late, retry, delivery: Delivery::AtLeastOnce, concurrency: None }, LIMITS, None)
     }
 
     pub(super) fn with(rules: Rules, limits: Limits, leases: Option<Option<Lease>>) -> Self {
+        Self::with_topics(vec![rules], limits, leases)
+    }
+
+    /// Creates a simulation with several topics, named by their indexes.
+    pub(super) fn with_topics(rules: Vec<Rules>, limits: Limits, leases: Option<Option<Lease>>) -> Self {
         let mut store = SqliteStore::in_memory().unwrap();
-        store.attach(&["topic".to_owned()]).unwrap();
+        let names: Vec<String> = (0..rules.len()).map(|topic| topic.to_string()).collect();
+        store.attach(&names).unwrap();
         let metrics = Arc::new(Metrics::default());
-        let rules = vec![rules];
         Simulation {
             engine: Engine::new(rules.clone(), limits, leases.is_some(), metrics.clone()),
             store,
@@ -106,6 +112,15 @@ impl Simulation {
     /// Stores a timer that is due `after` milliseconds after [`START`].
     pub(super) fn start(&mut self, after: i64) -> TimerId {
         self.store_timer(after, None, None)
+    }
+
+    /// Stores a timer of a topic.
+    pub(super) fn start_in(&mut self, topic: usize, after: i64) -> TimerId {
+        let timer = NewTimer { topic, ..new_timer(after, None, None) };
+        let Outcome::Started(row) = self.commit(Change::Start(timer)) else { panic!("not started") };
+        let id = row.key.id;
+        self.tell(Message::Stored(row));
+        id
     }
 
     /// Stores a periodic timer.
@@ -267,10 +282,11 @@ impl Simulation {
     fn fire(&mut self, firing: &Firing) {
         let row = &firing.row;
         // An at-most-once run has ended before, so it fires although the clock was set back.
-        let has_ended = self.rules[0].delivery == Delivery::AtMostOnce;
+        let has_ended = self.rules[row.topic].delivery == Delivery::AtMostOnce;
         assert!(has_ended || row.key.due <= self.now.wall, "fired early");
         self.fired.push(Fired {
             id: row.key.id,
+            topic: row.topic,
             at: self.now.wall - START,
             scheduled: row.scheduled - START,
             attempt: row.attempts + 1,

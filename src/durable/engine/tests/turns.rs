@@ -13,7 +13,7 @@ use crate::{
 use std::sync::Arc;
 
 const AT_MOST_ONCE: Rules =
-    Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtMostOnce };
+    Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtMostOnce, concurrency: None };
 
 fn row(id: i64) -> TimerRow {
     TimerRow {

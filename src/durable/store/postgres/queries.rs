@@ -61,7 +61,9 @@ pub(super) fn load(
     session: &mut Session,
     range: LoadRange,
 ) -> Result<Vec<TimerRow>, StoreError> {
-    let topics: Vec<i32> = store.topics.iter().map(|(_, id)| *id).collect();
+    let attached = store.topics.iter().enumerate();
+    let wanted = attached.filter(|(index, _)| range.topics.contains(*index));
+    let topics: Vec<i32> = wanted.map(|(_, (_, id))| *id).collect();
     let partitions = store.ownership.active();
     if topics.is_empty() || partitions.is_empty() {
         return Ok(Vec::new());

@@ -20,22 +20,23 @@ pub(super) fn load(
     let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
          WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
          ORDER BY due, id";
-    let statements = topics.iter().map(|_| connection.prepare_cached(sql));
+    let wanted = topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
+    let statements = wanted.map(|(index, id)| Ok((index, *id, connection.prepare_cached(sql)?)));
     let mut statements = statements.collect::<rusqlite::Result<Vec<_>>>().store()?;
     let mut cursors = Vec::new();
     let mut heads = BinaryHeap::new();
-    for (index, (statement, topic)) in statements.iter_mut().zip(topics).enumerate() {
-        let values = params![topic, range.after.due, range.after.id.get(), range.until];
+    for (topic, id, statement) in &mut statements {
+        let values = params![*id, range.after.due, range.after.id.get(), range.until];
         let mut rows = statement.query(values).store()?;
-        heads.extend(next_key(&mut rows).store()?.map(|key| Reverse((key, index))));
-        cursors.push(rows);
+        heads.extend(next_key(&mut rows).store()?.map(|key| Reverse((key, cursors.len()))));
+        cursors.push((*topic, rows));
     }
     let mut loaded = Vec::new();
     while loaded.len() < range.limit
         && let Some(Reverse((_, index))) = heads.pop()
     {
-        let rows = &mut cursors[index];
-        loaded.extend(rows.get().map(|row| timer(row, index)).transpose().store()?);
+        let (topic, rows) = &mut cursors[index];
+        loaded.extend(rows.get().map(|row| timer(row, *topic)).transpose().store()?);
         heads.extend(next_key(rows).store()?.map(|key| Reverse((key, index))));
     }
     Ok(loaded)
