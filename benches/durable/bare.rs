@@ -51,6 +51,7 @@ impl Bare {
     pub(crate) fn commit(&mut self, due: impl Iterator<Item = i64>) -> Result {
         let mut changes: Vec<Change> = due.map(start).collect();
         let outcomes = self.0.commit(&mut changes, now_millis())?;
+        self.0.maintain()?;
         if outcomes.len() == changes.len() {
             Ok(())
         } else {

@@ -28,6 +28,8 @@ pub(super) struct Metrics {
     pub(super) largest_batch: Counter,
     pub(super) commit_failures: Counter,
     pub(super) commit_time: Recorder,
+    pub(super) log_bytes: Counter,
+    pub(super) maintenance_failures: Counter,
 }
 
 /// Counters of [`DurableTimers`](super::DurableTimers) since the start of the program.
@@ -73,6 +75,10 @@ pub struct DurableMetrics {
     pub commit_failures: u64,
     /// The time that transactions took.
     pub commit_time: Histogram,
+    /// Bytes of the write-ahead log of an SQLite store. Updated with each commit.
+    pub log_bytes: u64,
+    /// Attempts to copy the log to the database file that failed and are repeated.
+    pub maintenance_failures: u64,
 }
 
 impl Metrics {
@@ -97,6 +103,8 @@ impl Metrics {
             largest_batch: self.largest_batch.read(),
             commit_failures: self.commit_failures.read(),
             commit_time: self.commit_time.snapshot(),
+            log_bytes: self.log_bytes.read(),
+            maintenance_failures: self.maintenance_failures.read(),
         }
     }
 }
@@ -126,6 +134,8 @@ impl DurableMetrics {
             largest_batch,
             commit_failures,
             commit_time,
+            log_bytes,
+            maintenance_failures,
         } = self;
         vec![
             Metric::new("is_stopped", "1 if the store has failed.", Value::Gauge(u64::from(*is_stopped)))
@@ -187,6 +197,14 @@ impl DurableMetrics {
             .family("durable_commit_failures"),
             Metric::new("commit_time", "Time that transactions took.", Value::Histogram(commit_time))
                 .family("durable_commit_time"),
+            Metric::new("log_bytes", "Bytes of the write-ahead log of SQLite.", Value::Gauge(*log_bytes))
+                .family("durable_log_bytes"),
+            Metric::new(
+                "maintenance_failures",
+                "Failed attempts to copy the log to the database file.",
+                Value::Counter(*maintenance_failures),
+            )
+            .family("durable_maintenance_failures"),
         ]
     }
 }

@@ -3,7 +3,6 @@
 use crate::{
     support::{
         loops::{end, one_loop},
-        process::{play, plays, strace_works},
         wait::{HOUR, done, ms, receive, wait_until},
     },
     timers::{File, sending},
@@ -16,12 +15,9 @@ use netwheel::{
         store::{Change, LoadRange, Outcome, TimerRow},
     },
 };
-use std::{
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 /// What goes wrong in a transaction.
@@ -152,68 +148,6 @@ fn stops_for_good(fault: impl Fn() -> Fault + Send + 'static) {
     end(&group);
 }
 
-/// A child whose second transaction meets an error of the system. Says how the timers behave.
-#[test]
-fn failing_disk() {
-    if !plays("failing_disk") {
-        return;
-    }
-    let file = std::env::var("NETWHEEL_FAULTS_FILE").unwrap();
-    let group = one_loop();
-    let (topic, _runs) = sending("topic");
-    let timers = DurableTimers::open(file).unwrap().topic(topic).start(&group).unwrap();
-    println!("@open");
-    for start in 0..20 {
-        let payload = "x".repeat(10_000);
-        match done(timers.at("topic", HOUR, &payload).start()) {
-            Ok(_) => println!("@stored {start}"),
-            Err(error) => println!("@refused {error}"),
-        }
-    }
-    println!("@close {:?}", done(timers.close()).is_ok());
-}
-
-/// Runs [`failing_disk`] with an error injected into the `when`th call for the log, and all that
-/// follow if `when` ends with `+`. Returns what it said, and the trace.
-fn log_with(call: &str, error: &str, when: &str) -> Option<(Vec<String>, String)> {
-    let file = File::new();
-    let trace = file.path().with_extension("trace");
-    let inject = format!("inject={call}:error={error}:when={when}");
-    if !strace_works(&["-e", &format!("trace={call}"), "-e", &inject]) {
-        return None;
-    }
-    let trace_calls = format!("trace={call},fsync,fdatasync,pwrite64");
-    let log = file.path().with_extension("db-wal");
-    let mut command = play("failing_disk");
-    command.insert(1, format!("NETWHEEL_FAULTS_FILE={}", file.path().display()));
-    let output = Command::new("strace")
-        .args(["-f", "-qq", "-y", "-o", trace.to_str().unwrap(), "-P", log.to_str().unwrap()])
-        .args(["-e", &trace_calls, "-e", &inject])
-        .args(&command)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let said = text.lines().filter_map(|line| Some(line.split_once('@')?.1.to_owned())).collect();
-    Some((said, std::fs::read_to_string(trace).unwrap()))
-}
-
-#[test]
-fn a_failed_fsync_stops_the_store_and_is_never_repeated() {
-    // The first calls are those of the new file.
-    let Some((said, trace)) = log_with("fsync", "EIO", "12") else { return };
-    let refused: Vec<_> = said.iter().filter(|line| line.starts_with("refused")).collect();
-    assert!(!refused.is_empty(), "{said:?}\n{trace}");
-    assert!(refused.iter().all(|line| line.contains("the timer store failed")), "{said:?}");
-    let first = said.iter().position(|line| line.starts_with("refused")).unwrap();
-    assert!(
-        said[first..].iter().all(|line| !line.starts_with("stored")),
-        "stored after a failed fsync: {said:?}"
-    );
-    assert_eq!(said.last().unwrap(), "close false");
-    let (_, after) = trace.split_once("INJECTED").unwrap();
-    assert!(!after.contains("timers.db-wal") || !after.contains("sync("), "synced again: {after}");
-}
-
 /// SQLite rolls back the whole transaction, and not only the statement of the effect.
 #[test]
 fn a_full_disk_in_an_effect_delays_the_end_until_there_is_space() {
@@ -241,18 +175,4 @@ fn a_full_disk_in_an_effect_delays_the_end_until_there_is_space() {
     assert_eq!(done(rows).unwrap(), 1);
     done(timers.close()).unwrap();
     end(&group);
-}
-
-#[test]
-fn a_full_disk_refuses_starts_until_there_is_space() {
-    // Writes of some starts fail.
-    let Some((said, trace)) = log_with("pwrite64", "ENOSPC", "100..104") else { return };
-    assert!(
-        said.iter().any(|line| line == "refused the disk of the timer store is full"),
-        "{said:?}\n{trace}"
-    );
-    assert!(said.iter().any(|line| line.starts_with("stored")), "{said:?}");
-    let last = said.iter().rposition(|line| line.starts_with("refused")).unwrap();
-    assert!(said[last..].iter().any(|line| line.starts_with("stored")), "not stored again: {said:?}");
-    assert_eq!(said.last().unwrap(), "close true");
 }

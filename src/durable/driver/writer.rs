@@ -196,11 +196,23 @@ impl Writer {
                     self.count();
                 }
                 self.batch.deliver(outcomes, self.loaded_until, &self.inbox, &self.metrics);
+                self.maintain();
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
                 self.retry_at = Some(Instant::now() + RETRY_PAUSE);
                 self.batch.refuse_awaited(&error.into(), &self.inbox);
+            }
+            Err(error) => self.stop(error),
+        }
+    }
+
+    /// Lets the store do its own work.
+    fn maintain(&mut self) {
+        match self.store.maintain() {
+            Ok(state) => {
+                self.metrics.log_bytes.set(state.log_bytes);
+                self.metrics.maintenance_failures.set(state.failures);
             }
             Err(error) => self.stop(error),
         }
@@ -225,7 +237,7 @@ impl Writer {
             Err(error) if !error.is_transient() && !matches!(error, StoreError::Effect(_)) => {
                 self.stop(error)
             }
-            _ => {}
+            _ => self.maintain(),
         }
     }
 

@@ -1,9 +1,11 @@
 //! Where timers are kept.
 
 mod change;
+mod disk_full;
 mod error;
 mod lease;
 mod listing;
+mod maintenance;
 #[cfg(feature = "durable-postgres")]
 mod postgres;
 mod row;
@@ -15,6 +17,7 @@ pub use change::{Change, LoadRange, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
+pub use maintenance::Maintenance;
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
@@ -59,6 +62,17 @@ pub trait TimerStore: Send {
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
         let _ = work;
         Err(StoreError::Effect("the store has no transactions for programs".into()))
+    }
+
+    /// Does the store's own work, such as copying a log to its database. Called after a
+    /// transaction, when its outcomes were delivered, so that no request waits for it.
+    ///
+    /// # Errors
+    ///
+    /// An error after which nothing may be written. Failures of work that the next call tries again
+    /// are counted instead.
+    fn maintain(&mut self) -> Result<Maintenance, StoreError> {
+        Ok(Maintenance::default())
     }
 
     /// Returns whether several nodes use the store, so that a run must be claimed before it fires,

@@ -1,6 +1,6 @@
 //! `StoreTransaction`: the transaction that ends a timer, for a program's own writes.
 
-use super::StoreError;
+use super::{StoreError, disk_full::is_disk_full};
 use crate::{Error, Result, error::panic_message};
 use std::{
     any::Any,
@@ -40,7 +40,7 @@ impl<'a> StoreTransaction<'a> {
         let error = match result {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
-                self.is_disk_full = is_disk_full(&error);
+                self.is_disk_full = is_caused_by_full_disk(&error);
                 format!("{error:#}")
             }
             Err(panic) => format!("panicked: {}", panic_message(panic)),
@@ -81,17 +81,17 @@ impl<'a> StoreTransaction<'a> {
 }
 
 /// Looks for the error of SQLite among the causes of an error.
-fn is_disk_full(error: &Error) -> bool {
+fn is_caused_by_full_disk(error: &Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = match error {
         Error::Other(cause) => Some(&**cause),
         other => std::error::Error::source(other),
     };
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<rusqlite::Error>() {
-            return error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+            return is_disk_full(error);
         }
         if let Some(error) = error.downcast_ref::<Error>() {
-            return is_disk_full(error);
+            return is_caused_by_full_disk(error);
         }
         cause = error.source();
     }

@@ -1,15 +1,15 @@
 //! One transaction with many changes.
 
 use super::{
-    Change, Connection, DueKey, NewTimer, Outcome, SqliteStore, StoreError, StoreResult, StoreTransaction,
-    TimerRow, queries,
+    Change, Connection, DueKey, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult,
+    StoreTransaction, TimerRow, errors::keep_log, queries,
 };
 use crate::durable::{
     TimerId,
     store::{Effect, Held},
     unix_millis::duration_millis,
 };
-use rusqlite::{OptionalExtension, config::DbConfig, params};
+use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
 
 /// The number of remembered keys that a transaction removes at most, so that it stays short.
@@ -23,6 +23,7 @@ const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload";
 /// A transaction, and how it changes the numbers of timers.
 pub(super) struct Batch<'a> {
     connection: &'a mut Connection,
+    files: &'a OpenFiles,
     topics: &'a [i64],
     now: i64,
     /// Keys that ended before this time are forgotten.
@@ -44,8 +45,15 @@ struct Stored {
 impl<'a> Batch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
         let forget = now.saturating_sub(duration_millis(store.key_memory));
-        let connection = &mut store.connection;
-        Batch { connection, topics: &store.topics, now, forget, counts: BTreeMap::new(), ended_keys: false }
+        Batch {
+            connection: &mut store.connection,
+            files: &store.files,
+            topics: &store.topics,
+            now,
+            forget,
+            counts: BTreeMap::new(),
+            ended_keys: false,
+        }
     }
 
     /// Makes all changes or none.
@@ -60,7 +68,11 @@ impl<'a> Batch<'a> {
     ) -> Result<T, StoreError> {
         self.execute("BEGIN IMMEDIATE")?;
         let done = work(self);
-        let result = done.and_then(|value| self.execute("COMMIT").map(|()| value));
+        let result = done.and_then(|value| {
+            self.execute("COMMIT")?;
+            self.files.check()?;
+            Ok(value)
+        });
         if result.is_err() && !self.connection.is_autocommit() {
             // The error that counts is the first one. If the rollback fails, so does the next
             // BEGIN.
@@ -68,8 +80,7 @@ impl<'a> Batch<'a> {
         }
         let is_fatal = |error: &StoreError| !error.is_transient() && !matches!(error, StoreError::Effect(_));
         if result.as_ref().is_err_and(is_fatal) {
-            // Closing the file would write and sync the log again.
-            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            keep_log(self.connection);
         }
         result
     }

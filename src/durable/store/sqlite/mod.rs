@@ -8,22 +8,27 @@
 mod changes;
 mod errors;
 mod file_lock;
+mod open_files;
 mod queries;
 mod schema;
+mod write_ahead_log;
 
 use super::{
-    Change, DueKey, Effect, LoadRange, NewTimer, Outcome, StoreError, StoreTransaction, TimerFilter,
-    TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    Change, DueKey, Effect, LoadRange, Maintenance, NewTimer, Outcome, StoreError, StoreTransaction,
+    TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
+use crate::{Error, Result};
 use changes::Batch;
-use errors::StoreResult;
+use errors::{StoreResult, keep_log};
 use file_lock::{FileLock, beside};
+use open_files::OpenFiles;
 use rusqlite::{Connection, config::DbConfig};
 use std::{
     fs,
     path::{Path, PathBuf},
     time::Duration,
 };
+use write_ahead_log::{MIN_LIMIT, WriteAheadLog};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
@@ -45,6 +50,9 @@ pub struct SqliteStore {
     /// The id of each attached topic.
     topics: Vec<i64>,
     key_memory: Duration,
+    log: WriteAheadLog,
+    /// Empty in memory.
+    files: OpenFiles,
     /// `None` in memory. Unlocked after the connection was closed.
     _lock: Option<FileLock>,
 }
@@ -64,9 +72,12 @@ impl SqliteStore {
         connection.busy_timeout(BUSY_WAIT).store()?;
         schema::check(&connection).map_err(in_use)?;
         let Some(path) = file_of(&connection, path.as_ref())? else { return Self::prepare(connection, None) };
-        let lock = FileLock::acquire(&beside(&path, "-lock"))?;
+        let lock_path = beside(&path, "-lock");
+        let lock = FileLock::acquire(&lock_path)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).store()?;
-        Self::prepare(connection, Some(lock))
+        let mut store = Self::prepare(connection, Some(lock))?;
+        store.files = OpenFiles::new([beside(&path, "-wal"), lock_path, path])?;
+        Ok(store)
     }
 
     /// Creates a store in memory, for tests. Nothing survives.
@@ -84,6 +95,25 @@ impl SqliteStore {
         self
     }
 
+    /// Sets how many bytes the write-ahead log may have. 256 MiB by default.
+    ///
+    /// The log is copied to the database file whenever it has about 4 MiB. It grows beyond that
+    /// while another connection reads an old state of the file, while a backup is made, in long
+    /// transactions of the program, and if the file cannot be written. Above the limit, starts fail
+    /// with [`StoreError::Busy`]. Above twice the limit, runs do not end either, and their ends are
+    /// tried again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] if `bytes` is less than 1 MiB.
+    pub fn log_limit(mut self, bytes: u64) -> Result<Self> {
+        if bytes < MIN_LIMIT {
+            return Err(Error::setting("log_limit", bytes, "at least 1 MiB"));
+        }
+        self.log.limit = bytes;
+        Ok(self)
+    }
+
     fn prepare(mut connection: Connection, lock: Option<FileLock>) -> Result<Self, StoreError> {
         let mode: String = connection
             .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
@@ -96,7 +126,14 @@ impl SqliteStore {
         connection.pragma_update(None, "foreign_keys", "OFF").store()?;
         schema::migrate(&mut connection)?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(SqliteStore { connection, topics: Vec::new(), key_memory: KEY_MEMORY, _lock: lock })
+        Ok(SqliteStore {
+            log: WriteAheadLog::new(&connection)?,
+            connection,
+            topics: Vec::new(),
+            key_memory: KEY_MEMORY,
+            files: OpenFiles::default(),
+            _lock: lock,
+        })
     }
 }
 
@@ -135,16 +172,21 @@ impl TimerStore for SqliteStore {
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
+        self.log.make_room(&self.connection, is_urgent)?;
         Batch::new(self, now).commit(changes)
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        self.log.make_room(&self.connection, false)?;
         let mut batch = Batch::new(self, 0);
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
-        queries::load(&self.connection, &self.topics, range)
+        let rows = queries::load(&self.connection, &self.topics, range)?;
+        self.files.check().inspect_err(|_| keep_log(&self.connection))?;
+        Ok(rows)
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
@@ -153,5 +195,10 @@ impl TimerStore for SqliteStore {
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
         queries::counts(&self.connection)
+    }
+
+    fn maintain(&mut self) -> Result<Maintenance, StoreError> {
+        self.log.maintain(&self.connection)?;
+        Ok(Maintenance::new(self.log.bytes(), self.log.failures()))
     }
 }

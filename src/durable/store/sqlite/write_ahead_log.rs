@@ -1,0 +1,201 @@
+//! `WriteAheadLog`: the log of a store. Copies it to the database file, and limits its length.
+//!
+//! SQLite would do the copying after a commit, and ignore its errors. A failed `fsync` of the
+//! database file would be repeated, and could then seem to succeed. So SQLite is told not to, and
+//! the store looks at each result.
+
+use super::{
+    BUSY_WAIT,
+    errors::{StoreResult, keep_log},
+};
+use crate::durable::StoreError;
+use rusqlite::Connection;
+use std::time::{Duration, Instant};
+
+/// The number of pages that are copied together. SQLite's default.
+const COPIED_TOGETHER: u64 = 1000;
+
+/// The limit of the log in bytes, unless set otherwise.
+pub(super) const LIMIT: u64 = 256 << 20;
+
+/// The smallest limit.
+pub(super) const MIN_LIMIT: u64 = 1 << 20;
+
+/// The pauses between attempts to copy after a failure: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// Only returns the length.
+const LOOK: &str = "PRAGMA main.wal_checkpoint(NOOP)";
+
+/// Copies what no reader of an old state needs.
+const COPY: &str = "PRAGMA main.wal_checkpoint(PASSIVE)";
+
+/// Copies everything, and shortens the file. Busy if there is a reader.
+const COPY_AND_SHORTEN: &str = "PRAGMA main.wal_checkpoint(TRUNCATE)";
+
+/// The part of the log's pages that is no data: 24 bytes for each page, and 32 for the file.
+const PAGE_HEADER: u64 = 24;
+const FILE_HEADER: u64 = 32;
+
+#[derive(Debug)]
+pub(super) struct WriteAheadLog {
+    /// In bytes. Starts are refused above it, and everything above twice as much.
+    pub(super) limit: u64,
+    /// The bytes of a page, with its header.
+    page_size: u64,
+    /// When the log was last looked at.
+    state: State,
+    /// The log is copied when so many pages were not copied yet.
+    copy_at: u64,
+    /// Attempts to copy that have failed.
+    failures: u64,
+    pause: Option<Pause>,
+}
+
+/// The pages of a log since it was begun anew.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    pages: u64,
+    copied: u64,
+}
+
+/// The time until the next attempt.
+#[derive(Debug)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+    why: String,
+}
+
+impl WriteAheadLog {
+    /// Takes over the log of a connection from SQLite.
+    pub(super) fn new(connection: &Connection) -> Result<Self, StoreError> {
+        let _: i64 =
+            connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |row| row.get(0)).store()?;
+        let page_size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).store()?;
+        Ok(WriteAheadLog {
+            limit: LIMIT,
+            page_size: page_size.unsigned_abs() + PAGE_HEADER,
+            state: State::default(),
+            copy_at: COPIED_TOGETHER,
+            failures: 0,
+            pause: None,
+        })
+    }
+
+    /// Returns the bytes of the log since it was begun anew.
+    pub(super) fn bytes(&self) -> u64 {
+        if self.state.pages == 0 { 0 } else { FILE_HEADER + self.state.pages * self.page_size }
+    }
+
+    /// Returns how often the log could not be copied.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Copies the log if it has grown.
+    ///
+    /// # Errors
+    ///
+    /// An error after which nothing may be written. If there is no room in the file system, or
+    /// another connection copies, the next call after a pause tries again.
+    pub(super) fn maintain(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        match checkpoint(connection, LOOK) {
+            Ok(found) => self.state = found.state,
+            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let waiting = self.state.pages.saturating_sub(self.state.copied);
+        if waiting >= self.copy_at && self.may_try() { self.copy(connection, COPY) } else { Ok(()) }
+    }
+
+    /// Makes sure that the log has room for a transaction. One that `is_urgent` may use as much
+    /// again as the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Busy`] if the log is too long, and cannot be shortened.
+    pub(super) fn make_room(&mut self, connection: &Connection, is_urgent: bool) -> Result<(), StoreError> {
+        let limit = if is_urgent { self.limit.saturating_mul(2) } else { self.limit };
+        if self.bytes() < limit {
+            return Ok(());
+        }
+        if self.may_try() {
+            self.copy(connection, COPY_AND_SHORTEN)?;
+        }
+        match &self.pause {
+            Some(pause) if self.bytes() >= limit => {
+                let bytes = self.bytes();
+                let why = &pause.why;
+                Err(StoreError::Busy(format!("its log has {bytes} bytes, and {why}").into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the pause after a failure is real time")]
+    fn may_try(&self) -> bool {
+        self.pause.as_ref().is_none_or(|pause| pause.until <= Instant::now())
+    }
+
+    fn copy(&mut self, connection: &Connection, pragma: &str) -> Result<(), StoreError> {
+        match checkpoint(connection, pragma) {
+            Ok(done) => {
+                self.state = done.state;
+                self.copy_at = COPIED_TOGETHER + done.state.pages.saturating_sub(done.state.copied);
+                if done.is_busy {
+                    self.wait("another connection reads an old state of the file, or writes".to_owned());
+                } else if let Some(pause) = self.pause.take() {
+                    log::info!("the log of the timer store is copied again; before, {}", pause.why);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_transient() => {
+                self.failures += 1;
+                self.wait(format!("copying it to the database file fails: {error}"));
+                Ok(())
+            }
+            Err(error) => {
+                keep_log(connection);
+                let why = "the log of the timer store could not be copied to the database file";
+                Err(StoreError::failed(format!("{why}: {error}")))
+            }
+        }
+    }
+
+    /// Begins a pause, or a longer one. Only the first one is logged.
+    #[allow(clippy::disallowed_methods, reason = "the pause after a failure is real time")]
+    fn wait(&mut self, why: String) {
+        let (first, longest) = PAUSES;
+        let length = match &self.pause {
+            Some(pause) => (pause.length * 2).min(longest),
+            None => {
+                log::warn!("the log of the timer store has {} bytes, and {why}", self.bytes());
+                first
+            }
+        };
+        self.pause = Some(Pause { until: Instant::now() + length, length, why });
+    }
+}
+
+/// The result of a checkpoint.
+struct Checkpoint {
+    is_busy: bool,
+    state: State,
+}
+
+/// Runs a pragma that copies the log, without a wait for other connections.
+fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, StoreError> {
+    connection.busy_timeout(Duration::ZERO).store()?;
+    let result = connection.prepare_cached(pragma).and_then(|mut statement| {
+        // The numbers are -1 for a database in memory.
+        let number = |number: i64| u64::try_from(number).unwrap_or_default();
+        statement.query_row([], |row| {
+            let state = State { pages: number(row.get(1)?), copied: number(row.get(2)?) };
+            Ok(Checkpoint { is_busy: row.get(0)?, state })
+        })
+    });
+    let result = result.store();
+    connection.busy_timeout(BUSY_WAIT).store()?;
+    result
+}
