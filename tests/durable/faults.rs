@@ -12,7 +12,7 @@ use netwheel::{
     durable::{
         Due, DurableTimers, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerInfo, TimerStore, Topic,
         TopicCounts,
-        store::{Change, LoadRange, Outcome, TimerRow},
+        store::{Change, LoadRange, Loaded, Outcome},
     },
 };
 use std::sync::{
@@ -56,7 +56,7 @@ impl TimerStore for FaultyStore {
         }
     }
 
-    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
         self.store.load(range)
     }
 

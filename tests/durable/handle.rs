@@ -12,7 +12,7 @@ use netwheel::{
     durable::{
         Cron, Delivery, Due, DurableTimers, Late, Retry, SqliteStore, StoreError, TimerFilter, TimerId,
         TimerInfo, TimerState, Topic, TopicCounts,
-        store::{Change, LoadRange, NewTimer, Outcome, TimerRow, TimerStore},
+        store::{Change, LoadRange, Loaded, NewTimer, Outcome, TimerStore},
     },
     error::Resource,
     shutdown::ShutdownOptions,
@@ -181,7 +181,7 @@ impl TimerStore for BlockingStore {
         self.store.commit(changes, now)
     }
 
-    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
         self.store.load(range)
     }
 

@@ -10,7 +10,7 @@ use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
     request::{Request, refuse},
-    store::{Effect, Lease, LoadRange, StoreError, TimerRow, TimerStore},
+    store::{Effect, Lease, LoadRange, Loaded, StoreError, TimerStore},
     unix_millis::present_millis,
 };
 use crate::{
@@ -29,6 +29,9 @@ use std::{
 
 /// The largest number of changes in one transaction.
 const BATCH_LIMIT: usize = 1024;
+
+/// About the largest size of an answer with changes of other nodes.
+const CHANGED_BYTES: usize = 1024 * 1024;
 
 /// The pause before changes are repeated after a transient error.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -247,7 +250,7 @@ impl Writer {
         }
         self.loaded_until = self.loaded_until.max(range.until);
         match self.store.load(range) {
-            Ok(rows) => self.inbox.tell_all(vec![Message::Loaded { range, rows }]),
+            Ok(loaded) => self.inbox.tell_all(vec![Message::Loaded { range, loaded }]),
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
                 self.inbox.tell_all(vec![Message::LoadFailed]);
@@ -260,12 +263,15 @@ impl Writer {
         if self.failed.is_some() {
             return;
         }
-        let renewed = self.store.renew().and_then(|lease| Ok((lease, self.store.changed_by_others(until)?)));
-        let (lease, changed): (Option<Lease>, Vec<TimerRow>) = match renewed {
+        let renewed = self
+            .store
+            .renew()
+            .and_then(|lease| Ok((lease, self.store.changed_by_others(until, CHANGED_BYTES)?)));
+        let (lease, changed): (Option<Lease>, Loaded) = match renewed {
             Ok(renewed) => renewed,
             Err(error) if error.is_transient() => {
                 log::warn!("the lease of the timer store was not renewed: {error}");
-                (None, Vec::new())
+                (None, Loaded { rows: Vec::new(), is_complete: true })
             }
             Err(error) => return self.stop(error),
         };

@@ -7,12 +7,16 @@
 
 use crate::durable::{
     TimerId,
-    store::{DueKey, LoadRange, TimerRow, TopicSet},
+    store::{DueKey, LoadRange, Loaded, TimerRow, TopicSet},
 };
 use std::collections::BTreeMap;
 
 /// The largest number of timers in one load.
 const LOAD_LIMIT: usize = 1024;
+
+/// The largest size of one load, unless its only timer is larger. Loads follow each other without a
+/// pause, so a small answer costs little, and it does not keep other requests waiting for long.
+const LOAD_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -123,21 +127,21 @@ impl Lane {
             return None;
         }
         let limit = (self.max_timers - self.timers.len()).min(LOAD_LIMIT);
-        Some(LoadRange { topics: self.topics, after: self.loaded_to, until, limit })
+        let max_bytes = (self.max_bytes - self.bytes).min(LOAD_BYTES);
+        Some(LoadRange { topics: self.topics, after: self.loaded_to, until, limit, max_bytes })
     }
 
     /// Moves `loaded_to` behind the timers of an answer, before these are inserted. Returns `false`
     /// if the lane was shortened or got more topics since the request: the answer would leave a gap.
-    pub(super) fn extend(&mut self, range: LoadRange, rows: &[TimerRow]) -> bool {
+    pub(super) fn extend(&mut self, range: LoadRange, loaded: &Loaded) -> bool {
         if self.loaded_to != range.after || !self.topics.without(&range.topics).is_empty() {
             return false;
         }
-        let is_complete = rows.len() < range.limit;
-        let last = rows.last().map(|row| row.key);
-        self.loaded_to = match last {
-            Some(last) if !is_complete => last,
-            _ => DueKey::end_of(range.until),
-        };
+        if loaded.is_complete {
+            self.loaded_to = DueKey::end_of(range.until);
+        } else if let Some(last) = loaded.rows.last() {
+            self.loaded_to = last.key;
+        }
         true
     }
 }

@@ -58,6 +58,11 @@ impl LeaseWatch {
         is_time
     }
 
+    /// Makes the next renewal follow at once, for example because there is more to learn from it.
+    pub(super) fn renew_now(&mut self, now: u64) {
+        self.renew_at = Some(now);
+    }
+
     /// Returns when to renew.
     pub(super) fn renew_at(&self) -> Option<u64> {
         self.renew_at

@@ -1,7 +1,7 @@
 //! What an engine does whose store several nodes use.
 
 use super::{Engine, Now, Step};
-use crate::durable::store::{Lease, TimerRow};
+use crate::durable::store::{Lease, Loaded, TimerRow};
 
 impl Engine {
     /// Renews the lease when it is time. Asks for the changes of other nodes in the whole loaded
@@ -15,12 +15,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Vec<TimerRow>, now: Now) {
+    pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Loaded, now: Now) {
         let Some(watch) = &mut self.lease else { return };
         if watch.renewed(asked, now.monotonic, lease) {
             self.window.clear();
         }
-        changed.into_iter().for_each(|row| self.insert(row));
+        if !changed.is_complete {
+            watch.renew_now(now.monotonic);
+        }
+        changed.rows.into_iter().for_each(|row| self.insert(row));
     }
 
     /// Returns whether this node fires timers now.

@@ -5,7 +5,7 @@ use crate::{
     Error,
     durable::{
         TimerId,
-        store::{Change, Effect, Lease, LoadRange, Outcome, TimerRow},
+        store::{Change, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow},
     },
     sync::Completer,
 };
@@ -55,12 +55,12 @@ pub(in crate::durable) enum Message {
     /// The change of a command failed, and the command with it.
     CommandFailed { id: TimerId, error: Error },
     /// Timers were loaded.
-    Loaded { range: LoadRange, rows: Vec<TimerRow> },
+    Loaded { range: LoadRange, loaded: Loaded },
     /// A load failed, and may be repeated.
     LoadFailed,
     /// Leases were renewed. `asked` is the loop's time before the request. `lease` is `None` if the
     /// store could not be reached. `changed` are timers that other nodes have changed.
-    Renewed { asked: u64, lease: Option<Lease>, changed: Vec<TimerRow> },
+    Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
     /// The store cannot go on.
     Stopped(Error),
     /// A handler has answered.

@@ -164,10 +164,10 @@ impl Engine {
             Message::StartsDropped => self.window.clear(),
             Message::Changed { id, outcome } => self.changed(id, outcome, now, steps),
             Message::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
-            Message::Loaded { range, rows } => {
+            Message::Loaded { range, loaded } => {
                 self.is_loading = false;
-                if self.window.extend(range, &rows) {
-                    rows.into_iter().for_each(|row| self.insert(row));
+                if self.window.extend(range, &loaded) {
+                    loaded.rows.into_iter().for_each(|row| self.insert(row));
                 }
             }
             Message::LoadFailed => {

@@ -11,7 +11,7 @@ use super::{Permit, Rules, lane::Lane};
 use crate::{
     durable::{
         TimerId,
-        store::{DueKey, LoadRange, TimerRow, TopicSet},
+        store::{DueKey, LoadRange, Loaded, TimerRow, TopicSet},
     },
     sync::Permits,
 };
@@ -149,8 +149,8 @@ impl Window {
 
     /// Notes that the timers of an answer are loaded, before these are inserted. Returns `false` if
     /// the answer would leave a gap.
-    pub(super) fn extend(&mut self, range: LoadRange, rows: &[TimerRow]) -> bool {
+    pub(super) fn extend(&mut self, range: LoadRange, loaded: &Loaded) -> bool {
         let part = range.topics.iter().next().and_then(|topic| self.part_of.get(topic));
-        part.is_some_and(|part| self.parts[*part].lane.extend(range, rows))
+        part.is_some_and(|part| self.parts[*part].lane.extend(range, loaded))
     }
 }

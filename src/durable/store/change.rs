@@ -182,4 +182,16 @@ pub struct LoadRange {
     pub until: i64,
     /// At most this many.
     pub limit: usize,
+    /// At most this many bytes of payloads, keys and schedules. The first timer may be larger.
+    pub max_bytes: usize,
+}
+
+/// An answer of a store with timers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The timers.
+    pub rows: Vec<TimerRow>,
+    /// Whether these are all timers in question. If not, a limit has cut the answer, and asking
+    /// again continues it.
+    pub is_complete: bool,
 }

@@ -13,7 +13,7 @@ mod sqlite;
 mod topic_set;
 mod transaction;
 
-pub use change::{Change, LoadRange, NewTimer, Outcome};
+pub use change::{Change, LoadRange, Loaded, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
@@ -44,8 +44,9 @@ pub trait TimerStore: Send {
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError>;
 
     /// Returns pending timers in the order of their keys, of those attached topics that the range
-    /// has. An answer with fewer than `limit` rows is complete.
-    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError>;
+    /// has. Returns at least one timer if there is one. A store may return less than the limits of
+    /// the range allow, but then the answer is not [complete](Loaded::is_complete).
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError>;
 
     /// Returns timers for operators, in the order of their ids.
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError>;
@@ -89,10 +90,12 @@ pub trait TimerStore: Send {
     }
 
     /// Returns the timers of this node's partitions that other nodes have stored or moved since the
-    /// last call, as far as they are due by `until`.
-    fn changed_by_others(&mut self, until: i64) -> Result<Vec<TimerRow>, StoreError> {
-        let _ = until;
-        Ok(Vec::new())
+    /// last call, as far as they are due by `until`. Returns about `max_bytes` at most, but at least
+    /// one timer if there is one. An answer that is not [complete](Loaded::is_complete) is continued
+    /// by the next call.
+    fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        let _ = (until, max_bytes);
+        Ok(Loaded { rows: Vec::new(), is_complete: true })
     }
 
     /// Gives the partitions of this node back, before it stops.

@@ -54,9 +54,13 @@ impl TimerRow {
 
     /// Returns about how many bytes the row takes in memory.
     pub(in crate::durable) fn weight(&self) -> usize {
-        let texts = self.idempotency_key.as_ref().map_or(0, String::len)
-            + self.schedule.as_ref().map_or(0, String::len);
-        size_of::<TimerRow>() + self.payload.len() + texts
+        size_of::<TimerRow>() + self.data_len()
+    }
+
+    /// Returns the length of what a program has given: payload, key and schedule.
+    pub(super) fn data_len(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.payload.len() + length(&self.idempotency_key) + length(&self.schedule)
     }
 }
 

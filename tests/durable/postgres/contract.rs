@@ -3,7 +3,7 @@
 use super::server::server;
 use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
-    store::{Change, DueKey, Effect, Held, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
+    store::{Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -30,6 +30,7 @@ macro_rules! for_each_store {
 for_each_store! {
     a_start_is_loaded_in_the_order_of_due_times
     loads_are_limited_and_continue
+    loads_are_limited_by_bytes_and_continue
     loads_are_merged_from_many_topics
     a_key_stores_one_timer
     the_key_of_an_ended_timer_is_remembered
@@ -125,7 +126,9 @@ fn end(held: Held, next: Option<i64>) -> Change {
 }
 
 fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
-    store.load(LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until, limit: 1000 }).unwrap()
+    let range =
+        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until, limit: 1000, max_bytes: usize::MAX };
+    store.load(range).unwrap().rows
 }
 
 fn dues(rows: &[TimerRow]) -> Vec<i64> {
@@ -156,8 +159,9 @@ fn loads_are_limited_and_continue(store: &mut Store) {
     store.commit(&mut starts, NOW).unwrap();
     let (mut after, mut found) = (DueKey::FIRST, Vec::new());
     loop {
-        let rows = store.load(LoadRange { topics: TopicSet::ALL, after, until: 1000, limit: 4 }).unwrap();
-        let is_last = rows.len() < 4;
+        let range = LoadRange { topics: TopicSet::ALL, after, until: 1000, limit: 4, max_bytes: usize::MAX };
+        let Loaded { rows, is_complete: is_last } = store.load(range).unwrap();
+        assert!(is_last || rows.len() == 4);
         after = rows.last().map_or(after, |row| row.key);
         found.extend(rows);
         if is_last {
@@ -412,6 +416,29 @@ fn an_effect_that_ends_the_transaction_stops_the_store(store: &mut Store) {
     }
 }
 
+/// A timer that is larger than the limit is alone in its answer.
+fn loads_are_limited_by_bytes_and_continue(store: &mut Store) {
+    let sizes = [100, 100, 5000, 100, 100, 100, 900];
+    let sized = |(n, size): (usize, &usize)| {
+        let key = Some(format!("{n:010}"));
+        NewTimer { payload: vec![b'1'; size - 10], idempotency_key: key, ..timer(n % 2, 100 + n as i64) }
+    };
+    let mut starts: Vec<Change> = sizes.iter().enumerate().map(sized).map(Change::Start).collect();
+    store.commit(&mut starts, NOW).unwrap();
+    let mut range =
+        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 1000, limit: 100, max_bytes: 300 };
+    let mut answers = Vec::new();
+    loop {
+        let Loaded { rows, is_complete } = store.load(range).unwrap();
+        answers.push(rows.iter().map(|row| row.payload.len() + 10).collect::<Vec<_>>());
+        if is_complete {
+            break;
+        }
+        range.after = rows.last().unwrap().key;
+    }
+    assert_eq!(answers, [&[100, 100][..], &[5000], &[100, 100, 100], &[900]]);
+}
+
 fn loads_are_merged_from_many_topics(store: &mut Store) {
     let names: Vec<String> = (0..40).map(|number| format!("topic {number}")).collect();
     store.attach(&names).unwrap();
@@ -427,14 +454,15 @@ fn loads_are_merged_from_many_topics(store: &mut Store) {
         })
         .collect();
     expected.sort_unstable();
-    let mut range = LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 49, limit: 7 };
+    let mut range =
+        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 49, limit: 7, max_bytes: usize::MAX };
     let mut loaded = Vec::new();
     loop {
-        let rows = store.load(range).unwrap();
+        let Loaded { rows, is_complete } = store.load(range).unwrap();
         assert!(rows.iter().all(|row| row.payload == row.key.due.to_string().as_bytes()));
         loaded.extend(rows.iter().map(|row| (row.key, row.topic)));
         match rows.last() {
-            Some(last) if rows.len() == range.limit => range.after = last.key,
+            Some(last) if !is_complete => range.after = last.key,
             _ => break,
         }
     }

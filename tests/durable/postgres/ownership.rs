@@ -2,7 +2,7 @@
 
 use super::{
     server::server,
-    stores::{commit, end, load, node, patiently, renew_until, renewed, start, timer},
+    stores::{changed, commit, end, load, node, patiently, renew_until, renewed, start, timer},
 };
 use crate::support::wait::{ms, wait_until};
 use netwheel::durable::{
@@ -98,7 +98,7 @@ fn a_lease_that_has_ended_forbids_claims_and_not_ends() {
     let Some(server) = server() else { return };
     let mut store = node(server, "slow", SHORT);
     renewed(&mut store);
-    patiently(|| store.changed_by_others(i64::MAX));
+    changed(&mut store, i64::MAX);
     let row = start(&mut store, timer(1));
     let other = start(&mut store, timer(2));
     let valid = "SELECT FROM slow.partitions WHERE lease_until > clock_timestamp()";
@@ -111,7 +111,7 @@ fn a_lease_that_has_ended_forbids_claims_and_not_ends() {
     assert!(matches!(commit(&mut store, end(row.held())), Outcome::Done(None)));
     // The engine has dropped the refused timer, and gets it again with the renewed lease.
     assert_eq!(renewed(&mut store).partitions[0], (0, 1));
-    assert_eq!(patiently(|| store.changed_by_others(i64::MAX)), [other]);
+    assert_eq!(changed(&mut store, i64::MAX), [other]);
 }
 
 /// A partition is given back when the runs in it have ended, so that none is repeated.

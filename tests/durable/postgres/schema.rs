@@ -94,7 +94,14 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     store.release().unwrap();
     drop(store);
     let mut client = server.client();
-    client.batch_execute("DROP TABLE older.ended_keys; UPDATE older.store SET version = 1").unwrap();
+    client
+        .batch_execute(
+            "DROP TABLE older.ended_keys;
+        ALTER TABLE older.timers DROP COLUMN begun;
+        ALTER TABLE older.topics DROP COLUMN paused;
+        UPDATE older.store SET version = 1",
+        )
+        .unwrap();
     let mut store = super::stores::node(server, "older", Duration::from_secs(60));
     super::stores::renewed(&mut store);
     let loaded = super::stores::load(&mut store);
@@ -102,7 +109,7 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     super::stores::commit(&mut store, super::stores::end(loaded[0].held()));
     let version: i64 = client.query_one("SELECT version FROM older.store", &[]).unwrap().get(0);
     let keys: i64 = client.query_one("SELECT count(*) FROM older.ended_keys", &[]).unwrap().get(0);
-    assert_eq!((version, keys), (2, 1));
+    assert_eq!((version, keys), (3, 1));
 }
 
 #[test]

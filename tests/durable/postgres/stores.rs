@@ -87,6 +87,25 @@ pub(crate) fn end(held: Held) -> Change {
 }
 
 pub(crate) fn load(store: &mut PostgresStore) -> Vec<TimerRow> {
-    let range = LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: i64::MAX, limit: 1000 };
-    patiently(|| store.load(range))
+    let range = LoadRange {
+        topics: TopicSet::ALL,
+        after: DueKey::FIRST,
+        until: i64::MAX,
+        limit: 1000,
+        max_bytes: usize::MAX,
+    };
+    patiently(|| store.load(range)).rows
+}
+
+/// Returns timers that others have changed since the last call.
+#[track_caller]
+pub(crate) fn changed(store: &mut PostgresStore, until: i64) -> Vec<TimerRow> {
+    let mut rows = Vec::new();
+    loop {
+        let loaded = patiently(|| store.changed_by_others(until, usize::MAX));
+        rows.extend(loaded.rows);
+        if loaded.is_complete {
+            return rows;
+        }
+    }
 }

@@ -4,10 +4,14 @@ use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
     Delivery, Late, Retry,
     engine::{Answer, Message, Rules},
-    store::Lease,
+    store::{Lease, Loaded},
 };
 use crate::sync::completion;
 use std::time::Duration;
+
+fn nothing() -> Loaded {
+    Loaded { rows: Vec::new(), is_complete: true }
+}
 
 pub(super) fn lease() -> Lease {
     Lease {
@@ -74,7 +78,7 @@ fn other_partitions_are_loaded_anew() {
     let other = Lease { partitions: vec![(0, 0), (1, 1)], ..lease() };
     let asked = simulation.now.monotonic;
     simulation.leases = Some(Some(other.clone()));
-    simulation.tell(Message::Renewed { asked, lease: Some(other), changed: Vec::new() });
+    simulation.tell(Message::Renewed { asked, lease: Some(other), changed: nothing() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [30 * SECOND]);
 }
@@ -166,7 +170,7 @@ fn a_claimed_run_fires_in_a_partition_that_will_be_given_back() {
     let draining = Some(Lease { partitions: Vec::new(), draining: vec![(0, 0)], ..lease() });
     simulation.leases = Some(draining.clone());
     let asked = simulation.now.monotonic;
-    simulation.tell(Message::Renewed { asked, lease: draining, changed: Vec::new() });
+    simulation.tell(Message::Renewed { asked, lease: draining, changed: nothing() });
     simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
     assert_eq!(simulation.fired.len(), 1, "no other run begins");
@@ -179,7 +183,7 @@ fn a_claimed_run_does_not_fire_after_its_partition_was_lost() {
     let other = Some(Lease { partitions: vec![(1, 0)], ..lease() });
     simulation.leases = Some(other.clone());
     let asked = simulation.now.monotonic;
-    simulation.tell(Message::Renewed { asked, lease: other, changed: Vec::new() });
+    simulation.tell(Message::Renewed { asked, lease: other, changed: nothing() });
     simulation.poll();
     assert_eq!(simulation.fired, []);
 }

@@ -151,7 +151,7 @@ impl World {
             Request::Load(_) if fails => Some(Message::LoadFailed),
             Request::Load(range) => {
                 self.loaded_until = self.loaded_until.max(range.until);
-                Some(Message::Loaded { range, rows: self.store.load(range).unwrap() })
+                Some(Message::Loaded { range, loaded: self.store.load(range).unwrap() })
             }
         };
         self.inbox.extend(message);

@@ -6,8 +6,8 @@ use crate::{
         engine::{Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Rules, Step},
         metrics::Metrics,
         store::{
-            Change, Effect, Lease, LoadRange, NewTimer, Outcome, SqliteStore, StoreError, TimerFilter,
-            TimerInfo, TimerRow, TimerStore,
+            Change, Effect, Lease, LoadRange, Loaded, NewTimer, Outcome, SqliteStore, StoreError,
+            TimerFilter, TimerInfo, TimerRow, TimerStore,
         },
     },
     sync::{Completion, Permits, completion},
@@ -246,8 +246,8 @@ impl Simulation {
 
     fn load(&mut self, range: LoadRange) {
         self.loads += 1;
-        let rows = self.store.load(range).unwrap();
-        self.tell(Message::Loaded { range, rows });
+        let loaded = self.store.load(range).unwrap();
+        self.tell(Message::Loaded { range, loaded });
     }
 
     fn carry_out(&mut self, steps: Vec<Step>) {
@@ -270,7 +270,8 @@ impl Simulation {
                     let lease = self.leases.clone().expect("only stores with claims are asked");
                     // The store does not report them again: later ones are loaded in time.
                     let changed = std::mem::take(&mut self.elsewhere);
-                    let changed = changed.into_iter().filter(|row| row.key.due <= until).collect();
+                    let rows = changed.into_iter().filter(|row| row.key.due <= until).collect();
+                    let changed = Loaded { rows, is_complete: true };
                     self.tell(Message::Renewed { asked, lease, changed });
                 }
                 Step::Complete(completer, result) => completer.complete(result),

@@ -6,7 +6,7 @@ use crate::{
         Delivery, Late, Retry, TimerId,
         engine::{Answer, Command, Engine, Limits, Message, Now, Rules, Step},
         metrics::Metrics,
-        store::{DueKey, Outcome, TimerRow},
+        store::{DueKey, Loaded, Outcome, TimerRow},
     },
     sync::completion,
 };
@@ -38,7 +38,8 @@ fn a_burst_of_permissions_is_spread_over_turns() {
     let mut steps = Vec::new();
     engine.poll(now, &mut steps);
     let Some(Step::Load(range)) = steps.pop() else { panic!("not loaded") };
-    engine.handle(Message::Loaded { range, rows: (1..=80).map(row).collect() }, now, &mut steps);
+    let loaded = Loaded { rows: (1..=80).map(row).collect(), is_complete: true };
+    engine.handle(Message::Loaded { range, loaded }, now, &mut steps);
     (0..20).for_each(|_| engine.poll(now, &mut steps));
     let asked = |step: Step| match step {
         Step::Change { id, .. } => id,

@@ -14,6 +14,7 @@
 //!   therefore loads everything again after the next renewal that succeeds.
 
 mod batch;
+mod changes;
 mod connector;
 mod deadline;
 mod effects;
@@ -30,7 +31,7 @@ mod transaction;
 pub use settings::PostgresStoreBuilder;
 
 use super::{
-    Change, DueKey, Effect, Held, Lease, LoadRange, NewTimer, Outcome, StoreError, StoreTransaction,
+    Change, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome, StoreError, StoreTransaction,
     TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use crate::Result as CrateResult;
@@ -103,7 +104,7 @@ pub struct PostgresStore {
     /// The names and ids of the attached topics.
     topics: Vec<(String, i32)>,
     ownership: Ownership,
-    changes: queries::Changes,
+    changes: changes::Changes,
     lost_in: effects::LostIn,
 }
 
@@ -146,7 +147,7 @@ impl PostgresStore {
             partitions,
             topics: Vec::new(),
             ownership: Ownership::default(),
-            changes: queries::Changes::default(),
+            changes: changes::Changes::default(),
             lost_in: effects::LostIn::default(),
         })
     }
@@ -202,7 +203,7 @@ impl TimerStore for PostgresStore {
         Ok(outcomes)
     }
 
-    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
         self.with_session(|store, session| queries::load(store, session, range))
     }
 
@@ -226,8 +227,8 @@ impl TimerStore for PostgresStore {
         self.with_session(ownership::renew).map(Some)
     }
 
-    fn changed_by_others(&mut self, until: i64) -> Result<Vec<TimerRow>, StoreError> {
-        self.with_session(|store, session| queries::changed_by_others(store, session, until))
+    fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        self.with_session(|store, session| changes::changed_by_others(store, session, until, max_bytes))
     }
 
     fn release(&mut self) -> Result<(), StoreError> {

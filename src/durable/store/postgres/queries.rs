@@ -1,39 +1,12 @@
 //! What is read from a PostgreSQL store.
 
 use super::{
-    DueKey, LoadRange, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
+    DueKey, LoadRange, Loaded, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState,
+    TopicCounts,
     session::{Session, Value, column},
 };
 use crate::durable::{TimerId, unix_millis::system_time};
 use postgres::Row;
-use std::collections::BTreeSet;
-
-/// The largest number of timers in one answer about the changes of others.
-const CHANGES_LIMIT: i64 = 8192;
-
-/// The largest number of timers that are read again because of a refused change.
-const RECHECK_LIMIT: usize = 65_536;
-
-/// Where the search for changes of others continues.
-#[derive(Default)]
-pub(super) struct Changes {
-    /// Changes in transactions before this one have been seen. The id continues a cut answer.
-    since: Option<(i64, i64)>,
-    /// The transaction from which to search again after the last of several cut answers: it, or a
-    /// later one whose changes were in those answers, had not ended.
-    back_to: Option<i64>,
-    /// Timers of this node that were not as the engine expected.
-    recheck: BTreeSet<i64>,
-}
-
-impl Changes {
-    /// Makes the next answer contain a timer, if it is pending.
-    pub(super) fn recheck(&mut self, id: TimerId) {
-        if self.recheck.len() < RECHECK_LIMIT {
-            self.recheck.insert(id.get());
-        }
-    }
-}
 
 /// Creates the topics that are missing. Returns the names and ids of all of them.
 pub(super) fn attach(session: &mut Session, topics: &[String]) -> Result<Vec<(String, i32)>, StoreError> {
@@ -60,27 +33,41 @@ pub(super) fn load(
     store: &mut PostgresStore,
     session: &mut Session,
     range: LoadRange,
-) -> Result<Vec<TimerRow>, StoreError> {
+) -> Result<Loaded, StoreError> {
     let attached = store.topics.iter().enumerate();
     let wanted = attached.filter(|(index, _)| range.topics.contains(*index));
     let topics: Vec<i32> = wanted.map(|(_, (_, id))| *id).collect();
     let partitions = store.ownership.active();
     if topics.is_empty() || partitions.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Loaded { rows: Vec::new(), is_complete: true });
     }
     let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
-    // One index scan for each topic, so that timers of other topics cost nothing.
+    let max_bytes = i64::try_from(range.max_bytes).unwrap_or(i64::MAX);
+    // One index scan for each topic, so that timers of other topics cost nothing. The server adds up
+    // the sizes, so that it does not send what is beyond the limit. A large payload is not read for
+    // that: its size is beside the reference to it.
     let rows = session.query(
-        "SELECT t.* FROM unnest($1::integer[]) AS wanted (topic) CROSS JOIN LATERAL (
-            SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload
-            FROM {schema}.timers
-            WHERE state = 0 AND topic = wanted.topic AND (due, id) > ($3, $4) AND due <= $5
-                AND partition = ANY($2)
-            ORDER BY due, id LIMIT $6
-        ) t ORDER BY t.due, t.id LIMIT $6",
-        &[&topics, &partitions, &range.after.due, &range.after.id.get(), &range.until, &limit],
+        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload,
+            rows < $6 AND total <= $7 AS is_complete
+        FROM (
+            SELECT *, row_number() OVER dues AS place, sum(size) OVER dues AS bytes,
+                count(*) OVER () AS rows, sum(size) OVER () AS total
+            FROM (
+                SELECT t.*, octet_length(t.payload) + coalesce(octet_length(t.key), 0)
+                    + coalesce(octet_length(t.schedule), 0) AS size
+                FROM unnest($1::integer[]) AS wanted (topic) CROSS JOIN LATERAL (
+                    SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload
+                    FROM {schema}.timers
+                    WHERE state = 0 AND topic = wanted.topic AND (due, id) > ($3, $4) AND due <= $5
+                        AND partition = ANY($2)
+                    ORDER BY due, id LIMIT $6
+                ) t ORDER BY t.due, t.id LIMIT $6
+            ) sized WINDOW dues AS (ORDER BY due, id)
+        ) summed WHERE place = 1 OR bytes <= $7 ORDER BY due, id",
+        &[&topics, &partitions, &range.after.due, &range.after.id.get(), &range.until, &limit, &max_bytes],
     )?;
-    collect(store, &rows, 0)
+    let is_complete = rows.first().map(|row| column::<bool>(row, 9)).transpose()?.unwrap_or(true);
+    Ok(Loaded { rows: collect(store, &rows, 0)?, is_complete })
 }
 
 /// Reads rows with the columns of a timer from `first` on. Leaves out those of other nodes.
@@ -109,72 +96,6 @@ pub(super) fn timer(store: &PostgresStore, row: &Row, first: usize) -> Result<Op
         partition,
         epoch,
     }))
-}
-
-/// Returns timers that other sessions have changed.
-///
-/// Each timer has the number of the last transaction that changed it. The snapshot of a query
-/// separates transactions that had ended, whose changes the query sees, from the others, which the
-/// next query includes. This is exact for transactions of any length, and independent of clocks.
-pub(super) fn changed_by_others(
-    store: &mut PostgresStore,
-    session: &mut Session,
-    until: i64,
-) -> Result<Vec<TimerRow>, StoreError> {
-    let Some(since) = store.changes.since else {
-        // The engine loads everything after its first lease.
-        let row = session.query_one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint", &[])?;
-        store.changes.since = Some((column(&row, 0)?, i64::MIN));
-        return Ok(Vec::new());
-    };
-    let partitions = store.ownership.active();
-    let recheck: Vec<i64> = store.changes.recheck.iter().copied().collect();
-    let session_id = session.id();
-    let rows = session.query(
-        "SELECT s.xmin, t.changed_in, t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key,
-            t.schedule, t.payload, t.is_recheck
-        FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin) s
-        LEFT JOIN LATERAL (
-            (SELECT *, false AS is_recheck FROM {schema}.timers
-            WHERE (changed_in, id) > ($1, $2) AND changed_by <> $3 AND state = 0 AND due <= $4
-                AND partition = ANY($5)
-            ORDER BY changed_in, id LIMIT $6)
-            UNION ALL
-            SELECT *, true FROM {schema}.timers
-            WHERE id = ANY($7) AND state = 0 AND due <= $4 AND partition = ANY($5)
-        ) t ON true",
-        &[&since.0, &since.1, &session_id, &until, &partitions, &CHANGES_LIMIT, &recheck],
-    )?;
-    let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let xmin: i64 = column(first, 0)?;
-    let mut found = Vec::new();
-    let mut last = (i64::MIN, i64::MIN);
-    let mut changed = 0;
-    for row in &rows {
-        // A timer that is missing altogether is the row of the snapshot alone.
-        if let Some(changed_in) = column::<Option<i64>>(row, 1)? {
-            // Those that are read again are not in the order of the changes.
-            if !column::<bool>(row, 11)? {
-                changed += 1;
-                last = last.max((changed_in, column(row, 2)?));
-            }
-            found.extend(timer(store, row, 2)?);
-        }
-    }
-    // One that is in both parts of the query.
-    found.sort_unstable_by_key(|row| row.key);
-    found.dedup_by_key(|row| row.key);
-    let is_cut = changed >= CHANGES_LIMIT;
-    store.changes.since = Some(if is_cut {
-        if last.0 >= xmin {
-            store.changes.back_to.get_or_insert(xmin);
-        }
-        last
-    } else {
-        (store.changes.back_to.take().unwrap_or(xmin), i64::MIN)
-    });
-    store.changes.recheck.clear();
-    Ok(found)
 }
 
 pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {

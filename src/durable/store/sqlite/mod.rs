@@ -14,7 +14,7 @@ mod schema;
 mod write_ahead_log;
 
 use super::{
-    Change, DueKey, Effect, LoadRange, Maintenance, NewTimer, Outcome, StoreError, StoreTransaction,
+    Change, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome, StoreError, StoreTransaction,
     TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use crate::{Error, Result};
@@ -183,10 +183,10 @@ impl TimerStore for SqliteStore {
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))
     }
 
-    fn load(&mut self, range: LoadRange) -> Result<Vec<TimerRow>, StoreError> {
-        let rows = queries::load(&self.connection, &self.topics, range)?;
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
+        let loaded = queries::load(&self.connection, &self.topics, range)?;
         self.files.check().inspect_err(|_| keep_log(&self.connection))?;
-        Ok(rows)
+        Ok(loaded)
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {

@@ -1,7 +1,8 @@
 //! What is read from an SQLite store.
 
 use super::{
-    DueKey, LoadRange, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
+    DueKey, LoadRange, Loaded, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState,
+    TopicCounts,
 };
 use crate::durable::{TimerId, unix_millis::system_time};
 use rusqlite::{Connection, Row, Rows, fallible_streaming_iterator::FallibleStreamingIterator, params};
@@ -12,11 +13,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 /// There is one query for each topic, so that timers of topics that the program does not have cost
 /// nothing. Each reads its next row when the last one was taken, so time and memory do not depend
 /// on the number of topics.
-pub(super) fn load(
-    connection: &Connection,
-    topics: &[i64],
-    range: LoadRange,
-) -> Result<Vec<TimerRow>, StoreError> {
+pub(super) fn load(connection: &Connection, topics: &[i64], range: LoadRange) -> Result<Loaded, StoreError> {
     let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
          WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
          ORDER BY due, id";
@@ -31,15 +28,23 @@ pub(super) fn load(
         heads.extend(next_key(&mut rows).store()?.map(|key| Reverse((key, cursors.len()))));
         cursors.push((*topic, rows));
     }
-    let mut loaded = Vec::new();
+    let mut loaded: Vec<TimerRow> = Vec::new();
+    let mut bytes = 0;
     while loaded.len() < range.limit
         && let Some(Reverse((_, index))) = heads.pop()
     {
         let (topic, rows) = &mut cursors[index];
-        loaded.extend(rows.get().map(|row| timer(row, *topic)).transpose().store()?);
+        if let Some(row) = rows.get() {
+            let timer = timer(row, *topic).store()?;
+            bytes += timer.data_len();
+            if bytes > range.max_bytes && !loaded.is_empty() {
+                return Ok(Loaded { rows: loaded, is_complete: false });
+            }
+            loaded.push(timer);
+        }
         heads.extend(next_key(rows).store()?.map(|key| Reverse((key, index))));
     }
-    Ok(loaded)
+    Ok(Loaded { rows: loaded, is_complete: heads.is_empty() })
 }
 
 /// Reads the next row, and returns its key.
