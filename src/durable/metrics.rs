@@ -9,11 +9,16 @@ use crate::metrics::{Metric, Value};
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     pub(super) loaded: Counter,
+    pub(super) loaded_bytes: Counter,
     pub(super) running: Counter,
+    pub(super) running_bytes: Counter,
     pub(super) fired: Counter,
     pub(super) ended: Counter,
     pub(super) retried: Counter,
     pub(super) buried: Counter,
+    pub(super) failed_at_most_once: Counter,
+    pub(super) timed_out: Counter,
+    pub(super) late_answers: Counter,
     pub(super) skipped: Counter,
     pub(super) stale: Counter,
     pub(super) clock_jumps: Counter,
@@ -44,8 +49,13 @@ pub struct DurableMetrics {
     pub dead: u64,
     /// Timers in memory.
     pub loaded: u64,
+    /// About how many bytes the timers in memory take.
+    pub loaded_bytes: u64,
     /// Runs that have not ended.
     pub running: u64,
+    /// About how many bytes the runs take that have not ended, by the size of their payloads in
+    /// JSON.
+    pub running_bytes: u64,
     /// Timers that were stored.
     pub started: u64,
     /// Runs for which a handler was called.
@@ -56,6 +66,13 @@ pub struct DurableMetrics {
     pub retried: u64,
     /// Runs that became dead letters.
     pub buried: u64,
+    /// Failed runs of topics that run [at most once](super::Delivery::AtMostOnce): they are neither
+    /// repeated nor kept.
+    pub failed_at_most_once: u64,
+    /// Runs without an answer within the [time limit](super::Topic::run_timeout) of their topic.
+    pub timed_out: u64,
+    /// Answers that came after the time limit, and had no effect.
+    pub late_answers: u64,
     /// Late runs, or groups of missed runs, that were skipped.
     pub skipped: u64,
     /// Runs whose timer was gone, or belonged to another node, when they were to begin or end.
@@ -88,12 +105,17 @@ impl Metrics {
             pending: self.pending.read(),
             dead: self.dead.read(),
             loaded: self.loaded.read(),
+            loaded_bytes: self.loaded_bytes.read(),
             running: self.running.read(),
+            running_bytes: self.running_bytes.read(),
             started: self.started.read(),
             fired: self.fired.read(),
             ended: self.ended.read(),
             retried: self.retried.read(),
             buried: self.buried.read(),
+            failed_at_most_once: self.failed_at_most_once.read(),
+            timed_out: self.timed_out.read(),
+            late_answers: self.late_answers.read(),
             skipped: self.skipped.read(),
             stale: self.stale.read(),
             clock_jumps: self.clock_jumps.read(),
@@ -119,12 +141,17 @@ impl DurableMetrics {
             pending,
             dead,
             loaded,
+            loaded_bytes,
             running,
+            running_bytes,
             started,
             fired,
             ended,
             retried,
             buried,
+            failed_at_most_once,
+            timed_out,
+            late_answers,
             skipped,
             stale,
             clock_jumps,
@@ -144,8 +171,16 @@ impl DurableMetrics {
                 .family("durable_pending"),
             Metric::new("dead", "Dead letters.", Value::Gauge(*dead)).family("durable_dead"),
             Metric::new("loaded", "Timers in memory.", Value::Gauge(*loaded)).family("durable_loaded"),
+            Metric::new("loaded_bytes", "Bytes of the timers in memory.", Value::Gauge(*loaded_bytes))
+                .family("durable_loaded_bytes"),
             Metric::new("running", "Runs that have not ended.", Value::Gauge(*running))
                 .family("durable_running"),
+            Metric::new(
+                "running_bytes",
+                "Bytes of the runs that have not ended.",
+                Value::Gauge(*running_bytes),
+            )
+            .family("durable_running_bytes"),
             Metric::new("started", "Timers that were stored.", Value::Counter(*started))
                 .family("durable_started"),
             Metric::new("fired", "Runs for which a handler was called.", Value::Counter(*fired))
@@ -160,6 +195,20 @@ impl DurableMetrics {
                 .family("durable_retried"),
             Metric::new("buried", "Runs that became dead letters.", Value::Counter(*buried))
                 .family("durable_buried"),
+            Metric::new(
+                "failed_at_most_once",
+                "Failed runs of topics that run at most once.",
+                Value::Counter(*failed_at_most_once),
+            )
+            .family("durable_failed_at_most_once"),
+            Metric::new("timed_out", "Runs without an answer in time.", Value::Counter(*timed_out))
+                .family("durable_timed_out"),
+            Metric::new(
+                "late_answers",
+                "Answers after the time limit, without an effect.",
+                Value::Counter(*late_answers),
+            )
+            .family("durable_late_answers"),
             Metric::new(
                 "skipped",
                 "Late runs, or groups of missed runs, that were skipped.",

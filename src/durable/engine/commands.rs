@@ -21,7 +21,7 @@ impl Engine {
             }
         }
         let Asked { id, command, .. } = asked;
-        if self.runs.contains_key(&id) || self.changing.contains_key(&id) {
+        if self.runs.contains(id) || self.changing.contains_key(&id) {
             self.waiting.entry(id).or_default().push_back(asked);
             return;
         }

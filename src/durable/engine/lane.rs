@@ -47,6 +47,11 @@ impl Lane {
     }
 
     #[allow(dead_code)]
+    /// Returns about how many bytes the timers take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Sets the topics whose timers the lane holds. Timers of others are dropped. If there are more
     /// topics than before, all timers have to be loaded again.
     pub(super) fn set_topics(&mut self, topics: TopicSet) {

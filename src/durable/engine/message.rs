@@ -63,8 +63,8 @@ pub(in crate::durable) enum Message {
     Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
     /// The store cannot go on.
     Stopped(Error),
-    /// A handler has answered.
-    Answered { id: TimerId, answer: Answer },
+    /// A handler has answered. `run` is the number of its run.
+    Answered { id: TimerId, run: u64, answer: Answer },
     /// The program asks for something.
     Asked(Asked),
     /// Do not fire any more, and close the store when the runs have ended.

@@ -12,9 +12,10 @@
 //!   lease is valid. The exceptions are at-most-once runs, which the store has ended before.
 //! - A command on a timer that runs, or is being changed, waits until that has ended. So a command
 //!   that was completed with `true` is never followed by a run that it should have prevented.
-//! - At most `max_running` runs have not ended, and of a topic with a concurrency limit, at most
-//!   that many have no answer: each run has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn` runs, and
-//!   fires at most that many. `ready` has the runs that wait for their turn, in their order.
+//! - At most `max_running` runs have not ended, and they take at most `max_running_bytes`, or there
+//!   is one only. Of a topic with a concurrency limit, at most that many have no answer: each run
+//!   has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn` runs,
+//!   and fires at most that many. `ready` has the runs that wait for their turn, in their order.
 
 mod clock_watch;
 mod closing;
@@ -24,6 +25,7 @@ mod lane;
 mod lease_watch;
 mod leases;
 mod message;
+mod open_runs;
 mod permit;
 mod ready;
 mod run;
@@ -51,6 +53,7 @@ use crate::{
 };
 use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
+use open_runs::OpenRuns;
 use run::{Phase, Run};
 use schedule_cache::ScheduleCache;
 use std::{
@@ -74,6 +77,14 @@ pub(super) struct Rules {
     pub(super) delivery: Delivery,
     /// The largest number of runs without an answer.
     pub(super) concurrency: Option<usize>,
+    /// How long a handler may take to answer.
+    pub(super) run_timeout: Option<Duration>,
+}
+
+impl Rules {
+    pub(super) const fn new(late: Late, retry: Retry, delivery: Delivery) -> Self {
+        Rules { late, retry, delivery, concurrency: None, run_timeout: None }
+    }
 }
 
 /// The limits of an engine. Times in milliseconds.
@@ -84,6 +95,7 @@ pub(super) struct Limits {
     pub(super) max_loaded: usize,
     pub(super) max_loaded_bytes: usize,
     pub(super) max_running: usize,
+    pub(super) max_running_bytes: usize,
     pub(super) fires_per_turn: usize,
     /// Nothing fires, and the store is not asked for timers or leases.
     pub(super) is_paused: bool,
@@ -110,7 +122,9 @@ pub(super) struct Engine {
     rules: Vec<Rules>,
     limits: Limits,
     window: Window,
-    runs: BTreeMap<TimerId, Run>,
+    runs: OpenRuns,
+    /// How many runs were handed to their handlers.
+    fired: u64,
     /// The runs in [`Phase::Ready`].
     ready: VecDeque<TimerId>,
     /// Timers of commands that the store has not answered.
@@ -136,7 +150,8 @@ impl Engine {
             rules,
             limits,
             window,
-            runs: BTreeMap::new(),
+            runs: OpenRuns::default(),
+            fired: 0,
             ready: VecDeque::new(),
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -176,7 +191,7 @@ impl Engine {
             }
             Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
             Message::Stopped(error) => self.stop(Some(error), now, steps),
-            Message::Answered { id, answer } => self.answered(id, answer, now, steps),
+            Message::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
             Message::Asked(asked) => self.asked(asked, now, steps),
             Message::Close(completer) => match &mut self.state {
                 State::Active => self.state = State::Closing(vec![completer]),
@@ -196,6 +211,7 @@ impl Engine {
             self.metrics.clock_jumps.add(1);
             log::warn!("the wall clock jumped by {jump} ms; durable timers follow it");
         }
+        self.expire(now, steps);
         match self.state {
             State::Active => {}
             State::Closing(_) => {
@@ -238,13 +254,16 @@ impl Engine {
         if let Some(at) = self.lease.as_ref().and_then(LeaseWatch::renew_at) {
             sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
         }
+        if let Some(at) = self.runs.first_deadline() {
+            sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
+        }
         if matches!(self.state, State::Closing(_)) {
             return Some(sleep);
         }
         if self.load_at > now.monotonic {
             sleep = sleep.min(Duration::from_nanos(self.load_at - now.monotonic));
         }
-        if self.runs.len() < self.limits.max_running
+        if self.has_room()
             && self.may_fire(now)
             && let Some(first) = self.window.first()
         {
@@ -262,10 +281,10 @@ impl Engine {
 
     fn insert(&mut self, row: TimerRow) {
         let id = row.key.id;
-        if let Some(run) = self.runs.get_mut(&id) {
+        if let Some(run) = self.runs.get(id) {
             // The engine knows all rows from before the run, so another due time is a newer one.
             if run.row.key != row.key {
-                run.replaced = Some(row);
+                self.runs.replace(row);
             }
             return;
         }
@@ -276,7 +295,16 @@ impl Engine {
 
     fn publish(&self) {
         self.metrics.loaded.set(self.window.len() as u64);
+        self.metrics.loaded_bytes.set(self.window.bytes() as u64);
         self.metrics.running.set(self.runs.len() as u64);
+        self.metrics.running_bytes.set(self.runs.bytes() as u64);
+    }
+
+    /// Returns whether the first timer of the window may begin a run. One run has room in any case.
+    fn has_room(&self) -> bool {
+        let bytes = self.runs.bytes().saturating_add(self.window.first_weight());
+        self.runs.is_empty()
+            || (self.runs.len() < self.limits.max_running && bytes <= self.limits.max_running_bytes)
     }
 
     /// Converts a duration for the stores' due times.

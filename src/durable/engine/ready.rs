@@ -1,16 +1,18 @@
 //! From ready to the handler.
 
 use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
-use crate::durable::{Delivery, TimerId, store::TimerRow};
+use crate::{
+    clock::nanos,
+    durable::{Delivery, TimerId, store::TimerRow},
+};
 use std::time::Duration;
 
 impl Engine {
     /// Puts a run into the queue for its handler.
     pub(super) fn get_ready(&mut self, mut run: Run) {
-        let id = run.row.key.id;
         run.phase = Phase::Ready;
-        self.runs.insert(id, run);
-        self.ready.push_back(id);
+        self.ready.push_back(run.row.key.id);
+        self.runs.insert(run);
     }
 
     /// The store has confirmed that the handler may be called. `row` is the timer after the end of
@@ -34,8 +36,8 @@ impl Engine {
     /// Fires the runs that the store has ended already, before the engine forgets them.
     pub(super) fn fire_ended(&mut self, now: Now, steps: &mut Vec<Step>) {
         for id in std::mem::take(&mut self.ready) {
-            if let Some(run) = self.runs.get(&id).filter(|run| self.has_ended(run)) {
-                steps.push(Step::Fire(self.firing(run, now)));
+            if let Some(mut run) = self.runs.remove(id).filter(|run| self.has_ended(run)) {
+                steps.push(Step::Fire(self.firing(&mut run, now)));
             }
         }
     }
@@ -43,13 +45,13 @@ impl Engine {
     /// Fires a ready run. Permission may have been given a while ago: if the lease has ended or the
     /// clock was set back since then, the timer waits in the window again.
     fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
-        let Some(mut run) = self.runs.remove(&id) else { return };
+        let Some(mut run) = self.runs.remove(id) else { return };
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
         let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own;
         if may_fire || self.has_ended(&run) {
             run.phase = Phase::Handler;
-            steps.push(Step::Fire(self.firing(&run, now)));
-            self.runs.insert(id, run);
+            steps.push(Step::Fire(self.firing(&mut run, now)));
+            self.runs.insert(run);
         } else {
             let row = run.replaced.unwrap_or(run.row);
             self.insert(row);
@@ -58,13 +60,20 @@ impl Engine {
     }
 
     /// The handler of an at-most-once run has answered. The timer goes on.
-    pub(super) fn answered_after_end(&mut self, run: Run, answer: Answer, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn answered_after_end(
+        &mut self,
+        mut run: Run,
+        answer: Answer,
+        now: Now,
+        steps: &mut Vec<Step>,
+    ) {
         if let Answer::Failed(error) = answer {
+            self.metrics.failed_at_most_once.add(1);
             log::warn!("timer {} has failed, and is not tried again: {error}", run.row.key.id);
         }
-        let (id, row) = (run.row.key.id, run.replaced.clone());
+        let (id, row) = (run.row.key.id, run.replaced.take());
         row.into_iter().for_each(|row| self.go_on(&run, row, steps));
-        if !self.runs.contains_key(&id) {
+        if !self.runs.contains(id) {
             self.next_command(id, now, steps);
         }
     }
@@ -74,12 +83,38 @@ impl Engine {
         self.rules[run.row.topic].delivery == Delivery::AtMostOnce
     }
 
-    fn firing(&self, run: &Run, now: Now) -> Firing {
+    /// Hands the payload over: the engine does not need it any more.
+    fn firing(&mut self, run: &mut Run, now: Now) -> Firing {
+        self.fired += 1;
+        run.number = self.fired;
+        let timeout = self.rules[run.row.topic].run_timeout;
+        run.deadline = timeout.map(|timeout| now.monotonic.saturating_add(nanos(timeout)));
         let late = now.wall.saturating_sub(run.row.scheduled).max(0).unsigned_abs();
         let since_due = now.wall.saturating_sub(run.row.key.due).max(0).unsigned_abs();
         self.metrics.fired.add(1);
         self.metrics.lateness.record(since_due.saturating_mul(1_000_000));
         let lateness = Duration::from_millis(late);
-        Firing { row: run.row.clone(), missed: run.missed, lateness }
+        let row = TimerRow {
+            payload: std::mem::take(&mut run.row.payload),
+            idempotency_key: run.row.idempotency_key.take(),
+            schedule: None,
+            ..run.row
+        };
+        let deadline = timeout.map(|timeout| Self::due_after(now, timeout));
+        Firing { row, run: run.number, deadline, missed: run.missed, lateness }
+    }
+
+    /// Gives up the runs whose handlers have taken too long to answer. They have failed.
+    pub(super) fn expire(&mut self, now: Now, steps: &mut Vec<Step>) {
+        while let Some(run) = self.runs.remove_expired(now.monotonic) {
+            self.metrics.timed_out.add(1);
+            let limit = self.rules[run.row.topic].run_timeout.unwrap_or_default();
+            let error = format!("the handler did not answer within {limit:?}");
+            if self.has_ended(&run) {
+                self.answered_after_end(run, Answer::Failed(error), now, steps);
+            } else {
+                self.fail(run, error, now, steps);
+            }
+        }
     }
 }

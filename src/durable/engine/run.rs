@@ -22,6 +22,13 @@ pub(super) enum Phase {
 pub(super) struct Run {
     pub(super) row: TimerRow,
     pub(super) phase: Phase,
+    /// What the timer took when the run began. Its handler may keep that much for as long as the
+    /// run is open, though the payload is handed over.
+    bytes: usize,
+    /// The number of this run, by which its answer is known.
+    pub(super) number: u64,
+    /// When the run is given up, in nanoseconds of the loop.
+    pub(super) deadline: Option<u64>,
     /// The next run of a periodic timer.
     pub(super) next: Option<i64>,
     /// The time after which `next` was searched for.
@@ -38,21 +45,34 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(row: TimerRow) -> Self {
         Run {
+            bytes: row.weight(),
             after: row.scheduled,
             row,
             phase: Phase::End,
+            number: 0,
+            deadline: None,
             next: None,
             missed: 0,
             replaced: None,
             permit: None,
         }
     }
+
+    /// Returns about how many bytes the run takes.
+    pub(super) fn weight(&self) -> usize {
+        self.bytes + self.replaced.as_ref().map_or(0, TimerRow::weight)
+    }
 }
 
 /// A run that is handed to its handler.
 #[derive(Debug)]
 pub(in crate::durable) struct Firing {
+    /// The timer, without its schedule.
     pub(in crate::durable) row: TimerRow,
+    /// The number of the run.
+    pub(in crate::durable) run: u64,
+    /// When the run is given up, by the wall clock at its begin, in milliseconds since 1970.
+    pub(in crate::durable) deadline: Option<i64>,
     pub(in crate::durable) missed: u64,
     /// The time since the scheduled time.
     pub(in crate::durable) lateness: Duration,

@@ -1,6 +1,6 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, Step};
+use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, State, Step};
 use crate::durable::{
     Delivery, Late, TimerId,
     store::{Change, Effect, Outcome, StoreError, TimerRow},
@@ -31,10 +31,7 @@ impl Engine {
     /// Begins runs that are due. Those that need no permission of the store are ready at once.
     pub(super) fn begin_due(&mut self, now: Now, steps: &mut Vec<Step>) {
         for _ in 0..self.limits.fires_per_turn {
-            if self.ready.len() >= self.limits.fires_per_turn
-                || self.runs.len() >= self.limits.max_running
-                || !self.may_fire(now)
-            {
+            if self.ready.len() >= self.limits.fires_per_turn || !self.has_room() || !self.may_fire(now) {
                 break;
             }
             let Some((row, permit)) = self.window.pop_due(now.wall) else { break };
@@ -78,7 +75,7 @@ impl Engine {
             }
         };
         let purpose = if run.phase == Phase::Permission { Purpose::Permission } else { Purpose::End };
-        self.runs.insert(id, run);
+        self.runs.insert(run);
         steps.push(Step::Change { id, change, purpose });
     }
 
@@ -116,7 +113,7 @@ impl Engine {
 
     pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
         let Some(outcome) = self.command_done(id, outcome, now, steps) else { return };
-        let Some(run) = self.runs.remove(&id) else { return };
+        let Some(run) = self.runs.remove(id) else { return };
         match (run.phase, outcome) {
             (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row),
             (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
@@ -131,7 +128,7 @@ impl Engine {
                 outcome.into_row().into_iter().for_each(|row| self.go_on(&run, row, steps));
             }
         }
-        if !self.runs.contains_key(&id) {
+        if !self.runs.contains(id) {
             self.next_command(id, now, steps);
         }
     }
@@ -151,12 +148,26 @@ impl Engine {
             Some(next) => Change::SkipTo { held, next },
             None => Change::End { held, next: None, effect: None },
         };
-        self.runs.insert(id, Run::new(row));
+        self.runs.insert(Run::new(row));
         steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 
-    pub(super) fn answered(&mut self, id: TimerId, answer: Answer, now: Now, steps: &mut Vec<Step>) {
-        let Some(run) = self.runs.remove(&id).filter(|run| run.phase == Phase::Handler) else { return };
+    pub(super) fn answered(
+        &mut self,
+        id: TimerId,
+        number: u64,
+        answer: Answer,
+        now: Now,
+        steps: &mut Vec<Step>,
+    ) {
+        let is_open = |run: &Run| run.phase == Phase::Handler && run.number == number;
+        let Some(run) = self.runs.get(id).is_some_and(is_open).then(|| self.runs.remove(id)).flatten() else {
+            // After a stop, all runs are forgotten, and their answers are not late.
+            if !matches!(self.state, State::Stopped(_)) {
+                self.metrics.late_answers.add(1);
+            }
+            return;
+        };
         if self.has_ended(&run) {
             return self.answered_after_end(run, answer, now, steps);
         }
@@ -175,12 +186,13 @@ impl Engine {
         let change = Change::End { held: run.row.held(), next: run.next, effect };
         run.phase = Phase::End;
         run.permit = None;
-        self.runs.insert(id, run);
+        run.deadline = None;
+        self.runs.insert(run);
         steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 
     /// Tries the run again later, or makes it a dead letter.
-    fn fail(&mut self, mut run: Run, error: String, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn fail(&mut self, mut run: Run, error: String, now: Now, steps: &mut Vec<Step>) {
         let id = run.row.key.id;
         let held = run.row.held();
         let error = shortened(error);
@@ -197,7 +209,8 @@ impl Engine {
         };
         run.phase = Phase::End;
         run.permit = None;
-        self.runs.insert(id, run);
+        run.deadline = None;
+        self.runs.insert(run);
         steps.push(Step::Change { id, change, purpose: Purpose::End });
     }
 }

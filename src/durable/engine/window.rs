@@ -86,6 +86,17 @@ impl Window {
         self.parts.iter().map(|part| part.lane.len()).sum()
     }
 
+    /// Returns about how many bytes the timers take.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.lane.bytes()).sum()
+    }
+
+    /// Returns about how many bytes the first timer takes that may run when it is due.
+    pub(super) fn first_weight(&self) -> usize {
+        let first = self.next().and_then(|(_, part)| self.parts[part].lane.first_row());
+        first.map_or(0, TimerRow::weight)
+    }
+
     /// Returns the latest due time up to which the timers of a topic are loaded.
     pub(super) fn loaded_to(&self) -> i64 {
         self.parts.iter().map(|part| part.lane.loaded_to().due).max().unwrap_or(i64::MIN)

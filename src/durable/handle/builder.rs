@@ -32,6 +32,7 @@ const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
 /// | `max_loaded_bytes` | 32 MiB | 1 or more | the same; the limit for new timers that the loop has not taken yet, too |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
+/// | `max_running_bytes` | 64 MiB | 1 or more | the same; one run may always begin |
 /// | `fires_per_turn` | 64 | 1 or more | the rest fires in the next turn of the loop |
 /// | `max_waiting` | 65,536 starts and commands without an answer | 1 or more | [`Error::Full`] |
 /// | `max_payload` | 64 KiB of JSON | 0 or more | [`Error::Setting`] |
@@ -46,6 +47,7 @@ pub struct DurableTimersBuilder {
     max_loaded: usize,
     max_loaded_bytes: usize,
     max_running: usize,
+    max_running_bytes: usize,
     fires_per_turn: usize,
     max_waiting: usize,
     max_payload: usize,
@@ -80,6 +82,7 @@ impl DurableTimersBuilder {
             max_loaded: 65_536,
             max_loaded_bytes: 32 << 20,
             max_running: 4096,
+            max_running_bytes: 64 << 20,
             fires_per_turn: 64,
             max_waiting: 65_536,
             max_payload: 64 << 10,
@@ -129,6 +132,13 @@ impl DurableTimersBuilder {
     /// stored yet.
     pub fn max_running(mut self, runs: usize) -> Self {
         self.max_running = runs;
+        self
+    }
+
+    /// Sets approximately how many bytes the timers may take whose runs are in progress. Counts the
+    /// payload as JSON, though a handler has the converted value. A single run may always begin.
+    pub fn max_running_bytes(mut self, bytes: usize) -> Self {
+        self.max_running_bytes = bytes;
         self
     }
 
@@ -199,6 +209,7 @@ impl DurableTimersBuilder {
             max_loaded: self.max_loaded,
             max_loaded_bytes: self.max_loaded_bytes,
             max_running: self.max_running,
+            max_running_bytes: self.max_running_bytes,
             fires_per_turn: self.fires_per_turn,
             is_paused: self.is_paused,
         };
@@ -240,6 +251,7 @@ impl DurableTimersBuilder {
         at_least_one("max_loaded", self.max_loaded)?;
         at_least_one("max_loaded_bytes", self.max_loaded_bytes)?;
         at_least_one("max_running", self.max_running)?;
+        at_least_one("max_running_bytes", self.max_running_bytes)?;
         at_least_one("fires_per_turn", self.fires_per_turn)?;
         at_least_one("max_waiting", self.max_waiting)?;
         if self.topics.len() > TopicSet::LIMIT {

@@ -8,6 +8,7 @@ use crate::durable::{
     unix_millis::system_time,
 };
 use crate::{Result, error::panic_message};
+use serde::de::DeserializeOwned;
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -80,6 +81,15 @@ impl<T> Due<T> {
         &self.answering.port
     }
 
+    /// Returns when the run is given up because its topic has a
+    /// [time limit](crate::durable::Topic::run_timeout). Its answer has no effect after that.
+    ///
+    /// The limit is measured by the monotonic clock. This is the same instant by the wall clock, if
+    /// that is not set meanwhile.
+    pub fn deadline(&self) -> Option<SystemTime> {
+        self.answering.firing.deadline.map(system_time)
+    }
+
     /// Ends the run: the work is done.
     pub fn done(self) {
         self.answering.answer(Answer::Done(None));
@@ -131,6 +141,7 @@ pub(in crate::durable) struct Answering {
 #[derive(Clone)]
 pub(super) struct Reply {
     id: TimerId,
+    run: u64,
     inbox: Arc<Inbox>,
     state: Arc<ReplyState>,
 }
@@ -150,12 +161,14 @@ impl Answering {
             handler: Mutex::new(None),
             is_dropped: AtomicBool::new(false),
         });
-        let reply = Reply { id: firing.row.key.id, inbox: port.inbox.clone(), state };
+        let inbox = port.inbox.clone();
+        let reply = Reply { id: firing.row.key.id, run: firing.run, inbox, state };
         Answering { firing, reply, port }
     }
 
-    pub(super) fn payload(&self) -> &[u8] {
-        &self.firing.row.payload
+    /// Converts the payload, whose JSON is not kept beside it.
+    pub(super) fn take_payload<T: DeserializeOwned>(&mut self) -> serde_json::Result<T> {
+        serde_json::from_slice(&std::mem::take(&mut self.firing.row.payload))
     }
 
     /// Returns a second way to answer, for a handler that panics.
@@ -205,7 +218,7 @@ impl Reply {
 
     fn answer(&self, answer: Answer) {
         if !self.state.is_answered.swap(true, Ordering::AcqRel) {
-            self.inbox.tell(Message::Answered { id: self.id, answer });
+            self.inbox.tell(Message::Answered { id: self.id, run: self.run, answer });
         }
     }
 }

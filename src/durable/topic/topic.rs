@@ -7,7 +7,7 @@ use crate::durable::{
 };
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// The longest name of a topic, in bytes.
 const NAME_LIMIT: usize = 128;
@@ -46,14 +46,14 @@ impl Topic {
         mut handler: impl FnMut(Due<T>) + Send + 'static,
     ) -> Self {
         // The conversion is code of the program, too, and may panic.
-        let call = move |answering: Answering| {
+        let call = move |mut answering: Answering| {
             let reply = answering.reply();
-            reply.guard(|| match serde_json::from_slice(answering.payload()) {
+            reply.guard(|| match answering.take_payload() {
                 Ok(payload) => handler(Due::new(answering, payload)),
                 Err(error) => answering.fail(format!("the payload is not understood: {error}")),
             });
         };
-        let rules = Rules { late, retry, delivery: Delivery::default(), concurrency: None };
+        let rules = Rules::new(late, retry, Delivery::AtLeastOnce);
         Topic { name: name.into(), rules, handler: Box::new(call) }
     }
 
@@ -88,6 +88,35 @@ impl Topic {
         self
     }
 
+    /// Sets how long a handler may take to answer, 1 ms or more. There is no limit by default.
+    ///
+    /// The time counts from the call of the handler, by the monotonic clock of the event loop. A
+    /// run without an answer has then failed: it is retried or becomes a dead letter, as its
+    /// [`Retry`] states. A later answer has no effect, and its
+    /// [`done_with`](Due::done_with) is not called ([`DurableMetrics::late_answers`]).
+    ///
+    /// A time limit frees the place of a run that is never answered, for other runs and for
+    /// [`close`](crate::durable::DurableTimers::close). It does not end the work: a retry may begin
+    /// while the work of the earlier attempt goes on. [`Due::deadline`] tells the work when to give
+    /// up.
+    ///
+    /// [`DurableMetrics::late_answers`]: crate::durable::DurableMetrics::late_answers
+    ///
+    /// ```
+    /// use netwheel::durable::{Due, Late, Retry, Topic};
+    /// use std::time::Duration;
+    ///
+    /// let topic = Topic::new("call", Late::RunOnce, Retry::backoff(5), |due: Due<String>| {
+    ///     // Calls a server, which may never answer.
+    /// #   due.done();
+    /// })
+    /// .run_timeout(Duration::from_secs(30));
+    /// ```
+    pub fn run_timeout(mut self, limit: Duration) -> Self {
+        self.rules.run_timeout = Some(limit);
+        self
+    }
+
     pub(in crate::durable) fn check(&self) -> Result {
         if self.name.is_empty() || self.name.len() > NAME_LIMIT {
             let name = format!("a name of {} bytes", self.name.len());
@@ -96,6 +125,9 @@ impl Topic {
         self.rules.retry.check()?;
         if self.rules.concurrency == Some(0) {
             return Err(Error::setting("concurrency", 0, "1 or more runs"));
+        }
+        if let Some(limit) = self.rules.run_timeout.filter(|limit| *limit < Duration::from_millis(1)) {
+            return Err(Error::setting("run_timeout", format!("{limit:?}"), "1 ms or more"));
         }
         if let Late::RunAll { at_most } = self.rules.late
             && !(1..=1000).contains(&at_most)

@@ -172,12 +172,7 @@ fn a_store_that_stops_ends_everything_with_its_error() {
 
 #[test]
 fn a_paused_engine_obeys_commands_and_fires_nothing() {
-    let rules = Rules {
-        late: Late::RunOnce,
-        retry: Retry::never(),
-        delivery: Delivery::AtLeastOnce,
-        concurrency: None,
-    };
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
     // It would have a lease if it asked for one.
     let lease = Lease {
         partitions: Vec::new(),

@@ -6,8 +6,7 @@ use crate::durable::{
     engine::{Answer, Firing, Limits, Rules},
 };
 
-const FREE: Rules =
-    Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtLeastOnce, concurrency: None };
+const FREE: Rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
 
 fn limited(concurrency: usize) -> Rules {
     Rules { concurrency: Some(concurrency), ..FREE }

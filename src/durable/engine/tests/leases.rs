@@ -23,12 +23,7 @@ pub(super) fn lease() -> Lease {
 }
 
 fn node(lease: Option<Lease>) -> Simulation {
-    let rules = Rules {
-        late: Late::RunOnce,
-        retry: Retry::never(),
-        delivery: Delivery::AtLeastOnce,
-        concurrency: None,
-    };
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
     Simulation::with(rules, LIMITS, Some(lease))
 }
 

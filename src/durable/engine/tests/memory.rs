@@ -8,12 +8,7 @@ use crate::durable::{
 };
 
 fn limited(limits: Limits) -> Simulation {
-    let rules = Rules {
-        late: Late::RunOnce,
-        retry: Retry::never(),
-        delivery: Delivery::AtLeastOnce,
-        concurrency: None,
-    };
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
     Simulation::with(rules, limits, None)
 }
 
@@ -101,6 +96,53 @@ fn runs_without_an_end_are_limited() {
         simulation.answer(*id, Answer::Done(None));
     }
     assert_eq!(simulation.stored(), []);
+}
+
+#[test]
+fn the_bytes_of_runs_without_an_end_are_limited() {
+    for (payload, limit) in [(60 << 10, 256 << 10), (1 << 20, 4 << 20)] {
+        let limits = Limits { max_running_bytes: limit, max_loaded_bytes: 64 << 20, ..LIMITS };
+        let mut simulation = limited(limits);
+        simulation.handler(|_| None);
+        let ids: Vec<_> = (0..10).map(|_| simulation.start_with(SECOND, payload)).collect();
+        simulation.run_until(MINUTE);
+        let fit = limit / (payload + 1000);
+        assert_eq!(simulation.fired.len(), fit);
+        assert!(simulation.metrics.running_bytes.read() as usize <= limit);
+        assert_eq!(simulation.engine.sleep(simulation.now).map(|sleep| sleep.as_secs()), Some(1));
+        for (ended, id) in ids.iter().enumerate() {
+            simulation.answer(*id, Answer::Done(None));
+            simulation.settle();
+            assert_eq!(simulation.fired.len(), (ended + 1 + fit).min(10), "one for each that ends");
+        }
+        assert_eq!(simulation.metrics.running_bytes.read(), 0);
+    }
+}
+
+#[test]
+fn one_run_may_begin_however_large_it_is() {
+    let mut simulation = limited(Limits { max_running_bytes: 1, ..LIMITS });
+    simulation.handler(|_| None);
+    let ids = [1 << 10, 1 << 19].map(|payload| simulation.start_with(SECOND, payload));
+    for (ended, id) in ids.into_iter().enumerate() {
+        simulation.run_until((2 + ended as i64) * SECOND);
+        assert_eq!(simulation.fired.len(), ended + 1);
+        simulation.answer(id, Answer::Failed("no".to_owned()));
+    }
+}
+
+/// The handler gets the payload, and the engine keeps no second one.
+#[test]
+fn the_payload_is_handed_over_and_is_there_again_in_the_retry() {
+    let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1));
+    simulation.handler(|firing| {
+        assert_eq!(firing.row.payload.len(), 5000);
+        Some(Answer::Failed("no".to_owned()))
+    });
+    simulation.start_with(SECOND, 5000);
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.fired.len(), 2);
+    assert_eq!(simulation.stored()[0].payload.len(), 5000);
 }
 
 #[test]

@@ -10,4 +10,5 @@ mod outcomes;
 mod races;
 mod schedules;
 mod simulation;
+mod timeouts;
 mod turns;

@@ -71,12 +71,7 @@ fn a_run_without_an_answer_fires_again_after_a_restart() {
 /// P-05.
 #[test]
 fn at_most_once_ends_before_the_handler_is_called() {
-    let rules = Rules {
-        late: Late::RunOnce,
-        retry: Retry::never(),
-        delivery: Delivery::AtMostOnce,
-        concurrency: None,
-    };
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtMostOnce);
     let mut simulation = Simulation::with(rules, LIMITS, None);
     simulation.handler(|_| None);
     simulation.start(SECOND);

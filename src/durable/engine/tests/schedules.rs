@@ -45,12 +45,7 @@ fn a_run_under_way_is_ended_and_the_next_one_follows_the_new_schedule() {
 /// P-12.
 #[test]
 fn an_at_most_once_run_is_followed_by_the_new_schedule() {
-    let rules = Rules {
-        late: Late::RunOnce,
-        retry: Retry::never(),
-        delivery: Delivery::AtMostOnce,
-        concurrency: None,
-    };
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtMostOnce);
     let mut simulation = Simulation::with(rules, super::simulation::LIMITS, None);
     simulation.keyed(SECOND, "every 5000");
     simulation.settle();

@@ -27,6 +27,7 @@ pub(super) const LIMITS: Limits = Limits {
     max_loaded: 1000,
     max_loaded_bytes: 1 << 20,
     max_running: 100,
+    max_running_bytes: 1 << 20,
     fires_per_turn: 64,
     is_paused: false,
 };
@@ -42,6 +43,8 @@ pub(super) struct Fired {
     pub(super) scheduled: i64,
     pub(super) attempt: u32,
     pub(super) missed: u64,
+    /// The number of the run.
+    pub(super) run: u64,
 }
 
 /// What handlers answer.
@@ -73,7 +76,7 @@ pub(super) struct Simulation {
 
 impl Simulation {
     pub(super) fn new(late: Late, retry: Retry) -> Self {
-        Self::with(Rules { late, retry, delivery: Delivery::AtLeastOnce, concurrency: None }, LIMITS, None)
+        Self::with(Rules::new(late, retry, Delivery::AtLeastOnce), LIMITS, None)
     }
 
     pub(super) fn with(rules: Rules, limits: Limits, leases: Option<Option<Lease>>) -> Self {
@@ -116,11 +119,12 @@ impl Simulation {
 
     /// Stores a timer of a topic.
     pub(super) fn start_in(&mut self, topic: usize, after: i64) -> TimerId {
-        let timer = NewTimer { topic, ..new_timer(after, None, None) };
-        let Outcome::Started(row) = self.commit(Change::Start(timer)) else { panic!("not started") };
-        let id = row.key.id;
-        self.tell(Message::Stored(row));
-        id
+        self.store(NewTimer { topic, ..new_timer(after, None, None) })
+    }
+
+    /// Stores a timer with a payload of some bytes.
+    pub(super) fn start_with(&mut self, after: i64, payload: usize) -> TimerId {
+        self.store(NewTimer { payload: vec![b'1'; payload], ..new_timer(after, None, None) })
     }
 
     /// Stores a periodic timer.
@@ -134,7 +138,10 @@ impl Simulation {
     }
 
     fn store_timer(&mut self, after: i64, schedule: Option<&str>, key: Option<&str>) -> TimerId {
-        let timer = new_timer(after, schedule, key);
+        self.store(new_timer(after, schedule, key))
+    }
+
+    fn store(&mut self, timer: NewTimer) -> TimerId {
         let (id, row) = match self.commit(Change::Start(timer)) {
             Outcome::Started(row) => (row.key.id, Some(row)),
             Outcome::AlreadyStarted { id, changed } => (id, changed),
@@ -161,8 +168,14 @@ impl Simulation {
         done
     }
 
+    /// Answers the last run of a timer.
     pub(super) fn answer(&mut self, id: TimerId, answer: Answer) {
-        self.tell(Message::Answered { id, answer });
+        let last = self.fired.iter().rev().find(|fired| fired.id == id);
+        self.answer_run(id, last.map_or(0, |fired| fired.run), answer);
+    }
+
+    pub(super) fn answer_run(&mut self, id: TimerId, run: u64, answer: Answer) {
+        self.tell(Message::Answered { id, run, answer });
     }
 
     pub(super) fn done_with(&mut self, id: TimerId, effect: Effect) {
@@ -292,6 +305,7 @@ impl Simulation {
             scheduled: row.scheduled - START,
             attempt: row.attempts + 1,
             missed: firing.missed,
+            run: firing.run,
         });
         let handler = self.handler.clone();
         let answer = handler.borrow_mut()(firing);

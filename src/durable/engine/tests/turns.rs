@@ -12,8 +12,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-const AT_MOST_ONCE: Rules =
-    Rules { late: Late::RunOnce, retry: Retry::never(), delivery: Delivery::AtMostOnce, concurrency: None };
+const AT_MOST_ONCE: Rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtMostOnce);
 
 fn row(id: i64) -> TimerRow {
     TimerRow {
