@@ -7,6 +7,7 @@
 mod support;
 
 mod answers;
+mod backups;
 mod clock;
 mod commands;
 mod environment;

@@ -1,5 +1,6 @@
 //! What a program uses: the builder, and the handle of running timers.
 
+mod backup;
 mod builder;
 #[cfg(feature = "prometheus")]
 mod collector;

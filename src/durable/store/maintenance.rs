@@ -1,5 +1,10 @@
 //! `Maintenance`: the state of a store's own work.
 
+use super::StoreError;
+
+/// The work of a backup. See [`TimerStore::backup`](super::TimerStore::backup).
+pub type BackupWork = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
+
 /// What [`TimerStore::maintain`](super::TimerStore::maintain) has found, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]

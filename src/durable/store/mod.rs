@@ -17,13 +17,15 @@ pub use change::{Change, LoadRange, Loaded, NewTimer, Outcome};
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
-pub use maintenance::Maintenance;
+pub use maintenance::{BackupWork, Maintenance};
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
 pub use topic_set::TopicSet;
 pub use transaction::{Effect, StoreTransaction};
+
+use std::path::Path;
 
 /// A place where timers survive the program.
 ///
@@ -63,6 +65,17 @@ pub trait TimerStore: Send {
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
         let _ = work;
         Err(StoreError::Effect("the store has no transactions for programs".into()))
+    }
+
+    /// Begins a copy of the store at `path`, and returns the work that makes it. The work is done
+    /// on a thread of its own, while the store is used.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Failed`] if the store does not offer this. The store goes on after an error.
+    fn backup(&mut self, path: &Path) -> Result<BackupWork, StoreError> {
+        let _ = path;
+        Err(StoreError::failed("stores of this kind are backed up with the tools of their database"))
     }
 
     /// Does the store's own work, such as copying a log to its database. Called after a

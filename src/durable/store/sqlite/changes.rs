@@ -46,8 +46,8 @@ impl<'a> Batch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
         let forget = now.saturating_sub(duration_millis(store.key_memory));
         Batch {
-            connection: &mut store.connection,
-            files: &store.files,
+            connection: &mut store.database.connection,
+            files: &store.database.files,
             topics: &store.topics,
             now,
             forget,

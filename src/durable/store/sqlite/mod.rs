@@ -5,27 +5,30 @@
 //! `synchronous=FULL`: a commit is one `fsync` of the log. Counts per topic are changed in the same
 //! transaction as the timers.
 
+mod backup;
 mod changes;
 mod errors;
 mod file_lock;
+mod open_database;
 mod open_files;
 mod queries;
 mod schema;
 mod write_ahead_log;
 
 use super::{
-    Change, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome, StoreError, StoreTransaction,
-    TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    BackupWork, Change, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome, StoreError,
+    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
 };
 use crate::{Error, Result};
+use backup::Backup;
 use changes::Batch;
 use errors::{StoreResult, keep_log};
-use file_lock::{FileLock, beside};
+use open_database::OpenDatabase;
 use open_files::OpenFiles;
-use rusqlite::{Connection, config::DbConfig};
+use rusqlite::Connection;
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
+    sync::{Arc, Weak},
     time::Duration,
 };
 use write_ahead_log::{MIN_LIMIT, WriteAheadLog};
@@ -46,15 +49,13 @@ const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// returns (write-ahead log, `synchronous=FULL`).
 #[derive(Debug)]
 pub struct SqliteStore {
-    connection: Connection,
+    database: OpenDatabase,
+    log: WriteAheadLog,
     /// The id of each attached topic.
     topics: Vec<i64>,
     key_memory: Duration,
-    log: WriteAheadLog,
-    /// Empty in memory.
-    files: OpenFiles,
-    /// `None` in memory. Unlocked after the connection was closed.
-    _lock: Option<FileLock>,
+    /// Alive while a backup is made.
+    backup: Weak<()>,
 }
 
 impl SqliteStore {
@@ -66,18 +67,7 @@ impl SqliteStore {
     /// [`StoreError::InUse`], [`StoreError::NotAStore`], [`StoreError::Version`], or
     /// [`StoreError::Failed`], for example if the directory does not exist or cannot be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let connection = Connection::open(&path).store()?;
-        // Closing the file would remove the log of a store that has lost SQLite's own locks.
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).store()?;
-        connection.busy_timeout(BUSY_WAIT).store()?;
-        schema::check(&connection).map_err(in_use)?;
-        let Some(path) = file_of(&connection, path.as_ref())? else { return Self::prepare(connection, None) };
-        let lock_path = beside(&path, "-lock");
-        let lock = FileLock::acquire(&lock_path)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).store()?;
-        let mut store = Self::prepare(connection, Some(lock))?;
-        store.files = OpenFiles::new([beside(&path, "-wal"), lock_path, path])?;
-        Ok(store)
+        Self::on(OpenDatabase::open(path.as_ref())?)
     }
 
     /// Creates a store in memory, for tests. Nothing survives.
@@ -86,7 +76,7 @@ impl SqliteStore {
     ///
     /// Those of [`SqliteStore::open`].
     pub fn in_memory() -> Result<Self, StoreError> {
-        Self::prepare(Connection::open_in_memory().store()?, None)
+        Self::on(OpenDatabase::in_memory()?)
     }
 
     /// Sets how long the idempotency key of an ended timer is remembered. 24 h by default.
@@ -114,51 +104,22 @@ impl SqliteStore {
         Ok(self)
     }
 
-    fn prepare(mut connection: Connection, lock: Option<FileLock>) -> Result<Self, StoreError> {
-        let mode: String = connection
-            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-            .store()
-            .map_err(in_use)?;
-        if lock.is_some() && mode != "wal" {
-            return Err(StoreError::failed("the file system does not support write-ahead logs"));
-        }
-        connection.pragma_update(None, "synchronous", "FULL").store()?;
-        connection.pragma_update(None, "foreign_keys", "OFF").store()?;
-        schema::migrate(&mut connection)?;
-        connection.set_prepared_statement_cache_capacity(64);
+    fn on(mut database: OpenDatabase) -> Result<Self, StoreError> {
+        schema::migrate(&mut database.connection)?;
+        database.connection.set_prepared_statement_cache_capacity(64);
         Ok(SqliteStore {
-            log: WriteAheadLog::new(&connection)?,
-            connection,
+            log: WriteAheadLog::new(&database.connection)?,
+            database,
             topics: Vec::new(),
             key_memory: KEY_MEMORY,
-            files: OpenFiles::default(),
-            _lock: lock,
+            backup: Weak::new(),
         })
-    }
-}
-
-/// A connection that other programs have to wait for while it is open.
-fn in_use(error: StoreError) -> StoreError {
-    match error {
-        StoreError::Busy(_) => StoreError::InUse,
-        other => other,
-    }
-}
-
-/// Returns the file of a connection, or `None` if it is in memory. SQLite follows links, and the
-/// other files of the database are beside their target.
-fn file_of(connection: &Connection, path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    match connection.path() {
-        Some("") => Ok(None),
-        Some(file) => Ok(Some(file.into())),
-        // The name is not UTF-8.
-        None => fs::canonicalize(path).map(Some).map_err(StoreError::failed),
     }
 }
 
 impl TimerStore for SqliteStore {
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
-        let transaction = self.connection.transaction().store()?;
+        let transaction = self.database.connection.transaction().store()?;
         self.topics.clear();
         for name in topics {
             transaction
@@ -173,32 +134,48 @@ impl TimerStore for SqliteStore {
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
-        self.log.make_room(&self.connection, is_urgent)?;
+        self.log.make_room(&self.database.connection, is_urgent)?;
         Batch::new(self, now).commit(changes)
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        self.log.make_room(&self.connection, false)?;
+        self.log.make_room(&self.database.connection, false)?;
         let mut batch = Batch::new(self, 0);
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
-        let loaded = queries::load(&self.connection, &self.topics, range)?;
-        self.files.check().inspect_err(|_| keep_log(&self.connection))?;
+        let loaded = queries::load(&self.database.connection, &self.topics, range)?;
+        self.database.files.check().inspect_err(|_| keep_log(&self.database.connection))?;
         Ok(loaded)
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-        queries::list(&self.connection, filter)
+        queries::list(&self.database.connection, filter)
     }
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
-        queries::counts(&self.connection)
+        queries::counts(&self.database.connection)
+    }
+
+    fn backup(&mut self, path: &Path) -> Result<BackupWork, StoreError> {
+        let Some(from) = &self.database.path else {
+            return Err(StoreError::failed("a store in memory has no backups"));
+        };
+        if self.backup.strong_count() > 0 {
+            return Err(StoreError::Busy("another backup is being made".into()));
+        }
+        let backup = Backup::begin(from, &self.database.files, path)?;
+        let running = Arc::new(());
+        self.backup = Arc::downgrade(&running);
+        Ok(Box::new(move || {
+            let _running = running;
+            backup.run()
+        }))
     }
 
     fn maintain(&mut self) -> Result<Maintenance, StoreError> {
-        self.log.maintain(&self.connection)?;
+        self.log.maintain(&self.database.connection)?;
         Ok(Maintenance::new(self.log.bytes(), self.log.failures()))
     }
 }

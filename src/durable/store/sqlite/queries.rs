@@ -139,7 +139,7 @@ mod tests {
 
     /// Returns how SQLite executes a query.
     fn plan(store: &SqliteStore, sql: &str) -> String {
-        let mut statement = store.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut statement = store.database.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let values = params![0, None::<String>, 10, None::<String>];
         let rows = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
         rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")

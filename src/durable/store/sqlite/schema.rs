@@ -11,6 +11,9 @@ use rusqlite::{Connection, TransactionBehavior};
 /// "nwtm" in the header of the file, so that another program's database is not taken for a store.
 const APPLICATION_ID: i64 = 0x6e77_746d;
 
+/// "nwtb": a backup that was never opened as a store. It has no log of its own.
+const BACKUP_ID: i64 = 0x6e77_7462;
+
 /// The migrations. Number n leads from version n to version n + 1.
 pub(super) const MIGRATIONS: &[&str] = &[
     // The counts make the metrics independent of the number of timers.
@@ -61,6 +64,28 @@ pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
     found_version(connection).map(drop)
 }
 
+/// Returns whether a file is a backup that was never opened as a store.
+pub(super) fn is_backup(connection: &Connection) -> Result<bool, StoreError> {
+    let owner: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).store()?;
+    Ok(owner == BACKUP_ID)
+}
+
+/// Makes a copy of a store a backup. It says that it was closed, and has no log.
+pub(super) fn make_backup(copy: &Connection) -> Result<(), StoreError> {
+    let _: String = copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0)).store()?;
+    copy.execute_batch("BEGIN; UPDATE timer_store SET is_open = 0").store()?;
+    copy.pragma_update(None, "application_id", BACKUP_ID).store()?;
+    copy.execute_batch("COMMIT").store()
+}
+
+/// Makes a backup a store. Called before it gets a log, so that no backup ever has one.
+pub(super) fn adopt_backup(connection: &Connection) -> Result<(), StoreError> {
+    if is_backup(connection)? {
+        connection.pragma_update(None, "application_id", APPLICATION_ID).store()?;
+    }
+    Ok(())
+}
+
 /// Creates the tables or brings them to the newest version.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).store()?;
@@ -84,7 +109,7 @@ fn found_version(connection: &Connection) -> Result<usize, StoreError> {
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).store()?;
     let is_empty = tables == 0 && found == 0 && owner == 0;
-    if owner != APPLICATION_ID && !is_empty {
+    if ![APPLICATION_ID, BACKUP_ID].contains(&owner) && !is_empty {
         return Err(StoreError::NotAStore);
     }
     usize::try_from(found).ok().filter(|_| found <= known).ok_or(StoreError::Version { found, known })

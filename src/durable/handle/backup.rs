@@ -1,0 +1,70 @@
+//! Copies of a store that is in use.
+
+use super::DurableTimers;
+use crate::{
+    Completion, Error,
+    durable::{request::Request, store::TimerStore},
+};
+use std::{path::PathBuf, thread};
+
+impl DurableTimers {
+    /// Writes a copy of an SQLite store to a new file, while the timers go on.
+    ///
+    /// The copy has everything that was stored before the call. The completion is done when the
+    /// copy is on the disk under its name. Until then the name ends in `-partial`. The copy is a
+    /// store that can be opened in place of the original: "Back up and restore" in
+    /// docs/durable-timers.md has the steps.
+    ///
+    /// A thread of its own reads the store. Meanwhile its log grows, up to
+    /// [`SqliteStore::log_limit`](crate::durable::SqliteStore::log_limit). Closing the timers does
+    /// not wait for the copy.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and the timers go on: if a file with this name exists, if it cannot be
+    /// written, with [`StoreError::Busy`](crate::durable::StoreError::Busy) while another copy is
+    /// made, or if the store is of another kind. Also like that of
+    /// [`counts`](DurableTimers::counts).
+    ///
+    /// ```
+    /// # use netwheel::{EventLoopGroup, durable::{DurableTimers, SqliteStore}};
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// # let directory = tempfile::tempdir()?;
+    /// # let directory = directory.path();
+    /// let timers = DurableTimers::open(directory.join("timers.db"))?.start(&group)?;
+    /// timers.backup_to(directory.join("timers-monday.db")).wait()?;
+    /// # timers.close().wait()?;
+    /// # SqliteStore::open(directory.join("timers-monday.db"))?;
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn backup_to(&self, path: impl Into<PathBuf>) -> Completion {
+        let (completer, done) = self.port.stored();
+        let permit = match self.port.permit() {
+            Ok(permit) => permit,
+            Err(error) => {
+                completer.complete(Err(error));
+                return done;
+            }
+        };
+        let path = path.into();
+        let begin = move |store: Result<&mut dyn TimerStore, Error>| {
+            let work = match store.and_then(|store| store.backup(&path).map_err(Error::from)) {
+                Ok(work) => work,
+                Err(error) => return completer.complete(Err(error)),
+            };
+            let thread = thread::Builder::new().name("netwheel-backup".to_owned());
+            // If there are no more threads, the work and with it the completer are dropped.
+            let spawned = thread.spawn(move || {
+                completer.complete(work().map_err(Error::from));
+                drop(permit);
+            });
+            if let Err(error) = spawned {
+                log::error!("the thread of a backup of the timer store was not started: {error}");
+            }
+        };
+        if let Err(Request::Query(begin)) = self.port.request(Request::Query(Box::new(begin))) {
+            begin(Err(Error::ShutDown));
+        }
+        done
+    }
+}

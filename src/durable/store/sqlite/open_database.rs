@@ -1,0 +1,125 @@
+//! `OpenDatabase`: the file of a store, checked, locked and ready for its tables.
+//!
+//! Invariants: nothing is written before the file is known to be a store, and locked. The file is
+//! opened by SQLite only: when a process closes any other handle to it, the system drops the locks
+//! of all its connections.
+
+use super::{
+    BUSY_WAIT,
+    errors::{StoreResult, keep_log},
+    file_lock::{FileLock, beside},
+    open_files::OpenFiles,
+    schema,
+};
+use crate::durable::StoreError;
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A database with a write-ahead log. Unlocked after its connection was closed.
+#[derive(Debug)]
+pub(super) struct OpenDatabase {
+    pub(super) connection: Connection,
+    /// Empty in memory.
+    pub(super) files: OpenFiles,
+    /// `None` in memory.
+    pub(super) path: Option<PathBuf>,
+    _lock: Option<FileLock>,
+}
+
+impl OpenDatabase {
+    /// Opens or creates a file.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = Connection::open(path).store()?;
+        let path = file_of(&connection, path)?;
+        let mut database = OpenDatabase { connection, files: OpenFiles::default(), path, _lock: None };
+        if let Some(path) = database.path.clone() {
+            database.lock(&path)?;
+        }
+        let mode: String = database
+            .connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+            .store()
+            .map_err(in_use)?;
+        if let Some(path) = &database.path {
+            if mode != "wal" {
+                return Err(StoreError::failed("the file system does not support write-ahead logs"));
+            }
+            // The log exists when a transaction has begun.
+            schema::check(&database.connection)?;
+            database.files = OpenFiles::new([beside(path, "-wal"), beside(path, "-lock"), path.clone()])?;
+        }
+        database.connection.pragma_update(None, "synchronous", "FULL").store()?;
+        database.connection.pragma_update(None, "foreign_keys", "OFF").store()?;
+        Ok(database)
+    }
+
+    /// Opens a database in memory.
+    pub(super) fn in_memory() -> Result<Self, StoreError> {
+        Self::open(Path::new(":memory:"))
+    }
+
+    fn lock(&mut self, path: &Path) -> Result<(), StoreError> {
+        check_log(path)?;
+        // Until the file is locked, closing it must not remove the log: a store that has lost
+        // SQLite's own locks may use it.
+        keep_log(&self.connection);
+        self.connection.busy_timeout(BUSY_WAIT).store()?;
+        schema::check(&self.connection).map_err(in_use)?;
+        self._lock = Some(FileLock::acquire(&beside(path, "-lock"))?);
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).store()?;
+        schema::adopt_backup(&self.connection)
+    }
+}
+
+/// A connection for which other programs have to wait while it is open.
+fn in_use(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Busy(_) => StoreError::InUse,
+        other => other,
+    }
+}
+
+/// Returns the file of a connection, or `None` if it is in memory. SQLite follows links, and the
+/// other files of the database are beside their target.
+fn file_of(connection: &Connection, path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    match connection.path() {
+        Some("") => Ok(None),
+        Some(file) => Ok(Some(file.into())),
+        // The name is not UTF-8.
+        None => fs::canonicalize(path).map(Some).map_err(StoreError::failed),
+    }
+}
+
+/// Refuses a backup beside a log, which is that of the file that was there before. SQLite would
+/// apply it to the backup.
+fn check_log(path: &Path) -> Result<(), StoreError> {
+    let log = beside(path, "-wal");
+    // A backup can be read without a log. Another file may be incomplete without it.
+    let is_backup = || without_log(path).and_then(|file| schema::is_backup(&file));
+    if !log.metadata().is_ok_and(|log| log.len() > 0) || !is_backup().unwrap_or(false) {
+        return Ok(());
+    }
+    Err(StoreError::failed(format!(
+        "{} is the log of another file; remove it and {} before the backup is opened",
+        log.display(),
+        beside(path, "-shm").display()
+    )))
+}
+
+/// Opens a file as if it had no log, and could not change.
+fn without_log(path: &Path) -> Result<Connection, StoreError> {
+    let mut uri = String::from("file:");
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(byte.into()),
+            b'\\' if cfg!(windows) => uri.push('/'),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(uri, flags).store()
+}
