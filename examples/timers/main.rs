@@ -9,9 +9,9 @@
 //! ```
 //!
 //! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a
-//! timer: they open the store with `DurableTimersBuilder::paused`. A file is locked while a program
-//! has it open, so stop that program first, or give it commands of its own. `run` makes a timer or
-//! a dead letter due now. It fires when its program runs again.
+//! timer: they open the store with `DurableTimersBuilder::paused`. A store is locked while a
+//! program has it open, so stop that program first, or give it commands of its own. `run` makes a
+//! timer or a dead letter due now. It fires when its program runs again.
 //!
 //! With the feature `durable-postgres`, the store may be a URL such as
 //! `postgres://im@127.0.0.1/im`. Its programs can stay running.

@@ -55,8 +55,8 @@ pub struct DurableTimersBuilder {
 }
 
 impl DurableTimers {
-    /// Opens or creates an SQLite file with timers. No other program can open it as a store until the
-    /// timers are closed.
+    /// Opens or creates an SQLite file with timers. No other program can open it as a store until
+    /// the timers are closed.
     ///
     /// # Errors
     ///

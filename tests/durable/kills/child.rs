@@ -4,6 +4,7 @@
 //!
 //! | line | meaning |
 //! |---|---|
+//! | `process PID` | the child has begun |
 //! | `start KIND N` | a start was submitted; its key is made of kind and number |
 //! | `started KIND N ID` | it was completed |
 //! | `cancel ID`, `cancelled ID` | a cancel was submitted, and completed with `true` |
@@ -20,6 +21,7 @@ use netwheel::{
 use std::{
     collections::VecDeque,
     io::Write,
+    path::Path,
     sync::{
         Arc, OnceLock,
         mpsc::{Receiver, channel},
@@ -61,11 +63,17 @@ fn millis(time: SystemTime) -> u128 {
 pub(super) fn main() {
     let file = std::env::var(FILE).unwrap();
     let seed = std::env::var(SEED).unwrap().parse().unwrap();
+    say(format_args!("process {}", std::process::id()));
     let group = one_loop();
     let handle = Handle::default();
     let timers = open(&file, &group, &handle);
     match std::env::var(MODE).unwrap().as_str() {
         "run" => run(&timers, seed),
+        "copies" => {
+            let copied = timers.clone();
+            std::thread::spawn(move || copy(&copied, file.as_ref()));
+            run(&timers, seed);
+        }
         "scenario" => scenario(&timers),
         _ => drain(&timers),
     }
@@ -173,6 +181,15 @@ fn run(timers: &DurableTimers, seed: u64) {
             2 if is_far => timers.run_now(id).detach(),
             _ => {}
         }
+    }
+}
+
+/// Makes backups, and copies the file, which drops the POSIX locks of the process.
+fn copy(timers: &DurableTimers, file: &Path) {
+    for number in 0.. {
+        let name = format!("backup-{}-{number}", std::process::id());
+        timers.backup_to(file.with_file_name(name)).wait().unwrap();
+        std::fs::copy(file, file.with_extension("copy")).unwrap();
     }
 }
 

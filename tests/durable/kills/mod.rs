@@ -8,12 +8,14 @@
 //! more kills than the gate does, and prints a table.
 
 mod child;
+mod faults;
 mod oracle;
 
 use crate::{
     support::process::{play, plays, strace_works},
     timers::File,
 };
+use faults::{Fault, check_backups};
 use oracle::Oracle;
 use std::{
     io::{BufRead, BufReader},
@@ -22,6 +24,9 @@ use std::{
 
 /// Kills at random moments in the gate.
 const KILLS: usize = 100;
+
+/// Kills amid faults in the gate, which take longer.
+const KILLS_AMID_FAULTS: usize = 30;
 
 /// How often a store is killed before it is left alone.
 const KILLS_PER_STORE: usize = 10;
@@ -60,15 +65,30 @@ fn start(file: &File, mode: &str, seed: u64, wrapper: &[String]) -> Child {
 }
 
 /// Reads what a child says, and kills it after `lines` lines. Returns whether it was killed.
-fn listen(mut child: Child, oracle: &mut Oracle, mut lines: usize) -> bool {
+fn listen(child: Child, oracle: &mut Oracle, lines: usize) -> bool {
+    listen_and(child, oracle, lines, |_| {})
+}
+
+/// Like [`listen`], and calls a closure with the number of each line.
+fn listen_and(mut child: Child, oracle: &mut Oracle, lines: usize, mut then: impl FnMut(usize)) -> bool {
     oracle.life_begins();
+    // That of the child itself, also if a wrapper has started it.
+    let mut id = child.id().to_string();
+    let mut number = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         // The harness prints lines of its own, and the beginning of the first one.
         let Some((_, said)) = line.as_deref().ok().and_then(|line| line.split_once('@')) else { continue };
+        if let Some(said) = said.strip_prefix("process ") {
+            id = said.to_owned();
+            continue;
+        }
         oracle.hears(said);
-        lines = lines.saturating_sub(1);
-        if lines == 0 {
-            child.kill().unwrap();
+        number += 1;
+        if number < lines {
+            then(number);
+        } else if number == lines {
+            let killed = Command::new("kill").args(["-KILL", &id]).status();
+            assert!(killed.unwrap().success());
         }
     }
     !child.wait().unwrap().success()
@@ -106,6 +126,42 @@ fn kills_at_random_moments_lose_nothing() {
     }
     eprintln!("{}\n{}", oracle::Totals::HEAD, total.row("random moments", kills()));
     assert!(total.starts > kills(), "the children were killed before they did anything: {total:?}");
+}
+
+/// The disk fails, backups are made, and other processes open the files.
+#[test]
+fn kills_amid_faults_of_the_environment_lose_nothing() {
+    if !strace_works(&["-P", "/tmp", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1"]) {
+        return;
+    }
+    let first_seed = fastrand::u64(..);
+    let kills = if kills() > KILLS { kills() } else { KILLS_AMID_FAULTS };
+    let mut total = oracle::Totals::default();
+    let mut backups = 0;
+    for store in 0..kills.div_ceil(KILLS_PER_STORE) {
+        let seed = first_seed.wrapping_add(store as u64);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (file, mut oracle) = (File::new(), Oracle::default());
+        let what = format!("seed {seed}");
+        for _ in 0..KILLS_PER_STORE {
+            let fault = Fault::random(&file, &mut random);
+            let lines = random.usize(1..300);
+            let child = start(&file, fault.mode(), random.u64(..), fault.wrapper());
+            let ended = listen_and(child, &mut oracle, lines, |number| {
+                if number % 50 == 10 {
+                    fault.interfere(&file);
+                }
+            });
+            assert!(ended, "{what}: the child ends by a kill, or because it cannot open its store");
+            backups += check_backups(&file, &what);
+        }
+        drain_and_check(&file, &mut oracle, &what);
+        total.add(&oracle);
+    }
+    eprintln!("{}\n{}", oracle::Totals::HEAD, total.row("random moments, with faults", kills));
+    eprintln!("{backups} backups");
+    assert!(total.starts > kills, "the children were killed before they did anything: {total:?}");
+    assert!(backups > 0 || kills < KILLS, "there were no backups");
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! What goes wrong around a child before it is killed.
+
+use crate::timers::File;
+use netwheel::durable::{SqliteStore, StoreError, rusqlite::Connection};
+use std::fs;
+
+/// Files of the store, calls and errors that are injected. Lack of space is for some calls, and
+/// passes. Everything else is for all calls from some moment on.
+const INJECTED: &[(&str, &str, &str)] = &[
+    ("-wal", "pwrite64", "ENOSPC"),
+    ("-wal", "pwrite64", "EDQUOT"),
+    ("-wal", "pwrite64", "EFBIG"),
+    ("-wal", "pwrite64", "EIO"),
+    ("-wal", "fsync", "EIO"),
+    ("", "pwrite64", "ENOSPC"),
+    ("", "pwrite64", "EDQUOT"),
+    ("", "fsync", "EIO"),
+];
+
+pub(super) enum Fault {
+    /// The child copies the file of its store, and makes backups.
+    Copies,
+    /// Another process tries to open the store, and reads its file.
+    SecondProcess,
+    /// Calls fail.
+    Disk(Vec<String>),
+}
+
+impl Fault {
+    pub(super) fn random(file: &File, random: &mut fastrand::Rng) -> Self {
+        match random.usize(..4) {
+            0 => Fault::Copies,
+            1 => Fault::SecondProcess,
+            _ => Fault::Disk(injection(file, random)),
+        }
+    }
+
+    pub(super) fn mode(&self) -> &'static str {
+        if matches!(self, Fault::Copies) { "copies" } else { "run" }
+    }
+
+    /// Returns the command that starts the child.
+    pub(super) fn wrapper(&self) -> &[String] {
+        if let Fault::Disk(strace) = self { strace } else { &[] }
+    }
+
+    /// Does what another process does while the child works.
+    pub(super) fn interfere(&self, file: &File) {
+        if matches!(self, Fault::SecondProcess) {
+            let second = SqliteStore::open(file.path());
+            assert!(matches!(second, Err(StoreError::InUse)), "{second:?}");
+            let reader = Connection::open(file.path()).unwrap();
+            let count = reader.query_row("SELECT count(*) FROM timers", [], |row| row.get::<_, i64>(0));
+            count.unwrap();
+        }
+    }
+}
+
+/// Returns a command that injects errors into some calls of a child.
+fn injection(file: &File, random: &mut fastrand::Rng) -> Vec<String> {
+    let (suffix, call, error) = INJECTED[random.usize(..INJECTED.len())];
+    let path = file.path().with_extension(format!("db{suffix}"));
+    let first = 1 + random.usize(..if call == "fsync" { 40 } else { 400 });
+    let until = match error {
+        "EIO" => "+".to_owned(),
+        _ => format!("..{}", first + random.usize(..40)),
+    };
+    let trace = format!("trace={call}");
+    let inject = format!("inject={call}:error={error}:when={first}{until}");
+    let path = path.to_str().unwrap();
+    ["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", &trace, "-e", &inject]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// Checks and removes the backups that a child has completed. Returns their number.
+pub(super) fn check_backups(file: &File, what: &str) -> usize {
+    let mut backups = 0;
+    for entry in fs::read_dir(file.path().parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        // Other files are beside them, such as that of the lock.
+        if !name.starts_with("backup-") || !name.ends_with(|last: char| last.is_ascii_digit()) {
+            continue;
+        }
+        let connection = Connection::open(&path).unwrap();
+        let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(text("PRAGMA integrity_check"), "ok", "{what}: {name}");
+        let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let pending = number("SELECT count(*) FROM timers WHERE state = 0");
+        assert_eq!(number("SELECT coalesce(sum(pending), 0) FROM topics"), pending, "{what}: {name}");
+        drop(connection);
+        drop(SqliteStore::open(&path).unwrap());
+        fs::remove_file(path).unwrap();
+        backups += 1;
+    }
+    backups
+}
