@@ -56,7 +56,8 @@ pub use policy::{Delivery, Late, Retry};
 #[cfg(feature = "durable-postgres")]
 pub use store::{PostgresStore, PostgresStoreBuilder};
 pub use store::{
-    SqliteStore, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
+    SqliteStore, StartIn, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore,
+    TopicCounts,
 };
 pub use topic::{Due, Topic};
 

@@ -6,6 +6,7 @@ use super::{
     engine::{Inbox, Permit},
     metrics::Metrics,
     request::Request,
+    store::Starter,
 };
 use crate::{
     Completion, Result,
@@ -30,6 +31,10 @@ pub(super) struct Port {
     pub(super) unknown: Vec<String>,
     pub(super) permits: Arc<Permits>,
     pub(super) max_payload: usize,
+    /// How many milliseconds before their time timers are in memory.
+    pub(super) near: i64,
+    /// How connections of the program start timers.
+    pub(super) starter: Option<Starter>,
 }
 
 impl Port {

@@ -21,6 +21,10 @@ pub(in crate::durable) enum Request {
         asked: u64,
         until: i64,
     },
+    /// Looks for timers of other connections, due by `until`.
+    Look {
+        until: i64,
+    },
     Query(Query),
     /// Runs work of the program in a transaction of its own.
     Transaction {
@@ -59,7 +63,7 @@ pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
                 completers.into_iter().for_each(|completer| completer.complete(Ok(())));
             }
             // Those of the engine, which has stopped.
-            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } => {}
+            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } | Request::Look { .. } => {}
         }
     }
 }

@@ -24,4 +24,5 @@ mod postgres;
 mod program;
 mod prometheus;
 mod size;
+mod start_in;
 mod timers;

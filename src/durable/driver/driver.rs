@@ -130,6 +130,7 @@ impl Driver {
                 }
                 Step::Load(range) => self.pass(Request::Load(range)),
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
+                Step::Look { until } => self.pass(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),
                 Step::Close(completers) => {
                     if let Err(Request::Close(completers)) = self.port.request(Request::Close(completers)) {

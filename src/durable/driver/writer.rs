@@ -33,6 +33,9 @@ const BATCH_LIMIT: usize = 1024;
 /// About the largest size of an answer with changes of other nodes.
 const CHANGED_BYTES: usize = 1024 * 1024;
 
+/// About how many bytes of timers of other connections are read at once.
+const LOOK_BYTES: usize = 1 << 20;
+
 /// The pause before changes are repeated after a transient error.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -120,6 +123,7 @@ impl Writer {
                 }
                 Request::Load(range) => self.load(range),
                 Request::Renew { asked, until } => self.renew(asked, until),
+                Request::Look { until } => self.look(until),
                 Request::Query(query) => match &self.failed {
                     Some(error) => query(Err(error.clone())),
                     None => query(Ok(&mut *self.store)),
@@ -277,6 +281,30 @@ impl Writer {
         };
         self.count();
         self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
+    }
+
+    /// Passes timers of other connections to the engine. If there are many, goes on after the
+    /// requests that wait.
+    fn look(&mut self, until: i64) {
+        if self.failed.is_some() {
+            return;
+        }
+        // A load whose answer the engine has not received may have covered more.
+        match self.store.changed_by_others(until.max(self.loaded_until), LOOK_BYTES) {
+            Ok(found) => {
+                if !found.rows.is_empty() {
+                    self.count();
+                }
+                self.inbox.tell_all(found.rows.into_iter().map(Message::Stored).collect());
+                if found.is_complete {
+                    self.inbox.tell(Message::Looked);
+                } else {
+                    self.queue.push_back(Request::Look { until });
+                }
+            }
+            Err(error) if error.is_transient() => self.inbox.tell(Message::Looked),
+            Err(error) => self.stop(error),
+        }
     }
 
     fn close(&mut self) -> Result<(), Error> {

@@ -5,9 +5,9 @@ use crate::durable::store::{Lease, Loaded, TimerRow};
 
 impl Engine {
     /// Renews the lease when it is time. Asks for the changes of other nodes in the whole loaded
-    /// range, which is longer than `near` after the clock was set back.
+    /// range.
     pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<Step>) {
-        let until = now.wall.saturating_add(self.limits.near).max(self.window.loaded_to());
+        let until = self.loaded_range_end(now);
         if let Some(lease) = &mut self.lease
             && lease.start_renewal(now.monotonic)
         {

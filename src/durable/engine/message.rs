@@ -58,6 +58,10 @@ pub(in crate::durable) enum Message {
     Loaded { range: LoadRange, loaded: Loaded },
     /// A load failed, and may be repeated.
     LoadFailed,
+    /// A timer is being stored in a transaction of the program.
+    StartHinted,
+    /// The store has looked for timers of others. They came before, as stored timers.
+    Looked,
     /// Leases were renewed. `asked` is the loop's time before the request. `lease` is `None` if the
     /// store could not be reached. `changed` are timers that other nodes have changed.
     Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
@@ -94,6 +98,8 @@ pub(in crate::durable) enum Step {
     Load(LoadRange),
     /// Renew leases; `until` is the due time up to which changes of others matter.
     Renew { asked: u64, until: i64 },
+    /// Look for timers that other connections have stored, and that are due by `until`.
+    Look { until: i64 },
     /// Complete a command.
     Complete(Completer<bool>, Result<bool, Error>),
     /// Close the store, then complete these.

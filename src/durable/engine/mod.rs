@@ -31,6 +31,7 @@ mod ready;
 mod run;
 mod runs;
 mod schedule_cache;
+mod start_watch;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -56,6 +57,7 @@ use lease_watch::LeaseWatch;
 use open_runs::OpenRuns;
 use run::{Phase, Run};
 use schedule_cache::ScheduleCache;
+use start_watch::StartWatch;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -97,6 +99,8 @@ pub(super) struct Limits {
     pub(super) max_running: usize,
     pub(super) max_running_bytes: usize,
     pub(super) fires_per_turn: usize,
+    /// Timers may be stored by others, who do not tell.
+    pub(super) has_other_writers: bool,
     /// Nothing fires, and the store is not asked for timers or leases.
     pub(super) is_paused: bool,
 }
@@ -139,6 +143,7 @@ pub(super) struct Engine {
     load_at: u64,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
+    starts: StartWatch,
     state: State,
     metrics: Arc<Metrics>,
 }
@@ -161,6 +166,7 @@ impl Engine {
             load_at: 0,
             clock: ClockWatch::default(),
             lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
+            starts: StartWatch::new(limits.has_other_writers),
             state: State::Active,
             metrics,
         }
@@ -189,6 +195,8 @@ impl Engine {
                 self.is_loading = false;
                 self.load_at = now.monotonic.saturating_add(nanos(LOAD_PAUSE));
             }
+            Message::StartHinted => self.starts.hint(now.monotonic),
+            Message::Looked => self.starts.looked(now.monotonic),
             Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
             Message::Stopped(error) => self.stop(Some(error), now, steps),
             Message::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
@@ -228,6 +236,7 @@ impl Engine {
         }
         let until = now.wall.saturating_add(self.limits.near);
         self.renew(now, steps);
+        self.look_for_starts(now, steps);
         self.begin_due(now, steps);
         self.fire_ready(now, steps);
         if !self.is_loading
@@ -260,6 +269,9 @@ impl Engine {
         if matches!(self.state, State::Closing(_)) {
             return Some(sleep);
         }
+        if let Some(at) = self.starts.look_at().filter(|_| !self.limits.is_paused) {
+            sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
+        }
         if self.load_at > now.monotonic {
             sleep = sleep.min(Duration::from_nanos(self.load_at - now.monotonic));
         }
@@ -271,6 +283,19 @@ impl Engine {
             sleep = sleep.min(Duration::from_millis(left));
         }
         Some(sleep)
+    }
+
+    /// Looks for timers that other connections have stored, in the whole loaded range.
+    fn look_for_starts(&mut self, now: Now, steps: &mut Vec<Step>) {
+        if !self.limits.is_paused && self.starts.start_look(now.monotonic) {
+            steps.push(Step::Look { until: self.loaded_range_end(now) });
+        }
+    }
+
+    /// Returns the due time up to which a timer that is stored or moved may have to be in the
+    /// window. It is later than `near` after the clock was set back.
+    fn loaded_range_end(&self, now: Now) -> i64 {
+        now.wall.saturating_add(self.limits.near).max(self.window.loaded_to())
     }
 
     /// Returns the due time up to which loaded timers are enough for now: a timer is in memory before

@@ -211,6 +211,7 @@ impl DurableTimersBuilder {
             max_running: self.max_running,
             max_running_bytes: self.max_running_bytes,
             fires_per_turn: self.fires_per_turn,
+            has_other_writers: self.store.has_other_writers(),
             is_paused: self.is_paused,
         };
         let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
@@ -230,6 +231,8 @@ impl DurableTimersBuilder {
             unknown,
             permits: Arc::new(Permits::new(self.max_waiting)),
             max_payload: self.max_payload,
+            near: duration_millis(self.near),
+            starter: self.store.starter(),
         });
         let driver = Driver::new(event_loop, port.clone(), engine, handlers);
         let writer =

@@ -4,9 +4,10 @@ use super::{timers::DurableTimers, when::When};
 use crate::durable::{
     TimerId,
     cron::Cron,
+    engine::Message,
     request::{Reply, Request},
     schedule::Schedule,
-    store::{Change, NewTimer},
+    store::{Change, NewTimer, StartIn},
     unix_millis::{LATEST, duration_millis, present_millis},
 };
 use crate::{Completion, Error, Result};
@@ -136,6 +137,78 @@ impl<'a> StartTimer<'a> {
             timer.replaces_payload = true;
         }
         self
+    }
+
+    /// Stores the timer in a transaction of the program, so that it exists if, and only if, that
+    /// transaction is committed. Returns its id.
+    ///
+    /// `transaction` is one of:
+    ///
+    /// | type | transaction |
+    /// |---|---|
+    /// | `&rusqlite::Connection`, `&rusqlite::Transaction` | the program's own, on the file of the store |
+    /// | `&mut postgres::Client`, `&mut postgres::Transaction` | the program's own, on the database of the store |
+    /// | `&mut StoreTransaction` | the one that ends a timer, see [`Due::done_with`](crate::durable::Due::done_with), or that of [`DurableTimers::transaction`] |
+    ///
+    /// A connection without a transaction gets one for the start. The crates `rusqlite` and
+    /// `postgres` must have the versions that [`durable`](crate::durable) exports.
+    ///
+    /// The row is the same as that of [`start`](StartTimer::start), and keys have the same meaning.
+    /// But a stored timer is not changed: another schedule is an error.
+    ///
+    /// Blocks the calling thread for the statements, so do not call it on an event loop. The timers
+    /// look for the row in this process from 5 ms after the call on, at intervals that double. If
+    /// the transaction is committed later than a second after the call, or in another process, they
+    /// find it within about a second. The due time itself is not delayed otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a topic that the program does not have, a payload that is too large,
+    /// a key that is too long, or [`replace_payload`](StartTimer::replace_payload).
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError): `OtherStore` if the connection is to
+    /// another database, `OtherSchedule`, `Busy` if another connection writes for longer than the
+    /// busy timeout of an SQLite connection, or an error of the database. After an error of
+    /// PostgreSQL, the transaction can only be rolled back. An SQLite transaction may go on.
+    ///
+    /// ```
+    /// use netwheel::{Error, EventLoopGroup};
+    /// use netwheel::durable::{Due, DurableTimers, Late, Retry, Topic, rusqlite};
+    /// use rusqlite::TransactionBehavior;
+    /// use std::time::Duration;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("orders.db");
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let topic = Topic::new("unpaid", Late::RunOnce, Retry::never(), |due: Due<i64>| due.done());
+    /// let timers = DurableTimers::open(&path)?.topic(topic).start(&group)?;
+    ///
+    /// let mut database = rusqlite::Connection::open(&path).map_err(Error::other)?;
+    /// database.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").map_err(Error::other)?;
+    /// // An immediate transaction waits for other writers at its beginning.
+    /// let order = database.transaction_with_behavior(TransactionBehavior::Immediate).map_err(Error::other)?;
+    /// order.execute("INSERT INTO orders VALUES (17)", []).map_err(Error::other)?;
+    /// timers.at("unpaid", Duration::from_secs(1800), &17).key("order-17").start_in(&order)?;
+    /// order.commit().map_err(Error::other)?;
+    /// assert!(timers.find("unpaid", "order-17").wait()?.is_some());
+    /// # timers.close().wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_in(self, transaction: impl StartIn) -> Result<TimerId> {
+        let port = &self.timers.port;
+        let timer = self.timer?;
+        if timer.replaces_payload {
+            let allowed = "`start`, because `start_in` does not change a stored timer";
+            return Err(Error::setting("replace_payload", "`start_in`", allowed));
+        }
+        let none = || Error::other("the store has no transactions for programs");
+        let starter = port.starter.as_ref().ok_or_else(none)?;
+        let now = present_millis(port.wall_time());
+        let id = transaction.start(starter, &timer, now)?;
+        // Later ones are loaded when their time comes nearer.
+        if timer.due <= now.saturating_add(port.near) {
+            port.inbox.tell(Message::StartHinted);
+        }
+        Ok(id)
     }
 
     /// Stores the timer. The completion has its id, and is done when the timer is on disk.

@@ -32,6 +32,12 @@ pub enum StoreError {
     Effect(Arc<str>),
     /// Another node has taken over the partition of the timer.
     StaleEpoch,
+    /// The connection of a [`start_in`](crate::durable::StartTimer::start_in) leads to another
+    /// database.
+    OtherStore,
+    /// A [`start_in`](crate::durable::StartTimer::start_in) of a periodic timer that is stored with
+    /// another schedule. Only [`start`](crate::durable::StartTimer::start) changes a schedule.
+    OtherSchedule,
     /// Anything else, such as a failed `fsync` or a damaged file.
     Failed(Arc<str>),
 }
@@ -59,6 +65,12 @@ impl fmt::Display for StoreError {
             StoreError::Busy(cause) => write!(f, "the timer store is busy: {cause}"),
             StoreError::DiskFull => f.write_str("the disk of the timer store is full"),
             StoreError::Effect(cause) => write!(f, "the transaction of a timer failed: {cause}"),
+            StoreError::OtherStore => {
+                f.write_str("the connection is not to the database in which these timers are stored")
+            }
+            StoreError::OtherSchedule => {
+                f.write_str("the timer is stored with another schedule, which only `start` changes")
+            }
             StoreError::StaleEpoch => f.write_str("another node has taken over the timer"),
             StoreError::Failed(cause) => write!(f, "the timer store failed: {cause}"),
         }

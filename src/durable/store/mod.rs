@@ -10,6 +10,7 @@ mod maintenance;
 mod postgres;
 mod row;
 mod sqlite;
+mod start_in;
 mod topic_set;
 mod transaction;
 
@@ -22,6 +23,7 @@ pub use maintenance::{BackupWork, Maintenance};
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
+pub use start_in::{StartIn, Starter};
 pub use topic_set::TopicSet;
 pub use transaction::{Effect, StoreTransaction};
 
@@ -102,10 +104,24 @@ pub trait TimerStore: Send {
         Ok(None)
     }
 
-    /// Returns the timers of this node's partitions that other nodes have stored or moved since the
-    /// last call, as far as they are due by `until`. Returns about `max_bytes` at most, but at least
-    /// one timer if there is one. An answer that is not [complete](Loaded::is_complete) is continued
-    /// by the next call.
+    /// Returns whether other connections may store timers, so that
+    /// [`changed_by_others`](TimerStore::changed_by_others) is called about once per second. It is
+    /// also called after each renewal, and after
+    /// [`StartTimer::start_in`](crate::durable::StartTimer::start_in).
+    fn has_other_writers(&self) -> bool {
+        false
+    }
+
+    /// Returns how connections of the program start timers. Called after
+    /// [`attach`](TimerStore::attach). `None` if they cannot.
+    fn starter(&self) -> Option<Starter> {
+        None
+    }
+
+    /// Returns the timers of this node's partitions that other nodes and connections have stored or
+    /// moved since the last call, as far as they are due by `until`. Returns about `max_bytes` at
+    /// most, but at least one timer if there is one. An answer that is not
+    /// [complete](Loaded::is_complete) is continued by the next call.
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
         let _ = (until, max_bytes);
         Ok(Loaded { rows: Vec::new(), is_complete: true })

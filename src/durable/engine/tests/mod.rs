@@ -5,6 +5,7 @@ mod commands;
 mod concurrency;
 mod lateness;
 mod leases;
+mod looks;
 mod memory;
 mod outcomes;
 mod races;

@@ -11,7 +11,7 @@ use crate::{
             Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Purpose, Rules, Step,
         },
         metrics::Metrics,
-        store::{Change, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
+        store::{Change, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
         unix_millis::present_millis,
     },
     sync::{Completion, Permits, completion},
@@ -23,7 +23,14 @@ use std::{
 };
 
 /// Small enough that each limit is reached.
-const SMALL: Limits = Limits { near: 5 * SECOND, max_loaded: 6, max_running: 4, fires_per_turn: 2, ..LIMITS };
+const SMALL: Limits = Limits {
+    near: 5 * SECOND,
+    max_loaded: 6,
+    max_running: 4,
+    fires_per_turn: 2,
+    has_other_writers: true,
+    ..LIMITS
+};
 
 /// The number of turns without any event after which the engine is at rest.
 const REST: u32 = 20;
@@ -33,6 +40,7 @@ enum Request {
     Start(NewTimer),
     Change { id: TimerId, change: Change, purpose: Purpose },
     Load(LoadRange),
+    Look { until: i64 },
 }
 
 /// An engine and a store, with the messages in between.
@@ -80,7 +88,8 @@ impl World {
 
     fn step(&mut self) {
         match self.random.u32(..100) {
-            0..10 => {
+            0..3 => self.start_elsewhere(),
+            3..10 => {
                 let after = self.now.wall - START + self.random.i64(-SECOND..10 * SECOND);
                 self.requests.push_back(Request::Start(new_timer(after, None, None)));
             }
@@ -102,6 +111,20 @@ impl World {
             98 => self.crash(),
             _ => self.check(),
         }
+    }
+
+    /// Another connection stores a timer. The program may give a hint before.
+    fn start_elsewhere(&mut self) {
+        let due = self.now.wall + self.random.i64(-SECOND..10 * SECOND);
+        let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload)
+            SELECT id, 0, ?1, ?1, 0, CAST('null' AS BLOB) FROM topics";
+        let mut insert: Effect = Box::new(move |transaction| {
+            transaction.sqlite()?.execute(sql, [due]).map(drop).map_err(Error::other)
+        });
+        if self.random.bool() {
+            self.inbox.push_back(Message::StartHinted);
+        }
+        self.store.transaction(&mut insert).unwrap();
     }
 
     fn pass(&mut self, millis: i64) {
@@ -153,6 +176,16 @@ impl World {
                 self.loaded_until = self.loaded_until.max(range.until);
                 Some(Message::Loaded { range, loaded: self.store.load(range).unwrap() })
             }
+            Request::Look { until } => {
+                let until = until.max(self.loaded_until);
+                let max_bytes = if fails { 1 } else { usize::MAX };
+                let found = self.store.changed_by_others(until, max_bytes).unwrap();
+                self.inbox.extend(found.rows.into_iter().map(Message::Stored));
+                if !found.is_complete {
+                    return self.requests.push_back(Request::Look { until });
+                }
+                Some(Message::Looked)
+            }
         };
         self.inbox.extend(message);
     }
@@ -192,6 +225,7 @@ impl World {
                     self.requests.push_back(Request::Change { id, change, purpose });
                 }
                 Step::Load(range) => self.requests.push_back(Request::Load(range)),
+                Step::Look { until } => self.requests.push_back(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),
                 Step::Renew { .. } | Step::Close(_) => panic!("nobody asked for it"),
             }
@@ -227,6 +261,8 @@ impl World {
     /// Lets everything come to rest: then each timer that is due runs, unless too many do.
     fn check(&mut self) {
         let mut quiet = 0;
+        // Longer than the pause between two looks.
+        self.pass(SECOND);
         for _ in 0..10_000 {
             let fired = self.fired;
             // Loads that failed are repeated after a pause.

@@ -29,6 +29,7 @@ pub(super) const LIMITS: Limits = Limits {
     max_running: 100,
     max_running_bytes: 1 << 20,
     fires_per_turn: 64,
+    has_other_writers: false,
     is_paused: false,
 };
 
@@ -61,6 +62,8 @@ pub(super) struct Simulation {
     /// The numbers of renewals and loads.
     pub(super) renewals: u32,
     pub(super) loads: u32,
+    /// When timers of other connections were looked for, since [`START`].
+    pub(super) looks: Vec<i64>,
     /// Timers of other nodes that the engine has not heard of.
     elsewhere: Vec<TimerRow>,
     /// How long the next change takes, in milliseconds.
@@ -98,6 +101,7 @@ impl Simulation {
             leases,
             renewals: 0,
             loads: 0,
+            looks: Vec::new(),
             elsewhere: Vec::new(),
             slow_change: 0,
             before_change: None,
@@ -257,6 +261,14 @@ impl Simulation {
         self.store.commit(&mut [change], self.now.wall).unwrap().remove(0)
     }
 
+    fn look(&mut self, until: i64) {
+        self.looks.push(self.now.wall - START);
+        // Later ones are loaded in time.
+        let found = std::mem::take(&mut self.elsewhere).into_iter().filter(|row| row.key.due <= until);
+        found.for_each(|row| self.tell(Message::Stored(row)));
+        self.tell(Message::Looked);
+    }
+
     fn load(&mut self, range: LoadRange) {
         self.loads += 1;
         let loaded = self.store.load(range).unwrap();
@@ -287,6 +299,7 @@ impl Simulation {
                     let changed = Loaded { rows, is_complete: true };
                     self.tell(Message::Renewed { asked, lease, changed });
                 }
+                Step::Look { until } => self.look(until),
                 Step::Complete(completer, result) => completer.complete(result),
                 Step::Close(completers) => completers.into_iter().for_each(|c| c.complete(Ok(()))),
             }

@@ -2,15 +2,17 @@
 
 use super::{
     Change, Connection, DueKey, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult,
-    StoreTransaction, TimerRow, errors::keep_log, queries,
+    StoreTransaction, TimerRow,
+    errors::keep_log,
+    queries,
+    starts::{self, Started},
 };
 use crate::durable::{
     TimerId,
     store::{Effect, Held},
-    unix_millis::duration_millis,
 };
 use rusqlite::{OptionalExtension, params};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// The number of remembered keys that a transaction removes at most, so that it stays short.
 const KEYS_REMOVED_AT_ONCE: i64 = 1000;
@@ -26,8 +28,8 @@ pub(super) struct Batch<'a> {
     files: &'a OpenFiles,
     topics: &'a [i64],
     now: i64,
-    /// Keys that ended before this time are forgotten.
-    forget: i64,
+    /// How long keys of ended timers are remembered.
+    key_memory: Duration,
     /// The changes of pending timers and dead letters by the id of the topic.
     counts: BTreeMap<i64, (i64, i64)>,
     ended_keys: bool,
@@ -44,13 +46,12 @@ struct Stored {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
-        let forget = now.saturating_sub(duration_millis(store.key_memory));
         Batch {
             connection: &mut store.database.connection,
             files: &store.database.files,
             topics: &store.topics,
             now,
-            forget,
+            key_memory: store.key_memory,
             counts: BTreeMap::new(),
             ended_keys: false,
         }
@@ -100,13 +101,12 @@ impl<'a> Batch<'a> {
             outcomes.push(self.apply(change)?);
         }
         for (topic, (pending, dead)) in &self.counts {
-            let sql = "UPDATE topics SET pending = pending + ?2, dead = dead + ?3 WHERE id = ?1";
-            self.connection.prepare_cached(sql).store()?.execute(params![topic, pending, dead]).store()?;
+            starts::add_counts(self.connection, *topic, *pending, *dead)?;
         }
         if self.ended_keys {
             let sql = "DELETE FROM ended_keys WHERE (topic, key) IN
                 (SELECT topic, key FROM ended_keys WHERE ended < ?1 ORDER BY ended LIMIT ?2)";
-            let values = params![self.forget, KEYS_REMOVED_AT_ONCE];
+            let values = params![starts::forget(self.now, self.key_memory), KEYS_REMOVED_AT_ONCE];
             self.connection.prepare_cached(sql).store()?.execute(values).store()?;
         }
         Ok(outcomes)
@@ -134,62 +134,43 @@ impl<'a> Batch<'a> {
         let Some(&topic) = self.topics.get(timer.topic) else {
             return Ok(Outcome::Refused(StoreError::failed("a timer of a topic that is not attached")));
         };
-        if let Some(key) = &timer.idempotency_key
-            && let Some(outcome) = self.known_key(topic, key, timer)?
-        {
-            return Ok(outcome);
+        match starts::start(self.connection, topic, timer, self.now, self.key_memory)? {
+            Started::New(id) => {
+                self.count(topic, 1, 0);
+                Ok(Outcome::Started(row_of(timer, id)))
+            }
+            Started::Stored { id, schedule, is_due } => {
+                let changed = self.change_stored(id, schedule.as_deref(), is_due, timer)?;
+                Ok(Outcome::AlreadyStarted { id, changed })
+            }
+            Started::Ended(id) => Ok(Outcome::AlreadyStarted { id, changed: None }),
         }
-        let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, key, schedule, payload)
-            VALUES (?1, 0, ?2, ?2, 0, ?3, ?4, ?5)";
-        let values = params![topic, timer.due, timer.idempotency_key, timer.schedule, timer.payload];
-        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
-        self.count(topic, 1, 0);
-        Ok(Outcome::Started(TimerRow {
-            key: DueKey { due: timer.due, id: TimerId::new(self.connection.last_insert_rowid()) },
-            topic: timer.topic,
-            scheduled: timer.due,
-            attempts: 0,
-            idempotency_key: timer.idempotency_key.clone(),
-            schedule: timer.schedule.clone(),
-            payload: timer.payload.clone(),
-            partition: 0,
-            epoch: 0,
-        }))
     }
 
-    /// Looks for a pending, dead or ended timer with the same key.
-    fn known_key(&mut self, topic: i64, key: &str, timer: &NewTimer) -> Result<Option<Outcome>, StoreError> {
-        let sql =
-            "SELECT id, schedule, state = 0 AND scheduled <= ?3 FROM timers WHERE topic = ?1 AND key = ?2";
-        let mut statement = self.connection.prepare_cached(sql).store()?;
-        let stored: Option<(i64, Option<String>, bool)> = statement
-            .query_row(params![topic, key, self.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-            .optional()
-            .store()?;
-        drop(statement);
-        if let Some((id, schedule, is_due)) = stored {
-            let id = TimerId::new(id);
-            let has_other_schedule = timer.has_other_schedule(schedule.as_deref());
-            if !has_other_schedule && !timer.replaces_payload {
-                return Ok(Some(Outcome::AlreadyStarted { id, changed: None }));
-            }
-            if !has_other_schedule {
-                let sql = "UPDATE timers SET payload = ?2 WHERE id = ?1";
-                let values = params![id.get(), timer.payload];
-                self.connection.prepare_cached(sql).store()?.execute(values).store()?;
-                return Ok(Some(Outcome::AlreadyStarted { id, changed: self.row(id)? }));
-            }
+    /// Changes a stored timer as a start with its key asks. Returns it if it has changed and is
+    /// pending.
+    fn change_stored(
+        &mut self,
+        id: TimerId,
+        schedule: Option<&str>,
+        is_due: bool,
+        timer: &NewTimer,
+    ) -> Result<Option<TimerRow>, StoreError> {
+        if timer.has_other_schedule(schedule) {
             let sql = "UPDATE timers SET schedule = ?2, payload = ?3 WHERE id = ?1";
             let values = params![id.get(), timer.schedule, timer.payload];
             self.connection.prepare_cached(sql).store()?.execute(values).store()?;
-            let changed = if is_due { self.row(id)? } else { self.move_to(id, timer.due)?.into_row() };
-            return Ok(Some(Outcome::AlreadyStarted { id, changed }));
+            if !is_due {
+                return self.move_to(id, timer.due).map(Outcome::into_row);
+            }
+        } else if timer.replaces_payload {
+            let sql = "UPDATE timers SET payload = ?2 WHERE id = ?1";
+            let values = params![id.get(), timer.payload];
+            self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        } else {
+            return Ok(None);
         }
-        let sql = "SELECT id FROM ended_keys WHERE topic = ?1 AND key = ?2 AND ended >= ?3";
-        let mut statement = self.connection.prepare_cached(sql).store()?;
-        let ended =
-            statement.query_row(params![topic, key, self.forget], |row| row.get(0)).optional().store()?;
-        Ok(ended.map(|id| Outcome::AlreadyStarted { id: TimerId::new(id), changed: None }))
+        self.row(id)
     }
 
     /// Runs the effect in a savepoint, so that its failure undoes nothing else. If the disk is
@@ -327,5 +308,20 @@ impl<'a> Batch<'a> {
         let counts = self.counts.entry(topic).or_default();
         counts.0 += pending;
         counts.1 += dead;
+    }
+}
+
+/// Returns a timer that was stored as it is loaded.
+fn row_of(timer: &NewTimer, id: TimerId) -> TimerRow {
+    TimerRow {
+        key: DueKey { due: timer.due, id },
+        topic: timer.topic,
+        scheduled: timer.due,
+        attempts: 0,
+        idempotency_key: timer.idempotency_key.clone(),
+        schedule: timer.schedule.clone(),
+        payload: timer.payload.clone(),
+        partition: 0,
+        epoch: 0,
     }
 }

@@ -6,18 +6,23 @@
 //! transaction as the timers.
 
 mod backup;
+mod busy_wait;
 mod changes;
 mod errors;
+mod file_id;
 mod file_lock;
 mod open_database;
 mod open_files;
+mod others;
 mod queries;
 mod schema;
+mod starts;
 mod write_ahead_log;
 
 use super::{
     BackupWork, Change, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome, StoreError,
     StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    start_in::{StartTimers, Starter},
 };
 use crate::{Error, Result};
 use backup::Backup;
@@ -25,7 +30,9 @@ use changes::Batch;
 use errors::{StoreResult, keep_log};
 use open_database::OpenDatabase;
 use open_files::OpenFiles;
+use others::Others;
 use rusqlite::Connection;
+use starts::SqliteStarts;
 use std::{
     path::Path,
     sync::{Arc, Weak},
@@ -35,10 +42,6 @@ use write_ahead_log::{MIN_LIMIT, WriteAheadLog};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
-
-/// How long to wait for another connection that writes. Longer transactions fail with
-/// [`StoreError::Busy`].
-const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// A store of timers in an SQLite file, for one process.
 ///
@@ -54,6 +57,7 @@ pub struct SqliteStore {
     /// The id of each attached topic.
     topics: Vec<i64>,
     key_memory: Duration,
+    others: Others,
     /// Alive while a backup is made.
     backup: Weak<()>,
 }
@@ -107,11 +111,13 @@ impl SqliteStore {
     fn on(mut database: OpenDatabase) -> Result<Self, StoreError> {
         schema::migrate(&mut database.connection)?;
         database.connection.set_prepared_statement_cache_capacity(64);
+        let others = Others::begin(&database.connection)?;
         Ok(SqliteStore {
             log: WriteAheadLog::new(&database.connection)?,
             database,
             topics: Vec::new(),
             key_memory: KEY_MEMORY,
+            others,
             backup: Weak::new(),
         })
     }
@@ -135,7 +141,13 @@ impl TimerStore for SqliteStore {
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
         self.log.make_room(&self.database.connection, is_urgent)?;
-        Batch::new(self, now).commit(changes)
+        let outcomes = Batch::new(self, now).commit(changes)?;
+        for outcome in &outcomes {
+            if let Outcome::Started(row) = outcome {
+                self.others.started(row.key.id.get());
+            }
+        }
+        Ok(outcomes)
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
@@ -177,5 +189,19 @@ impl TimerStore for SqliteStore {
     fn maintain(&mut self) -> Result<Maintenance, StoreError> {
         self.log.maintain(&self.database.connection)?;
         Ok(Maintenance::new(self.log.bytes(), self.log.failures()))
+    }
+
+    fn has_other_writers(&self) -> bool {
+        self.database.path.is_some()
+    }
+
+    fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        self.others.look(&self.database.connection, &self.topics, until, max_bytes)
+    }
+
+    fn starter(&self) -> Option<Starter> {
+        let file = self.database.files.database();
+        let starts = SqliteStarts { file, topics: self.topics.clone(), key_memory: self.key_memory };
+        Some(Starter(Arc::new(starts)))
     }
 }

@@ -5,7 +5,7 @@
 //! of all its connections.
 
 use super::{
-    BUSY_WAIT,
+    busy_wait::wait_for_writers,
     errors::{StoreResult, keep_log},
     file_lock::{FileLock, beside},
     open_files::OpenFiles,
@@ -66,7 +66,7 @@ impl OpenDatabase {
         // Until the file is locked, closing it must not remove the log: a store that has lost
         // SQLite's own locks may use it.
         keep_log(&self.connection);
-        self.connection.busy_timeout(BUSY_WAIT).store()?;
+        wait_for_writers(&self.connection)?;
         schema::check(&self.connection).map_err(in_use)?;
         self._lock = Some(FileLock::acquire(&beside(path, "-lock"))?);
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).store()?;

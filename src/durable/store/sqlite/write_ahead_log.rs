@@ -5,7 +5,7 @@
 //! the store looks at each result.
 
 use super::{
-    BUSY_WAIT,
+    busy_wait::{wait_for_nobody, wait_for_writers},
     errors::{StoreResult, keep_log},
 };
 use crate::durable::StoreError;
@@ -186,7 +186,7 @@ struct Checkpoint {
 
 /// Runs a pragma that copies the log, without a wait for other connections.
 fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, StoreError> {
-    connection.busy_timeout(Duration::ZERO).store()?;
+    wait_for_nobody(connection)?;
     let result = connection.prepare_cached(pragma).and_then(|mut statement| {
         // The numbers are -1 for a database in memory.
         let number = |number: i64| u64::try_from(number).unwrap_or_default();
@@ -196,6 +196,6 @@ fn checkpoint(connection: &Connection, pragma: &str) -> Result<Checkpoint, Store
         })
     });
     let result = result.store();
-    connection.busy_timeout(BUSY_WAIT).store()?;
+    wait_for_writers(connection)?;
     result
 }

@@ -1,0 +1,90 @@
+//! `Others`: which timers other connections have stored.
+//!
+//! The numbers of timers grow in the order of the commits, because only one connection writes at a
+//! time. So what is behind the greatest number of the last look, and was not started by this
+//! connection, is a timer of another one, or of an effect.
+
+use super::{Connection, Loaded, StoreError, StoreResult, queries};
+use rusqlite::{OptionalExtension, params};
+
+/// The largest number of timers in one answer.
+const ROWS_LIMIT: usize = 1024;
+
+/// The largest number of ranges of own starts that are remembered. If there are more, timers of
+/// this connection are returned, too.
+const RANGES_LIMIT: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// All timers up to this number are known.
+    seen: i64,
+    /// The numbers of own starts behind `seen`, in ascending order: the first and the last.
+    own: Vec<(i64, i64)>,
+}
+
+impl Others {
+    /// Begins with the timers that are stored now. Earlier ones are loaded.
+    pub(super) fn begin(connection: &Connection) -> Result<Self, StoreError> {
+        Ok(Others { seen: last_number(connection)?, own: Vec::new() })
+    }
+
+    /// Remembers that this connection has stored a timer.
+    pub(super) fn started(&mut self, number: i64) {
+        let is_full = self.own.len() >= RANGES_LIMIT;
+        match self.own.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            None if self.seen + 1 == number => self.seen = number,
+            _ if is_full => self.own.clear(),
+            _ => self.own.push((number, number)),
+        }
+    }
+
+    /// Returns pending timers of the topics that are due by `until`, and were stored since the last
+    /// look. Ends when they take `max_bytes`.
+    pub(super) fn look(
+        &mut self,
+        connection: &Connection,
+        topics: &[i64],
+        until: i64,
+        max_bytes: usize,
+    ) -> Result<Loaded, StoreError> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        let last = last_number(connection)?;
+        while self.seen < last {
+            if let Some((first, own_last)) = self.own.first().copied()
+                && first <= self.seen + 1
+            {
+                self.seen = self.seen.max(own_last);
+                self.own.remove(0);
+                continue;
+            }
+            let gap_end = self.own.first().map_or(last, |(first, _)| (first - 1).min(last));
+            let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, topic FROM timers
+                WHERE id > ?1 AND id <= ?2 AND state = 0 AND due <= ?3 ORDER BY id";
+            let mut statement = connection.prepare_cached(sql).store()?;
+            let mut rows = statement.query(params![self.seen, gap_end, until]).store()?;
+            while let Some(row) = rows.next().store()? {
+                let topic: i64 = row.get(7).store()?;
+                let Some(index) = topics.iter().position(|known| *known == topic) else { continue };
+                let timer = queries::timer(row, index).store()?;
+                self.seen = timer.key.id.get();
+                bytes += timer.weight();
+                found.push(timer);
+                if found.len() >= ROWS_LIMIT || bytes >= max_bytes {
+                    return Ok(Loaded { rows: found, is_complete: false });
+                }
+            }
+            self.seen = gap_end;
+        }
+        Ok(Loaded { rows: found, is_complete: true })
+    }
+}
+
+/// Returns the greatest number that was ever given to a timer.
+fn last_number(connection: &Connection) -> Result<i64, StoreError> {
+    let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'timers'";
+    let mut statement = connection.prepare_cached(sql).store()?;
+    let last = statement.query_row([], |row| row.get(0)).optional().store()?;
+    Ok(last.unwrap_or(0))
+}
