@@ -2,6 +2,8 @@
 
 use super::{NewTimer, StoreError, StoreTransaction};
 use crate::durable::TimerId;
+#[cfg(feature = "durable-postgres")]
+use postgres::error::SqlState;
 use std::{fmt::Debug, sync::Arc};
 
 /// How connections of the program start timers of a store. Returned by
@@ -23,6 +25,45 @@ pub(super) trait StartTimers: Debug + Send + Sync {
     ) -> Result<TimerId, StoreError> {
         let _ = (connection, is_own, timer, now);
         Err(StoreError::OtherStore)
+    }
+
+    /// Stores a timer in the transaction of a client.
+    #[cfg(feature = "durable-postgres")]
+    fn start_in_postgres(
+        &self,
+        client: &mut dyn PostgresClient,
+        timer: &NewTimer,
+        now: i64,
+    ) -> Result<TimerId, StoreError> {
+        let _ = (client, timer, now);
+        Err(StoreError::OtherStore)
+    }
+}
+
+/// A client of PostgreSQL, or a transaction of one.
+#[cfg(feature = "durable-postgres")]
+pub(super) trait PostgresClient {
+    fn query(
+        &mut self,
+        sql: &str,
+        values: &[&(dyn postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<postgres::Row>, postgres::Error>;
+
+    fn batch(&mut self, sql: &str) -> Result<(), postgres::Error>;
+}
+
+#[cfg(feature = "durable-postgres")]
+impl<C: postgres::GenericClient> PostgresClient for C {
+    fn query(
+        &mut self,
+        sql: &str,
+        values: &[&(dyn postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<postgres::Row>, postgres::Error> {
+        postgres::GenericClient::query(self, sql, values)
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<(), postgres::Error> {
+        self.batch_execute(sql)
     }
 }
 
@@ -65,9 +106,39 @@ impl sealed::StartIn for &rusqlite::Savepoint<'_> {
 
 impl sealed::StartIn for &mut StoreTransaction<'_> {
     fn start(self, starter: &Starter, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
-        match self.sqlite() {
-            Ok(connection) => starter.0.start_in_sqlite(connection, true, timer, now),
-            Err(_) => Err(StoreError::OtherStore),
+        if let Ok(connection) = self.sqlite() {
+            return starter.0.start_in_sqlite(connection, true, timer, now);
+        }
+        #[cfg(feature = "durable-postgres")]
+        if let Ok(client) = self.postgres() {
+            return starter.0.start_in_postgres(client, timer, now);
+        }
+        Err(StoreError::OtherStore)
+    }
+}
+
+#[cfg(feature = "durable-postgres")]
+impl sealed::StartIn for &mut postgres::Transaction<'_> {
+    fn start(self, starter: &Starter, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
+        starter.0.start_in_postgres(self, timer, now)
+    }
+}
+
+/// A client may have begun a transaction with a statement of its own, which must not be committed
+/// here. Only the server knows.
+#[cfg(feature = "durable-postgres")]
+impl sealed::StartIn for &mut postgres::Client {
+    fn start(self, starter: &Starter, timer: &NewTimer, now: i64) -> Result<TimerId, StoreError> {
+        let failed = |error: postgres::Error| StoreError::failed(error);
+        match self.batch_execute("SAVEPOINT netwheel_start; RELEASE netwheel_start") {
+            Ok(()) => starter.0.start_in_postgres(self, timer, now),
+            Err(error) if error.code() == Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION) => {
+                let mut transaction = self.transaction().map_err(failed)?;
+                let id = starter.0.start_in_postgres(&mut transaction, timer, now)?;
+                transaction.commit().map_err(failed)?;
+                Ok(id)
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 }

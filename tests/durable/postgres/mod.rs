@@ -11,6 +11,7 @@ mod proxy;
 mod schema;
 mod server;
 mod sharing;
+mod start_in;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;

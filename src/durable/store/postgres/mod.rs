@@ -16,11 +16,13 @@
 mod batch;
 mod changes;
 mod connector;
+mod counts;
 mod deadline;
 mod effects;
 mod errors;
 mod held;
 mod ownership;
+mod program_starts;
 mod queries;
 mod schema;
 mod session;
@@ -33,15 +35,18 @@ pub use settings::PostgresStoreBuilder;
 use super::{
     Change, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome, StoreError, StoreTransaction,
     TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    start_in::{PostgresClient, StartTimers, Starter},
 };
 use crate::Result as CrateResult;
 use connector::Connect;
 use ownership::Ownership;
 use postgres::Config;
+use program_starts::{Placement, PostgresStarts};
 use session::Session;
 use settings::Settings;
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use transaction::Transaction;
@@ -104,6 +109,10 @@ pub struct PostgresStore {
     /// The names and ids of the attached topics.
     topics: Vec<(String, i32)>,
     ownership: Ownership,
+    /// Where transactions of the program place their timers.
+    placement: Arc<Placement>,
+    /// The id of the store in its database.
+    store_id: String,
     changes: changes::Changes,
     lost_in: effects::LostIn,
 }
@@ -137,6 +146,8 @@ impl PostgresStore {
         let partitions = schema::migrate(&mut session, &settings)?;
         session.identify()?;
         let node = session.id();
+        let row = session.query_one("SELECT id::text FROM {schema}.store", &[])?;
+        let store_id = session::column(&row, 0)?;
         Ok(PostgresStore {
             settings,
             connector,
@@ -147,6 +158,8 @@ impl PostgresStore {
             partitions,
             topics: Vec::new(),
             ownership: Ownership::default(),
+            placement: Arc::new(Placement::new(partitions)),
+            store_id,
             changes: changes::Changes::default(),
             lost_in: effects::LostIn::default(),
         })
@@ -229,6 +242,10 @@ impl TimerStore for PostgresStore {
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
         self.with_session(|store, session| changes::changed_by_others(store, session, until, max_bytes))
+    }
+
+    fn starter(&self) -> Option<Starter> {
+        Some(Starter(Arc::new(PostgresStarts::new(self))))
     }
 
     fn release(&mut self) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@
 //! partition is given back in any case, because its other timers wait.
 
 use super::{
-    Change, Held, Lease, Outcome, PostgresStore, StoreError,
+    Change, Held, Lease, Outcome, PostgresStore, StoreError, counts,
     session::{Session, column},
 };
 use crate::durable::{TimerId, unix_millis::duration_millis};
@@ -173,6 +173,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
         take_over(store, session, wanted, millis)?;
     }
     forget_keys(store, session)?;
+    store.placement.set(store.ownership.active.keys().copied().collect());
     Ok(Lease {
         partitions: store.ownership.active.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
         draining: store.ownership.draining.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect(),
@@ -205,7 +206,8 @@ fn take_over(
     Ok(())
 }
 
-/// Now and then, removes keys of timers that ended long ago, and nodes that are gone.
+/// Now and then, removes keys of timers that ended long ago and nodes that are gone, and adds up
+/// numbers of timers.
 fn forget_keys(store: &mut PostgresStore, session: &mut Session) -> Result<(), StoreError> {
     store.ownership.renewals += 1;
     if store.ownership.renewals < RENEWALS_PER_SEARCH {
@@ -223,6 +225,7 @@ fn forget_keys(store: &mut PostgresStore, session: &mut Session) -> Result<(), S
         )) RETURNING 1",
         &[&memory, &KEYS_REMOVED_AT_ONCE],
     )?;
+    counts::fold(session)?;
     // Goes on at the next renewal if there are more.
     if removed.len() < KEYS_REMOVED_AT_ONCE as usize {
         store.ownership.renewals = 0;

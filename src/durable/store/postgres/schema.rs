@@ -73,9 +73,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (topic, key)
     );
     CREATE INDEX ended_keys_time ON {schema}.ended_keys (ended);",
+    // `store.id` tells whether a connection of the program is to this store.
     // `begun`: an attempt was counted before its handler was called, and has no answer yet.
     "ALTER TABLE {schema}.timers ADD COLUMN begun boolean NOT NULL DEFAULT false;
-    ALTER TABLE {schema}.topics ADD COLUMN paused boolean NOT NULL DEFAULT false;",
+    ALTER TABLE {schema}.topics ADD COLUMN paused boolean NOT NULL DEFAULT false;
+    ALTER TABLE {schema}.store ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid();",
 ];
 
 /// Creates the tables or brings them to the newest version, in one transaction. Returns the number

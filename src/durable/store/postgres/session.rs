@@ -17,6 +17,12 @@ use postgres::{
 };
 use std::collections::BTreeMap;
 
+/// A connection of the store, or of the program.
+pub(super) trait Statements {
+    /// Runs a statement in which `{schema}` stands for the schema.
+    fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError>;
+}
+
 /// A value of a statement.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
 
@@ -114,6 +120,12 @@ impl Session {
         let text = sql.replace("{schema}", &self.schema);
         self.requests += 1;
         self.client().batch_execute(&text).store()
+    }
+}
+
+impl Statements for Session {
+    fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        Session::query(self, sql, values)
     }
 }
 

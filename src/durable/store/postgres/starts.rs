@@ -1,24 +1,35 @@
 //! Starts of timers.
 
 use super::{
-    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, queries, session::column,
+    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, queries,
+    session::{Statements, column},
     transaction::Transaction,
 };
 use crate::durable::{TimerId, unix_millis::duration_millis};
 use std::collections::BTreeMap;
 
 /// How often a start is tried whose key another node uses and gives up at the same time.
-const ATTEMPTS: u32 = 3;
+pub(super) const ATTEMPTS: u32 = 3;
 
 /// What a row of the answer says about a start.
 const STARTED: i16 = 0;
 const STORED: i16 = 1;
 
-/// A start without an outcome.
-struct Waiting {
-    index: usize,
-    topic: i32,
-    partition: u32,
+/// A timer to store.
+#[derive(Clone, Copy)]
+pub(super) struct Start<'a> {
+    pub(super) topic: i32,
+    pub(super) partition: i32,
+    pub(super) timer: &'a NewTimer,
+}
+
+/// What a start has found or done.
+pub(super) enum Found {
+    Started(TimerId),
+    /// A timer with the same key is stored, with this schedule.
+    Stored(TimerId, Option<String>),
+    /// A timer with the same key has ended.
+    Ended(TimerId),
 }
 
 /// Applies all starts.
@@ -30,53 +41,94 @@ pub(super) fn apply(
     let mut waiting = Vec::new();
     for (index, change) in changes.iter().enumerate() {
         let Change::Start(timer) = change else { continue };
-        let has_nul = timer.idempotency_key.as_ref().is_some_and(|key| key.contains('\0'));
-        match transaction.store.topics.get(timer.topic) {
-            None => outcomes[index] = refused("a timer of a topic that is not attached"),
-            Some(_) if has_nul => outcomes[index] = refused("a key with a NUL character"),
-            Some((_, topic)) => {
+        match (transaction.store.topics.get(timer.topic), check_key(timer)) {
+            (None, _) => {
+                let error = StoreError::failed("a timer of a topic that is not attached");
+                outcomes[index] = Outcome::Refused(error);
+            }
+            (Some(_), Err(error)) => outcomes[index] = Outcome::Refused(error),
+            (Some((_, topic)), Ok(())) => {
                 let topic = *topic;
-                let partition = transaction.store.ownership.place(transaction.store.partitions);
-                waiting.push(Waiting { index, topic, partition });
+                let partition = transaction.store.ownership.place(transaction.store.partitions) as i32;
+                waiting.push((index, Start { topic, partition, timer }));
             }
         }
     }
+    let forget = transaction.now.saturating_sub(duration_millis(transaction.store.settings.key_memory));
     for _ in 0..ATTEMPTS {
         if waiting.is_empty() {
             return Ok(());
         }
-        waiting = start(transaction, changes, waiting, outcomes)?;
+        let session_id = transaction.session.id();
+        let starts: Vec<Start<'_>> = waiting.iter().map(|(_, start)| *start).collect();
+        let found = insert(transaction.session, session_id, forget, &starts)?;
+        let mut left = Vec::new();
+        for ((index, start), found) in waiting.into_iter().zip(found) {
+            match found {
+                Some(found) => outcomes[index] = outcome(transaction, &start, found)?,
+                None => left.push((index, start)),
+            }
+        }
+        waiting = left;
     }
-    Err(StoreError::Busy("the keys of timers change all the time".into()))
+    Err(keys_change())
 }
 
-fn refused(why: &str) -> Outcome {
-    Outcome::Refused(StoreError::failed(why))
+/// Returns an error if the server cannot store the key of a timer.
+pub(super) fn check_key(timer: &NewTimer) -> Result<(), StoreError> {
+    match &timer.idempotency_key {
+        Some(key) if key.contains('\0') => Err(StoreError::failed("a key with a NUL character")),
+        _ => Ok(()),
+    }
 }
 
-/// Stores timers whose keys are unknown. Returns those whose key another transaction has stored in
-/// the meantime.
-fn start(
+/// The error of a start that was tried too often.
+pub(super) fn keys_change() -> StoreError {
+    StoreError::Busy("the keys of timers change all the time".into())
+}
+
+/// Counts a new timer, and changes a stored one as the start asks.
+fn outcome(
     transaction: &mut Transaction<'_>,
-    changes: &[Change],
-    waiting: Vec<Waiting>,
-    outcomes: &mut [Outcome],
-) -> Result<Vec<Waiting>, StoreError> {
-    let forget = transaction.now.saturating_sub(duration_millis(transaction.store.settings.key_memory));
+    start: &Start<'_>,
+    found: Found,
+) -> Result<Outcome, StoreError> {
+    let timer = start.timer;
+    Ok(match found {
+        Found::Started(id) => {
+            transaction.count(start.topic, start.partition, 1, 0);
+            Outcome::Started(row_of(transaction, timer, id, start.partition.unsigned_abs()))
+        }
+        Found::Stored(id, schedule) if timer.has_other_schedule(schedule.as_deref()) => {
+            Outcome::AlreadyStarted { id, changed: reschedule(transaction, id, timer)? }
+        }
+        Found::Stored(id, _) if timer.replaces_payload => {
+            Outcome::AlreadyStarted { id, changed: replace_payload(transaction, id, timer)? }
+        }
+        Found::Stored(id, _) | Found::Ended(id) => Outcome::AlreadyStarted { id, changed: None },
+    })
+}
+
+/// Stores timers whose keys are unknown, and returns what became of each. `None` for a timer whose
+/// key another transaction has stored in the meantime. Keys that ended before `forget` are free.
+pub(super) fn insert(
+    statements: &mut impl Statements,
+    session_id: i64,
+    forget: i64,
+    starts: &[Start<'_>],
+) -> Result<Vec<Option<Found>>, StoreError> {
     let (mut topics, mut partitions, mut dues) = (Vec::new(), Vec::new(), Vec::new());
     let (mut keys, mut schedules, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
-    for start in &waiting {
-        let timer = new_timer(&changes[start.index])?;
-        topics.push(start.topic);
-        partitions.push(start.partition as i32);
+    for Start { topic, partition, timer } in starts {
+        topics.push(*topic);
+        partitions.push(*partition);
         dues.push(timer.due);
         keys.push(timer.idempotency_key.as_deref());
         schedules.push(timer.schedule.as_deref());
         payloads.push(timer.payload.as_slice());
     }
     // Inserted in the order of their keys, so that nodes with the same keys do not deadlock.
-    let session_id = transaction.session.id();
-    let rows = transaction.session.query(
+    let rows = statements.query(
         "WITH input AS MATERIALIZED (
             SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::text[], $5::text[],
                 $6::bytea[]) WITH ORDINALITY AS i (topic, partition, due, key, schedule, payload, place)
@@ -109,52 +161,40 @@ fn start(
     for row in &rows {
         found.insert(column(row, 0)?, (TimerId::new(column(row, 1)?), column(row, 2)?, column(row, 3)?));
     }
-    let late = ended_meanwhile(transaction, &waiting, &keys, &found, forget)?;
-    let mut left = Vec::new();
-    for (place, start) in (1..).zip(waiting) {
-        let timer = new_timer(&changes[start.index])?;
-        let Some((id, kind, schedule)) = found.remove(&place) else {
-            left.push(start);
-            continue;
-        };
-        outcomes[start.index] = if let Some(id) = late.get(&place) {
-            Outcome::AlreadyStarted { id: *id, changed: None }
-        } else if kind == STARTED {
-            transaction.count(start.topic, start.partition as i32, 1, 0);
-            Outcome::Started(row_of(transaction, timer, id, start.partition))
-        } else if kind == STORED && timer.has_other_schedule(schedule.as_deref()) {
-            Outcome::AlreadyStarted { id, changed: reschedule(transaction, id, timer)? }
-        } else if kind == STORED && timer.replaces_payload {
-            Outcome::AlreadyStarted { id, changed: replace_payload(transaction, id, timer)? }
-        } else {
-            Outcome::AlreadyStarted { id, changed: None }
-        };
-    }
-    Ok(left)
+    let ended = ended_meanwhile(statements, starts, &found, forget)?;
+    let result = (1..=starts.len() as i64).map(|place| {
+        let (id, kind, schedule) = found.remove(&place)?;
+        Some(match (ended.get(&place), kind) {
+            (Some(id), _) => Found::Ended(*id),
+            (None, STARTED) => Found::Started(id),
+            (None, STORED) => Found::Stored(id, schedule),
+            (None, _) => Found::Ended(id),
+        })
+    });
+    Ok(result.collect())
 }
 
 /// Removes new timers whose key belongs to a timer that has ended while this statement ran. The
 /// statement did not see the end, but only the free key. Returns the ids of the ended timers.
 fn ended_meanwhile(
-    transaction: &mut Transaction<'_>,
-    waiting: &[Waiting],
-    keys: &[Option<&str>],
+    statements: &mut impl Statements,
+    starts: &[Start<'_>],
     found: &BTreeMap<i64, (TimerId, i16, Option<String>)>,
     forget: i64,
 ) -> Result<BTreeMap<i64, TimerId>, StoreError> {
     let (mut places, mut topics, mut texts) = (Vec::new(), Vec::new(), Vec::new());
-    for ((place, start), key) in (1..).zip(waiting).zip(keys) {
-        if let (Some(key), Some((_, STARTED, _))) = (key, found.get(&place)) {
+    for (place, start) in (1..).zip(starts) {
+        if let (Some(key), Some((_, STARTED, _))) = (&start.timer.idempotency_key, found.get(&place)) {
             places.push(place);
             topics.push(start.topic);
-            texts.push(*key);
+            texts.push(key.as_str());
         }
     }
     let mut ended = BTreeMap::new();
     if places.is_empty() {
         return Ok(ended);
     }
-    let rows = transaction.session.query(
+    let rows = statements.query(
         "SELECT n.place, e.id FROM unnest($1::bigint[], $2::integer[], $3::text[]) AS n (place, topic, key)
         JOIN {schema}.ended_keys e ON e.topic = n.topic AND e.key = n.key WHERE e.ended >= $4",
         &[&places, &topics, &texts, &forget],
@@ -166,7 +206,7 @@ fn ended_meanwhile(
         removed.extend(found.get(&place).map(|(id, ..)| id.get()));
     }
     if !removed.is_empty() {
-        transaction.session.query("DELETE FROM {schema}.timers WHERE id = ANY($1)", &[&removed])?;
+        statements.query("DELETE FROM {schema}.timers WHERE id = ANY($1)", &[&removed])?;
     }
     Ok(ended)
 }
@@ -233,12 +273,5 @@ fn row_of(transaction: &Transaction<'_>, timer: &NewTimer, id: TimerId, partitio
         partition,
         // No epoch is 0, so the engine leaves the timers of other nodes to them.
         epoch: transaction.store.ownership.epoch(partition).unwrap_or(0),
-    }
-}
-
-fn new_timer(change: &Change) -> Result<&NewTimer, StoreError> {
-    match change {
-        Change::Start(timer) => Ok(timer),
-        other => Err(StoreError::failed(format!("not a start: {other:?}"))),
     }
 }

@@ -1,6 +1,6 @@
 //! `Transaction`: the state of a transaction while its changes are made.
 
-use super::{Held, Outcome, PostgresStore, StoreError, session::Session};
+use super::{Held, Outcome, PostgresStore, StoreError, counts, session::Session};
 use std::{collections::BTreeMap, fmt::Write};
 
 pub(super) struct Transaction<'a> {
@@ -53,11 +53,6 @@ impl<'a> Transaction<'a> {
         if values.is_empty() {
             return "COMMIT".to_owned();
         }
-        format!(
-            "INSERT INTO {{schema}}.counts AS c (topic, partition, pending, dead) VALUES {values}
-            ON CONFLICT (topic, partition) DO UPDATE
-            SET pending = c.pending + excluded.pending, dead = c.dead + excluded.dead;
-            COMMIT"
-        )
+        format!("{}; COMMIT", counts::add(&values))
     }
 }
