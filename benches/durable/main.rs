@@ -15,6 +15,7 @@
 //! | `starts` | starts per second of 1, 10, 100 and 1000 concurrent starters, and commits of as many rows in the bare store |
 //! | `lone` | how long a start takes on an idle store, and a commit of one row in the bare store |
 //! | `lateness` | the time from due to the handler, at a steady rate |
+//! | `beside` | the time from due to the handler, beside a topic with a slow handler and a concurrency limit |
 //! | `size` | memory, file and reopening after `kill -9` with many pending timers; many timers due in one second |
 //! | `--postgres` | instead of the others, on a server of PostgreSQL: starts per second, many timers due at once, many pending timers |
 //!
@@ -27,6 +28,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 mod bare;
+mod beside;
 mod burst;
 mod child;
 mod fill;
@@ -107,6 +109,7 @@ enum Part {
     Starts,
     Lone,
     Lateness,
+    Beside,
     Size,
 }
 
@@ -163,6 +166,9 @@ fn main() -> Result {
     }
     if is_chosen(Part::Lateness) {
         lateness::measure(&settings, &place, &mut report)?;
+    }
+    if is_chosen(Part::Beside) {
+        beside::measure(&settings, &place, &mut report)?;
     }
     if is_chosen(Part::Size) {
         size::measure(&settings, &place, &mut report)?;

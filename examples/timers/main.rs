@@ -1,20 +1,23 @@
-//! Lists, moves, cancels and starts durable timers of a store, for operators.
+//! Lists, moves, cancels and starts durable timers of a store, and pauses topics, for operators.
 //!
 //! ```text
 //! cargo run --features durable --example timers -- demo.db demo
 //! cargo run --features durable --example timers -- demo.db start demo 10m '"tea"' --key tea
-//! cargo run --features durable --example timers -- demo.db list
+//! cargo run --features durable --example timers -- demo.db list --due
 //! cargo run --features durable --example timers -- demo.db move 2 3d
 //! cargo run --features durable --example timers -- demo.db run 2
+//! cargo run --features durable --example timers -- demo.db pause demo
+//! cargo run --features durable --example timers -- demo.db retry-dead demo --over 10m
 //! ```
 //!
 //! `demo` has a topic whose handler prints, and runs until Ctrl-C. The other commands never fire a
-//! timer: they open the store with `DurableTimersBuilder::paused`. A store is locked while a
-//! program has it open, so stop that program first, or give it commands of its own. `run` makes a
-//! timer or a dead letter due now. It fires when its program runs again.
+//! timer: they open the store with `DurableTimersBuilder::paused`. `run` makes a timer or a dead
+//! letter due now. It fires when its program runs again.
 //!
-//! With the feature `durable-postgres`, the store may be a URL such as
-//! `postgres://im@127.0.0.1/im`. Its programs can stay running.
+//! A file belongs to one program at a time, so stop its program first, or give the program commands
+//! of its own: they are methods of `DurableTimers`. With the feature `durable-postgres`, the store
+//! may be a URL such as `postgres://im@127.0.0.1/im`. Its nodes can stay running, and learn of a
+//! command within about a second.
 
 #[path = "../support/output.rs"]
 mod output;
@@ -24,7 +27,7 @@ use clap::{Parser, Subcommand};
 use netwheel::{
     durable::{
         Due, DurableTimers, DurableTimersBuilder, Late, Retry, TimerFilter, TimerId, TimerInfo, TimerState,
-        Topic, When,
+        Topic, TopicCounts, When,
     },
     prelude::*,
 };
@@ -44,7 +47,11 @@ const CLOSE: Duration = Duration::from_secs(10);
 /// Period of the timer that `demo` starts.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Lists, moves, cancels and starts durable timers of a store.
+/// Lists, moves, cancels and starts durable timers of a store, and pauses topics.
+///
+/// An SQLite file belongs to one program at a time: stop the program that has it open, or let that
+/// program do the same with its `DurableTimers`. The nodes of a PostgreSQL server can stay running.
+/// They learn of commands when they renew their leases, about once per second.
 #[derive(Parser)]
 struct Options {
     /// SQLite file, or URL of a PostgreSQL server. `start` and `demo` create the file.
@@ -58,23 +65,43 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List timers in the order of their ids.
+    /// List timers in the order of their ids, or of their due times.
     List {
         /// Only timers of this topic.
         #[arg(long)]
         topic: Option<String>,
+        /// Only timers with this idempotency key.
+        #[arg(long)]
+        key: Option<String>,
         /// Only dead letters: timers whose last attempt failed.
         #[arg(long)]
         dead: bool,
+        /// The next timers that are due. With `--dead`, the letters in the order of their deaths.
+        #[arg(long)]
+        due: bool,
         /// Maximum number of timers.
         #[arg(long, default_value_t = 100)]
         limit: usize,
         /// Only timers with greater ids, for the next page.
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", conflicts_with = "due")]
         after: Option<i64>,
     },
-    /// Print the numbers of pending timers and dead letters of each topic.
+    /// Print the numbers of pending timers and dead letters of each topic, and whether it is paused.
     Counts,
+    /// Pause a topic: its timers stay and do not fire, also after a restart. Runs that have begun
+    /// go on.
+    Pause { topic: String },
+    /// Let a paused topic go on. Timers whose time has passed are late.
+    Resume { topic: String },
+    /// Try all dead letters of a topic again, the oldest first. Prints their number.
+    RetryDead {
+        topic: String,
+        /// The letters are due in the course of this time, so that they do not run all at once.
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "0s")]
+        over: Duration,
+    },
+    /// Remove all dead letters of a topic. Prints their number.
+    RemoveDead { topic: String },
     /// Remove a timer or a dead letter.
     Cancel { id: i64 },
     /// Move a timer or a dead letter to another time.
@@ -152,21 +179,37 @@ fn unused(name: &str) -> Topic {
 
 fn operate(timers: &DurableTimers, action: Action) -> Result {
     match action {
-        Action::List { topic, dead, limit, after } => {
+        Action::List { topic, key, dead, due, limit, after } => {
             let mut filter = TimerFilter::new();
             if let Some(topic) = topic {
                 filter = filter.topic(topic);
             }
-            if dead {
-                filter = filter.state(TimerState::Dead);
+            if let Some(key) = key {
+                filter = filter.key(key);
             }
-            list(timers, &filter, limit, after.map(TimerId::new))
+            if dead || due {
+                filter = filter.state(if dead { TimerState::Dead } else { TimerState::Pending });
+            }
+            if let Some(after) = after {
+                filter = filter.after(TimerId::new(after));
+            }
+            list(timers, if due { filter.by_due() } else { filter }, limit)
         }
         Action::Counts => {
             for topic in timers.counts().wait()? {
-                print(format_args!("{:?}: {} pending, {} dead", topic.topic, topic.pending, topic.dead))?;
+                let paused = if topic.is_paused { ", paused" } else { "" };
+                let TopicCounts { topic, pending, dead, .. } = topic;
+                print(format_args!("{topic:?}: {pending} pending, {dead} dead{paused}"))?;
             }
             Ok(())
+        }
+        Action::Pause { topic } => known_topic(&topic, "paused", timers.pause(&topic).wait()?),
+        Action::Resume { topic } => known_topic(&topic, "resumed", timers.resume(&topic).wait()?),
+        Action::RetryDead { topic, over } => {
+            print(format_args!("{} dead letters are due", timers.retry_dead(&topic, over).wait()?))
+        }
+        Action::RemoveDead { topic } => {
+            print(format_args!("{} dead letters removed", timers.remove_dead(&topic).wait()?))
         }
         Action::Cancel { id } => known(id, "cancelled", timers.cancel(TimerId::new(id)).wait()?),
         Action::Move { id, when } => known(id, "moved", timers.move_to(TimerId::new(id), when).wait()?),
@@ -191,24 +234,28 @@ fn known(id: i64, what: &str, exists: bool) -> Result {
     }
 }
 
+fn known_topic(topic: &str, what: &str, exists: bool) -> Result {
+    if exists {
+        print(format_args!("{topic:?}: {what}"))
+    } else {
+        Err(Error::other(format!("there is no topic {topic:?}")))
+    }
+}
+
 /// Prints timers, and reads them in pages.
-fn list(timers: &DurableTimers, filter: &TimerFilter, limit: usize, mut after: Option<TimerId>) -> Result {
-    let mut left = limit;
+fn list(timers: &DurableTimers, filter: TimerFilter, limit: usize) -> Result {
+    let is_by_due = filter.selected_by_due().is_some();
+    let (mut left, mut filter) = (limit, filter);
     while left > 0 {
         let page = left.min(TimerFilter::MAX_LIMIT);
-        let mut filter = filter.clone().limit(page);
-        if let Some(after) = after {
-            filter = filter.after(after);
-        }
-        let found = timers.list(filter).wait()?;
+        filter = filter.limit(page);
+        let found = timers.list(filter.clone()).wait()?;
         for timer in &found {
             print_timer(timer)?;
         }
-        if found.len() < page {
-            break;
-        }
+        let Some(last) = found.last().filter(|_| found.len() == page) else { break };
         left -= found.len();
-        after = found.last().map(|timer| timer.id);
+        filter = if is_by_due { filter.after_due(last) } else { filter.after(last.id) };
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ pub(super) struct Metrics {
 
     pub(super) stopped: Counter,
     pub(super) started: Counter,
+    pub(super) pruned: Counter,
     pub(super) pending: Counter,
     pub(super) dead: Counter,
     pub(super) commits: Counter,
@@ -73,6 +74,8 @@ pub struct DurableMetrics {
     pub timed_out: u64,
     /// Answers that came after the time limit, and had no effect.
     pub late_answers: u64,
+    /// Dead letters that were removed because of their age or number.
+    pub pruned: u64,
     /// Late runs, or groups of missed runs, that were skipped.
     pub skipped: u64,
     /// Runs whose timer was gone, or belonged to another node, when they were to begin or end.
@@ -116,6 +119,7 @@ impl Metrics {
             failed_at_most_once: self.failed_at_most_once.read(),
             timed_out: self.timed_out.read(),
             late_answers: self.late_answers.read(),
+            pruned: self.pruned.read(),
             skipped: self.skipped.read(),
             stale: self.stale.read(),
             clock_jumps: self.clock_jumps.read(),
@@ -152,6 +156,7 @@ impl DurableMetrics {
             failed_at_most_once,
             timed_out,
             late_answers,
+            pruned,
             skipped,
             stale,
             clock_jumps,
@@ -209,6 +214,12 @@ impl DurableMetrics {
                 Value::Counter(*late_answers),
             )
             .family("durable_late_answers"),
+            Metric::new(
+                "pruned",
+                "Dead letters that were removed because of their age or number.",
+                Value::Counter(*pruned),
+            )
+            .family("durable_pruned"),
             Metric::new(
                 "skipped",
                 "Late runs, or groups of missed runs, that were skipped.",

@@ -33,6 +33,7 @@
 //! transactions. Handlers run on an event loop.
 
 mod cron;
+mod dead_work;
 mod driver;
 mod engine;
 mod handle;

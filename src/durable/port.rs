@@ -29,6 +29,8 @@ pub(super) struct Port {
     pub(super) topics: Vec<String>,
     /// The topics of the store that the program does not have.
     pub(super) unknown: Vec<String>,
+    /// The permits of each topic's runs.
+    pub(super) runs: Vec<Arc<Permits>>,
     pub(super) permits: Arc<Permits>,
     pub(super) max_payload: usize,
     /// How many milliseconds before their time timers are in memory.

@@ -2,6 +2,7 @@
 
 use crate::durable::{
     TimerId,
+    dead_work::DeadWork,
     engine::{Permit, Purpose},
     store::{Change, Effect, LoadRange, TimerStore},
 };
@@ -26,6 +27,17 @@ pub(in crate::durable) enum Request {
         until: i64,
     },
     Query(Query),
+    /// Pauses a topic, or lets it go on.
+    Pause {
+        topic: String,
+        is_paused: bool,
+        completer: Completer<bool>,
+        permit: Permit,
+    },
+    /// Changes dead letters of a topic.
+    DeadWork(DeadWork),
+    /// Removes dead letters that are too old or too many.
+    Prune,
     /// Runs work of the program in a transaction of its own.
     Transaction {
         work: Effect,
@@ -59,11 +71,17 @@ pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
             }
             Request::Query(query) => query(Err(Error::ShutDown)),
             Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
+            Request::Pause { completer, .. } => completer.complete(Err(Error::ShutDown)),
+            Request::DeadWork(work) => work.finish(Some(Error::ShutDown)),
             Request::Close(completers) => {
                 completers.into_iter().for_each(|completer| completer.complete(Ok(())));
             }
             // Those of the engine, which has stopped.
-            Request::Change { .. } | Request::Load(_) | Request::Renew { .. } | Request::Look { .. } => {}
+            Request::Change { .. }
+            | Request::Load(_)
+            | Request::Renew { .. }
+            | Request::Look { .. }
+            | Request::Prune => {}
         }
     }
 }

@@ -26,3 +26,4 @@ mod prometheus;
 mod size;
 mod start_in;
 mod timers;
+mod topics;

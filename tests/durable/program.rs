@@ -4,7 +4,7 @@ use crate::{
     support::{
         loops::{end, one_loop},
         process::{Process, example},
-        wait::{HOUR, PATIENCE, done, receive},
+        wait::{HOUR, PATIENCE, done, receive, wait_until},
     },
     timers::{File, sending, started},
 };
@@ -63,6 +63,48 @@ fn timers_are_started_listed_moved_and_cancelled_without_firing() {
     end(&group);
     let dead = timers(&file, &["list", "--dead"]).unwrap();
     assert!(dead.starts_with("2 dead ") && dead.contains(" attempts 1 error \"the payload is not"), "{dead}");
+}
+
+#[test]
+fn the_next_timers_are_listed_and_topics_paused() {
+    let file = File::new();
+    for time in ["2032-01-01 00:00:00", "2031-01-01 00:00:00", "2033-01-01 00:00:00"] {
+        timers(&file, &["start", "topic", time, "[]", "--key", time]).unwrap();
+    }
+    let ids = |listed: String| -> Vec<String> {
+        listed.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(timers(&file, &["list", "--due"]).unwrap()), ["2", "1", "3"]);
+    assert_eq!(ids(timers(&file, &["list", "--due", "--limit", "2"]).unwrap()), ["2", "1"]);
+    assert_eq!(ids(timers(&file, &["list", "--key", "2031-01-01 00:00:00"]).unwrap()), ["2"]);
+    assert_eq!(timers(&file, &["pause", "topic"]).unwrap(), "\"topic\": paused\n");
+    assert_eq!(timers(&file, &["counts"]).unwrap(), "\"topic\": 3 pending, 0 dead, paused\n");
+    assert_eq!(timers(&file, &["resume", "topic"]).unwrap(), "\"topic\": resumed\n");
+    assert_eq!(timers(&file, &["counts"]).unwrap(), "\"topic\": 3 pending, 0 dead\n");
+    assert_eq!(timers(&file, &["pause", "topik"]).unwrap_err(), "timers: there is no topic \"topik\"\n");
+    let help = timers(&file, &["--help"]).unwrap();
+    assert!(help.contains("belongs to one program at a time") && help.contains("retry-dead"), "{help}");
+}
+
+#[test]
+fn dead_letters_are_retried_and_removed_together() {
+    let file = File::new();
+    let group = one_loop();
+    // The payloads are not texts.
+    let (topic, _runs) = sending("topic");
+    let program = file.open().topic(topic).start(&group).unwrap();
+    for _ in 0..3 {
+        done(program.at("topic", Duration::ZERO, &17).start()).unwrap();
+    }
+    wait_until("dead letters", || done(program.counts()).unwrap()[0].dead == 3);
+    done(program.close()).unwrap();
+    end(&group);
+    let dead = timers(&file, &["list", "--dead", "--due"]).unwrap();
+    assert_eq!(dead.lines().count(), 3, "{dead}");
+    let retried = timers(&file, &["retry-dead", "topic", "--over", "10m"]).unwrap();
+    assert_eq!(retried, "3 dead letters are due\n");
+    assert_eq!(timers(&file, &["counts"]).unwrap(), "\"topic\": 3 pending, 0 dead\n");
+    assert_eq!(timers(&file, &["remove-dead", "topic"]).unwrap(), "0 dead letters removed\n");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{
 use netwheel::durable::{Due, DurableTimers, Late, Retry, Topic};
 use serde_json::{Value, json};
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
 };
 use tempfile::TempDir;
@@ -445,6 +445,33 @@ fn the_metrics_have_those_of_the_timers() {
     let text = metrics(page);
     assert!(text.contains("netwheel_durable_started_total{timers=\"chat\"} 1\n"), "{text}");
     assert!(text.contains("netwheel_turns_total{event_loop=\"im-0\"}"), "{text}");
+    server.stop();
+}
+
+#[test]
+fn the_dashboard_lists_topics_and_the_next_timers() {
+    let mut server = Server::start(&["--http", ANY_PORT]);
+    let page = server.page();
+    let mut ann = server.log_in("ann");
+    remind(&mut ann, "2h", "tea");
+    remind(&mut ann, "1h", "secret");
+    let mut events = connect(page);
+    events.write_all(b"GET /dashboard/events HTTP/1.1\r\nHost: chat\r\n\r\n").unwrap();
+    let events = BufReader::new(events).lines().map(|line| line.unwrap());
+    let states = events.filter_map(|line| {
+        let json = line.strip_prefix("data: ")?.to_owned();
+        assert!(!json.contains("secret"), "{json}");
+        Some(serde_json::from_str::<Value>(&json).unwrap())
+    });
+    // The lists of an event are those that the store had when the event before was sent.
+    let state = { states }.find(|state| state["durable"]["next"][1].is_object()).unwrap();
+    let durable = &state["durable"];
+    let topics: Vec<_> =
+        durable["topics"].as_array().unwrap().iter().map(|t| (&t["name"], &t["pending"])).collect();
+    assert_eq!(topics, [(&json!("kept"), &json!(0)), (&json!("remind"), &json!(2))]);
+    assert_eq!(durable["topics"][1]["is_paused"], json!(false));
+    assert_eq!((&durable["next"][0]["id"], &durable["next"][1]["id"]), (&json!(2), &json!(1)));
+    assert_eq!(durable["dead_letters"], json!([]));
     server.stop();
 }
 

@@ -3,6 +3,7 @@
 //! Each viewer is a stream of server-sent events. A viewer that does not keep up misses events,
 //! because each event has the whole state. docs/im-dashboard.md describes the events.
 
+use super::timer_lists::{Lists, TimerLists};
 use crate::hub::{Hub, lock};
 use netwheel::{
     Channel, ChannelGroup, EventLoop, EventLoopGroup, Result,
@@ -26,6 +27,7 @@ pub(crate) struct Dashboard {
     loops: Vec<EventLoop>,
     viewers: ChannelGroup<Part<Response>>,
     last: Mutex<Sample>,
+    lists: Lists,
 }
 
 /// The counters at the time of an event, from which the next one computes rates.
@@ -100,13 +102,15 @@ struct TimersState {
     batch: f64,
     /// Time that the transactions of this period took, in microseconds.
     commit_us: Quantiles,
+    #[serde(flatten)]
+    lists: TimerLists,
 }
 
 impl Dashboard {
     pub(crate) fn new(hub: Arc<Hub>, group: &EventLoopGroup) -> Self {
         let loops = group.event_loops().to_vec();
         let last = Mutex::new(Sample::take(&hub, &loops));
-        Dashboard { hub, loops, viewers: ChannelGroup::new(), last }
+        Dashboard { hub, loops, viewers: ChannelGroup::new(), last, lists: Lists::default() }
     }
 
     /// Adds a viewer. Returns whether there was room.
@@ -123,7 +127,8 @@ impl Dashboard {
         if self.viewers.is_empty() {
             return Ok(());
         }
-        let state = State::between(&before, &last, &self.hub, latency);
+        let lists = self.hub.later().map(|later| self.lists.take(later.timers())).unwrap_or_default();
+        let state = State::between(&before, &last, &self.hub, latency, lists);
         drop(last);
         let json = serde_json::to_string(&state).map_err(netwheel::Error::other)?;
         // A viewer whose loop is overloaded misses this event.
@@ -148,7 +153,13 @@ impl Sample {
 }
 
 impl State {
-    fn between(before: &Sample, now: &Sample, hub: &Hub, mut latency: Vec<Duration>) -> State {
+    fn between(
+        before: &Sample,
+        now: &Sample,
+        hub: &Hub,
+        mut latency: Vec<Duration>,
+        lists: TimerLists,
+    ) -> State {
         let seconds = now.time.duration_since(before.time).as_secs_f64().max(f64::EPSILON);
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         latency.sort_unstable();
@@ -167,7 +178,7 @@ impl State {
             loops: loops.map(|(now, before)| LoopState::between(before, now, seconds)).collect(),
             durable: now.timers.as_ref().map(|timers| {
                 let before = before.timers.as_ref().unwrap_or(timers);
-                TimersState::between(before, timers, seconds)
+                TimersState::between(before, timers, seconds, lists)
             }),
         }
     }
@@ -189,7 +200,7 @@ impl Quantiles {
 }
 
 impl TimersState {
-    fn between(before: &DurableMetrics, now: &DurableMetrics, seconds: f64) -> Self {
+    fn between(before: &DurableMetrics, now: &DurableMetrics, seconds: f64, lists: TimerLists) -> Self {
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         let commits = now.commits.saturating_sub(before.commits).max(1);
         TimersState {
@@ -201,6 +212,7 @@ impl TimersState {
             lateness_us: Quantiles::of_histogram(&now.lateness.since(&before.lateness)),
             batch: now.changes.saturating_sub(before.changes) as f64 / commits as f64,
             commit_us: Quantiles::of_histogram(&now.commit_time.since(&before.commit_time)),
+            lists,
         }
     }
 }

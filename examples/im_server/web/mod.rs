@@ -12,6 +12,7 @@ mod dashboard;
 mod frames;
 mod page;
 mod site;
+mod timer_lists;
 
 pub(crate) use dashboard::{Dashboard, PERIOD};
 pub(crate) use frames::ChatFrames;

@@ -129,6 +129,7 @@ impl Driver {
                     self.pass(Request::Change { change, reply: Reply::Engine(id, purpose) });
                 }
                 Step::Load(range) => self.pass(Request::Load(range)),
+                Step::Prune => self.pass(Request::Prune),
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
                 Step::Look { until } => self.pass(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),

@@ -4,7 +4,9 @@ mod adaptive_wait;
 mod batch;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;
+mod upkeep;
 mod writer;
 
 pub(super) use driver::Driver;
+pub(super) use upkeep::{KeptTopic, paused};
 pub(super) use writer::Writer;

@@ -5,12 +5,12 @@
 //! after its transaction was committed. After a transient error, starts and commands fail, and the
 //! changes of runs stay first in the queue. After any other error nothing is written again.
 
-use super::{adaptive_wait::AdaptiveWait, batch::Batch};
+use super::{adaptive_wait::AdaptiveWait, batch::Batch, upkeep::KeptTopic};
 use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
     request::{Request, refuse},
-    store::{Effect, Lease, LoadRange, Loaded, StoreError, TimerStore},
+    store::{Effect, Lease, LoadRange, Loaded, StoreError, TimerStore, TopicSet},
     unix_millis::present_millis,
 };
 use crate::{
@@ -40,12 +40,12 @@ const LOOK_BYTES: usize = 1 << 20;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 pub(in crate::durable) struct Writer {
-    store: Box<dyn TimerStore>,
-    requests: Receiver<Request>,
+    pub(super) store: Box<dyn TimerStore>,
+    pub(super) requests: Receiver<Request>,
     wait: AdaptiveWait,
-    inbox: Arc<Inbox>,
-    time: TimeSource,
-    metrics: Arc<Metrics>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) time: TimeSource,
+    pub(super) metrics: Arc<Metrics>,
     commit_within: Duration,
     /// The number of the thread, by which completions know that a wait on it would never end.
     thread_id: u32,
@@ -53,14 +53,17 @@ pub(in crate::durable) struct Writer {
     /// last one was committed.
     expected: usize,
     /// The latest due time of any load. The engine holds no timer that is due later.
-    loaded_until: i64,
+    pub(super) loaded_until: i64,
     /// Changes that wait for a commit.
     batch: Batch,
     /// When changes that are left from a transient error are repeated.
     retry_at: Option<Instant>,
     /// Requests that were received and not begun.
-    queue: VecDeque<Request>,
-    failed: Option<Error>,
+    pub(super) queue: VecDeque<Request>,
+    pub(super) failed: Option<Error>,
+    pub(super) topics: Vec<KeptTopic>,
+    /// The topics that are paused, as the engine knows it.
+    pub(super) paused: TopicSet,
 }
 
 impl Writer {
@@ -88,7 +91,16 @@ impl Writer {
             retry_at: None,
             queue: VecDeque::new(),
             failed: None,
+            topics: Vec::new(),
+            paused: TopicSet::default(),
         }
+    }
+
+    /// Sets the topics of the program, and which of them are paused as the engine knows it.
+    pub(in crate::durable) fn with_topics(mut self, topics: Vec<KeptTopic>, paused: TopicSet) -> Self {
+        self.topics = topics;
+        self.paused = paused;
+        self
     }
 
     /// Works until the store is closed. If the store panics, nothing is written again.
@@ -128,6 +140,11 @@ impl Writer {
                     Some(error) => query(Err(error.clone())),
                     None => query(Ok(&mut *self.store)),
                 },
+                Request::Pause { topic, is_paused, completer, permit } => {
+                    self.pause(&topic, is_paused, completer, permit);
+                }
+                Request::DeadWork(work) => self.dead_work(work),
+                Request::Prune => self.prune(),
                 Request::Transaction { work, reply } => self.transaction(work, reply),
                 Request::Close(completers) => return Some(Closed { completers, result: self.close() }),
             }
@@ -215,7 +232,10 @@ impl Writer {
     }
 
     /// Lets the store do its own work.
-    fn maintain(&mut self) {
+    pub(super) fn maintain(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
         match self.store.maintain() {
             Ok(state) => {
                 self.metrics.log_bytes.set(state.log_bytes);
@@ -225,7 +245,7 @@ impl Writer {
         }
     }
 
-    fn stop(&mut self, error: StoreError) {
+    pub(super) fn stop(&mut self, error: StoreError) {
         let error = Error::from(error);
         log::error!("durable timers have stopped: {error:#}");
         self.metrics.stopped.set(1);
@@ -241,10 +261,8 @@ impl Writer {
         let result = self.store.transaction(&mut work);
         reply(result.clone().map_err(Error::from));
         match result {
-            Err(error) if !error.is_transient() && !matches!(error, StoreError::Effect(_)) => {
-                self.stop(error)
-            }
-            _ => self.maintain(),
+            Ok(()) => self.maintain(),
+            Err(error) => self.failed_alone(error),
         }
     }
 
@@ -317,13 +335,14 @@ impl Writer {
         self.store.release().map_err(Error::from)
     }
 
-    /// Publishes the numbers of timers in the store.
-    fn count(&mut self) {
+    /// Publishes the numbers of timers in the store, and which topics are paused.
+    pub(super) fn count(&mut self) {
         if self.failed.is_none()
             && let Ok(counts) = self.store.counts()
         {
             self.metrics.pending.set(counts.iter().map(|topic| topic.pending).sum());
             self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
+            self.tell_paused(&counts);
         }
     }
 }

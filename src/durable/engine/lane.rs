@@ -46,7 +46,6 @@ impl Lane {
         self.timers.len()
     }
 
-    #[allow(dead_code)]
     /// Returns about how many bytes the timers take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -5,7 +5,7 @@ use crate::{
     Error,
     durable::{
         TimerId,
-        store::{Change, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow},
+        store::{Change, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow, TopicSet},
     },
     sync::Completer,
 };
@@ -65,6 +65,10 @@ pub(in crate::durable) enum Message {
     /// Leases were renewed. `asked` is the loop's time before the request. `lease` is `None` if the
     /// store could not be reached. `changed` are timers that other nodes have changed.
     Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
+    /// These topics are paused now, and the others are not. Completes a pause or its end.
+    Paused { topics: TopicSet, pausing: Option<(Completer<bool>, Permit)> },
+    /// Dead letters were removed: all that were too old or too many, or only a part of them.
+    Pruned { is_complete: bool },
     /// The store cannot go on.
     Stopped(Error),
     /// A handler has answered. `run` is the number of its run.
@@ -96,6 +100,8 @@ pub(in crate::durable) enum Step {
     Change { id: TimerId, change: Change, purpose: Purpose },
     /// Load timers.
     Load(LoadRange),
+    /// Remove dead letters that are too old or too many.
+    Prune,
     /// Renew leases; `until` is the due time up to which changes of others matter.
     Renew { asked: u64, until: i64 },
     /// Look for timers that other connections have stored, and that are due by `until`.

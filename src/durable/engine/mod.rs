@@ -71,6 +71,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The pause after a load that failed.
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
+/// The pause between two searches for dead letters to remove.
+const PRUNE_AGAIN: Duration = Duration::from_secs(10);
+
 /// What the engine has to know about a topic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
@@ -103,6 +106,8 @@ pub(super) struct Limits {
     pub(super) has_other_writers: bool,
     /// Nothing fires, and the store is not asked for timers or leases.
     pub(super) is_paused: bool,
+    /// Whether dead letters of a topic are removed when they are too old or too many.
+    pub(super) prunes: bool,
 }
 
 /// The two clocks at one instant.
@@ -141,6 +146,9 @@ pub(super) struct Engine {
     is_loading: bool,
     /// When the next load may begin, in nanoseconds of the loop.
     load_at: u64,
+    is_pruning: bool,
+    /// When dead letters are removed next.
+    prune_at: u64,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
     starts: StartWatch,
@@ -164,6 +172,8 @@ impl Engine {
             schedules: ScheduleCache::default(),
             is_loading: false,
             load_at: 0,
+            is_pruning: false,
+            prune_at: 0,
             clock: ClockWatch::default(),
             lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             starts: StartWatch::new(limits.has_other_writers),
@@ -172,7 +182,6 @@ impl Engine {
         }
     }
 
-    #[allow(dead_code)]
     /// Returns the permits of each topic's runs: as many are taken as runs have no answer.
     pub(super) fn permits(&self) -> &[Arc<Permits>] {
         self.window.permits()
@@ -198,6 +207,17 @@ impl Engine {
             Message::StartHinted => self.starts.hint(now.monotonic),
             Message::Looked => self.starts.looked(now.monotonic),
             Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
+            Message::Paused { topics, pausing } => {
+                self.window.set_paused(&topics);
+                if let Some((completer, _permit)) = pausing {
+                    steps.push(Step::Complete(completer, Ok(true)));
+                }
+            }
+            Message::Pruned { is_complete } => {
+                self.is_pruning = false;
+                let pause = if is_complete { nanos(PRUNE_AGAIN) } else { 0 };
+                self.prune_at = now.monotonic.saturating_add(pause);
+            }
             Message::Stopped(error) => self.stop(Some(error), now, steps),
             Message::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
             Message::Asked(asked) => self.asked(asked, now, steps),
@@ -246,6 +266,10 @@ impl Engine {
         {
             self.is_loading = true;
             steps.push(Step::Load(range));
+        }
+        if self.limits.prunes && !self.is_pruning && self.prune_at <= now.monotonic {
+            self.is_pruning = true;
+            steps.push(Step::Prune);
         }
         self.publish();
     }

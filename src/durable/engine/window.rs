@@ -37,7 +37,6 @@ pub(super) struct Window {
 #[derive(Debug)]
 struct Part {
     lane: Lane,
-    #[allow(dead_code)]
     /// All topics of the lane, also those that are paused.
     topics: TopicSet,
     /// The permits of a limited topic.
@@ -76,7 +75,6 @@ impl Window {
         Window { parts, part_of, permits, loaded_last: 0 }
     }
 
-    #[allow(dead_code)]
     /// Returns the permits of each topic's runs.
     pub(super) fn permits(&self) -> &[Arc<Permits>] {
         &self.permits
@@ -102,7 +100,6 @@ impl Window {
         self.parts.iter().map(|part| part.lane.loaded_to().due).max().unwrap_or(i64::MIN)
     }
 
-    #[allow(dead_code)]
     /// Sets the topics that are paused. Their timers are dropped, and loaded when they go on.
     pub(super) fn set_paused(&mut self, paused: &TopicSet) {
         for part in &mut self.parts {

@@ -2,9 +2,10 @@
 
 use super::timers::DurableTimers;
 use crate::durable::{
-    driver::{Driver, Writer},
-    engine::{Engine, Inbox, Limits, Rules},
+    driver::{Driver, KeptTopic, Writer, paused},
+    engine::{Engine, Inbox, Limits, Message, Rules},
     metrics::Metrics,
+    policy::KeepDead,
     port::Port,
     store::{SqliteStore, TimerStore, TopicSet},
     topic::Topic,
@@ -184,6 +185,9 @@ impl DurableTimersBuilder {
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
         let counts = self.store.attach(&names)?;
+        let kept = self.topics.iter().map(|topic| KeptTopic { name: topic.name.clone(), keep: topic.keep });
+        let kept: Vec<KeptTopic> = kept.collect();
+        let paused = paused(&counts, &kept);
         let unknown: Vec<String> = counts
             .into_iter()
             .filter(|topic| topic.pending + topic.dead > 0 && !names.contains(&topic.topic))
@@ -213,6 +217,7 @@ impl DurableTimersBuilder {
             fires_per_turn: self.fires_per_turn,
             has_other_writers: self.store.has_other_writers(),
             is_paused: self.is_paused,
+            prunes: !self.is_paused && kept.iter().any(|topic| topic.keep != KeepDead::default()),
         };
         let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
         let (sender, requests) = crossbeam_channel::unbounded();
@@ -229,6 +234,7 @@ impl DurableTimersBuilder {
             metrics: metrics.clone(),
             topics: names,
             unknown,
+            runs: engine.permits().to_vec(),
             permits: Arc::new(Permits::new(self.max_waiting)),
             max_payload: self.max_payload,
             near: duration_millis(self.near),
@@ -236,12 +242,13 @@ impl DurableTimersBuilder {
         });
         let driver = Driver::new(event_loop, port.clone(), engine, handlers);
         let writer =
-            Writer::new(self.store, requests, inbox.clone(), time, metrics, self.commit_within, store_thread);
+            Writer::new(self.store, requests, inbox.clone(), time, metrics, self.commit_within, store_thread)
+                .with_topics(kept, paused);
         let thread = thread::Builder::new().name("netwheel-timers".to_owned());
         thread
             .spawn(move || writer.run())
             .map_err(|e| Error::io("starting the thread of a timer store", e))?;
-        inbox.wake();
+        inbox.tell(Message::Paused { topics: paused, pausing: None });
         Ok(DurableTimers::new(port, driver))
     }
 

@@ -7,6 +7,7 @@ mod collector;
 mod commands;
 mod start;
 mod timers;
+mod topics;
 mod when;
 
 pub use builder::DurableTimersBuilder;

@@ -6,7 +6,7 @@ use crate::durable::{
     metrics::DurableMetrics,
     port::Port,
     request::Request,
-    store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore, TopicCounts},
+    store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore},
     topic::Due,
 };
 use crate::{
@@ -91,16 +91,6 @@ impl DurableTimers {
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn list(&self, filter: TimerFilter) -> Completion<Vec<TimerInfo>> {
         self.query(move |store| store.list(&filter).map_err(Error::from))
-    }
-
-    /// Returns the numbers of timers of each topic of the store. Does not read the timers. Fails if
-    /// the store has stopped, so it can serve as a health check.
-    ///
-    /// # Errors
-    ///
-    /// The completion fails like that of [`cancel`](DurableTimers::cancel).
-    pub fn counts(&self) -> Completion<Vec<TopicCounts>> {
-        self.query(|store| store.counts().map_err(Error::from))
     }
 
     /// Runs work of the program on the store's connection, in a transaction of its own, and commits

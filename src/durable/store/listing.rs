@@ -1,5 +1,6 @@
 //! `TimerInfo`: a timer as operators see it.
 
+use super::DueKey;
 use crate::durable::{
     TimerId,
     schedule::Schedule,
@@ -13,7 +14,7 @@ use std::time::SystemTime;
 pub enum TimerState {
     /// It waits for its time.
     Pending,
-    /// Its last attempt failed. It fires again only if it is
+    /// Its last attempt failed. Its due time is the time when it died. It fires again only if it is
     /// [run](crate::durable::DurableTimers::run_now) or moved.
     Dead,
 }
@@ -28,7 +29,7 @@ pub struct TimerInfo {
     pub topic: String,
     /// Whether it will fire.
     pub state: TimerState,
-    /// When it is due.
+    /// When it is due. For a dead letter, when it died: when its last failure was stored.
     pub due: SystemTime,
     /// The scheduled time of the run. Earlier than `due` after a failed attempt.
     pub scheduled: SystemTime,
@@ -84,6 +85,8 @@ pub struct TimerFilter {
     pub(in crate::durable) key: Option<String>,
     pub(in crate::durable) state: Option<TimerState>,
     pub(in crate::durable) after: Option<TimerId>,
+    /// The timer behind which a listing in the order of due times begins.
+    pub(in crate::durable) by_due: Option<DueKey>,
     pub(in crate::durable) limit: Option<usize>,
 }
 
@@ -114,9 +117,41 @@ impl TimerFilter {
         self
     }
 
-    /// Selects timers with greater ids, for the next page.
+    /// Selects timers with greater ids, for the next page. The answer is in the order of ids, also
+    /// if [`by_due`](TimerFilter::by_due) was called before.
     pub fn after(mut self, id: TimerId) -> Self {
         self.after = Some(id);
+        self.by_due = None;
+        self
+    }
+
+    /// Sorts by due time, and timers of the same millisecond by id. With
+    /// [`state`](TimerFilter::state) pending, the answer has the next timers to fire. Dead letters
+    /// are sorted by the time when they died.
+    ///
+    /// ```
+    /// # fn f(timers: netwheel::durable::DurableTimers) -> netwheel::Result {
+    /// use netwheel::durable::{TimerFilter, TimerState};
+    ///
+    /// let next = TimerFilter::new().state(TimerState::Pending).by_due();
+    /// let page = timers.list(next.clone()).wait()?;
+    /// if let Some(last) = page.last() {
+    ///     let second_page = timers.list(next.after_due(last)).wait()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn by_due(mut self) -> Self {
+        self.by_due = Some(DueKey::FIRST);
+        self.after = None;
+        self
+    }
+
+    /// Selects timers behind this one in the order of due times, for the next page. Timers that are
+    /// moved between two pages may be missing or listed twice.
+    pub fn after_due(mut self, timer: &TimerInfo) -> Self {
+        self.by_due = Some(DueKey { due: present_millis(timer.due), id: timer.id });
+        self.after = None;
         self
     }
 
@@ -150,6 +185,11 @@ impl TimerFilter {
     pub fn selected_after(&self) -> Option<TimerId> {
         self.after
     }
+
+    /// Returns the place behind which the answer begins, if it is in the order of due times.
+    pub fn selected_by_due(&self) -> Option<DueKey> {
+        self.by_due
+    }
 }
 
 /// The numbers of timers of a topic.
@@ -162,11 +202,16 @@ pub struct TopicCounts {
     pub pending: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Whether the topic is [paused](crate::durable::DurableTimers::pause).
+    pub is_paused: bool,
+    /// Runs of this program whose handler has been called, or is about to be called, and has not
+    /// answered. 0 in the answer of a store.
+    pub running: u64,
 }
 
 impl TopicCounts {
-    /// Creates the numbers of a topic, for stores.
+    /// Creates the numbers of a topic that is not paused, for stores.
     pub fn new(topic: String, pending: u64, dead: u64) -> Self {
-        TopicCounts { topic, pending, dead }
+        TopicCounts { topic, pending, dead, is_paused: false, running: 0 }
     }
 }

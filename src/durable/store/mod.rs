@@ -1,6 +1,7 @@
 //! Where timers are kept.
 
 mod change;
+mod dead_letters;
 mod disk_full;
 mod error;
 mod lease;
@@ -15,6 +16,7 @@ mod topic_set;
 mod transaction;
 
 pub use change::{Change, LoadRange, Loaded, NewTimer, Outcome};
+pub use dead_letters::DeadLetters;
 pub use error::StoreError;
 pub use lease::Lease;
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
@@ -58,6 +60,45 @@ pub trait TimerStore: Send {
     /// Returns the numbers of timers of each topic. Must not count rows, because there may be
     /// millions of them.
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError>;
+
+    /// Pauses a topic, or lets it go on, for all nodes. [`counts`](TimerStore::counts) then says so.
+    /// Returns whether the store has the topic.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the store does not offer this.
+    fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+        let _ = (topic, is_paused);
+        Err(StoreError::Effect("the store cannot pause topics".into()))
+    }
+
+    /// Removes dead letters in a transaction of its own, and returns how many. `now` is the wall
+    /// time in milliseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the store does not offer this.
+    fn remove_dead(&mut self, letters: &DeadLetters, now: i64) -> Result<u64, StoreError> {
+        let _ = (letters, now);
+        Err(StoreError::Effect("the store cannot remove dead letters".into()))
+    }
+
+    /// Makes dead letters pending in a transaction of its own, with their attempts reset. The
+    /// oldest is due at the first of `dues`, and so on; at most as many letters are selected as
+    /// there are times. Returns an item for each letter: the timer, if the engine may have to load
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Effect`] if the store does not offer this.
+    fn retry_dead(
+        &mut self,
+        letters: &DeadLetters,
+        dues: &[i64],
+    ) -> Result<Vec<Option<TimerRow>>, StoreError> {
+        let _ = (letters, dues);
+        Err(StoreError::Effect("the store cannot retry dead letters".into()))
+    }
 
     /// Runs a program's own work in a transaction of its own, and commits it if the work succeeds.
     ///

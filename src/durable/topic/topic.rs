@@ -3,7 +3,8 @@
 use super::due::{Answering, Due};
 use crate::durable::{
     engine::Rules,
-    policy::{Delivery, Late, Retry},
+    policy::{Delivery, KeepDead, Late, Retry},
+    unix_millis::duration_millis,
 };
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -27,6 +28,7 @@ const NAME_LIMIT: usize = 128;
 pub struct Topic {
     pub(in crate::durable) name: String,
     pub(in crate::durable) rules: Rules,
+    pub(in crate::durable) keep: KeepDead,
     pub(in crate::durable) handler: Handler,
 }
 
@@ -54,7 +56,7 @@ impl Topic {
             });
         };
         let rules = Rules::new(late, retry, Delivery::AtLeastOnce);
-        Topic { name: name.into(), rules, handler: Box::new(call) }
+        Topic { name: name.into(), rules, keep: KeepDead::default(), handler: Box::new(call) }
     }
 
     /// Sets whether a run that a crash interrupted is repeated. At least once by default.
@@ -62,6 +64,24 @@ impl Topic {
     /// At most once excludes retries: its [`Retry`] must be [`Retry::never`].
     pub fn delivery(mut self, delivery: Delivery) -> Self {
         self.rules.delivery = delivery;
+        self
+    }
+
+    /// Limits the number of the topic's dead letters in the store. When there are more, the oldest
+    /// are removed. Without a limit by default, so all letters are kept.
+    ///
+    /// A program removes surplus letters at its start and every ten seconds, at most 1000 in one
+    /// transaction. [`pruned`](crate::durable::DurableMetrics::pruned) counts them.
+    pub fn keep_dead(mut self, letters: u64) -> Self {
+        self.keep.letters = Some(letters);
+        self
+    }
+
+    /// Sets how long the topic's dead letters are kept, counted from the failure of the last
+    /// attempt. Older ones are removed, like those beyond [`keep_dead`](Topic::keep_dead). Without a
+    /// limit by default.
+    pub fn keep_dead_for(mut self, time: Duration) -> Self {
+        self.keep.millis = Some(duration_millis(time));
         self
     }
 

@@ -1,12 +1,12 @@
 //! The contract of `TimerStore`, for each store.
 
-use super::server::server;
+use super::{server::server, topics::*};
 use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
     store::{Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
 };
 
-const NOW: i64 = 1_700_000_000_000;
+pub(super) const NOW: i64 = 1_700_000_000_000;
 
 /// Defines each test for both stores.
 macro_rules! for_each_store {
@@ -56,18 +56,24 @@ for_each_store! {
     pages_of_a_listing_are_complete
     texts_of_any_kind_are_stored
     unknown_topics_are_counted_and_not_loaded
+    a_pause_is_stored_with_its_topic
+    a_load_leaves_out_other_topics
+    the_oldest_dead_letters_are_removed
+    the_key_of_a_removed_dead_letter_is_remembered
+    dead_letters_are_pending_again_at_the_given_times
+    timers_are_listed_by_due_time_in_pages
 }
 
 /// A store with the topics "a" and "b", which owns everything.
-fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore> {
+pub(super) fn opened(mut store: impl TimerStore + 'static) -> Box<dyn TimerStore> {
     assert_eq!(store.attach(&["a".to_owned(), "b".to_owned()]).unwrap().len(), 2);
     store.renew().unwrap();
     Box::new(store)
 }
 
-type Store = Box<dyn TimerStore>;
+pub(super) type Store = Box<dyn TimerStore>;
 
-fn timer(topic: usize, due: i64) -> NewTimer {
+pub(super) fn timer(topic: usize, due: i64) -> NewTimer {
     NewTimer {
         topic,
         due,
@@ -78,7 +84,7 @@ fn timer(topic: usize, due: i64) -> NewTimer {
     }
 }
 
-fn keyed(due: i64, key: &str) -> NewTimer {
+pub(super) fn keyed(due: i64, key: &str) -> NewTimer {
     NewTimer { idempotency_key: Some(key.to_owned()), ..timer(0, due) }
 }
 
@@ -86,14 +92,14 @@ fn periodic(due: i64, schedule: &str) -> NewTimer {
     NewTimer { schedule: Some(schedule.to_owned()), ..keyed(due, "periodic") }
 }
 
-fn commit(store: &mut Store, change: Change) -> Outcome {
+pub(super) fn commit(store: &mut Store, change: Change) -> Outcome {
     let mut outcomes = store.commit(&mut [change], NOW).unwrap();
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
 
 #[track_caller]
-fn start(store: &mut Store, timer: NewTimer) -> TimerRow {
+pub(super) fn start(store: &mut Store, timer: NewTimer) -> TimerRow {
     match commit(store, Change::Start(timer)) {
         Outcome::Started(row) => row,
         other => panic!("{other:?}"),
@@ -114,18 +120,18 @@ fn changed(outcome: Outcome) -> TimerRow {
 }
 
 #[track_caller]
-fn moved(outcome: Outcome) -> TimerRow {
+pub(super) fn moved(outcome: Outcome) -> TimerRow {
     match outcome {
         Outcome::Done(Some(row)) => row,
         other => panic!("{other:?}"),
     }
 }
 
-fn end(held: Held, next: Option<i64>) -> Change {
+pub(super) fn end(held: Held, next: Option<i64>) -> Change {
     Change::End { held, next, effect: None }
 }
 
-fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
+pub(super) fn load(store: &mut Store, until: i64) -> Vec<TimerRow> {
     let range =
         LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until, limit: 1000, max_bytes: usize::MAX };
     store.load(range).unwrap().rows
@@ -136,7 +142,7 @@ fn dues(rows: &[TimerRow]) -> Vec<i64> {
 }
 
 /// Pending timers and dead letters of the topics "a" and "b".
-fn counts(store: &mut Store) -> [(u64, u64); 2] {
+pub(super) fn counts(store: &mut Store) -> [(u64, u64); 2] {
     let counts = store.counts().unwrap();
     let of =
         |name: &str| counts.iter().find(|topic| topic.topic == name).map(|t| (t.pending, t.dead)).unwrap();

@@ -15,4 +15,5 @@ mod start_in;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
+mod topics;
 mod transactions;

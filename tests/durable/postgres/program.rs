@@ -42,8 +42,14 @@ fn timers_of_a_running_node_are_listed_run_and_cancelled() {
     assert_eq!(receive(&runs), "tea");
     timers(server, schema, &["start", "topic", "0s", "\"water\""]).unwrap();
     assert_eq!(receive(&runs), "water");
+    assert_eq!(timers(server, schema, &["pause", "topic"]).unwrap(), "\"topic\": paused\n");
+    assert!(done(node.counts()).unwrap()[0].is_paused);
+    // The node resumes it within a renewal of its lease.
+    assert_eq!(timers(server, schema, &["resume", "topic"]).unwrap(), "\"topic\": resumed\n");
+    timers(server, schema, &["start", "topic", "0s", "\"milk\""]).unwrap();
+    assert_eq!(receive(&runs), "milk");
     let left = done(node.list(TimerFilter::new())).unwrap();
-    assert!(left.iter().all(|timer| timer.payload == "\"water\""), "{left:?}");
+    assert!(left.iter().all(|timer| ["\"water\"", "\"milk\""].contains(&timer.payload.as_str())), "{left:?}");
     done(node.close()).unwrap();
     end(&group);
 }

@@ -8,6 +8,7 @@ mod leases;
 mod looks;
 mod memory;
 mod outcomes;
+mod pauses;
 mod races;
 mod schedules;
 mod simulation;

@@ -6,7 +6,7 @@ use super::simulation::{LIMITS, SECOND, START, new_timer};
 use crate::{
     Error,
     durable::{
-        Delivery, Late, Retry, TimerId, TimerState,
+        Delivery, Late, Retry, TimerId, TimerInfo, TimerState,
         engine::{
             Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Purpose, Rules, Step,
         },
@@ -41,12 +41,14 @@ enum Request {
     Change { id: TimerId, change: Change, purpose: Purpose },
     Load(LoadRange),
     Look { until: i64 },
+    Pause { topic: usize, is_paused: bool },
 }
 
 /// An engine and a store, with the messages in between.
 struct World {
     random: fastrand::Rng,
-    rules: Rules,
+    /// The rules of each topic.
+    rules: Vec<Rules>,
     engine: Engine,
     store: SqliteStore,
     now: Now,
@@ -57,22 +59,27 @@ struct World {
     cancels: Vec<(TimerId, Completion<bool>)>,
     cancelled: BTreeSet<TimerId>,
     ids: Vec<TimerId>,
+    /// The topics and due times of timers that waited at the last rest. No run has begun since, and
+    /// no command was given.
+    rested: BTreeMap<TimerId, (usize, i64)>,
     loaded_until: i64,
     fired: usize,
 }
 
-fn engine(rules: Rules) -> Engine {
-    Engine::new(vec![rules], SMALL, false, Arc::new(Metrics::default()))
+fn engine(rules: &[Rules]) -> Engine {
+    Engine::new(rules.to_vec(), SMALL, false, Arc::new(Metrics::default()))
 }
 
 impl World {
     fn new(seed: u64, rules: Rules) -> Self {
         let mut store = SqliteStore::in_memory().unwrap();
-        store.attach(&["topic".to_owned()]).unwrap();
+        store.attach(&["0".to_owned(), "1".to_owned(), "2".to_owned()]).unwrap();
+        let limited = |concurrency| Rules { concurrency: Some(concurrency), ..rules };
+        let rules = vec![rules, limited(1), limited(2)];
         World {
             random: fastrand::Rng::with_seed(seed),
+            engine: engine(&rules),
             rules,
-            engine: engine(rules),
             store,
             now: Now { wall: START, monotonic: 0 },
             requests: VecDeque::new(),
@@ -81,6 +88,7 @@ impl World {
             cancels: Vec::new(),
             cancelled: BTreeSet::new(),
             ids: Vec::new(),
+            rested: BTreeMap::new(),
             loaded_until: i64::MIN,
             fired: 0,
         }
@@ -91,21 +99,25 @@ impl World {
             0..3 => self.start_elsewhere(),
             3..10 => {
                 let after = self.now.wall - START + self.random.i64(-SECOND..10 * SECOND);
-                self.requests.push_back(Request::Start(new_timer(after, None, None)));
+                self.start(new_timer(after, None, None));
             }
             10..15 => {
                 let period = SECOND * self.random.i64(2..5);
                 let key = self.random.u32(..3).to_string();
                 let (after, schedule) = (self.now.wall - START + period, format!("every {period}"));
-                self.requests.push_back(Request::Start(new_timer(after, Some(&schedule), Some(&key))));
+                self.start(new_timer(after, Some(&schedule), Some(&key)));
             }
             15..22 => self.command(),
             22..35 => self.answer(),
             35..65 => self.store_works(),
             65..90 => self.loop_turns(),
-            90..97 => {
+            90..96 => {
                 let millis = self.random.i64(0..2 * SECOND);
                 self.pass(millis);
+            }
+            96 => {
+                let (topic, is_paused) = (self.random.usize(..self.rules.len()), self.random.bool());
+                self.requests.push_back(Request::Pause { topic, is_paused });
             }
             97 => self.now.wall += self.random.i64(-5 * SECOND..5 * SECOND),
             98 => self.crash(),
@@ -117,14 +129,20 @@ impl World {
     fn start_elsewhere(&mut self) {
         let due = self.now.wall + self.random.i64(-SECOND..10 * SECOND);
         let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload)
-            SELECT id, 0, ?1, ?1, 0, CAST('null' AS BLOB) FROM topics";
+            SELECT id, 0, ?1, ?1, 0, CAST('null' AS BLOB) FROM topics WHERE name = ?2";
+        let topic = self.random.usize(..self.rules.len()).to_string();
         let mut insert: Effect = Box::new(move |transaction| {
-            transaction.sqlite()?.execute(sql, [due]).map(drop).map_err(Error::other)
+            transaction.sqlite()?.execute(sql, rusqlite::params![due, topic]).map(drop).map_err(Error::other)
         });
         if self.random.bool() {
             self.inbox.push_back(Message::StartHinted);
         }
         self.store.transaction(&mut insert).unwrap();
+    }
+
+    fn start(&mut self, timer: NewTimer) {
+        let topic = self.random.usize(..self.rules.len());
+        self.requests.push_back(Request::Start(NewTimer { topic, ..timer }));
     }
 
     fn pass(&mut self, millis: i64) {
@@ -139,6 +157,7 @@ impl World {
             1 => Command::MoveTo(self.now.wall + self.random.i64(0..10 * SECOND)),
             _ => Command::Cancel,
         };
+        self.rested.remove(&id);
         let (completer, done) = completion(None);
         let permit = Permit::take(&Arc::new(Permits::new(1))).unwrap();
         self.inbox.push_back(Message::Asked(Asked { id, command, completer, permit }));
@@ -186,8 +205,20 @@ impl World {
                 }
                 Some(Message::Looked)
             }
+            Request::Pause { topic, is_paused } => {
+                assert!(self.store.set_paused(&topic.to_string(), is_paused).unwrap());
+                Some(self.paused())
+            }
         };
         self.inbox.extend(message);
+    }
+
+    /// Returns the message about the topics that are paused in the store.
+    fn paused(&mut self) -> Message {
+        let counts = self.store.counts().unwrap();
+        let paused = counts.iter().filter(|topic| topic.is_paused);
+        let topics = paused.map(|topic| topic.topic.parse::<usize>().unwrap()).collect();
+        Message::Paused { topics, pausing: None }
     }
 
     fn store_start(&mut self, timer: NewTimer) -> Option<Message> {
@@ -227,7 +258,7 @@ impl World {
                 Step::Load(range) => self.requests.push_back(Request::Load(range)),
                 Step::Look { until } => self.requests.push_back(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),
-                Step::Renew { .. } | Step::Close(_) => panic!("nobody asked for it"),
+                Step::Prune | Step::Renew { .. } | Step::Close(_) => panic!("nobody asked for it"),
             }
         }
         let (done, waiting): (Vec<_>, Vec<_>) =
@@ -241,18 +272,48 @@ impl World {
     fn fire(&mut self, firing: Firing) {
         let id = firing.row.key.id;
         // The clock may have been set back since the end of an at-most-once run was requested.
-        let has_ended = self.rules.delivery == Delivery::AtMostOnce;
+        let (topic, due) = (firing.row.topic, firing.row.key.due);
+        let rules = self.rules[topic];
+        let has_ended = rules.delivery == Delivery::AtMostOnce;
         assert!(has_ended || firing.row.key.due <= self.now.wall, "early");
         assert!(!self.cancelled.contains(&id), "fired after it was cancelled");
         self.fired += 1;
         assert!(self.running.insert(id, firing).is_none(), "two runs of one timer");
+        let running = self.running.values().filter(|run| run.row.topic == topic).count();
+        assert!(rules.concurrency.is_none_or(|limit| running <= limit), "more runs than the limit");
+        self.rested.remove(&id);
+        if !has_ended {
+            self.assert_order(topic, (due, id));
+        }
+    }
+
+    /// Timers of the topic that are due earlier, and waited at the last rest, have begun before.
+    fn assert_order(&mut self, topic: usize, fired: (i64, TimerId)) {
+        let earlier: Vec<(TimerId, i64)> = self
+            .rested
+            .iter()
+            .filter(|(id, (other, due))| *other == topic && (*due, **id) < fired)
+            .map(|(id, (_, due))| (*id, *due))
+            .collect();
+        if earlier.is_empty() {
+            return;
+        }
+        // A start may have changed the schedule of a timer since.
+        let stored = self.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
+        let waits = |(id, due): &(TimerId, i64)| {
+            stored.iter().any(|timer| timer.id == *id && present_millis(timer.due) == *due)
+        };
+        let overtaken: Vec<_> = earlier.into_iter().filter(waits).collect();
+        assert!(overtaken.is_empty(), "{fired:?} has overtaken {overtaken:?} of topic {topic}");
     }
 
     /// The program is killed and started again.
     fn crash(&mut self) {
-        self.engine = engine(self.rules);
+        self.engine = engine(&self.rules);
         self.requests.clear();
         self.inbox.clear();
+        let paused = self.paused();
+        self.inbox.push_back(paused);
         self.running.clear();
         self.cancels.clear();
         self.loaded_until = i64::MIN;
@@ -276,12 +337,23 @@ impl World {
             }
         }
         assert_eq!(quiet, REST, "the engine does not come to rest");
+        let stored = self.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
+        let waiting = stored.iter().filter(|timer| timer.state == TimerState::Pending);
+        let waiting = waiting.filter(|timer| !self.running.contains_key(&timer.id));
+        let place = |timer: &TimerInfo| (timer.topic.parse().unwrap(), present_millis(timer.due));
+        self.rested = waiting.map(|timer| (timer.id, place(timer))).collect();
         if self.running.len() >= SMALL.max_running {
             return;
         }
-        let stored = self.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
+        // Timers of a topic that is paused or has enough runs wait, and no others.
+        let counts = self.store.counts().unwrap();
+        let is_blocked = |topic: usize| {
+            let running = self.running.values().filter(|run| run.row.topic == topic).count();
+            counts[topic].is_paused || self.rules[topic].concurrency.is_some_and(|limit| running >= limit)
+        };
         for timer in stored.iter().filter(|timer| timer.state == TimerState::Pending) {
-            let is_due = present_millis(timer.due) <= self.now.wall;
+            let is_due =
+                present_millis(timer.due) <= self.now.wall && !is_blocked(timer.topic.parse().unwrap());
             assert!(!is_due || self.running.contains_key(&timer.id), "not fired: {timer:?}");
         }
         assert!(stored.iter().all(|timer| !self.cancelled.contains(&timer.id)), "cancelled, but stored");
@@ -297,6 +369,9 @@ fn play(rules: Rules) {
         for _ in 0..1500 {
             world.step();
         }
+        for topic in 0..3 {
+            world.requests.push_back(Request::Pause { topic, is_paused: false });
+        }
         // Nothing is left in the end, but periodic timers.
         for _ in 0..400 {
             world.pass(SECOND);
@@ -306,6 +381,9 @@ fn play(rules: Rules) {
             }
         }
         world.check();
+        let stored = world.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
+        let left = stored.iter().filter(|timer| timer.state == TimerState::Pending);
+        assert!(left.clone().all(|timer| timer.schedule.is_some()), "left: {:?}", left.collect::<Vec<_>>());
         assert!(world.fired > 0);
     }
 }

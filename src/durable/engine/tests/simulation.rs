@@ -31,6 +31,7 @@ pub(super) const LIMITS: Limits = Limits {
     fires_per_turn: 64,
     has_other_writers: false,
     is_paused: false,
+    prunes: false,
 };
 
 /// A handler was called.
@@ -64,6 +65,7 @@ pub(super) struct Simulation {
     pub(super) loads: u32,
     /// When timers of other connections were looked for, since [`START`].
     pub(super) looks: Vec<i64>,
+    pub(super) prunes: u32,
     /// Timers of other nodes that the engine has not heard of.
     elsewhere: Vec<TimerRow>,
     /// How long the next change takes, in milliseconds.
@@ -102,6 +104,7 @@ impl Simulation {
             renewals: 0,
             loads: 0,
             looks: Vec::new(),
+            prunes: 0,
             elsewhere: Vec::new(),
             slow_change: 0,
             before_change: None,
@@ -129,6 +132,15 @@ impl Simulation {
     /// Stores a timer with a payload of some bytes.
     pub(super) fn start_with(&mut self, after: i64, payload: usize) -> TimerId {
         self.store(NewTimer { payload: vec![b'1'; payload], ..new_timer(after, None, None) })
+    }
+
+    /// Pauses a topic, or lets it go on.
+    pub(super) fn pause(&mut self, topic: usize, is_paused: bool) {
+        assert!(self.store.set_paused(&topic.to_string(), is_paused).unwrap());
+        let counts = self.store.counts().unwrap();
+        let paused = counts.iter().filter(|counts| counts.is_paused);
+        let topics = paused.map(|counts| counts.topic.parse::<usize>().unwrap()).collect();
+        self.tell(Message::Paused { topics, pausing: None });
     }
 
     /// Stores a periodic timer.
@@ -290,6 +302,7 @@ impl Simulation {
                     self.tell(Message::Changed { id, outcome });
                 }
                 Step::Load(range) => self.load(range),
+                Step::Prune => self.prunes += 1,
                 Step::Renew { asked, until } => {
                     self.renewals += 1;
                     let lease = self.leases.clone().expect("only stores with claims are asked");

@@ -114,6 +114,7 @@ fn plan(
     id: TimerId,
     timer: &Stored,
 ) {
+    let now = transaction.now;
     let mut count = |pending, dead| transaction.count(timer.topic, timer.partition, pending, dead);
     let attempts = timer.attempts.saturating_add(1);
     match change {
@@ -132,7 +133,7 @@ fn plan(
             count(0, 1);
         }
         Change::Bury { next: None, error, .. } => {
-            writes.set(id, DEAD, timer.due, None, attempts, Some(clean(error)));
+            writes.set(id, DEAD, now, None, attempts, Some(clean(error)));
             count(-1, 1);
         }
         Change::Move { due, .. } => {
@@ -219,10 +220,10 @@ fn write(
         transaction.session.query(
             "INSERT INTO {schema}.timers
                 (partition, topic, state, due, scheduled, attempts, payload, error, changed_by, changed_in)
-            SELECT t.partition, t.topic, 1, t.due, t.scheduled, t.attempts + 1, t.payload, u.error, $3,
+            SELECT t.partition, t.topic, 1, $4, t.scheduled, t.attempts + 1, t.payload, u.error, $3,
                 pg_current_xact_id()::text::bigint
             FROM unnest($1::bigint[], $2::text[]) AS u (id, error) JOIN {schema}.timers t ON t.id = u.id",
-            &[&writes.copied, &writes.copied_errors, &session_id],
+            &[&writes.copied, &writes.copied_errors, &session_id, &transaction.now],
         )?;
     }
     if writes.updated.is_empty() {

@@ -8,7 +8,8 @@
 //!   epoch of the run there and this node as the owner. So no other node has become the owner, nor
 //!   does before that transaction has ended. A claim also needs a lease that has not ended.
 //! - Rows are locked in the order of their ids: timers, then partitions, then counts. Only the
-//!   search for partitions without an owner skips locked rows.
+//!   search for partitions without an owner, and that for dead letters, skip locked rows. A
+//!   transaction that removes dead letters locks their topic before.
 //! - Each request has a deadline. A session with an unknown state is given up.
 //! - The state in memory ([`Ownership`]) may be ahead of the database after an error. The engine
 //!   therefore loads everything again after the next renewal that succeeds.
@@ -29,12 +30,13 @@ mod session;
 mod settings;
 mod starts;
 mod transaction;
+mod upkeep;
 
 pub use settings::PostgresStoreBuilder;
 
 use super::{
-    Change, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome, StoreError, StoreTransaction,
-    TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    Change, DeadLetters, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome, StoreError,
+    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
     start_in::{PostgresClient, StartTimers, Starter},
 };
 use crate::Result as CrateResult;
@@ -226,6 +228,22 @@ impl TimerStore for PostgresStore {
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
         self.with_session(|_, session| queries::counts(session))
+    }
+
+    fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+        self.with_session(|_, session| upkeep::set_paused(session, topic, is_paused))
+    }
+
+    fn remove_dead(&mut self, letters: &DeadLetters, now: i64) -> Result<u64, StoreError> {
+        self.with_session(|store, session| upkeep::remove_dead(store, session, letters, now))
+    }
+
+    fn retry_dead(
+        &mut self,
+        letters: &DeadLetters,
+        dues: &[i64],
+    ) -> Result<Vec<Option<TimerRow>>, StoreError> {
+        self.with_session(|store, session| upkeep::retry_dead(store, session, letters, dues))
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {

@@ -104,6 +104,9 @@ pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<Ti
     if [topic, key].into_iter().flatten().any(|text| text.contains('\0')) {
         return Ok(Vec::new());
     }
+    if let Some(behind) = filter.by_due {
+        return list_by_due(session, filter, behind);
+    }
     let after = filter.after.map_or(i64::MIN, TimerId::get);
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
     // A statement for each condition, so that dead letters and keys are found with their indexes.
@@ -132,6 +135,48 @@ pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<Ti
     session.query(sql, values)?.iter().map(info).collect()
 }
 
+/// Lists timers in the order of due times, merged over the topics.
+fn list_by_due(
+    session: &mut Session,
+    filter: &TimerFilter,
+    behind: DueKey,
+) -> Result<Vec<TimerInfo>, StoreError> {
+    // The keys are found with an index for each state.
+    macro_rules! first {
+        ($state:literal) => {
+            concat!(
+                "(SELECT id, due FROM {schema}.timers WHERE state = ",
+                $state,
+                " AND topic = w.id AND (due, id) > ($1, $2) AND ($5::text IS NULL OR key = $5)
+                ORDER BY due, id LIMIT $4)"
+            )
+        };
+    }
+    macro_rules! listing {
+        ($($first:expr),+) => {
+            concat!(
+                "SELECT t.id, n.name, t.state, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
+                    t.error
+                FROM (
+                    SELECT f.id, f.due FROM {schema}.topics w CROSS JOIN LATERAL (",
+                $($first),+,
+                ") f WHERE $3::text IS NULL OR w.name = $3 ORDER BY f.due, f.id LIMIT $4
+                ) k JOIN {schema}.timers t ON t.id = k.id JOIN {schema}.topics n ON n.id = t.topic
+                ORDER BY k.due, k.id"
+            )
+        };
+    }
+    let sql = match filter.state {
+        Some(TimerState::Pending) => listing!(first!("0")),
+        Some(TimerState::Dead) => listing!(first!("1")),
+        None => listing!(first!("0"), " UNION ALL ", first!("1")),
+    };
+    let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
+    let id = behind.id.get();
+    let values: [Value<'_>; 5] = [&behind.due, &id, &filter.topic, &limit, &filter.key];
+    session.query(sql, &values)?.iter().map(info).collect()
+}
+
 fn info(row: &Row) -> Result<TimerInfo, StoreError> {
     let state = if column::<i16>(row, 2)? == 0 { TimerState::Pending } else { TimerState::Dead };
     let payload: Vec<u8> = column(row, 8)?;
@@ -148,11 +193,16 @@ fn info(row: &Row) -> Result<TimerInfo, StoreError> {
 
 pub(super) fn counts(session: &mut Session) -> Result<Vec<TopicCounts>, StoreError> {
     let rows = session.query(
-        "SELECT n.name, coalesce(sum(c.pending), 0)::bigint, coalesce(sum(c.dead), 0)::bigint
+        "SELECT n.name, coalesce(sum(c.pending), 0)::bigint, coalesce(sum(c.dead), 0)::bigint, n.paused
         FROM {schema}.topics n LEFT JOIN {schema}.counts c ON c.topic = n.id
-        GROUP BY n.name ORDER BY n.name COLLATE \"C\"",
+        GROUP BY n.name, n.paused ORDER BY n.name COLLATE \"C\"",
         &[],
     )?;
     let number = |row: &Row, index| Ok(column::<i64>(row, index)?.max(0).unsigned_abs());
-    rows.iter().map(|row| Ok(TopicCounts::new(column(row, 0)?, number(row, 1)?, number(row, 2)?))).collect()
+    let counts = |row: &Row| {
+        let mut counts = TopicCounts::new(column(row, 0)?, number(row, 1)?, number(row, 2)?);
+        counts.is_paused = column(row, 3)?;
+        Ok(counts)
+    };
+    rows.iter().map(counts).collect()
 }

@@ -100,6 +100,12 @@ impl<'a> Batch<'a> {
         for change in changes {
             outcomes.push(self.apply(change)?);
         }
+        self.finish()?;
+        Ok(outcomes)
+    }
+
+    /// Stores the new numbers of timers, and forgets old keys.
+    pub(super) fn finish(&mut self) -> Result<(), StoreError> {
         for (topic, (pending, dead)) in &self.counts {
             starts::add_counts(self.connection, *topic, *pending, *dead)?;
         }
@@ -109,7 +115,7 @@ impl<'a> Batch<'a> {
             let values = params![starts::forget(self.now, self.key_memory), KEYS_REMOVED_AT_ONCE];
             self.connection.prepare_cached(sql).store()?.execute(values).store()?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 
     fn apply(&mut self, change: &mut Change) -> Result<Outcome, StoreError> {
@@ -216,25 +222,25 @@ impl<'a> Batch<'a> {
         let id = held.key.id.get();
         if let Some(next) = next {
             let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload, error)
-                SELECT topic, 1, due, scheduled, attempts + 1, payload, ?2 FROM timers WHERE id = ?1";
-            self.connection.prepare_cached(sql).store()?.execute(params![id, error]).store()?;
+                SELECT topic, 1, ?3, scheduled, attempts + 1, payload, ?2 FROM timers WHERE id = ?1";
+            self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
             self.count(stored.topic, 0, 1);
             return self.advance(held.key.id, next);
         }
-        let sql = "UPDATE timers SET state = 1, attempts = attempts + 1, error = ?2 WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute(params![id, error]).store()?;
+        let sql = "UPDATE timers SET state = 1, due = ?3, attempts = attempts + 1, error = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
         self.count(stored.topic, -1, 1);
         Ok(Outcome::Done(None))
     }
 
-    fn cancel(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
+    pub(super) fn cancel(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
         match self.stored(id)? {
             Some(stored) => self.remove(id, &stored).map(|()| Outcome::Done(None)),
             None => Ok(Outcome::Missing),
         }
     }
 
-    fn move_to(&mut self, id: TimerId, due: i64) -> Result<Outcome, StoreError> {
+    pub(super) fn move_to(&mut self, id: TimerId, due: i64) -> Result<Outcome, StoreError> {
         let Some(stored) = self.stored(id)? else { return Ok(Outcome::Missing) };
         if stored.state == 1 {
             self.count(stored.topic, 1, -1);

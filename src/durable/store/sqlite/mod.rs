@@ -17,11 +17,12 @@ mod others;
 mod queries;
 mod schema;
 mod starts;
+mod upkeep;
 mod write_ahead_log;
 
 use super::{
-    BackupWork, Change, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome, StoreError,
-    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    BackupWork, Change, DeadLetters, DueKey, Effect, LoadRange, Loaded, Maintenance, NewTimer, Outcome,
+    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
     start_in::{StartTimers, Starter},
 };
 use crate::{Error, Result};
@@ -203,5 +204,21 @@ impl TimerStore for SqliteStore {
         let file = self.database.files.database();
         let starts = SqliteStarts { file, topics: self.topics.clone(), key_memory: self.key_memory };
         Some(Starter(Arc::new(starts)))
+    }
+
+    fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+        upkeep::set_paused(self, topic, is_paused)
+    }
+
+    fn remove_dead(&mut self, letters: &DeadLetters, now: i64) -> Result<u64, StoreError> {
+        upkeep::remove_dead(self, letters, now)
+    }
+
+    fn retry_dead(
+        &mut self,
+        letters: &DeadLetters,
+        dues: &[i64],
+    ) -> Result<Vec<Option<TimerRow>>, StoreError> {
+        upkeep::retry_dead(self, letters, dues)
     }
 }

@@ -72,26 +72,70 @@ pub(super) fn timer(row: &Row<'_>, topic: usize) -> rusqlite::Result<TimerRow> {
     })
 }
 
-/// Lists timers in the order of their ids. Dead letters are few, so their listing uses the indexes
-/// of them. Without statistics SQLite would read all timers instead.
+/// Lists timers. Dead letters are few, so their listing uses the indexes of them. Without
+/// statistics SQLite would read all timers instead.
 pub(super) fn list(connection: &Connection, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-    let mut statement = connection.prepare_cached(&listing(filter)).store()?;
-    let after = filter.after.map_or(i64::MIN, TimerId::get);
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![after, filter.topic, limit, filter.key], |row| {
-        let state = if row.get::<_, i64>(2)? == 0 { TimerState::Pending } else { TimerState::Dead };
-        let payload: Vec<u8> = row.get(8)?;
-        let mut info =
-            TimerInfo::new(TimerId::new(row.get(0)?), row.get(1)?, state, system_time(row.get(3)?));
-        info.scheduled = system_time(row.get(4)?);
-        info.attempts = row.get(5)?;
-        info.key = row.get(6)?;
-        info.schedule = row.get(7)?;
-        info.payload = String::from_utf8_lossy(&payload).into_owned();
-        info.error = row.get(9)?;
-        Ok(info)
-    });
-    rows.store()?.collect::<rusqlite::Result<_>>().store()
+    let Some(behind) = filter.by_due else {
+        let after = filter.after.map_or(i64::MIN, TimerId::get);
+        let mut statement = connection.prepare_cached(&listing(filter)).store()?;
+        let values = params![after, filter.topic, limit, filter.key];
+        return statement.query_map(values, info).store()?.collect::<rusqlite::Result<_>>().store();
+    };
+    let mut keys = Vec::new();
+    let mut topics =
+        connection.prepare_cached("SELECT id FROM topics WHERE ?1 IS NULL OR name = ?1").store()?;
+    let topics = topics.query_map([&filter.topic], |row| row.get::<_, i64>(0)).store()?;
+    for topic in topics.collect::<rusqlite::Result<Vec<_>>>().store()? {
+        for state in [TimerState::Pending, TimerState::Dead] {
+            if filter.state.is_none_or(|wanted| wanted == state) {
+                let mut statement = connection.prepare_cached(due_keys(state)).store()?;
+                let values = params![topic, behind.due, behind.id.get(), filter.key, limit];
+                let found = statement.query_map(values, key).store()?;
+                keys.extend(found.collect::<rusqlite::Result<Vec<_>>>().store()?);
+            }
+        }
+    }
+    keys.sort_unstable();
+    keys.truncate(filter.effective_limit());
+    let columns = info_columns();
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {columns} FROM timers WHERE id = ?1")).store()?;
+    keys.iter().map(|key| statement.query_row([key.id.get()], info).store()).collect()
+}
+
+/// Returns the query of the first timers of a topic in the order of due times. It reads an index
+/// only, unless there is a key.
+fn due_keys(state: TimerState) -> &'static str {
+    match state {
+        TimerState::Pending => {
+            "SELECT id, due FROM timers INDEXED BY timers_due WHERE state = 0 AND topic = ?1
+            AND (due, id) > (?2, ?3) AND (?4 IS NULL OR key = ?4) ORDER BY due, id LIMIT ?5"
+        }
+        TimerState::Dead => {
+            "SELECT id, due FROM timers INDEXED BY timers_dead_due WHERE state = 1 AND topic = ?1
+            AND (due, id) > (?2, ?3) AND (?4 IS NULL OR key = ?4) ORDER BY due, id LIMIT ?5"
+        }
+    }
+}
+
+fn info_columns() -> &'static str {
+    "timers.id, (SELECT name FROM topics WHERE topics.id = topic), state, due, scheduled, attempts, key,
+        schedule, payload, error"
+}
+
+/// Reads the columns of [`info_columns`].
+fn info(row: &Row<'_>) -> rusqlite::Result<TimerInfo> {
+    let state = if row.get::<_, i64>(2)? == 0 { TimerState::Pending } else { TimerState::Dead };
+    let payload: Vec<u8> = row.get(8)?;
+    let mut info = TimerInfo::new(TimerId::new(row.get(0)?), row.get(1)?, state, system_time(row.get(3)?));
+    info.scheduled = system_time(row.get(4)?);
+    info.attempts = row.get(5)?;
+    info.key = row.get(6)?;
+    info.schedule = row.get(7)?;
+    info.payload = String::from_utf8_lossy(&payload).into_owned();
+    info.error = row.get(9)?;
+    Ok(info)
 }
 
 /// Returns the query of a listing. SQLite uses a partial index only if its condition is a literal
@@ -115,19 +159,20 @@ fn listing(filter: &TimerFilter) -> String {
         None => "AND ?2 IS NULL",
     };
     let key = if filter.key.is_some() { "AND key = ?4" } else { "AND ?4 IS NULL" };
+    let columns = info_columns();
     format!(
-        "SELECT timers.id, (SELECT name FROM topics WHERE topics.id = topic), state, due, scheduled,
-            attempts, key, schedule, payload, error
-        FROM timers {index} WHERE timers.id > ?1 {state} {topic} {key} ORDER BY timers.id LIMIT ?3"
+        "SELECT {columns} FROM timers {index} WHERE timers.id > ?1 {state} {topic} {key} ORDER BY timers.id LIMIT ?3"
     )
 }
 
 pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreError> {
     let mut statement =
-        connection.prepare_cached("SELECT name, pending, dead FROM topics ORDER BY name").store()?;
+        connection.prepare_cached("SELECT name, pending, dead, paused FROM topics ORDER BY name").store()?;
     let rows = statement.query_map([], |row| {
         let number = |index| row.get(index).map(|count: i64| count.max(0).unsigned_abs());
-        Ok(TopicCounts::new(row.get(0)?, number(1)?, number(2)?))
+        let mut counts = TopicCounts::new(row.get(0)?, number(1)?, number(2)?);
+        counts.is_paused = row.get(3)?;
+        Ok(counts)
     });
     rows.store()?.collect::<rusqlite::Result<_>>().store()
 }
@@ -136,11 +181,15 @@ pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreE
 mod tests {
     use super::*;
     use crate::durable::SqliteStore;
+    use rusqlite::ToSql;
 
     /// Returns how SQLite executes a query.
     fn plan(store: &SqliteStore, sql: &str) -> String {
+        plan_of(store, sql, params![0, None::<String>, 10, None::<String>])
+    }
+
+    fn plan_of(store: &SqliteStore, sql: &str, values: &[&dyn ToSql]) -> String {
         let mut statement = store.database.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let values = params![0, None::<String>, 10, None::<String>];
         let rows = statement.query_map(values, |row| row.get::<_, String>(3)).unwrap();
         rows.collect::<rusqlite::Result<Vec<_>>>().unwrap().join("; ")
     }
@@ -160,6 +209,13 @@ mod tests {
         for filter in [key.clone(), key.clone().topic("topic"), key.state(TimerState::Dead)] {
             let plan = plan(&store, &listing(&filter));
             assert!(plan.contains("SEARCH timers USING INDEX timers_key (topic=? AND key=?"), "{plan}");
+        }
+        for (state, index) in [
+            (TimerState::Pending, "INDEX timers_due (topic=? AND "),
+            (TimerState::Dead, "INDEX timers_dead_due (topic=? AND "),
+        ] {
+            let plan = plan_of(&store, due_keys(state), params![1, 0, 0, None::<String>, 100]);
+            assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{plan}");
         }
         let pending = plan(&store, &listing(&TimerFilter::new().state(TimerState::Pending)));
         assert!(pending.contains("SEARCH timers USING INTEGER PRIMARY KEY (rowid>?)"), "{pending}");

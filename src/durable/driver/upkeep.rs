@@ -1,0 +1,147 @@
+//! What the thread of the store does for whole topics: pauses, and changes of many dead letters.
+
+use super::Writer;
+use crate::{
+    durable::{
+        dead_work::{DeadAction, DeadWork, REMOVED_AT_ONCE},
+        engine::{Message, Permit},
+        policy::KeepDead,
+        request::Request,
+        store::{DeadLetters, StoreError, TopicCounts, TopicSet},
+        unix_millis::present_millis,
+    },
+    sync::Completer,
+};
+
+/// What the thread has to know about a topic.
+#[derive(Debug)]
+pub(in crate::durable) struct KeptTopic {
+    pub(in crate::durable) name: String,
+    pub(in crate::durable) keep: KeepDead,
+}
+
+impl KeptTopic {
+    /// Returns the letters to remove.
+    fn surplus(&self, now: i64) -> impl Iterator<Item = DeadLetters> + '_ {
+        let letters =
+            |until, keep| DeadLetters { topic: self.name.clone(), until, keep, limit: REMOVED_AT_ONCE };
+        let old = self.keep.millis.map(move |millis| letters(now.saturating_sub(millis), 0));
+        let many = self.keep.letters.map(move |keep| letters(i64::MAX, keep));
+        old.into_iter().chain(many)
+    }
+}
+
+/// Returns which of the topics are paused.
+pub(in crate::durable) fn paused(counts: &[TopicCounts], topics: &[KeptTopic]) -> TopicSet {
+    let paused = counts.iter().filter(|counts| counts.is_paused);
+    paused.filter_map(|counts| topics.iter().position(|topic| topic.name == counts.topic)).collect()
+}
+
+impl Writer {
+    /// Tells the engine which topics are paused, if that has changed.
+    pub(super) fn tell_paused(&mut self, counts: &[TopicCounts]) {
+        let paused = paused(counts, &self.topics);
+        if paused != self.paused {
+            self.paused = paused;
+            self.inbox.tell(Message::Paused { topics: paused, pausing: None });
+        }
+    }
+
+    /// Pauses a topic or lets it go on. The engine completes the operation, after it knows.
+    pub(super) fn pause(&mut self, topic: &str, is_paused: bool, completer: Completer<bool>, permit: Permit) {
+        if let Some(error) = &self.failed {
+            return completer.complete(Err(error.clone()));
+        }
+        match self.store.set_paused(topic, is_paused) {
+            Ok(true) => {
+                self.count();
+                self.maintain();
+                let pausing = Some((completer, permit));
+                self.inbox.tell(Message::Paused { topics: self.paused, pausing });
+            }
+            Ok(false) => completer.complete(Ok(false)),
+            Err(error) => {
+                completer.complete(Err(error.clone().into()));
+                self.failed_alone(error);
+            }
+        }
+    }
+
+    /// Changes some of a topic's dead letters. If there are more, the rest waits until all requests
+    /// are carried out that are there now.
+    pub(super) fn dead_work(&mut self, mut work: DeadWork) {
+        if let Some(error) = &self.failed {
+            return work.finish(Some(error.clone()));
+        }
+        let changed = self.change_dead(&mut work);
+        let (letters, changed) = match changed {
+            Ok(Some(changed)) => changed,
+            Ok(None) => return work.finish(None),
+            Err(error) => {
+                work.finish(Some(error.clone().into()));
+                return self.failed_alone(error);
+            }
+        };
+        if !self.store.needs_claims() {
+            self.count();
+        }
+        self.maintain();
+        if let Some(rest) = work.advance(&letters, changed) {
+            self.queue.extend(self.requests.try_iter());
+            self.queue.push_back(Request::DeadWork(rest));
+        }
+    }
+
+    /// Makes one transaction. Returns what it was about, and the number of letters.
+    fn change_dead(&mut self, work: &mut DeadWork) -> Result<Option<(DeadLetters, u64)>, StoreError> {
+        let now = present_millis(self.time.wall_time());
+        if work.is_new() {
+            work.select(&self.store.counts()?, now);
+        }
+        let Some(letters) = work.next() else { return Ok(None) };
+        let changed = match work.action() {
+            DeadAction::Remove => self.store.remove_dead(&letters, now)?,
+            DeadAction::Retry { over } => {
+                let retried = self.store.retry_dead(&letters, &work.dues(&letters, over))?;
+                let changed = retried.len() as u64;
+                // The engine holds no timer that is due later.
+                let near = retried.into_iter().flatten().filter(|row| row.key.due <= self.loaded_until);
+                self.inbox.tell_all(near.map(Message::Stored).collect());
+                changed
+            }
+        };
+        Ok(Some((letters, changed)))
+    }
+
+    /// Removes dead letters that are too old or too many, up to a limit.
+    pub(super) fn prune(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        let now = present_millis(self.time.wall_time());
+        let surplus: Vec<DeadLetters> = self.topics.iter().flat_map(|topic| topic.surplus(now)).collect();
+        let mut is_complete = true;
+        for letters in surplus {
+            match self.store.remove_dead(&letters, now) {
+                Ok(removed) => {
+                    self.metrics.pruned.add(removed);
+                    is_complete &= removed < letters.limit as u64;
+                }
+                Err(error) => {
+                    log::warn!("dead letters of the topic {:?} were not removed: {error}", letters.topic);
+                    self.failed_alone(error);
+                    break;
+                }
+            }
+        }
+        self.maintain();
+        self.inbox.tell(Message::Pruned { is_complete });
+    }
+
+    /// Stops the store after an error of an operation that leaves its state unknown.
+    pub(super) fn failed_alone(&mut self, error: StoreError) {
+        if !error.is_transient() && !matches!(error, StoreError::Effect(_)) {
+            self.stop(error);
+        }
+    }
+}

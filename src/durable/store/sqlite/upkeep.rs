@@ -1,0 +1,64 @@
+//! What operators and limits do to whole topics: pauses, and changes of many dead letters.
+
+use super::{Batch, DeadLetters, SqliteStore, StoreError, StoreResult, TimerRow};
+use crate::durable::TimerId;
+use rusqlite::{OptionalExtension, params};
+
+/// The dead letters to change. The oldest are found with their index.
+const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
+    WHERE state = 1 AND topic = ?1 AND due <= ?2 ORDER BY due, id LIMIT ?3";
+
+pub(super) fn set_paused(store: &mut SqliteStore, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+    Batch::new(store, 0).transact(|batch| {
+        let sql = "UPDATE topics SET paused = ?2 WHERE name = ?1";
+        let mut statement = batch.connection().prepare_cached(sql).store()?;
+        Ok(statement.execute(params![topic, is_paused]).store()? > 0)
+    })
+}
+
+pub(super) fn remove_dead(
+    store: &mut SqliteStore,
+    letters: &DeadLetters,
+    now: i64,
+) -> Result<u64, StoreError> {
+    // Most calls find nothing, and then need no transaction.
+    if select(&mut Batch::new(store, now), letters)?.is_empty() {
+        return Ok(0);
+    }
+    Batch::new(store, now).transact(|batch| {
+        let selected = select(batch, letters)?;
+        for id in &selected {
+            batch.cancel(*id)?;
+        }
+        batch.finish()?;
+        Ok(selected.len() as u64)
+    })
+}
+
+pub(super) fn retry_dead(
+    store: &mut SqliteStore,
+    letters: &DeadLetters,
+    dues: &[i64],
+) -> Result<Vec<Option<TimerRow>>, StoreError> {
+    Batch::new(store, 0).transact(|batch| {
+        let mut retried = Vec::with_capacity(dues.len());
+        for (id, due) in select(batch, letters)?.into_iter().zip(dues) {
+            retried.push(batch.move_to(id, *due)?.into_row());
+        }
+        batch.finish()?;
+        Ok(retried)
+    })
+}
+
+/// Returns the ids of the selected letters.
+fn select(batch: &mut Batch<'_>, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
+    let connection = batch.connection();
+    let mut topic =
+        connection.prepare_cached("SELECT id, dead FROM topics WHERE name = ?1 AND dead > 0").store()?;
+    let found = topic.query_row([&letters.topic], |row| Ok((row.get(0)?, row.get(1)?)));
+    let Some((topic, dead)): Option<(i64, i64)> = found.optional().store()? else { return Ok(Vec::new()) };
+    let mut statement = connection.prepare_cached(SELECT).store()?;
+    let values = params![topic, letters.until, letters.limit_of(dead)];
+    let ids = statement.query_map(values, |row| row.get(0).map(TimerId::new)).store()?;
+    ids.collect::<rusqlite::Result<_>>().store()
+}
