@@ -18,7 +18,8 @@ const INJECTED: &[(&str, &str, &str)] = &[
 ];
 
 pub(super) enum Fault {
-    /// The child copies the file of its store, and makes backups.
+    /// The child copies the file of its store, and makes backups. Another process does the same as
+    /// below.
     Copies,
     /// Another process tries to open the store, and reads its file.
     SecondProcess,
@@ -46,7 +47,7 @@ impl Fault {
 
     /// Does what another process does while the child works.
     pub(super) fn interfere(&self, file: &File) {
-        if matches!(self, Fault::SecondProcess) {
+        if !matches!(self, Fault::Disk(_)) {
             let second = SqliteStore::open(file.path());
             assert!(matches!(second, Err(StoreError::InUse)), "{second:?}");
             let reader = Connection::open(file.path()).unwrap();

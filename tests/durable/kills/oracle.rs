@@ -169,7 +169,9 @@ impl Oracle {
                     let stored = effects.remove(number).unwrap_or(0);
                     let wanted =
                         u32::from(has_run && !timer.ids.iter().any(|id| self.cancelled.contains(id)));
-                    assert_eq!(stored, wanted, "effects: {told}");
+                    // The answer to a cancel may have been lost.
+                    let is_gone = stored == 0 && is_cancel_asked;
+                    assert!(stored == wanted || is_gone, "{stored} effects: {told}");
                 }
                 "retry" if !is_cancel_asked && has_run => {
                     assert_eq!(timer.runs.last().map(|run| run.attempt), Some(2), "not retried: {told}");

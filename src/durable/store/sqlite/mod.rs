@@ -11,6 +11,8 @@ mod changes;
 mod errors;
 mod file_id;
 mod file_lock;
+#[cfg(target_os = "linux")]
+mod kept_locks;
 mod open_database;
 mod open_files;
 mod others;

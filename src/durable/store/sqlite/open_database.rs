@@ -1,9 +1,11 @@
 //! `OpenDatabase`: the file of a store, checked, locked and ready for its tables.
 //!
-//! Invariants: nothing is written before the file is known to be a store, and locked. The file is
-//! opened by SQLite only: when a process closes any other handle to it, the system drops the locks
-//! of all its connections.
+//! Invariants: nothing is written before the file is known to be a store, and locked. Nothing but
+//! SQLite and [`KeptLocks`] opens the file: when a process closes any other handle to it, the
+//! system drops the locks of all its connections.
 
+#[cfg(target_os = "linux")]
+use super::kept_locks::{KeptLocks, UnusedHandles};
 use super::{
     busy_wait::wait_for_writers,
     errors::{StoreResult, keep_log},
@@ -18,10 +20,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A database with a write-ahead log. Unlocked after its connection was closed.
+/// A database with a write-ahead log. Its parts are dropped in this order.
 #[derive(Debug)]
 pub(super) struct OpenDatabase {
+    #[cfg(target_os = "linux")]
+    kept: KeptLocks,
     pub(super) connection: Connection,
+    #[cfg(target_os = "linux")]
+    _unused: UnusedHandles,
     /// Empty in memory.
     pub(super) files: OpenFiles,
     /// `None` in memory.
@@ -34,7 +40,16 @@ impl OpenDatabase {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let connection = Connection::open(path).store()?;
         let path = file_of(&connection, path)?;
-        let mut database = OpenDatabase { connection, files: OpenFiles::default(), path, _lock: None };
+        let mut database = OpenDatabase {
+            #[cfg(target_os = "linux")]
+            kept: KeptLocks::default(),
+            connection,
+            #[cfg(target_os = "linux")]
+            _unused: UnusedHandles,
+            files: OpenFiles::default(),
+            path,
+            _lock: None,
+        };
         if let Some(path) = database.path.clone() {
             database.lock(&path)?;
         }
@@ -49,6 +64,10 @@ impl OpenDatabase {
             }
             // The log exists when a transaction has begun.
             schema::check(&database.connection)?;
+            #[cfg(target_os = "linux")]
+            {
+                database.kept = KeptLocks::hold(path, &beside(path, "-shm"))?;
+            }
             database.files = OpenFiles::new([beside(path, "-wal"), beside(path, "-lock"), path.clone()])?;
         }
         database.connection.pragma_update(None, "synchronous", "FULL").store()?;
