@@ -18,6 +18,7 @@ pub(super) struct Metrics {
     pub(super) buried: Counter,
     pub(super) failed_at_most_once: Counter,
     pub(super) timed_out: Counter,
+    pub(super) interrupted: Counter,
     pub(super) late_answers: Counter,
     pub(super) skipped: Counter,
     pub(super) stale: Counter,
@@ -72,6 +73,8 @@ pub struct DurableMetrics {
     pub failed_at_most_once: u64,
     /// Runs without an answer within the [time limit](super::Topic::run_timeout) of their topic.
     pub timed_out: u64,
+    /// Counted attempts that the end of a program has interrupted. They have failed.
+    pub interrupted: u64,
     /// Answers that came after the time limit, and had no effect.
     pub late_answers: u64,
     /// Dead letters that were removed because of their age or number.
@@ -118,6 +121,7 @@ impl Metrics {
             buried: self.buried.read(),
             failed_at_most_once: self.failed_at_most_once.read(),
             timed_out: self.timed_out.read(),
+            interrupted: self.interrupted.read(),
             late_answers: self.late_answers.read(),
             pruned: self.pruned.read(),
             skipped: self.skipped.read(),
@@ -155,6 +159,7 @@ impl DurableMetrics {
             buried,
             failed_at_most_once,
             timed_out,
+            interrupted,
             late_answers,
             pruned,
             skipped,
@@ -208,6 +213,12 @@ impl DurableMetrics {
             .family("durable_failed_at_most_once"),
             Metric::new("timed_out", "Runs without an answer in time.", Value::Counter(*timed_out))
                 .family("durable_timed_out"),
+            Metric::new(
+                "interrupted",
+                "Counted attempts that the end of a program has interrupted.",
+                Value::Counter(*interrupted),
+            )
+            .family("durable_interrupted"),
             Metric::new(
                 "late_answers",
                 "Answers after the time limit, without an effect.",

@@ -175,8 +175,8 @@ fn numbers(line: &str) -> Option<Vec<u64>> {
 #[test]
 fn a_file_that_reached_its_largest_size_refuses_starts() {
     let file = File::new();
-    let shell = ["sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" \"$@\""];
-    if !Command::new("sh").args(["-c", "ulimit -f 400"]).status().is_ok_and(|status| status.success()) {
+    let shell = ["sh", "-c", "trap '' XFSZ; ulimit -f 600; exec \"$0\" \"$@\""];
+    if !Command::new("sh").args(["-c", "ulimit -f 600"]).status().is_ok_and(|status| status.success()) {
         return skip("the shell does not limit the size of files");
     }
     let said = Said::by(&file, 100, 10_000, &shell);

@@ -10,6 +10,7 @@ mod answers;
 mod backups;
 mod clock;
 mod commands;
+mod crashes;
 mod environment;
 mod examples;
 mod failing_disk;

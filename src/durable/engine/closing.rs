@@ -20,6 +20,7 @@ impl Engine {
         self.window.clear();
         self.runs.clear();
         self.ready.clear();
+        self.alone = None;
     }
 
     /// Tells the store to close. What has not ended fires again after the next start.

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::durable::{
         TimerId,
-        store::{DueKey, TimerRow},
+        store::{Begun, DueKey, TimerRow},
     };
     use std::sync::{Arc, atomic::AtomicU32};
 
@@ -125,6 +125,7 @@ mod tests {
             topic: 0,
             scheduled: 0,
             attempts: 0,
+            begun: Begun::No,
             idempotency_key: None,
             schedule: None,
             payload: vec![0; 100],

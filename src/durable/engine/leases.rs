@@ -17,6 +17,9 @@ impl Engine {
 
     pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Loaded, now: Now) {
         let Some(watch) = &mut self.lease else { return };
+        if let Some(lease) = &lease {
+            self.suspects.set_partitions(&lease.suspects, now.wall);
+        }
         if watch.renewed(asked, now.monotonic, lease) {
             self.window.clear();
         }

@@ -32,6 +32,7 @@ mod run;
 mod runs;
 mod schedule_cache;
 mod start_watch;
+mod suspects;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -63,6 +64,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use suspects::Suspects;
 use window::Window;
 
 /// The longest time between two polls: jumps of the wall clock are noticed within it.
@@ -142,6 +144,9 @@ pub(super) struct Engine {
     waiting: BTreeMap<TimerId, VecDeque<Asked>>,
     /// Timers whose oldest missed runs were skipped, so that the next one runs.
     caught_up: BTreeSet<TimerId>,
+    suspects: Suspects,
+    /// The suspect that begins at the moment. No other one begins before its handler was called.
+    alone: Option<TimerId>,
     schedules: ScheduleCache,
     is_loading: bool,
     /// When the next load may begin, in nanoseconds of the loop.
@@ -169,6 +174,8 @@ impl Engine {
             changing: BTreeMap::new(),
             waiting: BTreeMap::new(),
             caught_up: BTreeSet::new(),
+            suspects: Suspects::default(),
+            alone: None,
             schedules: ScheduleCache::default(),
             is_loading: false,
             load_at: 0,
@@ -185,6 +192,12 @@ impl Engine {
     /// Returns the permits of each topic's runs: as many are taken as runs have no answer.
     pub(super) fn permits(&self) -> &[Arc<Permits>] {
         self.window.permits()
+    }
+
+    /// Notes the attempts of timers that are due now, because the last program has not closed the
+    /// store.
+    pub(super) fn suspect_store(&mut self) {
+        self.suspects.suspect_store();
     }
 
     /// Takes a message. What follows from it is appended to `steps`.
@@ -239,6 +252,7 @@ impl Engine {
             self.metrics.clock_jumps.add(1);
             log::warn!("the wall clock jumped by {jump} ms; durable timers follow it");
         }
+        self.suspects.polled(now.wall);
         self.expire(now, steps);
         match self.state {
             State::Active => {}
@@ -351,7 +365,7 @@ impl Engine {
 
     /// Returns whether the first timer of the window may begin a run. One run has room in any case.
     fn has_room(&self) -> bool {
-        let bytes = self.runs.bytes().saturating_add(self.window.first_weight());
+        let bytes = self.runs.bytes().saturating_add(self.window.first_row().map_or(0, TimerRow::weight));
         self.runs.is_empty()
             || (self.runs.len() < self.limits.max_running && bytes <= self.limits.max_running_bytes)
     }

@@ -3,9 +3,22 @@
 use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
 use crate::{
     clock::nanos,
-    durable::{Delivery, TimerId, store::TimerRow},
+    durable::{
+        Delivery, TimerId,
+        store::{Begun, TimerRow},
+    },
 };
 use std::time::Duration;
+
+/// Returns a timer that waits again, though its attempt was counted. The store does not count that
+/// attempt again.
+fn not_begun(mut row: TimerRow) -> TimerRow {
+    if row.begun == Begun::Counted {
+        row.begun = Begun::Noted;
+        row.attempts = row.attempts.saturating_sub(1);
+    }
+    row
+}
 
 impl Engine {
     /// Puts a run into the queue for its handler.
@@ -46,6 +59,7 @@ impl Engine {
     /// clock was set back since then, the timer waits in the window again.
     fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
         let Some(mut run) = self.runs.remove(id) else { return };
+        self.begun_alone(id);
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
         let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own;
         if may_fire || self.has_ended(&run) {
@@ -53,9 +67,16 @@ impl Engine {
             steps.push(Step::Fire(self.firing(&mut run, now)));
             self.runs.insert(run);
         } else {
-            let row = run.replaced.unwrap_or(run.row);
+            let row = run.replaced.unwrap_or_else(|| not_begun(run.row));
             self.insert(row);
             self.next_command(id, now, steps);
+        }
+    }
+
+    /// Another suspect may begin, after the handler of this one was called, or if that will not be.
+    pub(super) fn begun_alone(&mut self, id: TimerId) {
+        if self.alone == Some(id) {
+            self.alone = None;
         }
     }
 

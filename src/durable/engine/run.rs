@@ -58,6 +58,11 @@ impl Run {
         }
     }
 
+    /// Returns the number of this attempt, from 1.
+    pub(super) fn attempt(&self) -> u32 {
+        self.row.attempt()
+    }
+
     /// Returns about how many bytes the run takes.
     pub(super) fn weight(&self) -> usize {
         self.bytes + self.replaced.as_ref().map_or(0, TimerRow::weight)

@@ -1,9 +1,9 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, State, Step};
+use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, State, Step, suspects::Suspicion};
 use crate::durable::{
     Delivery, Late, TimerId,
-    store::{Change, Effect, Outcome, StoreError, TimerRow},
+    store::{Begun, Change, Effect, Outcome, StoreError, TimerRow},
 };
 /// How many missed runs are counted for [`Due::missed`](crate::durable::Due::missed).
 const MISSED_LIMIT: u64 = 1_000;
@@ -34,6 +34,9 @@ impl Engine {
             if self.ready.len() >= self.limits.fires_per_turn || !self.has_room() || !self.may_fire(now) {
                 break;
             }
+            if self.alone.is_some() && self.is_first_alone() {
+                break;
+            }
             let Some((row, permit)) = self.window.pop_due(now.wall) else { break };
             // The order of the window is not what decides: never early.
             assert!(row.key.due <= now.wall, "a timer must not fire early");
@@ -45,6 +48,7 @@ impl Engine {
         let id = row.key.id;
         let held = row.held();
         let plan = self.plan(&row, now);
+        let suspicion = self.suspects.suspicion(&row);
         let mut run = Run::new(row);
         let change = match plan {
             Plan::SkipTo { next } => {
@@ -69,6 +73,12 @@ impl Engine {
                 run.permit = Some(permit);
                 match self.rules[run.row.topic].delivery {
                     Delivery::AtMostOnce => Change::End { held, next, effect: None },
+                    Delivery::AtLeastOnce if run.row.begun == Begun::Counted => {
+                        return self.interrupted(run, now, steps);
+                    }
+                    Delivery::AtLeastOnce if suspicion != Suspicion::None => {
+                        self.note(&mut run, suspicion == Suspicion::Alone)
+                    }
                     Delivery::AtLeastOnce if self.lease.is_some() => Change::Claim { held },
                     Delivery::AtLeastOnce => return self.get_ready(run),
                 }
@@ -77,6 +87,30 @@ impl Engine {
         let purpose = if run.phase == Phase::Permission { Purpose::Permission } else { Purpose::End };
         self.runs.insert(run);
         steps.push(Step::Change { id, change, purpose });
+    }
+
+    /// Returns whether the first timer must begin alone.
+    fn is_first_alone(&self) -> bool {
+        self.window.first_row().is_some_and(|row| self.suspects.suspicion(row) == Suspicion::Alone)
+    }
+
+    /// Notes the attempt of a suspect before it begins. Its answer finds it counted.
+    fn note(&mut self, run: &mut Run, is_counted: bool) -> Change {
+        if is_counted {
+            run.row.attempts = run.row.attempts.saturating_add(1);
+            run.row.begun = Begun::Counted;
+            self.alone = Some(run.row.key.id);
+            self.suspects.begins_alone();
+        }
+        Change::Begin { held: run.row.held(), is_counted }
+    }
+
+    /// A counted attempt of a program that has ended. It has failed.
+    fn interrupted(&mut self, run: Run, now: Now, steps: &mut Vec<Step>) {
+        let (id, attempt) = (run.row.key.id, run.attempt());
+        log::warn!("the program has ended during attempt {attempt} of timer {id}");
+        self.metrics.interrupted.add(1);
+        self.fail(run, "the program ended during the run".to_owned(), now, steps);
     }
 
     fn plan(&mut self, row: &TimerRow, now: Now) -> Plan {
@@ -114,6 +148,9 @@ impl Engine {
     pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
         let Some(outcome) = self.command_done(id, outcome, now, steps) else { return };
         let Some(run) = self.runs.remove(id) else { return };
+        if !matches!((run.phase, &outcome), (Phase::Permission, Outcome::Done(_))) {
+            self.begun_alone(id);
+        }
         match (run.phase, outcome) {
             (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row),
             (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
@@ -196,7 +233,7 @@ impl Engine {
         let id = run.row.key.id;
         let held = run.row.held();
         let error = shortened(error);
-        let attempt = run.row.attempts.saturating_add(1);
+        let attempt = run.attempt();
         let change = match self.rules[run.row.topic].retry.pause_after(attempt) {
             Some(pause) => {
                 self.metrics.retried.add(1);

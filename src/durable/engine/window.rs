@@ -89,10 +89,9 @@ impl Window {
         self.parts.iter().map(|part| part.lane.bytes()).sum()
     }
 
-    /// Returns about how many bytes the first timer takes that may run when it is due.
-    pub(super) fn first_weight(&self) -> usize {
-        let first = self.next().and_then(|(_, part)| self.parts[part].lane.first_row());
-        first.map_or(0, TimerRow::weight)
+    /// Returns the first timer that may run when it is due, with its contents.
+    pub(super) fn first_row(&self) -> Option<&TimerRow> {
+        self.next().and_then(|(_, part)| self.parts[part].lane.first_row())
     }
 
     /// Returns the latest due time up to which the timers of a topic are loaded.

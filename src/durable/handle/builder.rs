@@ -219,7 +219,11 @@ impl DurableTimersBuilder {
             is_paused: self.is_paused,
             prunes: !self.is_paused && kept.iter().any(|topic| topic.keep != KeepDead::default()),
         };
-        let engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
+        let mut engine = Engine::new(rules, limits, self.store.needs_claims(), metrics.clone());
+        if self.store.was_interrupted() {
+            log::info!("the last program has not closed the timer store; attempts of due timers are noted");
+            engine.suspect_store();
+        }
         let (sender, requests) = crossbeam_channel::unbounded();
         let event_loop = group.next().clone();
         let time = event_loop.shared.time.clone();

@@ -55,7 +55,17 @@ pub enum Change {
         /// The program's own writes.
         effect: Option<Effect>,
     },
-    /// Tries a run again at another time.
+    /// Notes that a run begins, before its handler is called. Does nothing if the attempt is
+    /// counted already.
+    Begin {
+        /// The run.
+        held: Held,
+        /// Whether the attempt is counted: [`Begun::Counted`](super::Begun::Counted), otherwise
+        /// [`Begun::Noted`](super::Begun::Noted).
+        is_counted: bool,
+    },
+    /// Tries a run again at another time. Counts the attempt, unless it was counted when it began:
+    /// then the next one will be, too ([`Begun::Noted`](super::Begun::Noted)).
     Retry {
         /// The run.
         held: Held,
@@ -64,7 +74,7 @@ pub enum Change {
         /// Why it failed.
         error: String,
     },
-    /// Turns a run into a dead letter. A periodic timer goes on with `next`, and a copy becomes the
+    /// Turns a run into a dead letter, and counts the attempt as [`Change::Retry`] does. A periodic timer goes on with `next`, and a copy becomes the
     /// dead letter.
     Bury {
         /// The run.
@@ -104,6 +114,7 @@ impl Change {
     pub(super) fn held(&self) -> Option<Held> {
         match self {
             Change::End { held, .. }
+            | Change::Begin { held, .. }
             | Change::Retry { held, .. }
             | Change::Bury { held, .. }
             | Change::SkipTo { held, .. }
@@ -131,6 +142,9 @@ impl fmt::Debug for Change {
             }
             Change::SkipTo { held, next } => {
                 f.debug_struct("SkipTo").field("held", held).field("next", next).finish()
+            }
+            Change::Begin { held, is_counted } => {
+                f.debug_struct("Begin").field("held", held).field("is_counted", is_counted).finish()
             }
             Change::Claim { held } => f.debug_struct("Claim").field("held", held).finish(),
             Change::Cancel(id) => f.debug_tuple("Cancel").field(id).finish(),

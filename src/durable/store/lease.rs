@@ -10,6 +10,9 @@ pub struct Lease {
     /// Partitions that the node will give back, in order. It begins no more runs in them, but fires
     /// and ends its claimed runs.
     pub draining: Vec<(u32, i64)>,
+    /// Partitions that were taken over from a node whose lease had ended, with their epochs, in
+    /// order. One of their timers may have ended that node.
+    pub suspects: Vec<(u32, i64)>,
     /// For how long the node may fire timers, counted from before the request for the lease. Less
     /// than the store's own limit, so that the node stops before another one takes over.
     pub valid_for: Duration,

@@ -23,7 +23,7 @@ pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use maintenance::{BackupWork, Maintenance};
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
-pub use row::{DueKey, Held, TimerRow};
+pub use row::{Begun, DueKey, Held, TimerRow};
 pub use sqlite::SqliteStore;
 pub use start_in::{StartIn, Starter};
 pub use topic_set::TopicSet;
@@ -132,6 +132,13 @@ pub trait TimerStore: Send {
         Ok(Maintenance::default())
     }
 
+    /// Returns whether the last program that used the store has ended without
+    /// [`release`](TimerStore::release). Called after [`attach`](TimerStore::attach). A store with
+    /// several nodes says this of [each partition](Lease::suspects).
+    fn was_interrupted(&self) -> bool {
+        false
+    }
+
     /// Returns whether several nodes use the store, so that a run must be claimed before it fires,
     /// and [`renew`](TimerStore::renew) must be called.
     fn needs_claims(&self) -> bool {
@@ -168,7 +175,7 @@ pub trait TimerStore: Send {
         Ok(Loaded { rows: Vec::new(), is_complete: true })
     }
 
-    /// Gives the partitions of this node back, before it stops.
+    /// Gives the partitions of this node back, before it stops, and notes that it has stopped.
     fn release(&mut self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -32,8 +32,10 @@ pub struct TimerRow {
     /// The scheduled time of this run in milliseconds. Earlier than `key.due` after a failed
     /// attempt.
     pub scheduled: i64,
-    /// The number of attempts of this run so far.
+    /// The number of attempts of this run so far, with the one that was counted before it began.
     pub attempts: u32,
+    /// Whether an attempt of this run was noted before its handler was called.
+    pub begun: Begun,
     /// The idempotency key.
     pub idempotency_key: Option<String>,
     /// The text of a periodic timer's schedule.
@@ -46,10 +48,44 @@ pub struct TimerRow {
     pub epoch: i64,
 }
 
+/// Whether an attempt of a run was noted in the store before its handler was called.
+///
+/// In normal operation none is. After a program has ended without closing its store, one of the
+/// timers whose time had come may have ended it, so their attempts are noted:
+/// [`Change::Begin`](super::Change::Begin).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Begun {
+    /// None was noted. The attempt is counted when it has failed.
+    #[default]
+    No = 0,
+    /// The run was interrupted, or was noted together with others. Its next attempt is counted
+    /// before it begins.
+    Noted = 1,
+    /// The attempt is counted. A loaded timer in this state was interrupted.
+    Counted = 2,
+}
+
+impl Begun {
+    /// Converts the number that a store has. Unknown ones count as `No`.
+    pub fn from_number(number: i64) -> Self {
+        match number {
+            1 => Begun::Noted,
+            2 => Begun::Counted,
+            _ => Begun::No,
+        }
+    }
+}
+
 impl TimerRow {
     /// Returns what identifies this run of the timer in a change.
     pub fn held(&self) -> Held {
         Held { key: self.key, partition: self.partition, epoch: self.epoch }
+    }
+
+    /// Returns the number of the attempt that begins or runs, from 1.
+    pub(in crate::durable) fn attempt(&self) -> u32 {
+        self.attempts.saturating_add(u32::from(self.begun != Begun::Counted))
     }
 
     /// Returns about how many bytes the row takes in memory.

@@ -56,9 +56,10 @@ impl<T> Due<T> {
         &self.payload
     }
 
-    /// Returns the number of this attempt, from 1. A run that a crash interrupted does not count.
+    /// Returns the number of this attempt, from 1. An attempt that the end of the program
+    /// interrupted does not count if that was the first time for this timer.
     pub fn attempt(&self) -> u32 {
-        self.answering.firing.row.attempts.saturating_add(1)
+        self.answering.firing.row.attempt()
     }
 
     /// Returns the time for which the run was scheduled. Retries do not change it.

@@ -3,7 +3,7 @@
 use super::{server::server, topics::*};
 use netwheel::durable::{
     StoreError, StoreTransaction, TimerFilter, TimerId, TimerState, TimerStore,
-    store::{Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
+    store::{Begun, Change, DueKey, Effect, Held, LoadRange, Loaded, NewTimer, Outcome, TimerRow, TopicSet},
 };
 
 pub(super) const NOW: i64 = 1_700_000_000_000;
@@ -44,6 +44,8 @@ for_each_store! {
     an_end_removes_a_timer_or_moves_it_to_its_next_run
     a_change_of_another_run_is_missing
     a_retry_keeps_the_scheduled_time
+    an_attempt_is_counted_once_at_its_begin_or_its_end
+    a_begun_run_goes_on_unmarked_after_its_end_or_a_move
     dead_letters_are_listed_and_run_again
     a_dead_run_of_a_periodic_timer_is_a_copy
     a_key_finds_its_timer
@@ -272,6 +274,58 @@ fn a_new_schedule_and_an_end_are_made_in_order(store: &mut Store) {
     let last = changed(outcomes.next().unwrap());
     assert_eq!((last.key.due, last.schedule.as_deref()), (NOW + 200, Some("every 200")));
     assert_eq!(load(store, NOW + 1000), [last]);
+}
+
+fn begin(held: Held, is_counted: bool) -> Change {
+    Change::Begin { held, is_counted }
+}
+
+fn an_attempt_is_counted_once_at_its_begin_or_its_end(store: &mut Store) {
+    let row = start(store, timer(0, 100));
+    let state = |store: &mut Store| load(store, 1000).first().map(|row| (row.attempts, row.begun));
+    for (is_counted, expected) in [
+        (false, (0, Begun::Noted)),
+        (true, (1, Begun::Counted)),
+        // An answer was lost, and the change is repeated.
+        (true, (1, Begun::Counted)),
+        (false, (1, Begun::Counted)),
+    ] {
+        assert!(matches!(commit(store, begin(row.held(), is_counted)), Outcome::Done(None)));
+        assert_eq!(state(store), Some(expected));
+    }
+    let retry = |held, due| Change::Retry { held, due, error: "no".to_owned() };
+    let row = moved(commit(store, retry(row.held(), 200)));
+    assert_eq!((row.attempts, row.begun), (1, Begun::Noted));
+    let row = moved(commit(store, retry(row.held(), 300)));
+    assert_eq!((row.attempts, row.begun), (2, Begun::No));
+    assert!(matches!(commit(store, begin(row.held(), true)), Outcome::Done(None)));
+    let stale = Held { key: DueKey { due: 200, ..row.key }, ..row.held() };
+    assert!(matches!(commit(store, begin(stale, true)), Outcome::Missing));
+    let bury = Change::Bury { held: row.held(), next: None, error: "no".to_owned() };
+    assert!(matches!(commit(store, bury), Outcome::Done(None)));
+    assert_eq!(store.list(&TimerFilter::new()).unwrap()[0].attempts, 3);
+    let row = moved(commit(store, Change::Move { id: row.key.id, due: 400 }));
+    assert_eq!((row.attempts, row.begun), (0, Begun::No));
+}
+
+fn a_begun_run_goes_on_unmarked_after_its_end_or_a_move(store: &mut Store) {
+    let mut row = start(store, periodic(100, "every 5"));
+    for (change, attempts_of_dead) in [(0, None), (1, None), (2, None), (3, Some(1))] {
+        assert!(matches!(commit(store, begin(row.held(), true)), Outcome::Done(None)));
+        let (held, next) = (row.held(), row.key.due + 5);
+        row = moved(commit(
+            store,
+            match change {
+                0 => end(held, Some(next)),
+                1 => Change::SkipTo { held, next },
+                2 => Change::Move { id: row.key.id, due: next },
+                _ => Change::Bury { held, next: Some(next), error: "no".to_owned() },
+            },
+        ));
+        assert_eq!((row.attempts, row.begun, row.scheduled), (0, Begun::No, next));
+        let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
+        assert_eq!(dead.first().map(|info| info.attempts), attempts_of_dead);
+    }
 }
 
 fn an_end_removes_a_timer_or_moves_it_to_its_next_run(store: &mut Store) {

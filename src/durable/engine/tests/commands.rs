@@ -177,6 +177,7 @@ fn a_paused_engine_obeys_commands_and_fires_nothing() {
     let lease = Lease {
         partitions: Vec::new(),
         draining: Vec::new(),
+        suspects: Vec::new(),
         valid_for: Duration::MAX,
         renew_after: Duration::MAX,
     };

@@ -142,7 +142,7 @@ fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
         simulation.restart();
         simulation.pass(3 * HOUR + 30 * MINUTE);
         simulation.handler(|firing| {
-            Some(if firing.row.attempts == 0 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+            Some(if firing.row.attempt() == 1 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
         });
         simulation.run_until(4 * HOUR - SECOND);
         let half_past_three = 3 * HOUR + 30 * MINUTE;
@@ -157,7 +157,7 @@ fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
 fn run_all_runs_what_a_retry_kept_waiting() {
     let mut simulation = Simulation::new(Late::RunAll { at_most: 100 }, Retry::backoff(1));
     simulation.handler(|firing| {
-        Some(if firing.row.attempts == 0 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+        Some(if firing.row.attempt() == 1 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
     });
     simulation.periodic(100, "every 100");
     simulation.run_until(1350);

@@ -17,6 +17,7 @@ pub(super) fn lease() -> Lease {
     Lease {
         partitions: vec![(0, 0)],
         draining: Vec::new(),
+        suspects: Vec::new(),
         valid_for: Duration::from_secs(3),
         renew_after: Duration::from_secs(1),
     }

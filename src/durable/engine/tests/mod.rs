@@ -3,6 +3,7 @@
 mod clocks;
 mod commands;
 mod concurrency;
+mod interrupted;
 mod lateness;
 mod leases;
 mod looks;

@@ -310,6 +310,7 @@ impl World {
     /// The program is killed and started again.
     fn crash(&mut self) {
         self.engine = engine(&self.rules);
+        self.engine.suspect_store();
         self.requests.clear();
         self.inbox.clear();
         let paused = self.paused();

@@ -73,6 +73,10 @@ pub(super) struct Simulation {
     /// A schedule, and the time of its first run, that the timer with the key gets immediately
     /// before the next change.
     pub(super) before_change: Option<(String, i64)>,
+    /// The timer whose handler ends the program, which is then started again.
+    pub(super) deadly: Option<TimerId>,
+    pub(super) crashes: u32,
+    is_dead: bool,
     handler: Handler,
     permits: Arc<Permits>,
     rules: Vec<Rules>,
@@ -108,6 +112,9 @@ impl Simulation {
             elsewhere: Vec::new(),
             slow_change: 0,
             before_change: None,
+            deadly: None,
+            crashes: 0,
+            is_dead: false,
             handler: Rc::new(RefCell::new(|_: &Firing| Some(Answer::Done(None)))),
             permits: Arc::new(Permits::new(1000)),
             rules,
@@ -209,6 +216,10 @@ impl Simulation {
         let mut steps = Vec::new();
         self.engine.poll(self.now, &mut steps);
         self.carry_out(steps);
+        if std::mem::take(&mut self.is_dead) {
+            self.crashes += 1;
+            self.restart();
+        }
     }
 
     /// Polls until nothing is due.
@@ -253,6 +264,7 @@ impl Simulation {
     pub(super) fn restart(&mut self) {
         let needs_claims = self.leases.is_some();
         self.engine = Engine::new(self.rules.clone(), self.limits, needs_claims, self.metrics.clone());
+        self.engine.suspect_store();
     }
 
     /// Returns the times of the runs since [`START`].
@@ -289,6 +301,9 @@ impl Simulation {
 
     fn carry_out(&mut self, steps: Vec<Step>) {
         for step in steps {
+            if self.is_dead {
+                return;
+            }
             match step {
                 Step::Fire(firing) => self.fire(&firing),
                 Step::Change { id, change, .. } => {
@@ -329,10 +344,14 @@ impl Simulation {
             topic: row.topic,
             at: self.now.wall - START,
             scheduled: row.scheduled - START,
-            attempt: row.attempts + 1,
+            attempt: row.attempt(),
             missed: firing.missed,
             run: firing.run,
         });
+        if self.deadly == Some(row.key.id) {
+            self.is_dead = true;
+            return;
+        }
         let handler = self.handler.clone();
         let answer = handler.borrow_mut()(firing);
         if let Some(answer) = answer {

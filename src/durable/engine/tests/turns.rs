@@ -6,7 +6,7 @@ use crate::{
         Delivery, Late, Retry, TimerId,
         engine::{Answer, Command, Engine, Limits, Message, Now, Rules, Step},
         metrics::Metrics,
-        store::{DueKey, Loaded, Outcome, TimerRow},
+        store::{Begun, DueKey, Loaded, Outcome, TimerRow},
     },
     sync::completion,
 };
@@ -20,6 +20,7 @@ fn row(id: i64) -> TimerRow {
         topic: 0,
         scheduled: START,
         attempts: 0,
+        begun: Begun::No,
         idempotency_key: None,
         schedule: None,
         payload: b"null".to_vec(),

@@ -98,7 +98,7 @@ pub(super) fn changed_by_others(
     let session_id = session.id();
     let rows = session.query(
         "SELECT s.snapshot, t.is_cut, t.changed_in, t.id, t.partition, t.topic, t.due, t.scheduled,
-            t.attempts, t.key, t.schedule, t.payload
+            t.attempts, t.key, t.schedule, t.payload, t.begun
         FROM (SELECT pg_current_snapshot()::text AS snapshot) s
         LEFT JOIN LATERAL (
             SELECT *, rows >= $8 OR total > $9 AS is_cut FROM (
@@ -175,7 +175,8 @@ fn recheck(
     }
     let ids: Vec<i64> = store.changes.recheck.iter().copied().collect();
     let rows = session.query(
-        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, rows >= $4 OR total > $5
+        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun,
+            rows >= $4 OR total > $5
         FROM (
             SELECT *, row_number() OVER ids AS place, sum(size) OVER ids AS bytes, count(*) OVER () AS rows,
                 sum(size) OVER () AS total
@@ -190,7 +191,7 @@ fn recheck(
         &[&ids, &until, &store.ownership.active(), &ROWS_LIMIT, &max_bytes],
     )?;
     found.extend(collect(store, &rows, 0)?);
-    let is_cut = rows.first().map(|row| column::<bool>(row, 9)).transpose()?.unwrap_or(false);
+    let is_cut = rows.first().map(|row| column::<bool>(row, 10)).transpose()?.unwrap_or(false);
     match rows.last() {
         Some(last) if is_cut => {
             let last: i64 = column(last, 0)?;

@@ -1,12 +1,17 @@
 //! Changes of stored timers: ends, retries, dead letters, commands.
 
-use super::{Change, Outcome, StoreError, effects, queries, session::column, transaction::Transaction};
+use super::{
+    Change, Outcome, StoreError, effects, ownership, queries, session::column, transaction::Transaction,
+};
 use crate::durable::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a pending timer and of a dead letter in the table.
 const PENDING: i16 = 0;
 const DEAD: i16 = 1;
+
+/// [`Begun::Counted`](crate::durable::store::Begun::Counted) in the table.
+const COUNTED: i16 = 2;
 
 /// A locked timer.
 struct Stored {
@@ -15,8 +20,17 @@ struct Stored {
     state: i16,
     due: i64,
     attempts: i32,
+    /// See [`Begun`](crate::durable::store::Begun).
+    begun: i16,
     /// The epoch of the partition, if this node owns it.
     epoch: Option<i64>,
+}
+
+impl Stored {
+    /// Returns the number of attempts with one that has ended, which may be counted already.
+    fn attempts_with_this(&self) -> i32 {
+        self.attempts.saturating_add(i32::from(self.begun != COUNTED))
+    }
 }
 
 /// The writes of many changes, one statement for each kind.
@@ -33,33 +47,64 @@ struct Writes {
     scheduled: Vec<Option<i64>>,
     attempts: Vec<i32>,
     errors: Vec<Option<String>>,
+    /// What was noted before the next attempt.
+    begun: Vec<i16>,
+    /// Runs that begin, and whether their attempt is counted.
+    begins: Vec<i64>,
+    counted: Vec<bool>,
     /// The outcome that gets the row of an updated timer.
     waiting: BTreeMap<i64, usize>,
 }
 
+/// The new values of a timer.
+struct Update {
+    state: i16,
+    due: i64,
+    /// `None` to keep the scheduled time.
+    scheduled: Option<i64>,
+    attempts: i32,
+    error: Option<String>,
+    begun: i16,
+}
+
+impl Update {
+    /// A timer that waits for a run without an attempt.
+    fn fresh(due: i64) -> Self {
+        Update { state: PENDING, due, scheduled: Some(due), attempts: 0, error: None, begun: 0 }
+    }
+
+    /// A run that has failed, and waits for its next attempt.
+    fn retry(due: i64, timer: &Stored, error: String) -> Self {
+        let begun = timer.begun / COUNTED;
+        Update {
+            scheduled: None,
+            attempts: timer.attempts_with_this(),
+            error: Some(error),
+            begun,
+            ..Self::fresh(due)
+        }
+    }
+
+    fn dead(now: i64, timer: &Stored, error: String) -> Self {
+        Update { state: DEAD, begun: 0, ..Self::retry(now, timer, error) }
+    }
+}
+
 impl Writes {
     /// Updates a timer that is pending afterwards, and whose row the engine may need.
-    fn update(&mut self, index: usize, id: TimerId, due: i64, attempts: i32, error: Option<String>) {
-        let scheduled = error.is_none().then_some(due);
-        self.set(id, PENDING, due, scheduled, attempts, error);
+    fn update(&mut self, index: usize, id: TimerId, update: Update) {
+        self.set(id, update);
         self.waiting.insert(id.get(), index);
     }
 
-    fn set(
-        &mut self,
-        id: TimerId,
-        state: i16,
-        due: i64,
-        scheduled: Option<i64>,
-        attempts: i32,
-        error: Option<String>,
-    ) {
+    fn set(&mut self, id: TimerId, update: Update) {
         self.updated.push(id.get());
-        self.states.push(state);
-        self.dues.push(due);
-        self.scheduled.push(scheduled);
-        self.attempts.push(attempts);
-        self.errors.push(error);
+        self.states.push(update.state);
+        self.dues.push(update.due);
+        self.scheduled.push(update.scheduled);
+        self.attempts.push(update.attempts);
+        self.errors.push(update.error);
+        self.begun.push(update.begun);
     }
 }
 
@@ -81,6 +126,7 @@ pub(super) fn apply(
             Change::Start(_) | Change::Claim { .. } => continue,
             Change::Cancel(id) | Change::Move { id, .. } => *id,
             Change::End { held, .. }
+            | Change::Begin { held, .. }
             | Change::Retry { held, .. }
             | Change::Bury { held, .. }
             | Change::SkipTo { held, .. } => held.key.id,
@@ -90,6 +136,13 @@ pub(super) fn apply(
             && let Some(outcome) = transaction.refusal(held, timer.state, timer.due, timer.epoch)
         {
             outcomes[index] = outcome;
+            continue;
+        }
+        if let Change::Begin { held, .. } = change
+            && !ownership::may_claim(&transaction.store.ownership, *held)
+        {
+            transaction.store.changes.recheck(id);
+            outcomes[index] = Outcome::Refused(StoreError::StaleEpoch);
             continue;
         }
         if let Change::End { effect: Some(effect), .. } = change
@@ -116,28 +169,33 @@ fn plan(
 ) {
     let now = transaction.now;
     let mut count = |pending, dead| transaction.count(timer.topic, timer.partition, pending, dead);
-    let attempts = timer.attempts.saturating_add(1);
     match change {
         Change::End { next: Some(next), .. } | Change::SkipTo { next, .. } => {
-            writes.update(index, id, *next, 0, None);
+            writes.update(index, id, Update::fresh(*next));
         }
         Change::End { next: None, .. } | Change::Cancel(_) => {
             writes.removed.push(id.get());
             if timer.state == DEAD { count(0, -1) } else { count(-1, 0) }
         }
-        Change::Retry { due, error, .. } => writes.update(index, id, *due, attempts, Some(clean(error))),
+        Change::Begin { is_counted, .. } => {
+            writes.begins.push(id.get());
+            writes.counted.push(*is_counted);
+        }
+        Change::Retry { due, error, .. } => {
+            writes.update(index, id, Update::retry(*due, timer, clean(error)));
+        }
         Change::Bury { next: Some(next), error, .. } => {
             writes.copied.push(id.get());
             writes.copied_errors.push(clean(error));
-            writes.update(index, id, *next, 0, None);
+            writes.update(index, id, Update::fresh(*next));
             count(0, 1);
         }
         Change::Bury { next: None, error, .. } => {
-            writes.set(id, DEAD, now, None, attempts, Some(clean(error)));
+            writes.set(id, Update::dead(now, timer, clean(error)));
             count(-1, 1);
         }
         Change::Move { due, .. } => {
-            writes.update(index, id, *due, 0, None);
+            writes.update(index, id, Update::fresh(*due));
             if timer.state == DEAD {
                 count(1, -1);
             }
@@ -175,13 +233,13 @@ fn lock(
     let partitions: Vec<i32> = partitions.into_iter().collect();
     let rows = transaction.session.query(
         "WITH stored AS MATERIALIZED (
-            SELECT id, partition, topic, state, due, attempts FROM {schema}.timers
+            SELECT id, partition, topic, state, due, attempts, begun FROM {schema}.timers
             WHERE id = ANY($1) ORDER BY id FOR UPDATE
         ), owned AS MATERIALIZED (
             SELECT id, epoch FROM {schema}.partitions
             WHERE id = ANY($2) AND owner = $3 ORDER BY id FOR SHARE
         )
-        SELECT s.id, s.partition, s.topic, s.state, s.due, s.attempts, o.epoch
+        SELECT s.id, s.partition, s.topic, s.state, s.due, s.attempts, s.begun, o.epoch
         FROM stored s LEFT JOIN owned o ON o.id = s.partition",
         &[&ids, &partitions, &transaction.store.node],
     )?;
@@ -192,7 +250,8 @@ fn lock(
             state: column(row, 3)?,
             due: column(row, 4)?,
             attempts: column(row, 5)?,
-            epoch: column(row, 6)?,
+            begun: column(row, 6)?,
+            epoch: column(row, 7)?,
         };
         stored.insert(TimerId::new(column(row, 0)?), timer);
     }
@@ -220,10 +279,19 @@ fn write(
         transaction.session.query(
             "INSERT INTO {schema}.timers
                 (partition, topic, state, due, scheduled, attempts, payload, error, changed_by, changed_in)
-            SELECT t.partition, t.topic, 1, $4, t.scheduled, t.attempts + 1, t.payload, u.error, $3,
+            SELECT t.partition, t.topic, 1, $4, t.scheduled, t.attempts + (t.begun <> 2)::integer, t.payload,
+                u.error, $3,
                 pg_current_xact_id()::text::bigint
             FROM unnest($1::bigint[], $2::text[]) AS u (id, error) JOIN {schema}.timers t ON t.id = u.id",
             &[&writes.copied, &writes.copied_errors, &session_id, &transaction.now],
+        )?;
+    }
+    if !writes.begins.is_empty() {
+        transaction.session.query(
+            "UPDATE {schema}.timers t SET attempts = t.attempts + (u.is_counted AND t.begun <> 2)::integer,
+                begun = greatest(t.begun, 1 + u.is_counted::integer)
+            FROM unnest($1::bigint[], $2::boolean[]) AS u (id, is_counted) WHERE t.id = u.id",
+            &[&writes.begins, &writes.counted],
         )?;
     }
     if writes.updated.is_empty() {
@@ -232,11 +300,13 @@ fn write(
     let rows = transaction.session.query(
         "UPDATE {schema}.timers t SET state = u.state, due = u.due,
             scheduled = coalesce(u.scheduled, t.scheduled), attempts = u.attempts, error = u.error,
+            begun = u.begun,
             changed_by = $7, changed_in = pg_current_xact_id()::text::bigint
-        FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[])
-            AS u (id, state, due, scheduled, attempts, error)
+        FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[],
+            $8::smallint[]) AS u (id, state, due, scheduled, attempts, error, begun)
         WHERE t.id = u.id
-        RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload",
+        RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
+            t.begun",
         &[
             &writes.updated,
             &writes.states,
@@ -245,6 +315,7 @@ fn write(
             &writes.attempts,
             &writes.errors,
             &session_id,
+            &writes.begun,
         ],
     )?;
     for row in &rows {

@@ -32,6 +32,8 @@ pub(super) struct Ownership {
     active: BTreeMap<u32, i64>,
     /// Partitions that will be given back, and until when they are drained at most.
     draining: BTreeMap<u32, (i64, Instant)>,
+    /// The epochs of partitions that were taken over from a node whose lease had ended.
+    suspects: BTreeMap<u32, i64>,
     /// The partitions of runs that were claimed and have not ended.
     claimed: BTreeMap<TimerId, u32>,
     /// The number of starts, which spreads them over the partitions.
@@ -68,7 +70,7 @@ impl Ownership {
     pub(super) fn committed(&mut self, changes: &[Change], outcomes: &[Outcome]) {
         for (change, outcome) in changes.iter().zip(outcomes) {
             match (change, outcome) {
-                (Change::Claim { held }, Outcome::Done(_)) => {
+                (Change::Claim { held } | Change::Begin { held, .. }, Outcome::Done(_)) => {
                     self.claimed.insert(held.key.id, held.partition);
                 }
                 // The engine retries or buries a run whose effect failed.
@@ -78,6 +80,7 @@ impl Ownership {
                     | Change::Retry { held, .. }
                     | Change::Bury { held, .. }
                     | Change::SkipTo { held, .. }
+                    | Change::Begin { held, .. }
                     | Change::Claim { held },
                     _,
                 ) => drop(self.claimed.remove(&held.key.id)),
@@ -95,6 +98,7 @@ impl Ownership {
         now: Instant,
     ) -> Vec<i32> {
         self.draining.retain(|partition, (epoch, _)| owned.get(partition) == Some(epoch));
+        self.suspects.retain(|partition, epoch| owned.get(partition) == Some(epoch));
         self.claimed.retain(|_, partition| owned.contains_key(partition));
         let busy: BTreeSet<u32> = self.claimed.values().copied().collect();
         self.active = owned.iter().map(|(partition, epoch)| (*partition, *epoch)).collect();
@@ -177,6 +181,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
     Ok(Lease {
         partitions: store.ownership.active.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
         draining: store.ownership.draining.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect(),
+        suspects: store.ownership.suspects.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
         valid_for: lease / 2,
         renew_after: (lease / 6).min(LONGEST_PAUSE),
     })
@@ -190,17 +195,22 @@ fn take_over(
 ) -> Result<(), StoreError> {
     let rows = session.query(
         "WITH free AS (
-            SELECT id FROM {schema}.partitions WHERE owner IS NULL OR lease_until <= clock_timestamp()
+            SELECT id, owner IS NOT NULL AS is_suspect FROM {schema}.partitions
+            WHERE owner IS NULL OR lease_until <= clock_timestamp()
             ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
         )
         UPDATE {schema}.partitions p SET owner = $1, epoch = p.epoch + 1,
             lease_until = clock_timestamp() + $3 * interval '1 millisecond'
-        FROM free WHERE p.id = free.id RETURNING p.id, p.epoch",
+        FROM free WHERE p.id = free.id RETURNING p.id, p.epoch, free.is_suspect",
         &[&store.node, &wanted, &millis],
     )?;
     for row in rows {
         let partition = column::<i32>(&row, 0)?.unsigned_abs();
-        store.ownership.active.insert(partition, column(&row, 1)?);
+        let epoch = column(&row, 1)?;
+        store.ownership.active.insert(partition, epoch);
+        if column(&row, 2)? {
+            store.ownership.suspects.insert(partition, epoch);
+        }
     }
     log::info!("this node has {} partitions of the timer store", store.ownership.active.len());
     Ok(())

@@ -5,7 +5,7 @@ use super::{
     TopicCounts,
     session::{Session, Value, column},
 };
-use crate::durable::{TimerId, unix_millis::system_time};
+use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
 use postgres::Row;
 
 /// Creates the topics that are missing. Returns the names and ids of all of them.
@@ -47,8 +47,8 @@ pub(super) fn load(
     // the sizes, so that it does not send what is beyond the limit. A large payload is not read for
     // that: its size is beside the reference to it.
     let rows = session.query(
-        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload,
-            rows < $6 AND total <= $7 AS is_complete
+        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun,
+            rows < $6 AND (total <= $7 OR rows = 1) AS is_complete
         FROM (
             SELECT *, row_number() OVER dues AS place, sum(size) OVER dues AS bytes,
                 count(*) OVER () AS rows, sum(size) OVER () AS total
@@ -56,7 +56,7 @@ pub(super) fn load(
                 SELECT t.*, octet_length(t.payload) + coalesce(octet_length(t.key), 0)
                     + coalesce(octet_length(t.schedule), 0) AS size
                 FROM unnest($1::integer[]) AS wanted (topic) CROSS JOIN LATERAL (
-                    SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload
+                    SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun
                     FROM {schema}.timers
                     WHERE state = 0 AND topic = wanted.topic AND (due, id) > ($3, $4) AND due <= $5
                         AND partition = ANY($2)
@@ -66,7 +66,7 @@ pub(super) fn load(
         ) summed WHERE place = 1 OR bytes <= $7 ORDER BY due, id",
         &[&topics, &partitions, &range.after.due, &range.after.id.get(), &range.until, &limit, &max_bytes],
     )?;
-    let is_complete = rows.first().map(|row| column::<bool>(row, 9)).transpose()?.unwrap_or(true);
+    let is_complete = rows.first().map(|row| column::<bool>(row, 10)).transpose()?.unwrap_or(true);
     Ok(Loaded { rows: collect(store, &rows, 0)?, is_complete })
 }
 
@@ -93,6 +93,7 @@ pub(super) fn timer(store: &PostgresStore, row: &Row, first: usize) -> Result<Op
         idempotency_key: column(row, first + 6)?,
         schedule: column(row, first + 7)?,
         payload: column(row, first + 8)?,
+        begun: Begun::from_number(column::<i16>(row, first + 9)?.into()),
         partition,
         epoch,
     }))

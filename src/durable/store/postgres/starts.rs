@@ -5,7 +5,7 @@ use super::{
     session::{Statements, column},
     transaction::Transaction,
 };
-use crate::durable::{TimerId, unix_millis::duration_millis};
+use crate::durable::{TimerId, store::Begun, unix_millis::duration_millis};
 use std::collections::BTreeMap;
 
 /// How often a start is tried whose key another node uses and gives up at the same time.
@@ -227,15 +227,16 @@ fn reschedule(
             due = CASE WHEN is_due THEN due ELSE $4 END,
             scheduled = CASE WHEN is_due THEN scheduled ELSE $4 END,
             attempts = CASE WHEN is_due THEN attempts ELSE 0 END,
+            begun = CASE WHEN is_due THEN begun ELSE 0 END,
             error = CASE WHEN is_due THEN error END,
             changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
         FROM old WHERE t.id = old.id
         RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
-            old.state",
+            t.begun, old.state",
         &[&id.get(), &timer.schedule, &timer.payload, &timer.due, &session_id, &transaction.now],
     )?;
     let Some(row) = rows.first() else { return Ok(None) };
-    if column::<i16>(row, 9)? != 0 {
+    if column::<i16>(row, 10)? != 0 {
         transaction.count(column(row, 2)?, column(row, 1)?, 1, -1);
     }
     queries::timer(transaction.store, row, 0)
@@ -252,11 +253,11 @@ fn replace_payload(
         "UPDATE {schema}.timers SET payload = $2, changed_by = $3,
             changed_in = pg_current_xact_id()::text::bigint
         WHERE id = $1
-        RETURNING id, partition, topic, due, scheduled, attempts, key, schedule, payload, state",
+        RETURNING id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun, state",
         &[&id.get(), &timer.payload, &session_id],
     )?;
     match rows.first() {
-        Some(row) if column::<i16>(row, 9)? == 0 => queries::timer(transaction.store, row, 0),
+        Some(row) if column::<i16>(row, 10)? == 0 => queries::timer(transaction.store, row, 0),
         _ => Ok(None),
     }
 }
@@ -267,6 +268,7 @@ fn row_of(transaction: &Transaction<'_>, timer: &NewTimer, id: TimerId, partitio
         topic: timer.topic,
         scheduled: timer.due,
         attempts: 0,
+        begun: Begun::No,
         idempotency_key: timer.idempotency_key.clone(),
         schedule: timer.schedule.clone(),
         payload: timer.payload.clone(),

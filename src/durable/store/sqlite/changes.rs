@@ -9,7 +9,7 @@ use super::{
 };
 use crate::durable::{
     TimerId,
-    store::{Effect, Held},
+    store::{Begun, Effect, Held},
 };
 use rusqlite::{OptionalExtension, params};
 use std::{collections::BTreeMap, time::Duration};
@@ -20,7 +20,7 @@ const KEYS_REMOVED_AT_ONCE: i64 = 1000;
 /// The name of the savepoint of an effect.
 const EFFECT: &str = "effect";
 
-const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload";
+const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, begun";
 
 /// A transaction, and how it changes the numbers of timers.
 pub(super) struct Batch<'a> {
@@ -122,6 +122,7 @@ impl<'a> Batch<'a> {
         match change {
             Change::Start(timer) => self.start(timer),
             Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
+            Change::Begin { held, is_counted } => self.begin(*held, *is_counted),
             Change::Retry { held, due, error } => self.retry(*held, *due, error),
             Change::Bury { held, next, error } => self.bury(*held, *next, error),
             Change::SkipTo { held, next } => match self.held(*held)? {
@@ -207,11 +208,25 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Notes a run before its handler is called. See [`Begun`] for the numbers.
+    fn begin(&mut self, held: Held, is_counted: bool) -> Result<Outcome, StoreError> {
+        if self.held(held)?.is_none() {
+            return Ok(Outcome::Missing);
+        }
+        let sql = "UPDATE timers SET attempts = attempts + (?2 AND begun <> 2), begun = max(begun, 1 + ?2)
+            WHERE id = ?1";
+        let values = params![held.key.id.get(), is_counted];
+        self.connection.prepare_cached(sql).store()?.execute(values).store()?;
+        Ok(Outcome::Done(None))
+    }
+
     fn retry(&mut self, held: Held, due: i64, error: &str) -> Result<Outcome, StoreError> {
         if self.held(held)?.is_none() {
             return Ok(Outcome::Missing);
         }
-        let sql = "UPDATE timers SET due = ?2, attempts = attempts + 1, error = ?3 WHERE id = ?1";
+        let sql =
+            "UPDATE timers SET due = ?2, attempts = attempts + (begun <> 2), begun = begun / 2, error = ?3
+            WHERE id = ?1";
         let values = params![held.key.id.get(), due, error];
         self.connection.prepare_cached(sql).store()?.execute(values).store()?;
         self.row(held.key.id).map(Outcome::Done)
@@ -222,12 +237,14 @@ impl<'a> Batch<'a> {
         let id = held.key.id.get();
         if let Some(next) = next {
             let sql = "INSERT INTO timers (topic, state, due, scheduled, attempts, payload, error)
-                SELECT topic, 1, ?3, scheduled, attempts + 1, payload, ?2 FROM timers WHERE id = ?1";
+                SELECT topic, 1, ?3, scheduled, attempts + (begun <> 2), payload, ?2 FROM timers WHERE id = ?1";
             self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
             self.count(stored.topic, 0, 1);
             return self.advance(held.key.id, next);
         }
-        let sql = "UPDATE timers SET state = 1, due = ?3, attempts = attempts + 1, error = ?2 WHERE id = ?1";
+        let sql =
+            "UPDATE timers SET state = 1, due = ?3, attempts = attempts + (begun <> 2), begun = 0, error = ?2
+            WHERE id = ?1";
         self.connection.prepare_cached(sql).store()?.execute(params![id, error, self.now]).store()?;
         self.count(stored.topic, -1, 1);
         Ok(Outcome::Done(None))
@@ -245,7 +262,8 @@ impl<'a> Batch<'a> {
         if stored.state == 1 {
             self.count(stored.topic, 1, -1);
         }
-        let sql = "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, error = NULL
+        let sql =
+            "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, begun = 0, error = NULL
             WHERE id = ?1";
         self.connection.prepare_cached(sql).store()?.execute(params![id.get(), due]).store()?;
         self.row(id).map(Outcome::Done)
@@ -253,7 +271,8 @@ impl<'a> Batch<'a> {
 
     /// Moves a periodic timer to its next run.
     fn advance(&mut self, id: TimerId, next: i64) -> Result<Outcome, StoreError> {
-        let sql = "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, error = NULL WHERE id = ?1";
+        let sql = "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, begun = 0, error = NULL
+            WHERE id = ?1";
         self.connection.prepare_cached(sql).store()?.execute(params![id.get(), next]).store()?;
         self.row(id).map(Outcome::Done)
     }
@@ -303,7 +322,7 @@ impl<'a> Batch<'a> {
         let mut statement = self.connection.prepare_cached(&sql).store()?;
         let topics = self.topics;
         let row = statement.query_row([id.get()], |row| {
-            let topic: i64 = row.get(7)?;
+            let topic: i64 = row.get(8)?;
             let index = topics.iter().position(|known| *known == topic);
             index.map(|index| queries::timer(row, index)).transpose()
         });
@@ -324,6 +343,7 @@ fn row_of(timer: &NewTimer, id: TimerId) -> TimerRow {
         topic: timer.topic,
         scheduled: timer.due,
         attempts: 0,
+        begun: Begun::No,
         idempotency_key: timer.idempotency_key.clone(),
         schedule: timer.schedule.clone(),
         payload: timer.payload.clone(),

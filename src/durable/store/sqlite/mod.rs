@@ -34,7 +34,7 @@ use errors::{StoreResult, keep_log};
 use open_database::OpenDatabase;
 use open_files::OpenFiles;
 use others::Others;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 use starts::SqliteStarts;
 use std::{
     path::Path,
@@ -61,6 +61,10 @@ pub struct SqliteStore {
     topics: Vec<i64>,
     key_memory: Duration,
     others: Others,
+    /// Whether the last program that fired timers has not closed the store.
+    was_interrupted: bool,
+    /// Whether the store says that timers fire.
+    is_noted_open: bool,
     /// Alive while a backup is made.
     backup: Weak<()>,
 }
@@ -111,6 +115,17 @@ impl SqliteStore {
         Ok(self)
     }
 
+    /// Notes that timers fire from now on, or that no handler runs any more. A note that stays after
+    /// the end of a program tells that it has not closed the store.
+    fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
+        if is_open != self.is_noted_open {
+            let sql = "UPDATE timer_store SET is_open = ?1";
+            self.database.connection.execute(sql, [is_open]).store()?;
+            self.is_noted_open = is_open;
+        }
+        Ok(())
+    }
+
     fn on(mut database: OpenDatabase) -> Result<Self, StoreError> {
         schema::migrate(&mut database.connection)?;
         database.connection.set_prepared_statement_cache_capacity(64);
@@ -118,6 +133,8 @@ impl SqliteStore {
         Ok(SqliteStore {
             log: WriteAheadLog::new(&database.connection)?,
             database,
+            was_interrupted: false,
+            is_noted_open: false,
             topics: Vec::new(),
             key_memory: KEY_MEMORY,
             others,
@@ -137,8 +154,19 @@ impl TimerStore for SqliteStore {
             let id = transaction.query_row("SELECT id FROM topics WHERE name = ?1", [name], |row| row.get(0));
             self.topics.push(id.store()?);
         }
+        let sql = "SELECT is_open FROM timer_store";
+        self.was_interrupted =
+            transaction.query_row(sql, [], |row| row.get(0)).optional().store()? == Some(1);
         transaction.commit().store()?;
         self.counts()
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.was_interrupted
+    }
+
+    fn release(&mut self) -> Result<(), StoreError> {
+        self.note_open(false)
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
@@ -160,6 +188,8 @@ impl TimerStore for SqliteStore {
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
+        // A program that fires nothing loads nothing, and does not say that the last one was closed.
+        self.note_open(true)?;
         let loaded = queries::load(&self.database.connection, &self.topics, range)?;
         self.database.files.check().inspect_err(|_| keep_log(&self.database.connection))?;
         Ok(loaded)

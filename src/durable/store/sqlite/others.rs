@@ -60,12 +60,12 @@ impl Others {
                 continue;
             }
             let gap_end = self.own.first().map_or(last, |(first, _)| (first - 1).min(last));
-            let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, topic FROM timers
+            let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, begun, topic FROM timers
                 WHERE id > ?1 AND id <= ?2 AND state = 0 AND due <= ?3 ORDER BY id";
             let mut statement = connection.prepare_cached(sql).store()?;
             let mut rows = statement.query(params![self.seen, gap_end, until]).store()?;
             while let Some(row) = rows.next().store()? {
-                let topic: i64 = row.get(7).store()?;
+                let topic: i64 = row.get(8).store()?;
                 let Some(index) = topics.iter().position(|known| *known == topic) else { continue };
                 let timer = queries::timer(row, index).store()?;
                 self.seen = timer.key.id.get();

@@ -4,7 +4,7 @@ use super::{
     DueKey, LoadRange, Loaded, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState,
     TopicCounts,
 };
-use crate::durable::{TimerId, unix_millis::system_time};
+use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
 use rusqlite::{Connection, Row, Rows, fallible_streaming_iterator::FallibleStreamingIterator, params};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -14,7 +14,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 /// nothing. Each reads its next row when the last one was taken, so time and memory do not depend
 /// on the number of topics.
 pub(super) fn load(connection: &Connection, topics: &[i64], range: LoadRange) -> Result<Loaded, StoreError> {
-    let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload FROM timers
+    let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, begun FROM timers
          WHERE state = 0 AND topic = ?1 AND (due, id) > (?2, ?3) AND due <= ?4
          ORDER BY due, id";
     let wanted = topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
@@ -67,6 +67,7 @@ pub(super) fn timer(row: &Row<'_>, topic: usize) -> rusqlite::Result<TimerRow> {
         idempotency_key: row.get(4)?,
         schedule: row.get(5)?,
         payload: row.get(6)?,
+        begun: Begun::from_number(row.get(7)?),
         partition: 0,
         epoch: 0,
     })
