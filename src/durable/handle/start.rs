@@ -165,10 +165,10 @@ impl<'a> StartTimer<'a> {
     ///
     /// [`Error::Setting`] for a topic that the program does not have, a payload that is too large,
     /// a key that is too long, or [`replace_payload`](StartTimer::replace_payload).
-    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError): `OtherStore` if the connection is to
-    /// another database, `OtherSchedule`, `Busy` if another connection writes for longer than the
-    /// busy timeout of an SQLite connection, or an error of the database. After an error of
-    /// PostgreSQL, the transaction can only be rolled back. An SQLite transaction may go on.
+    /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError): `OtherStore` if the
+    /// connection is to another database, `OtherSchedule`, `Busy` if another connection writes for
+    /// longer than the busy timeout of an SQLite connection, or an error of the database. After an
+    /// error of PostgreSQL, the transaction can only be rolled back. An SQLite transaction may go on.
     ///
     /// ```
     /// use netwheel::{Error, EventLoopGroup};

@@ -10,6 +10,7 @@
 mod child;
 mod faults;
 mod oracle;
+mod outbox;
 
 use crate::{
     support::process::{play, plays, strace_works},
@@ -46,6 +47,10 @@ const CALLS: &[(&str, usize)] = &[
 #[test]
 fn workload() {
     if plays("workload") {
+        let mode = std::env::var(child::MODE).unwrap();
+        if outbox::is_mode(&mode) {
+            return outbox::main(&mode);
+        }
         child::main();
     }
 }
