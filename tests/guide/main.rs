@@ -15,6 +15,8 @@ mod gateway;
 #[cfg(feature = "http")]
 mod http;
 mod login;
+#[cfg(all(feature = "durable-postgres", feature = "http"))]
+mod orders;
 mod programs;
 mod relogin;
 mod timers;

@@ -12,13 +12,13 @@ use std::{
 };
 
 /// A running program that listens.
-struct Program {
+pub(crate) struct Program {
     process: Process,
     address: SocketAddr,
 }
 
 impl Program {
-    fn start(name: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
         let binary = example(name);
         let command = [&[binary.to_str().unwrap()], arguments].concat();
         let mut process = Process::start(&command);
@@ -26,13 +26,13 @@ impl Program {
         Program { process, address }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         connect(self.address)
     }
 
     /// Interrupts the program, which shuts down and prints a report.
     #[track_caller]
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         self.process.signal("INT");
         let (report, errors) = self.process.succeed();
         assert!(report.contains("channels"), "{report}");
