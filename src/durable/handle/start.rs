@@ -168,7 +168,8 @@ impl<'a> StartTimer<'a> {
     /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError): `OtherStore` if the
     /// connection is to another database, `OtherSchedule`, `Busy` if another connection writes for
     /// longer than the busy timeout of an SQLite connection, or an error of the database. After an
-    /// error of PostgreSQL, the transaction can only be rolled back. An SQLite transaction may go on.
+    /// error of PostgreSQL, the transaction can only be rolled back. An SQLite transaction may go
+    /// on.
     ///
     /// ```
     /// use netwheel::{Error, EventLoopGroup};
