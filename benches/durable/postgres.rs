@@ -199,7 +199,7 @@ fn renewal(schema: &Schema<'_>) -> Result<f64> {
     let near = now_millis() + 60_000;
     let mut renew = || -> Result {
         store.renew()?;
-        store.changed_by_others(near)?;
+        store.changed_by_others(near, 8 << 20)?;
         store.counts()?;
         Ok(())
     };
