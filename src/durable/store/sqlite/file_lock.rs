@@ -18,7 +18,7 @@ use std::{
 /// name.
 #[derive(Debug)]
 pub(super) struct FileLock {
-    _file: File,
+    file: File,
 }
 
 impl FileLock {
@@ -33,8 +33,17 @@ impl FileLock {
             let Some(file) = try_lock(path).map_err(failed)? else { return Err(StoreError::InUse) };
             // Somebody may have removed the file before it was locked.
             if is_at(&file, path).map_err(failed)? {
-                return Ok(FileLock { _file: file });
+                return Ok(FileLock { file });
             }
+        }
+    }
+}
+
+/// Unlocks the file even if a process that is being started has a copy of the handle.
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if let Err(error) = unlock(&self.file) {
+            log::debug!("a timer store stays locked until all handles of its lock are closed: {error}");
         }
     }
 }
@@ -63,6 +72,11 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 }
 
 #[cfg(unix)]
+fn unlock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock)?)
+}
+
+#[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
@@ -87,8 +101,32 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Closing the handle unlocks the file.
+#[cfg(windows)]
+fn unlock(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
 /// An open file cannot be removed there.
 #[cfg(windows)]
 fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that is being started has copies of all handles until it executes its program.
+    #[test]
+    fn a_store_is_unlocked_although_a_copy_of_the_handle_is_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let lock = FileLock::acquire(&path).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(matches!(FileLock::acquire(&path), Err(StoreError::InUse)));
+        drop(lock);
+        FileLock::acquire(&path).unwrap();
+        drop(copy);
+    }
 }
