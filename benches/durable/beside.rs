@@ -48,8 +48,10 @@ pub(crate) fn measure(settings: &Settings, place: &Place, report: &mut Report) -
 fn prepare(settings: &Settings, path: &Path, count: usize, slow: usize) -> Result<i64> {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let unused = |name: &str| Topic::new(name, Late::RunOnce, Retry::never(), |due: Due<String>| due.done());
-    let timers = DurableTimers::open(path)?.topic(unused("slow")).topic(unused("fast")).paused().start(&group)?;
-    let wait = |starts: &mut Vec<Completion<TimerId>>| starts.drain(..).try_for_each(|start| start.wait().map(drop));
+    let timers =
+        DurableTimers::open(path)?.topic(unused("slow")).topic(unused("fast")).paused().start(&group)?;
+    let wait =
+        |starts: &mut Vec<Completion<TimerId>>| starts.drain(..).try_for_each(|start| start.wait().map(drop));
     let mut starts = Vec::new();
     for _ in 0..slow {
         starts.push(timers.at("slow", UNIX_EPOCH, TEXT).start());

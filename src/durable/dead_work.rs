@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Error, sync::Completer};
 
-/// The largest number of letters that one transaction retries, and that are in memory meanwhile.
+/// The largest number of letters that one transaction retries. Their payloads are in memory then.
 const RETRIED_AT_ONCE: u64 = 256;
 
 /// The largest number of letters that one transaction removes.

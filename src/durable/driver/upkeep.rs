@@ -92,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// Makes one transaction. Returns what it was about, and the number of letters.
+    /// Makes one transaction. Returns the letters that it selected, and how many it changed.
     fn change_dead(&mut self, work: &mut DeadWork) -> Result<Option<(DeadLetters, u64)>, StoreError> {
         let now = present_millis(self.time.wall_time());
         if work.is_new() {

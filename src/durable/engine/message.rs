@@ -67,7 +67,7 @@ pub(in crate::durable) enum Message {
     Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
     /// These topics are paused now, and the others are not. Completes a pause or its end.
     Paused { topics: TopicSet, pausing: Option<(Completer<bool>, Permit)> },
-    /// Dead letters were removed: all that were too old or too many, or only a part of them.
+    /// Dead letters were removed. `is_complete` if none is too old or surplus any more.
     Pruned { is_complete: bool },
     /// The store cannot go on.
     Stopped(Error),
