@@ -43,6 +43,7 @@ mod policy;
 mod port;
 mod request;
 mod schedule;
+mod starting;
 pub mod store;
 mod topic;
 mod unix_millis;

@@ -4,9 +4,11 @@ use crate::durable::{
     TimerId,
     dead_work::DeadWork,
     engine::{Permit, Purpose},
-    store::{Change, Effect, LoadRange, TimerStore},
+    starting::Starting,
+    store::{Change, Effect, LoadRange, NewTimer, TimerStore},
 };
 use crate::{Error, sync::Completer};
+use std::collections::VecDeque;
 
 /// Something that a program wants to know about the store.
 pub(in crate::durable) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
@@ -17,6 +19,8 @@ pub(in crate::durable) enum Request {
         change: Change,
         reply: Reply,
     },
+    /// Starts in their order, in as many transactions as the limit of a transaction asks for.
+    StartMany(VecDeque<(NewTimer, Starting)>),
     Load(LoadRange),
     Renew {
         asked: u64,
@@ -50,7 +54,7 @@ pub(in crate::durable) enum Request {
 /// The recipient of a change's outcome.
 pub(in crate::durable) enum Reply {
     /// The program, and the engine.
-    Start(Completer<TimerId>, Permit),
+    Start(Starting),
     /// The engine.
     Engine(TimerId, Purpose),
 }
@@ -66,8 +70,9 @@ impl Reply {
 pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
     for request in requests {
         match request {
-            Request::Change { reply: Reply::Start(completer, _permit), .. } => {
-                completer.complete(Err(Error::ShutDown));
+            Request::Change { reply: Reply::Start(starting), .. } => starting.complete(Err(Error::ShutDown)),
+            Request::StartMany(starts) => {
+                starts.into_iter().for_each(|(_, starting)| starting.complete(Err(Error::ShutDown)));
             }
             Request::Query(query) => query(Err(Error::ShutDown)),
             Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),

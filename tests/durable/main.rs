@@ -26,5 +26,6 @@ mod program;
 mod prometheus;
 mod size;
 mod start_in;
+mod start_many;
 mod timers;
 mod topics;

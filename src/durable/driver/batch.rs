@@ -58,7 +58,7 @@ impl Batch {
         let mut completed = Vec::new();
         for (reply, outcome) in self.take().into_iter().zip(outcomes) {
             match reply {
-                Reply::Start(completer, _permit) => {
+                Reply::Start(starting) => {
                     let result = match &outcome {
                         Outcome::Started(row) => {
                             metrics.started.add(1);
@@ -72,14 +72,14 @@ impl Batch {
                     if !is_far {
                         messages.extend(outcome.into_row().map(Message::Stored));
                     }
-                    completed.push((completer, result));
+                    completed.push((starting, result));
                 }
                 Reply::Engine(id, _) => messages.push(Message::Changed { id, outcome }),
             }
         }
         // The engine first: a program whose start is completed may move the timer at once.
         inbox.tell_all(messages);
-        completed.into_iter().for_each(|(completer, result)| completer.complete(result));
+        completed.into_iter().for_each(|(starting, result)| starting.complete(result));
     }
 
     /// Fails starts and commands. Changes of runs stay.
@@ -88,7 +88,7 @@ impl Batch {
         let mut messages = Vec::new();
         for (change, reply) in changes.into_iter().zip(self.take()) {
             match reply {
-                Reply::Start(completer, _permit) => completer.complete(Err(error.clone())),
+                Reply::Start(starting) => starting.complete(Err(error.clone())),
                 Reply::Engine(id, Purpose::Command) => {
                     messages.push(Message::CommandFailed { id, error: error.clone() });
                 }
@@ -102,8 +102,8 @@ impl Batch {
     /// commands.
     pub(super) fn refuse(&mut self, error: &Error) {
         for reply in self.take() {
-            if let Reply::Start(completer, _permit) = reply {
-                completer.complete(Err(error.clone()));
+            if let Reply::Start(starting) = reply {
+                starting.complete(Err(error.clone()));
             }
         }
     }

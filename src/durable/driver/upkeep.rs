@@ -87,8 +87,7 @@ impl Writer {
         }
         self.maintain();
         if let Some(rest) = work.advance(&letters, changed) {
-            self.queue.extend(self.requests.try_iter());
-            self.queue.push_back(Request::DeadWork(rest));
+            self.put_back(Request::DeadWork(rest));
         }
     }
 

@@ -9,8 +9,9 @@ use super::{adaptive_wait::AdaptiveWait, batch::Batch, upkeep::KeptTopic};
 use crate::durable::{
     engine::{Inbox, Message},
     metrics::Metrics,
-    request::{Request, refuse},
-    store::{Effect, Lease, LoadRange, Loaded, StoreError, TimerStore, TopicSet},
+    request::{Reply, Request, refuse},
+    starting::Starting,
+    store::{Change, Effect, Lease, LoadRange, Loaded, NewTimer, StoreError, TimerStore, TopicSet},
     unix_millis::present_millis,
 };
 use crate::{
@@ -133,6 +134,7 @@ impl Writer {
                     self.gather();
                     self.commit();
                 }
+                Request::StartMany(starts) => self.start_many(starts),
                 Request::Load(range) => self.load(range),
                 Request::Renew { asked, until } => self.renew(asked, until),
                 Request::Look { until } => self.look(until),
@@ -180,7 +182,18 @@ impl Writer {
     #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
         let until = Instant::now() + self.commit_within;
-        while self.batch.len() < BATCH_LIMIT && self.queue.is_empty() {
+        while self.batch.len() < BATCH_LIMIT {
+            match self.queue.pop_front() {
+                None => {}
+                Some(Request::Change { change, reply }) => {
+                    self.batch.push(change, reply);
+                    continue;
+                }
+                Some(other) => {
+                    self.queue.push_front(other);
+                    break;
+                }
+            }
             let awaited = self.batch.awaited();
             let is_complete = awaited > 0 && awaited >= self.expected;
             let request = match self.requests.try_recv() {
@@ -193,6 +206,27 @@ impl Writer {
                 None => break,
             }
         }
+    }
+
+    /// Commits as many starts as a transaction takes. The others follow the requests that wait, so
+    /// that these are not delayed by more than one transaction.
+    fn start_many(&mut self, mut starts: VecDeque<(NewTimer, Starting)>) {
+        let space = BATCH_LIMIT.saturating_sub(self.batch.len()).clamp(1, starts.len());
+        for (timer, starting) in starts.drain(..space) {
+            self.batch.push(Change::Start(timer), Reply::Start(starting));
+        }
+        if starts.is_empty() {
+            self.gather();
+        } else {
+            self.put_back(Request::StartMany(starts));
+        }
+        self.commit();
+    }
+
+    /// Puts a request behind those that wait.
+    pub(super) fn put_back(&mut self, request: Request) {
+        self.queue.extend(self.requests.try_iter());
+        self.queue.push_back(request);
     }
 
     /// Commits the gathered changes, and delivers their outcomes.
@@ -317,7 +351,7 @@ impl Writer {
                 if found.is_complete {
                     self.inbox.tell(Message::Looked);
                 } else {
-                    self.queue.push_back(Request::Look { until });
+                    self.put_back(Request::Look { until });
                 }
             }
             Err(error) if error.is_transient() => self.inbox.tell(Message::Looked),

@@ -5,14 +5,15 @@ use crate::durable::{
     TimerId,
     cron::Cron,
     engine::Message,
-    request::{Reply, Request},
+    request::{Reply, Request, refuse},
     schedule::Schedule,
+    starting::{Starting, StartingMany},
     store::{Change, NewTimer, StartIn},
     unix_millis::{LATEST, duration_millis, present_millis},
 };
 use crate::{Completion, Error, Result};
 use serde::Serialize;
-use std::time::Duration;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// The longest idempotency key, in bytes.
 const KEY_LIMIT: usize = 256;
@@ -81,6 +82,73 @@ impl DurableTimers {
         let due = cron.next_after(now).ok_or_else(never)?;
         let timer = self.timer(topic, due, payload);
         Ok(StartTimer::new(self, timer.map(|timer| periodic(timer, &Schedule::Cron(cron)))))
+    }
+}
+
+impl DurableTimers {
+    /// Stores many timers with one completion, in as few transactions as their limit of 1024
+    /// changes permits. The completion has a result for each timer, in their order.
+    ///
+    /// Each timer is stored on its own: the others are stored if one is refused, and after a crash
+    /// the first ones may be stored without the last. Use [`start_in`](StartTimer::start_in) to
+    /// store all or none.
+    ///
+    /// # Errors
+    ///
+    /// The completion fails, and nothing is stored, with [`Error::Full`] if there are more timers
+    /// than [`max_waiting`](crate::durable::DurableTimersBuilder::max_waiting) permits. Otherwise
+    /// each result has the errors of [`start`](StartTimer::start).
+    ///
+    /// ```
+    /// # use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, Retry, SqliteStore, Topic}};
+    /// # use std::time::Duration;
+    /// # let group = EventLoopGroup::builder().threads(1).build()?;
+    /// # let topic = Topic::new("trial", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
+    /// # let timers = DurableTimers::on(SqliteStore::in_memory()?).topic(topic).start(&group)?;
+    /// let month = Duration::from_secs(30 * 24 * 3600);
+    /// let ends = (0..1000u32).map(|user| timers.at("trial", month, &user).key(user.to_string()));
+    /// for id in timers.start_many(ends).wait()? {
+    ///     id?;
+    /// }
+    /// # timers.close().wait()?;
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    pub fn start_many<'a>(
+        &self,
+        timers: impl IntoIterator<Item = StartTimer<'a>>,
+    ) -> Completion<Vec<Result<TimerId>>> {
+        let (completer, done) = self.port.stored();
+        let foreign = || Error::setting("timer", "one of other timers", "described by the same timers");
+        let timers: Vec<_> = timers
+            .into_iter()
+            .map(|start| {
+                let is_own = Arc::ptr_eq(&start.timers.port, &self.port);
+                if is_own { start.timer } else { Err(foreign()) }
+            })
+            .collect();
+        let permits: Result<Vec<_>> = timers.iter().map(|_| self.port.permit()).collect();
+        let permits = match permits {
+            Ok(permits) if !permits.is_empty() => permits,
+            none => {
+                completer.complete(none.map(|_| Vec::new()));
+                return done;
+            }
+        };
+        let many = StartingMany::new(timers.len(), completer);
+        let mut starts = VecDeque::with_capacity(timers.len());
+        for (index, (timer, permit)) in timers.into_iter().zip(permits).enumerate() {
+            let starting = Starting::Many(many.clone(), index, permit);
+            match timer {
+                Ok(timer) => starts.push_back((timer, starting)),
+                Err(error) => starting.complete(Err(error)),
+            }
+        }
+        if !starts.is_empty()
+            && let Err(request) = self.port.request(Request::StartMany(starts))
+        {
+            refuse(std::iter::once(request));
+        }
+        done
     }
 }
 
@@ -228,7 +296,7 @@ impl<'a> StartTimer<'a> {
         let permit = self.timers.port.permit();
         let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
             Ok((timer, permit)) => {
-                let reply = Reply::Start(completer, permit);
+                let reply = Reply::Start(Starting::One(completer, permit));
                 Request::Change { change: Change::Start(timer), reply }
             }
             Err(error) => {
@@ -236,10 +304,8 @@ impl<'a> StartTimer<'a> {
                 return done;
             }
         };
-        if let Err(Request::Change { reply: Reply::Start(completer, _), .. }) =
-            self.timers.port.request(timer)
-        {
-            completer.complete(Err(Error::ShutDown));
+        if let Err(Request::Change { reply: Reply::Start(starting), .. }) = self.timers.port.request(timer) {
+            starting.complete(Err(Error::ShutDown));
         }
         done
     }
