@@ -173,6 +173,7 @@ impl TimerStore for SqliteStore {
         let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
         self.log.make_room(&self.database.connection, is_urgent)?;
         let outcomes = Batch::new(self, now).commit(changes)?;
+        self.log.note_commit();
         for outcome in &outcomes {
             if let Outcome::Started(row) = outcome {
                 self.others.started(row.key.id.get());
@@ -184,7 +185,9 @@ impl TimerStore for SqliteStore {
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
         self.log.make_room(&self.database.connection, false)?;
         let mut batch = Batch::new(self, 0);
-        batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))
+        batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))?;
+        self.log.note_commit();
+        Ok(())
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::durable::StoreError;
 use rusqlite::Connection;
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 /// The number of pages that are copied together. SQLite's default.
 const COPIED_TOGETHER: u64 = 1000;
@@ -24,9 +27,6 @@ pub(super) const MIN_LIMIT: u64 = 1 << 20;
 /// The pauses between attempts to copy after a failure: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Only returns the length.
-const LOOK: &str = "PRAGMA main.wal_checkpoint(NOOP)";
-
 /// Copies what no reader of an old state needs.
 const COPY: &str = "PRAGMA main.wal_checkpoint(PASSIVE)";
 
@@ -37,13 +37,19 @@ const COPY_AND_SHORTEN: &str = "PRAGMA main.wal_checkpoint(TRUNCATE)";
 const PAGE_HEADER: u64 = 24;
 const FILE_HEADER: u64 = 32;
 
+thread_local! {
+    /// The pages of the log after the last commit of this thread, or zero. SQLite passes them to a
+    /// function that has no state.
+    static PAGES: Cell<u64> = const { Cell::new(0) };
+}
+
 #[derive(Debug)]
 pub(super) struct WriteAheadLog {
     /// In bytes. Starts are refused above it, and everything above twice as much.
     pub(super) limit: u64,
     /// The bytes of a page, with its header.
     page_size: u64,
-    /// When the log was last looked at.
+    /// After the last commit or copy.
     state: State,
     /// The log is copied when so many pages were not copied yet.
     copy_at: u64,
@@ -72,6 +78,10 @@ impl WriteAheadLog {
     pub(super) fn new(connection: &Connection) -> Result<Self, StoreError> {
         let _: i64 =
             connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |row| row.get(0)).store()?;
+        connection.wal_hook(Some(|_, pages| {
+            PAGES.set(u64::try_from(pages).unwrap_or_default());
+            Ok(())
+        }));
         let page_size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).store()?;
         Ok(WriteAheadLog {
             limit: LIMIT,
@@ -93,6 +103,19 @@ impl WriteAheadLog {
         self.failures
     }
 
+    /// Takes note of the log's length after a commit of its connection.
+    pub(super) fn note_commit(&mut self) {
+        let pages = PAGES.take();
+        if pages == 0 {
+            return;
+        }
+        if pages < self.state.pages {
+            self.state.copied = 0;
+            self.copy_at = COPIED_TOGETHER;
+        }
+        self.state.pages = pages;
+    }
+
     /// Copies the log if it has grown.
     ///
     /// # Errors
@@ -100,11 +123,6 @@ impl WriteAheadLog {
     /// An error after which nothing may be written. If there is no room in the file system, or
     /// another connection copies, the next call after a pause tries again.
     pub(super) fn maintain(&mut self, connection: &Connection) -> Result<(), StoreError> {
-        match checkpoint(connection, LOOK) {
-            Ok(found) => self.state = found.state,
-            Err(error) if error.is_transient() => return Ok(()),
-            Err(error) => return Err(error),
-        }
         let waiting = self.state.pages.saturating_sub(self.state.copied);
         if waiting >= self.copy_at && self.may_try() { self.copy(connection, COPY) } else { Ok(()) }
     }
@@ -116,6 +134,8 @@ impl WriteAheadLog {
     ///
     /// [`StoreError::Busy`] if the log is too long, and cannot be shortened.
     pub(super) fn make_room(&mut self, connection: &Connection, is_urgent: bool) -> Result<(), StoreError> {
+        // Another store of this thread may have left its own.
+        PAGES.set(0);
         let limit = if is_urgent { self.limit.saturating_mul(2) } else { self.limit };
         if self.bytes() < limit {
             return Ok(());
