@@ -41,6 +41,7 @@ pub(super) struct Port {
 
 impl Port {
     /// Passes a request to the store's thread. Returns it if that has ended.
+    #[allow(clippy::result_large_err, reason = "the sender returns what it could not send")]
     pub(super) fn request(&self, request: Request) -> Result<(), Request> {
         self.requests.send(request).map_err(|refused| refused.0)
     }

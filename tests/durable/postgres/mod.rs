@@ -4,6 +4,7 @@ mod cluster;
 mod contract;
 mod known_failures;
 mod node;
+mod outbox;
 mod ownership;
 mod processes;
 mod program;
