@@ -39,7 +39,9 @@ pub(super) fn main(mode: &str) {
     let file = std::env::var(child::FILE).unwrap();
     let group = one_loop();
     let timers = DurableTimers::open(&file).unwrap().commit_within(ms(1));
-    let timers = timers.topic(Topic::new("order", Late::RunOnce, Retry::never(), run)).start(&group).unwrap();
+    // Each kill may interrupt an attempt of the same timer.
+    let retry = Retry::backoff(20).first(ms(1));
+    let timers = timers.topic(Topic::new("order", Late::RunOnce, retry, run)).start(&group).unwrap();
     let mut database = Connection::open(&file).unwrap();
     database
         .execute_batch(
