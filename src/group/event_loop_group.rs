@@ -59,7 +59,7 @@ struct GroupShared {
     end: OnceLock<Arc<GroupEnd>>,
 }
 
-/// The end of a group: the loops that are left, the first failure, and those who wait for the end.
+/// The end of a group: the remaining loops, the first failure, and the waiters for the end.
 struct GroupEnd(Locked<Termination>);
 
 struct Termination {

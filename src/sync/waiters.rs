@@ -43,7 +43,7 @@ impl<W> Default for Waiters<W> {
 }
 
 impl<W: Awaited> Waiters<W> {
-    /// Adds a waiter. Returns those that nobody awaits any more, if it was time to look for them.
+    /// Adds a waiter. Returns the abandoned waiters, if a search for them was due.
     pub(crate) fn push(&mut self, waiter: W) -> Pruned<W> {
         let mut dropped = Vec::new();
         if self.waiters.len() >= self.prune_at {

@@ -13,11 +13,11 @@ const HEAD: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of the link's own stream: numbers have no gap.
+    /// A frame of the link's own stream, whose numbers have no gap.
     Data = 0,
     /// Of a room: numbers increase.
     Broadcast = 1,
-    /// Of a connection that is no link.
+    /// A frame of a connection that is not a link.
     Visit = 2,
 }
 

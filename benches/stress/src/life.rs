@@ -12,14 +12,14 @@ pub(crate) struct Life {
     pub(crate) replaced: AtomicU32,
     /// Scheduled tasks and results of other threads that have neither run nor been dropped.
     tasks: AtomicU32,
-    /// Of them, those that were dropped although nobody cancelled them.
+    /// Tasks that were dropped without having been cancelled.
     lost: AtomicU32,
     /// The handler was asked to shut down, which cancels tasks; or a task was refused.
     pub(crate) loses_tasks: AtomicBool,
 }
 
 impl Life {
-    /// Returns what is wrong after the end of all loops.
+    /// Returns the violations found after all loops have ended.
     pub(crate) fn fault_at_the_end(&self) -> Option<String> {
         let read = |count: &AtomicU32| count.load(SeqCst);
         let (active, inactive) = (read(&self.active), read(&self.inactive));

@@ -1,4 +1,4 @@
-//! Plays random operations against the whole API, and checks what must hold in every order of
+//! Plays random operations against the whole API, and checks invariants that hold in every order of
 //! events. `docs/stress.md` describes it.
 //!
 //! A round is made from a seed: groups with settings at the edges of their ranges, servers,

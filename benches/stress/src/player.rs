@@ -1,4 +1,4 @@
-//! The handler at both ends of every link. It notes what its callbacks show, and does what threads
+//! The handler at both ends of every link. It records its callbacks, and carries out what threads
 //! ask for.
 
 use crate::{
@@ -69,7 +69,7 @@ impl Player {
         }
     }
 
-    /// Writes what is left of the stream, as far as the channel takes it.
+    /// Writes the rest of the stream, as far as the channel accepts it.
     pub(crate) fn stream(&self, ctx: &mut Context<'_, Self>) {
         let Some(end) = &self.end else { return };
         let (left, size) = (&end.facts.streaming, end.facts.stream_size.load(SeqCst) as usize);

@@ -33,15 +33,15 @@ pub(crate) enum Invariant {
     Lifecycle,
     /// Who waits for writability is notified, and a permit is honoured.
     Writability,
-    /// Reports of broadcasts add up, and count what has arrived.
+    /// Broadcast reports add up, and count every message that arrived.
     Broadcasts,
-    /// No panic in the library, and no error that nobody caused.
+    /// The library does not panic, and reports no error without a cause.
     NoFault,
     /// The round ends, and no loop spins.
     Progress,
     /// A query whose completion is dropped keeps no memory.
     DroppedQueries,
-    /// Memory, descriptors and threads are what they were.
+    /// Memory, descriptors and threads return to their initial numbers.
     Resources,
 }
 

@@ -53,7 +53,7 @@ impl Resources {
         }
     }
 
-    /// Returns what was left behind.
+    /// Returns the resources that were not released.
     pub(crate) fn left_behind(&self, baseline: &Self) -> Option<String> {
         self.exceeds(baseline).then(|| format!("{self}; before: {baseline}"))
     }

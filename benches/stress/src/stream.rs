@@ -1,9 +1,9 @@
-//! One direction of a link: what its producers were promised, and what has arrived.
+//! One direction of a link: the bytes its producers sent, and the bytes that have arrived.
 
 use crate::plan::MAX_THREADS;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// The producer of what the handler itself writes. The threads are 0 to `MAX_THREADS - 1`.
+/// The producer id of the handler. Those of the threads are 0 to `MAX_THREADS - 1`.
 pub(crate) const LOOP: u8 = MAX_THREADS as u8;
 
 pub(crate) const PRODUCERS: usize = MAX_THREADS + 1;
@@ -55,7 +55,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns what was accepted and has not arrived.
+    /// Returns the accepted messages that have not arrived.
     pub(crate) fn missing(&self) -> Option<String> {
         if self.drops_messages {
             return None;
@@ -63,7 +63,7 @@ impl Stream {
         self.find(|producer| (producer.received.load(SeqCst), producer.accepted.load(SeqCst)), "accepted")
     }
 
-    /// Returns what was confirmed and has not arrived.
+    /// Returns the confirmed messages that have not arrived.
     pub(crate) fn unconfirmed_arrival(&self) -> Option<String> {
         if self.drops_messages {
             return None;

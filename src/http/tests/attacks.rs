@@ -184,7 +184,7 @@ fn host_is_required_once_and_valid() {
     }
 }
 
-/// Returns what a server answers to a chunked body, and what its handler has read.
+/// Returns a server's response to a chunked body, and the parts its handler read.
 fn chunked(body: &str) -> (String, Vec<String>) {
     let mut server = Server::new();
     let output = server.send(with_headers("Transfer-Encoding: chunked\r\n") + body);

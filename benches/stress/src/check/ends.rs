@@ -25,7 +25,7 @@ pub(crate) fn after_the_end(world: &Arc<World>) {
     broadcasts(world);
 }
 
-/// Checks the ends that have been seen so far.
+/// Checks the channel ends recorded so far.
 pub(crate) fn honest_ends(world: &World) {
     for link in &world.links {
         ended(world, link, &link.client, &link.server);
@@ -63,7 +63,7 @@ fn ended(world: &World, link: &Link, end: &End, peer: &End) {
 }
 
 impl World {
-    /// Relays that shut down end both of their sides, whatever the ends do.
+    /// A relay that shuts down ends both of its sides, whatever its two peers do.
     fn ended_early(&self, link: &Link) -> bool {
         link.relayed && self.shutting_down.load(SeqCst)
     }

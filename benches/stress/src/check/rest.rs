@@ -1,4 +1,4 @@
-//! Checks when the threads have stopped: what was accepted arrives, and nobody is left behind.
+//! The checks after the threads have stopped: accepted bytes have arrived, and no waiter is left.
 
 use crate::{
     link::{End, Link},
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Waits until what was written on settled links has arrived.
+/// Waits until all bytes written on settled links have arrived.
 pub(crate) fn come_to_rest(world: &Arc<World>) {
     for end in world.links.iter().flat_map(|link| [&link.client, &link.server]) {
         read_again(end);
@@ -67,7 +67,7 @@ fn first_waiting(world: &World) -> Option<String> {
         let down = || link.server.output.missing().map(|missing| format!("from server to client {missing}"));
         let missing =
             up.or_else(down).or_else(|| unwritten(&link.client)).or_else(|| unwritten(&link.server))?;
-        // A link that has ended meanwhile is no longer expected to deliver.
+        // A link that ends during the wait is not checked for delivery.
         settled(link).then(|| {
             let relayed = if link.relayed { " (relayed)" } else { "" };
             format!("link {number}{relayed}: {missing}; {}; {}", state(&link.client), state(&link.server))
@@ -193,7 +193,7 @@ impl End {
     }
 }
 
-/// Drops many completions of each query. Only what they keep grows meanwhile.
+/// Drops many completions of each query. Any growth of the heap is memory that they keep.
 fn dropped_queries(world: &Arc<World>) {
     const COUNT: u32 = 4000;
     /// Below 16 bytes for each completion.

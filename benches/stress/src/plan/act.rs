@@ -10,7 +10,7 @@ pub(crate) enum Act {
         size: usize,
         tracked: bool,
     },
-    /// As many as the channel takes, and the others as it becomes writable.
+    /// Writes until the channel is full, and the rest when it becomes writable.
     Stream {
         count: u32,
         size: usize,

@@ -144,7 +144,7 @@ struct Scene<'a> {
     links: &'a [LinkPlan],
     servers: &'a [ServerPlan],
     rooms: usize,
-    /// Of 1000 steps on a link, those that end it.
+    /// The number of steps per 1000 that end a link.
     endings: u16,
     /// The largest message.
     size: usize,

@@ -1,4 +1,4 @@
-//! Connections that are no links: of pools and of reconnecting clients.
+//! Connections of pools and of reconnecting clients, which are not links.
 
 use super::Actor;
 use crate::{

@@ -23,6 +23,19 @@ pub(super) enum After {
     HandedOver,
 }
 
+impl After {
+    /// Returns the last lines of a row.
+    pub(super) fn lines(self) -> Vec<String> {
+        let (state, end): (_, &[&str]) = match self {
+            After::Kept => ("kept", &[]),
+            After::Closed => ("closed", &[]),
+            After::HandedOver => ("open", &[]),
+            After::Waits(end) => ("open", end),
+        };
+        [state].iter().chain(end).map(|line| (*line).to_owned()).collect()
+    }
+}
+
 /// An input and its outcome.
 #[derive(Debug)]
 pub(super) struct Row {

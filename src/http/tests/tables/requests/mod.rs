@@ -61,15 +61,7 @@ fn expected(row: &Row) -> Vec<String> {
     lines.extend(vec!["answered 200".to_owned(); ends]);
     let failure = row.refusal.or(row.error.map(|error| error.status().as_u16()));
     lines.extend(failure.map(|status| format!("answered {status}")));
-    match row.after {
-        After::Kept => lines.push("kept".into()),
-        After::Closed => lines.push("closed".into()),
-        After::HandedOver => lines.push("open".into()),
-        After::Waits(end) => {
-            lines.push("open".into());
-            lines.extend(end.iter().map(|line| (*line).to_owned()));
-        }
-    }
+    lines.extend(row.after.lines());
     lines
 }
 

@@ -47,15 +47,7 @@ impl Handler for Recorder {
 fn expected(row: &Row) -> Vec<String> {
     let mut lines = row.seen.clone();
     lines.extend(row.error.map(error_line));
-    match row.after {
-        After::Kept => lines.push("kept".into()),
-        After::Closed => lines.push("closed".into()),
-        After::HandedOver => lines.push("open".into()),
-        After::Waits(end) => {
-            lines.push("open".into());
-            lines.extend(end.iter().map(|line| (*line).to_owned()));
-        }
-    }
+    lines.extend(row.after.lines());
     lines
 }
 
