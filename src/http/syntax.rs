@@ -32,10 +32,7 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
             let Some(end) = memchr(b']', rest) else { return false };
             (end > 0 && rest[..end].iter().all(|byte| is_name_byte(*byte) || *byte == b':'), &rest[end + 1..])
         }
-        _ => {
-            let end = memchr(b':', bytes).unwrap_or(bytes.len());
-            (is_name(&bytes[..end]), &bytes[end..])
-        }
+        _ => split_name(bytes),
     };
     let is_port = match port {
         [] => true,
@@ -45,9 +42,16 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
     is_address && is_port
 }
 
-/// Returns whether `bytes` is a registered name, possibly empty: each `%` begins an escape.
-fn is_name(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| is_name_byte(*byte)) && (memchr(b'%', bytes).is_none() || has_escapes_only(bytes))
+/// Splits `bytes` behind the name bytes. Returns whether they are a registered name, possibly empty:
+/// each `%` begins an escape.
+fn split_name(bytes: &[u8]) -> (bool, &[u8]) {
+    let mut has_escape = false;
+    let end = bytes.iter().position(|byte| {
+        has_escape |= *byte == b'%';
+        !is_name_byte(*byte)
+    });
+    let (name, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+    (!has_escape || has_escapes_only(name), rest)
 }
 
 /// Returns whether two hexadecimal digits follow each `%`.

@@ -104,8 +104,7 @@ fn read_all<T: Transport>(
     let mut reads = 0;
     loop {
         let state = &mut core.state;
-        let pipeline_reads = state.status.is_open() && state.status.may_read();
-        if !pipeline_reads && !state.filters_read()
+        if !state.pipeline_reads() && !state.filters_read()
             || reads >= io.reads_allowed(state.config.reads_per_turn)
             || incomplete && io.services.io_is_over()
         {
@@ -117,7 +116,7 @@ fn read_all<T: Transport>(
             }
             break;
         }
-        if state.status.has(Pending::UNDECODED) && pipeline_reads {
+        if state.status.has(Pending::UNDECODED) && state.pipeline_reads() {
             // A pass that consumes no bytes counts as a read, so that queued messages of the
             // pipeline are bounded per turn.
             reads += usize::from(!decode_kept(core, transport, io));

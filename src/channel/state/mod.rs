@@ -165,8 +165,14 @@ impl ChannelState {
             && (self.status.is_open() || self.completes_handshake())
     }
 
-    /// Returns whether the channel closes, and messages wait for a handshake.
+    /// Returns whether input is read for the pipeline.
     #[inline]
+    pub(in crate::channel) fn pipeline_reads(&self) -> bool {
+        self.status.is_open() && self.status.may_read()
+    }
+
+    /// Returns whether the channel closes, and messages wait for a handshake.
+    #[cold]
     pub(in crate::channel) fn completes_handshake(&self) -> bool {
         self.status.closes_gracefully()
             && !self.status.input_ended()

@@ -80,12 +80,9 @@ pub(in crate::http) fn parse_response(head: &Bytes) -> Result<(Response, HeadFac
 pub(in crate::http) fn parse_trailers(lines: &Bytes) -> Result<Headers, HttpError> {
     const MALFORMED: HttpError = HttpError::Trailer("a line");
     let mut storage = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let Ok(Status::Complete((_, parsed))) = httparse::parse_headers(lines, &mut storage) else {
+    let Ok(Status::Complete(_)) = httparse::parse_headers(lines, &mut storage) else {
         return Err(MALFORMED);
     };
-    if parsed.iter().any(|field| !is_value(field.value)) {
-        return Err(MALFORMED);
-    }
     let trailers = Headers::parsed(lines.slice(..lines.len() - 2));
     if forbidden_trailer(&trailers).is_some() {
         return Err(HttpError::Trailer("a header that is not allowed as a trailer"));
@@ -119,7 +116,7 @@ fn version_of(minor: u8) -> Result<Version, HttpError> {
     }
 }
 
-/// Looks at all fields.
+/// Looks at all fields. httparse has refused control characters.
 #[inline(always)]
 fn facts(
     fields: &[Header<'_>],
@@ -127,17 +124,9 @@ fn facts(
 ) -> Result<HeadFacts, HttpError> {
     let mut facts = HeadFacts::default();
     for field in fields {
-        if !is_value(field.value) {
-            return Err(HttpError::Header("a control character"));
-        }
         note(&mut facts, field.name.as_bytes(), trim(field.value))?;
     }
     Ok(facts)
-}
-
-/// httparse refuses the other control characters.
-fn is_value(value: &[u8]) -> bool {
-    memchr::memchr(0x7F, value).is_none()
 }
 
 /// Translates an error of httparse. Without one, the empty line was found too early. `version` is

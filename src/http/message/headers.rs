@@ -27,8 +27,9 @@ use std::{borrow::Cow, fmt};
 pub struct Headers {
     /// One line for each field, as on the wire: name, colon, value between optional spaces, CRLF.
     lines: Lines,
-    /// The name of the first invalid field that was added.
-    invalid: Option<Box<str>>,
+    /// The name of the first invalid field that was added. A thin pointer, because messages are
+    /// moved through the pipeline by value.
+    invalid: Option<Box<Box<str>>>,
 }
 
 #[derive(Clone)]
@@ -118,7 +119,7 @@ impl Headers {
     #[cold]
     fn refuse(&mut self, name: &[u8]) {
         let name = name.escape_ascii().to_string();
-        self.invalid.get_or_insert_with(|| name.chars().take(80).collect());
+        self.invalid.get_or_insert_with(|| Box::new(name.chars().take(80).collect()));
     }
 
     /// Returns the lines to append to.
@@ -134,7 +135,7 @@ impl Headers {
 
     /// Returns the name of the first invalid field that was added.
     pub(in crate::http) fn invalid(&self) -> Option<&str> {
-        self.invalid.as_deref()
+        self.invalid.as_deref().map(AsRef::as_ref)
     }
 
     /// Returns the fields: name and value.

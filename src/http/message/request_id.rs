@@ -1,7 +1,7 @@
 //! The identity of a request, which late answers carry.
 
 use crate::ChannelId;
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
 /// The identity of a request that a server has read, from [`Request::id`].
 ///
@@ -11,7 +11,7 @@ use std::fmt;
 /// [`StaleResponse`](crate::http::StaleResponse), and the request that is current by then is not
 /// affected.
 ///
-/// Unique in the process until a connection has served 2^32 requests. Also useful as the key of a
+/// Unique in the process until a connection has served 2^32 - 1 requests. Also useful as the key of a
 /// map of pending requests.
 ///
 /// [`Request::id`]: crate::http::Request::id
@@ -19,12 +19,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId {
     channel: ChannelId,
-    number: u32,
+    /// Not 0, so that an `Option` of an id takes no more space: each message has one.
+    number: NonZeroU32,
 }
 
 impl RequestId {
     /// Returns the id of the request with this number on a channel.
-    pub(in crate::http) fn new(channel: ChannelId, number: u32) -> Self {
+    pub(in crate::http) fn new(channel: ChannelId, number: NonZeroU32) -> Self {
         RequestId { channel, number }
     }
 

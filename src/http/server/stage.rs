@@ -16,7 +16,7 @@ use crate::{
     pipeline::{Stage, StageContext},
 };
 use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// The interval at which the stage looks whether the program has begun to read a body whose client
 /// waits for `100 Continue`.
@@ -25,8 +25,8 @@ const CONTINUE_POLL: u64 = 100_000_000;
 pub(super) struct ServerStage {
     settings: Arc<HttpSettings>,
     phase: Phase,
-    /// The number of the last request.
-    requests: u32,
+    /// The number of the next request.
+    next_request: NonZeroU32,
     /// The time for which the timer is set; `u64::MAX` if it is not.
     armed: u64,
     /// Whether parts of a body that was not sent are dropped until the next streamed response:
@@ -59,7 +59,7 @@ impl ServerStage {
         ServerStage {
             settings,
             phase: Phase::Idle { since: 0, has_partial_head: false },
-            requests: 0,
+            next_request: NonZeroU32::MIN,
             armed: u64::MAX,
             drops_parts: false,
         }
@@ -75,9 +75,12 @@ impl ServerStage {
     /// Begins to wait for the next request, which is not read while the client does not take the
     /// responses.
     fn become_idle(&mut self, ctx: &mut Ctx<'_>) {
-        self.phase = Phase::Idle { since: nanos(ctx.now()), has_partial_head: false };
+        let since = nanos(ctx.now());
+        self.phase = Phase::Idle { since, has_partial_head: false };
         Self::read_if(ctx, ctx.was_writable());
-        self.arm(ctx);
+        if !self.settings.keep_alive.is_zero() {
+            self.arm_at(ctx, since.saturating_add(nanos(self.settings.keep_alive)));
+        }
     }
 
     /// Begins or ends the pause of an idle connection. It follows the notified state, so that a
@@ -138,8 +141,8 @@ impl ServerStage {
     // ---- the request ----
 
     fn begin(&mut self, ctx: &mut Ctx<'_>, request: &mut Request) {
-        self.requests = self.requests.wrapping_add(1);
-        let id = RequestId::new(ctx.id(), self.requests);
+        let id = RequestId::new(ctx.id(), self.next_request);
+        self.next_request = self.next_request.checked_add(1).unwrap_or(NonZeroU32::MIN);
         request.identify(id);
         self.phase = Phase::Busy(Exchange::begin(id, request, self.settings.discard, nanos(ctx.now())));
     }
@@ -216,7 +219,16 @@ impl ServerStage {
     /// Sets the timer for the next limit of the current state, unless it expires before that
     /// anyway.
     fn arm(&mut self, ctx: &mut Ctx<'_>) {
-        let Some(deadline) = self.deadline(ctx).filter(|deadline| *deadline < self.armed) else { return };
+        if let Some(deadline) = self.deadline(ctx) {
+            self.arm_at(ctx, deadline);
+        }
+    }
+
+    #[inline]
+    fn arm_at(&mut self, ctx: &mut Ctx<'_>, deadline: u64) {
+        if deadline >= self.armed {
+            return;
+        }
         self.armed = deadline;
         let delay = deadline.saturating_sub(nanos(ctx.now())).max(1);
         ctx.wake_after(Duration::from_nanos(delay));

@@ -130,6 +130,14 @@ fn invalid_characters_in_names_and_values() {
     for headers in ["A\0: b", "A: b\0", "A: b\x01", "A: b\x7F", "A(: b", "A\u{E9}: b", "\"A\": b", "A/B: c"] {
         assert_bad(&with_headers(&format!("{headers}\r\n")));
     }
+    // At each place, because a parser may look at several bytes at once.
+    for (length, place) in (1..70).flat_map(|length| (0..length).map(move |place| (length, place))) {
+        for control in [0x00, 0x1F, 0x7F] {
+            let mut value = vec![b'v'; length];
+            value[place] = control;
+            assert_bad(&with_headers(&format!("A: {}\r\n", String::from_utf8(value).unwrap())));
+        }
+    }
     let mut server = Server::new();
     let output = server.send(with_headers("A: \u{E9}\tb\r\nA!#$%&'*+-.^_`|~9: c\r\n"));
     assert_eq!(status(&output), 200, "bytes above ASCII are allowed in values");

@@ -87,9 +87,9 @@ impl WebSocketCodec {
             let kind = Kind::decode(first, self.compression.is_on())?;
             let assembled = self.check_order(kind)?;
             let limit = self.settings.max_message;
-            let wire_limit = self.wire_limit(kind);
             let header = Header::decode(input, kind, self.role == Role::Server, |len| {
-                if !kind.opcode.is_control() && len > (wire_limit - assembled.min(wire_limit)) as u64 {
+                let is_over = |limit: usize| len > limit.saturating_sub(assembled) as u64;
+                if !kind.opcode.is_control() && is_over(limit) && is_over(self.wire_limit(kind)) {
                     return Err(WebSocketError::MessageTooLong { limit });
                 }
                 Ok(())
@@ -134,8 +134,9 @@ impl WebSocketCodec {
         }
     }
 
-    /// Returns the limit for the payload of the current message as it is sent.
-    #[inline]
+    /// Returns the limit for the payload of the current message as it is sent, at least
+    /// `max_message`.
+    #[cold]
     fn wire_limit(&self, kind: Kind) -> usize {
         let limit = self.settings.max_message;
         let compressed = self.assembly.as_ref().map_or(kind.compressed, |assembly| assembly.is_compressed());
