@@ -59,8 +59,8 @@ fn prepare(settings: &Settings, path: &Path, count: usize, slow: usize) -> Resul
             wait(&mut starts)?;
         }
     }
-    // Time for the rest of the starts.
-    let first = now_millis() + 2000 + i64::try_from(count / 10).unwrap_or(i64::MAX);
+    // Time to store the rest, to close the store, and to open it again.
+    let first = now_millis() + 8000 + i64::try_from(count / 10).unwrap_or(i64::MAX);
     for n in 0..count {
         let after = n as u64 * 10_000 / settings.rate as u64;
         let due = UNIX_EPOCH + Duration::from_millis(first.unsigned_abs() + after);
