@@ -4,7 +4,7 @@ use super::{TimerId, engine::Permit};
 use crate::{Error, Result, sync::Completer};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The completion of a start, or a place in that of many. Its permit is held until then.
+/// The completion of a start, or a place in that of many. Its permit is held until shortly before.
 pub(super) enum Starting {
     One(Completer<TimerId>, Permit),
     Many(Arc<StartingMany>, usize, Permit),
@@ -12,9 +12,16 @@ pub(super) enum Starting {
 
 impl Starting {
     pub(super) fn complete(self, result: Result<TimerId>) {
+        // The permit is free when the program learns of the result.
         match self {
-            Starting::One(completer, _permit) => completer.complete(result),
-            Starting::Many(many, index, _permit) => many.set(index, result),
+            Starting::One(completer, permit) => {
+                drop(permit);
+                completer.complete(result);
+            }
+            Starting::Many(many, index, permit) => {
+                drop(permit);
+                many.set(index, result);
+            }
         }
     }
 }
