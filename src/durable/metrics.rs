@@ -23,6 +23,7 @@ pub(super) struct Metrics {
     pub(super) skipped: Counter,
     pub(super) stale: Counter,
     pub(super) clock_jumps: Counter,
+    pub(super) repaired: Counter,
     pub(super) lateness: Recorder,
 
     pub(super) stopped: Counter,
@@ -85,6 +86,9 @@ pub struct DurableMetrics {
     pub stale: u64,
     /// Jumps of the wall clock by half a second or more.
     pub clock_jumps: u64,
+    /// Periodic timers that a wrong clock had moved far away, and that were brought back to their
+    /// schedules.
+    pub repaired: u64,
     /// The time from due to fired. Grows if the loop is blocked, if handlers do not
     /// answer, if the disk is slow, and once after a restart.
     pub lateness: Histogram,
@@ -127,6 +131,7 @@ impl Metrics {
             skipped: self.skipped.read(),
             stale: self.stale.read(),
             clock_jumps: self.clock_jumps.read(),
+            repaired: self.repaired.read(),
             lateness: self.lateness.snapshot(),
             commits: self.commits.read(),
             changes: self.changes.read(),
@@ -165,6 +170,7 @@ impl DurableMetrics {
             skipped,
             stale,
             clock_jumps,
+            repaired,
             lateness,
             commits,
             changes,
@@ -249,6 +255,12 @@ impl DurableMetrics {
                 Value::Counter(*clock_jumps),
             )
             .family("durable_clock_jumps"),
+            Metric::new(
+                "repaired",
+                "Periodic timers that were brought back to their schedules.",
+                Value::Counter(*repaired),
+            )
+            .family("durable_repaired"),
             Metric::new("lateness", "Time from due to fired.", Value::Histogram(lateness))
                 .family("durable_lateness"),
             Metric::new("commits", "Transactions.", Value::Counter(*commits)).family("durable_commits"),

@@ -5,7 +5,7 @@ use crate::durable::{
     dead_work::DeadWork,
     engine::{Permit, Purpose},
     starting::Starting,
-    store::{Change, Effect, LoadRange, NewTimer, TimerStore},
+    store::{Change, DueKey, Effect, LoadRange, NewTimer, TimerStore},
 };
 use crate::{Error, sync::Completer};
 use std::collections::VecDeque;
@@ -22,6 +22,10 @@ pub(in crate::durable) enum Request {
     /// Starts in their order, in as many transactions as the limit of a transaction asks for.
     StartMany(VecDeque<(NewTimer, Starting)>),
     Load(LoadRange),
+    Survey {
+        after: DueKey,
+        limit: usize,
+    },
     Renew {
         asked: u64,
         until: i64,
@@ -84,6 +88,7 @@ pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
             // Those of the engine, which has stopped.
             Request::Change { .. }
             | Request::Load(_)
+            | Request::Survey { .. }
             | Request::Renew { .. }
             | Request::Look { .. }
             | Request::Prune => {}

@@ -45,6 +45,16 @@ impl Schedule {
         }
     }
 
+    /// Returns the first run after `millis` of a timer whose next run is stored as `run`, also if
+    /// that is earlier than `run`.
+    pub(super) fn first_after(&self, run: i64, millis: i64) -> Option<i64> {
+        match self {
+            Schedule::Every(period) if run > millis => Some(run - (run - millis - 1) / period * period),
+            Schedule::Every(_) => self.next_after(run, millis),
+            Schedule::Cron(cron) => cron.next_after(millis),
+        }
+    }
+
     /// Returns the runs after `run` and up to `until`: how many they are, counted up to `limit`.
     pub(super) fn missed(&self, run: i64, until: i64, limit: u64) -> u64 {
         let run = run.max(0);
@@ -146,6 +156,19 @@ mod tests {
             assert_eq!(schedule.missed(i64::MAX, START, 5), 0, "{text}");
             assert_eq!(schedule.last_runs(i64::MAX, START, 5), i64::MAX, "{text}");
         }
+    }
+
+    #[test]
+    fn the_first_run_after_a_time_may_be_earlier_than_the_stored_one() {
+        let every = Schedule::Every(100);
+        assert_eq!(every.first_after(1_000_030, 500), Some(530), "in step");
+        assert_eq!(every.first_after(1_000_030, 530), Some(630));
+        assert_eq!(every.first_after(530, 500), Some(530));
+        assert_eq!(every.first_after(530, 530), Some(630));
+        assert_eq!(every.first_after(i64::MAX, 0), Some(i64::MAX % 100));
+        let noon = Schedule::parse("cron UTC 0 12 * * *").unwrap();
+        let years = START + 10 * 365 * 86_400_000;
+        assert_eq!(noon.first_after(years, START), Some(START + 12 * 3_600_000));
     }
 
     #[test]

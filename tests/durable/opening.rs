@@ -135,6 +135,7 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
     done(timers.close()).unwrap();
     let connection = Connection::open(file.path()).unwrap();
     let sql = "DROP TABLE ended_keys; DROP TABLE timer_store; ALTER TABLE timers DROP COLUMN begun;
+        ALTER TABLE timers DROP COLUMN moved; DROP INDEX timers_periodic;
         ALTER TABLE topics DROP COLUMN paused; DROP INDEX timers_dead; DROP INDEX timers_dead_topic;
         DROP INDEX timers_dead_due; CREATE INDEX timers_dead ON timers (topic) WHERE state = 1;
         PRAGMA user_version = 1";

@@ -130,6 +130,7 @@ impl Driver {
                 }
                 Step::Load(range) => self.pass(Request::Load(range)),
                 Step::Prune => self.pass(Request::Prune),
+                Step::Survey { after, limit } => self.pass(Request::Survey { after, limit }),
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
                 Step::Look { until } => self.pass(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),

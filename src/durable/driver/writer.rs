@@ -11,7 +11,7 @@ use crate::durable::{
     metrics::Metrics,
     request::{Reply, Request, refuse},
     starting::Starting,
-    store::{Change, Effect, Lease, LoadRange, Loaded, NewTimer, StoreError, TimerStore, TopicSet},
+    store::{Change, DueKey, Effect, Lease, LoadRange, Loaded, NewTimer, StoreError, TimerStore, TopicSet},
     unix_millis::present_millis,
 };
 use crate::{
@@ -136,6 +136,7 @@ impl Writer {
                 }
                 Request::StartMany(starts) => self.start_many(starts),
                 Request::Load(range) => self.load(range),
+                Request::Survey { after, limit } => self.survey(after, limit),
                 Request::Renew { asked, until } => self.renew(asked, until),
                 Request::Look { until } => self.look(until),
                 Request::Query(query) => match &self.failed {
@@ -313,6 +314,18 @@ impl Writer {
             }
             Err(error) => self.stop(error),
         }
+    }
+
+    fn survey(&mut self, after: DueKey, limit: usize) {
+        if self.failed.is_some() {
+            return;
+        }
+        let rows = match self.store.far_periodic(after, limit) {
+            Ok(rows) => Some(rows),
+            Err(error) if error.is_transient() => None,
+            Err(error) => return self.stop(error),
+        };
+        self.inbox.tell_all(vec![Message::Surveyed { rows }]);
     }
 
     fn renew(&mut self, asked: u64, until: i64) {

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// The largest number of timers in one load.
 const LOAD_LIMIT: usize = 1024;
 
+/// The largest part of a lane's space that one load takes.
+const LOAD_PART: usize = 6;
+
 /// The largest size of one load, unless its only timer is larger. Loads follow each other without a
 /// pause, so a small answer costs little, and it does not keep other requests waiting for long.
 const LOAD_BYTES: usize = 1024 * 1024;
@@ -131,7 +134,7 @@ impl Lane {
             return None;
         }
         let limit = (self.max_timers - self.timers.len()).min(LOAD_LIMIT);
-        let max_bytes = (self.max_bytes - self.bytes).min(LOAD_BYTES);
+        let max_bytes = (self.max_bytes - self.bytes).min(LOAD_BYTES).min(self.max_bytes / LOAD_PART);
         Some(LoadRange { topics: self.topics, after: self.loaded_to, until, limit, max_bytes })
     }
 

@@ -20,11 +20,13 @@ impl Engine {
         if let Some(lease) = &lease {
             self.suspects.set_partitions(&lease.suspects, now.wall);
         }
-        if watch.renewed(asked, now.monotonic, lease) {
-            self.window.clear();
-        }
+        let is_other = watch.renewed(asked, now.monotonic, lease);
         if !changed.is_complete {
             watch.renew_now(now.monotonic);
+        }
+        if is_other {
+            self.window.clear();
+            self.start_survey();
         }
         changed.rows.into_iter().for_each(|row| self.insert(row));
     }

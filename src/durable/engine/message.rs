@@ -5,7 +5,7 @@ use crate::{
     Error,
     durable::{
         TimerId,
-        store::{Change, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow, TopicSet},
+        store::{Change, DueKey, Effect, Lease, LoadRange, Loaded, Outcome, TimerRow, TopicSet},
     },
     sync::Completer,
 };
@@ -62,6 +62,9 @@ pub(in crate::durable) enum Message {
     StartHinted,
     /// The store has looked for timers of others. They came before, as stored timers.
     Looked,
+    /// Periodic timers that are due far in the future, without their payloads. `None` if the store
+    /// could not be asked.
+    Surveyed { rows: Option<Vec<TimerRow>> },
     /// Leases were renewed. `asked` is the loop's time before the request. `lease` is `None` if the
     /// store could not be reached. `changed` are timers that other nodes have changed.
     Renewed { asked: u64, lease: Option<Lease>, changed: Loaded },
@@ -102,6 +105,8 @@ pub(in crate::durable) enum Step {
     Load(LoadRange),
     /// Remove dead letters that are too old or too many.
     Prune,
+    /// Read periodic timers that are due far in the future.
+    Survey { after: DueKey, limit: usize },
     /// Renew leases; `until` is the due time up to which changes of others matter.
     Renew { asked: u64, until: i64 },
     /// Look for timers that other connections have stored, and that are due by `until`.

@@ -32,6 +32,7 @@ mod run;
 mod runs;
 mod schedule_cache;
 mod start_watch;
+mod survey;
 mod suspects;
 #[cfg(test)]
 mod tests;
@@ -64,6 +65,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use survey::Survey;
 use suspects::Suspects;
 use window::Window;
 
@@ -112,6 +114,18 @@ pub(super) struct Limits {
     pub(super) prunes: bool,
 }
 
+impl Limits {
+    /// Returns the part of `max_loaded_bytes` that the inbox may take with new timers.
+    pub(super) fn inbox_bytes(&self) -> usize {
+        self.max_loaded_bytes / 4
+    }
+
+    /// Returns the part for the window. An eighth is left for a load on its way.
+    fn window_bytes(&self) -> usize {
+        self.max_loaded_bytes / 8 * 5
+    }
+}
+
 /// The two clocks at one instant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
@@ -154,6 +168,7 @@ pub(super) struct Engine {
     is_pruning: bool,
     /// When dead letters are removed next.
     prune_at: u64,
+    survey: Survey,
     clock: ClockWatch,
     lease: Option<LeaseWatch>,
     starts: StartWatch,
@@ -163,8 +178,8 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(rules: Vec<Rules>, limits: Limits, needs_claims: bool, metrics: Arc<Metrics>) -> Self {
-        let window = Window::new(&rules, limits.max_loaded, limits.max_loaded_bytes);
-        Engine {
+        let window = Window::new(&rules, limits.max_loaded, limits.window_bytes());
+        let mut engine = Engine {
             rules,
             limits,
             window,
@@ -181,12 +196,15 @@ impl Engine {
             load_at: 0,
             is_pruning: false,
             prune_at: 0,
+            survey: Survey::default(),
             clock: ClockWatch::default(),
             lease: (needs_claims && !limits.is_paused).then(LeaseWatch::new),
             starts: StartWatch::new(limits.has_other_writers),
             state: State::Active,
             metrics,
-        }
+        };
+        engine.start_survey();
+        engine
     }
 
     /// Returns the permits of each topic's runs: as many are taken as runs have no answer.
@@ -202,6 +220,7 @@ impl Engine {
 
     /// Takes a message. What follows from it is appended to `steps`.
     pub(super) fn handle(&mut self, message: Message, now: Now, steps: &mut Vec<Step>) {
+        let now = self.look(now);
         match message {
             Message::Stored(row) => self.insert(row),
             Message::StartsDropped => self.window.clear(),
@@ -219,6 +238,7 @@ impl Engine {
             }
             Message::StartHinted => self.starts.hint(now.monotonic),
             Message::Looked => self.starts.looked(now.monotonic),
+            Message::Surveyed { rows } => self.surveyed(rows, now, steps),
             Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
             Message::Paused { topics, pausing } => {
                 self.window.set_paused(&topics);
@@ -247,11 +267,7 @@ impl Engine {
 
     /// Fires due timers, and requests those that are not loaded yet.
     pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<Step>) {
-        if let Some(jump) = self.clock.observe(now.wall, now.monotonic) {
-            // The window is ordered by wall time, so it stays correct: only its distance changes.
-            self.metrics.clock_jumps.add(1);
-            log::warn!("the wall clock jumped by {jump} ms; durable timers follow it");
-        }
+        let now = self.look(now);
         self.suspects.polled(now.wall);
         self.expire(now, steps);
         match self.state {
@@ -285,7 +301,25 @@ impl Engine {
             self.is_pruning = true;
             steps.push(Step::Prune);
         }
+        self.continue_survey(now, steps);
         self.publish();
+    }
+
+    /// Looks at the clocks. Returns the time that counts, which is not later than the wall clock.
+    ///
+    /// The window is ordered by wall time, so it stays correct when that is set: only its distance
+    /// changes.
+    fn look(&mut self, now: Now) -> Now {
+        let seen = self.clock.observe(now.wall, now.monotonic);
+        if let Some(jump) = seen.jump {
+            self.metrics.clock_jumps.add(1);
+            let how = if seen.is_doubtful { "if it stays so for a minute" } else { "at once" };
+            log::warn!("the wall clock jumped by {jump} ms; durable timers follow it {how}");
+        }
+        if seen.is_back {
+            self.start_survey();
+        }
+        Now { wall: seen.wall, ..now }
     }
 
     /// Returns how long to wait before the next poll. Zero if there is more to do, `None` if there
@@ -310,6 +344,9 @@ impl Engine {
         if let Some(at) = self.starts.look_at().filter(|_| !self.limits.is_paused) {
             sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
         }
+        if let Some(at) = self.survey.next_at().filter(|_| self.may_fire(now)) {
+            sleep = sleep.min(Duration::from_nanos(at.saturating_sub(now.monotonic)));
+        }
         if self.load_at > now.monotonic {
             sleep = sleep.min(Duration::from_nanos(self.load_at - now.monotonic));
         }
@@ -317,7 +354,8 @@ impl Engine {
             && self.may_fire(now)
             && let Some(first) = self.window.first()
         {
-            let left = u64::try_from(first.due.saturating_sub(now.wall)).unwrap_or(0);
+            let wall = self.clock.believed(now.wall, now.monotonic);
+            let left = u64::try_from(first.due.saturating_sub(wall)).unwrap_or(0);
             sleep = sleep.min(Duration::from_millis(left));
         }
         Some(sleep)

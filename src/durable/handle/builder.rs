@@ -31,7 +31,7 @@ const LATE_AFTER_WITH_NODES: Duration = Duration::from_secs(15);
 /// | `commit_within` | 2 ms | 0 to 1 s | a transaction begins |
 /// | `late_after` | 1 s; 15 s in a store of several nodes | 0 to 1 day | the topic's [`Late`](crate::durable::Late) decides |
 /// | `max_loaded` | 65,536 timers in memory | 1 or more | the latest are dropped from memory and loaded again later |
-/// | `max_loaded_bytes` | 32 MiB | 1 or more | the same; the limit for new timers that the loop has not taken yet, too |
+/// | `max_loaded_bytes` | 32 MiB, with new timers and those on their way from the store | 1 or more | the same |
 /// | `max_running` | 4096 runs that have not ended | 1 or more | nothing fires until one ends |
 /// | `max_running_bytes` | 64 MiB | 1 or more | the same; one run may always begin |
 /// | `fires_per_turn` | 64 | 1 or more | the rest fires in the next turn of the loop |
@@ -123,7 +123,10 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets approximately how many bytes the timers in memory may take.
+    /// Sets approximately how many bytes the timers in memory may take. Three parts share this: five
+    /// eighths are for waiting timers, a quarter for new ones that the loop has not taken yet, and an
+    /// eighth for those that are on their way from the store. In each part, one timer has a place
+    /// however large it is.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
         self
@@ -227,7 +230,7 @@ impl DurableTimersBuilder {
         let (sender, requests) = crossbeam_channel::unbounded();
         let event_loop = group.next().clone();
         let time = event_loop.shared.time.clone();
-        let inbox = Arc::new(Inbox::new(self.max_loaded_bytes));
+        let inbox = Arc::new(Inbox::new(limits.inbox_bytes()));
         let store_thread = loop_id::next();
         let port = Arc::new(Port {
             inbox: inbox.clone(),

@@ -54,6 +54,14 @@ pub trait TimerStore: Send {
     /// the range allow, but then the answer is not [complete](Loaded::is_complete).
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError>;
 
+    /// Returns pending periodic timers of the attached topics, and of this node, that are behind
+    /// `after` in the order of their keys. Leaves out retries, timers that a command has moved, and
+    /// the payloads.
+    fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+        let _ = (after, limit);
+        Ok(Vec::new())
+    }
+
     /// Returns timers for operators, in the order of their ids.
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError>;
 

@@ -46,6 +46,7 @@ for_each_store! {
     a_retry_keeps_the_scheduled_time
     an_attempt_is_counted_once_at_its_begin_or_its_end
     a_begun_run_goes_on_unmarked_after_its_end_or_a_move
+    periodic_timers_far_away_are_found_unless_moved
     dead_letters_are_listed_and_run_again
     a_dead_run_of_a_periodic_timer_is_a_copy
     a_key_finds_its_timer
@@ -326,6 +327,40 @@ fn a_begun_run_goes_on_unmarked_after_its_end_or_a_move(store: &mut Store) {
         let dead = store.list(&TimerFilter::new().state(TimerState::Dead)).unwrap();
         assert_eq!(dead.first().map(|info| info.attempts), attempts_of_dead);
     }
+}
+
+fn periodic_timers_far_away_are_found_unless_moved(store: &mut Store) {
+    let far = |number: i64| NewTimer {
+        idempotency_key: Some(format!("key {number}")),
+        ..periodic(NOW + number, "every 5")
+    };
+    let rows: Vec<TimerRow> = (0..6).map(|number| start(store, far(number))).collect();
+    start(store, timer(0, NOW + 3));
+    moved(commit(store, Change::Move { id: rows[3].key.id, due: NOW + 3 }));
+    moved(commit(store, Change::Retry { held: rows[4].held(), due: NOW + 10, error: "no".to_owned() }));
+    let found = |store: &mut Store, after, limit| {
+        let found = store.far_periodic(after, limit).unwrap();
+        assert!(found.iter().all(|row| row.payload.is_empty() && row.schedule.is_some()));
+        found.iter().map(|row| row.key.due - NOW).collect::<Vec<_>>()
+    };
+    assert_eq!(found(store, DueKey::end_of(NOW), 100), [1, 2, 5]);
+    assert_eq!(found(store, DueKey::end_of(NOW), 2), [1, 2]);
+    assert_eq!(found(store, rows[2].key, 2), [5]);
+    // The next run follows from the schedule again.
+    let next = moved(commit(
+        store,
+        Change::SkipTo {
+            held: Held { key: DueKey { due: NOW + 3, ..rows[3].key }, ..rows[3].held() },
+            next: NOW + 8,
+        },
+    ));
+    assert_eq!(found(store, rows[5].key, 100), [8]);
+    moved(commit(store, Change::Move { id: next.key.id, due: NOW + 9 }));
+    assert!(found(store, rows[5].key, 100).is_empty());
+    let key = "key 3";
+    let rescheduled = NewTimer { idempotency_key: Some(key.to_owned()), ..periodic(NOW + 9, "every 7") };
+    changed(commit(store, Change::Start(rescheduled)));
+    assert_eq!(found(store, rows[5].key, 100), [9]);
 }
 
 fn an_end_removes_a_timer_or_moves_it_to_its_next_run(store: &mut Store) {

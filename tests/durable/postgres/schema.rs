@@ -98,6 +98,8 @@ fn a_store_of_version_1_is_migrated_with_its_timers() {
         .batch_execute(
             "DROP TABLE older.ended_keys;
         ALTER TABLE older.timers DROP COLUMN begun;
+        ALTER TABLE older.timers DROP COLUMN moved;
+        DROP INDEX older.timers_periodic;
         ALTER TABLE older.topics DROP COLUMN paused;
         ALTER TABLE older.store DROP COLUMN id;
         DROP INDEX older.timers_dead_due;

@@ -99,6 +99,23 @@ fn runs_without_an_end_are_limited() {
 }
 
 #[test]
+fn large_timers_in_memory_and_on_their_way_keep_to_the_limit() {
+    for (payload, count) in [(60 << 10, 200), (1 << 20, 30)] {
+        let limits = Limits { max_loaded_bytes: 8 << 20, max_running_bytes: 64 << 20, ..LIMITS };
+        let mut simulation = limited(limits);
+        for _ in 0..count {
+            simulation.start_with(SECOND, payload);
+        }
+        // All come from the store.
+        simulation.restart();
+        simulation.run_until(MINUTE);
+        assert_eq!(simulation.fired.len(), count);
+        let largest = limits.max_loaded_bytes / 4 * 3 + payload + 1000;
+        assert!(simulation.most_bytes > payload && simulation.most_bytes <= largest);
+    }
+}
+
+#[test]
 fn the_bytes_of_runs_without_an_end_are_limited() {
     for (payload, limit) in [(60 << 10, 256 << 10), (1 << 20, 4 << 20)] {
         let limits = Limits { max_running_bytes: limit, max_loaded_bytes: 64 << 20, ..LIMITS };

@@ -11,7 +11,7 @@ use crate::{
             Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Purpose, Rules, Step,
         },
         metrics::Metrics,
-        store::{Change, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
+        store::{Change, DueKey, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
         unix_millis::present_millis,
     },
     sync::{Completion, Permits, completion},
@@ -40,6 +40,7 @@ enum Request {
     Start(NewTimer),
     Change { id: TimerId, change: Change, purpose: Purpose },
     Load(LoadRange),
+    Survey { after: DueKey, limit: usize },
     Look { until: i64 },
     Pause { topic: usize, is_paused: bool },
 }
@@ -63,6 +64,8 @@ struct World {
     /// no command was given.
     rested: BTreeMap<TimerId, (usize, i64)>,
     loaded_until: i64,
+    /// The time of the first poll after a crash.
+    suspect_until: i64,
     fired: usize,
 }
 
@@ -90,6 +93,7 @@ impl World {
             ids: Vec::new(),
             rested: BTreeMap::new(),
             loaded_until: i64::MIN,
+            suspect_until: i64::MIN,
             fired: 0,
         }
     }
@@ -190,6 +194,10 @@ impl World {
             }
             request @ Request::Change { .. } if fails => return self.requests.push_front(request),
             Request::Change { id, change, .. } => Some(Message::Changed { id, outcome: self.commit(change) }),
+            Request::Survey { .. } if fails => Some(Message::Surveyed { rows: None }),
+            Request::Survey { after, limit } => {
+                Some(Message::Surveyed { rows: Some(self.store.far_periodic(after, limit).unwrap()) })
+            }
             Request::Load(_) if fails => Some(Message::LoadFailed),
             Request::Load(range) => {
                 self.loaded_until = self.loaded_until.max(range.until);
@@ -244,6 +252,9 @@ impl World {
             let Some(message) = self.inbox.pop_front() else { break };
             self.engine.handle(message, self.now, &mut steps);
         }
+        if self.suspect_until == i64::MAX {
+            self.suspect_until = self.now.wall;
+        }
         self.engine.poll(self.now, &mut steps);
         self.carry_out(steps);
     }
@@ -255,6 +266,7 @@ impl World {
                 Step::Change { id, change, purpose } => {
                     self.requests.push_back(Request::Change { id, change, purpose });
                 }
+                Step::Survey { after, limit } => self.requests.push_back(Request::Survey { after, limit }),
                 Step::Load(range) => self.requests.push_back(Request::Load(range)),
                 Step::Look { until } => self.requests.push_back(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),
@@ -293,6 +305,8 @@ impl World {
             .rested
             .iter()
             .filter(|(id, (other, due))| *other == topic && (*due, **id) < fired)
+            // Timers that were due at the restart wait for a transaction.
+            .filter(|(_, (_, due))| *due > self.suspect_until)
             .map(|(id, (_, due))| (*id, *due))
             .collect();
         if earlier.is_empty() {
@@ -303,14 +317,33 @@ impl World {
         let waits = |(id, due): &(TimerId, i64)| {
             stored.iter().any(|timer| timer.id == *id && present_millis(timer.due) == *due)
         };
-        let overtaken: Vec<_> = earlier.into_iter().filter(waits).collect();
+        let noted = self.noted();
+        let overtaken: Vec<_> =
+            earlier.into_iter().filter(waits).filter(|(id, _)| !noted.contains(&id.get())).collect();
         assert!(overtaken.is_empty(), "{fired:?} has overtaken {overtaken:?} of topic {topic}");
+    }
+
+    /// Returns the timers that wait for a transaction before they run, because a crash has interrupted
+    /// them.
+    fn noted(&mut self) -> BTreeSet<i64> {
+        let (sender, noted) = std::sync::mpsc::channel();
+        let mut select: Effect = Box::new(move |transaction| {
+            let statement = transaction.sqlite()?.prepare("SELECT id FROM timers WHERE begun <> 0");
+            let mut statement = statement.map_err(Error::other)?;
+            let ids = statement.query_map([], |row| row.get(0)).map_err(Error::other)?;
+            ids.for_each(|id| sender.send(id.unwrap()).unwrap());
+            Ok(())
+        });
+        self.store.transaction(&mut select).unwrap();
+        drop(select);
+        noted.into_iter().collect()
     }
 
     /// The program is killed and started again.
     fn crash(&mut self) {
         self.engine = engine(&self.rules);
         self.engine.suspect_store();
+        self.suspect_until = i64::MAX;
         self.requests.clear();
         self.inbox.clear();
         let paused = self.paused();

@@ -63,6 +63,9 @@ pub(super) struct Simulation {
     /// The numbers of renewals and loads.
     pub(super) renewals: u32,
     pub(super) loads: u32,
+    pub(super) surveys: u32,
+    /// The most bytes that timers took in the window and on their way to it.
+    pub(super) most_bytes: usize,
     /// When timers of other connections were looked for, since [`START`].
     pub(super) looks: Vec<i64>,
     pub(super) prunes: u32,
@@ -107,6 +110,8 @@ impl Simulation {
             leases,
             renewals: 0,
             loads: 0,
+            surveys: 0,
+            most_bytes: 0,
             looks: Vec::new(),
             prunes: 0,
             elsewhere: Vec::new(),
@@ -296,6 +301,8 @@ impl Simulation {
     fn load(&mut self, range: LoadRange) {
         self.loads += 1;
         let loaded = self.store.load(range).unwrap();
+        let on_their_way: usize = loaded.rows.iter().map(TimerRow::weight).sum();
+        self.most_bytes = self.most_bytes.max(self.engine.window.bytes() + on_their_way);
         self.tell(Message::Loaded { range, loaded });
     }
 
@@ -318,6 +325,11 @@ impl Simulation {
                 }
                 Step::Load(range) => self.load(range),
                 Step::Prune => self.prunes += 1,
+                Step::Survey { after, limit } => {
+                    self.surveys += 1;
+                    let rows = self.store.far_periodic(after, limit).unwrap();
+                    self.tell(Message::Surveyed { rows: Some(rows) });
+                }
                 Step::Renew { asked, until } => {
                     self.renewals += 1;
                     let lease = self.leases.clone().expect("only stores with claims are asked");

@@ -49,6 +49,8 @@ struct Writes {
     errors: Vec<Option<String>>,
     /// What was noted before the next attempt.
     begun: Vec<i16>,
+    /// Whether a command has set the time.
+    moved: Vec<bool>,
     /// Runs that begin, and whether their attempt is counted.
     begins: Vec<i64>,
     counted: Vec<bool>,
@@ -65,12 +67,21 @@ struct Update {
     attempts: i32,
     error: Option<String>,
     begun: i16,
+    is_moved: bool,
 }
 
 impl Update {
     /// A timer that waits for a run without an attempt.
     fn fresh(due: i64) -> Self {
-        Update { state: PENDING, due, scheduled: Some(due), attempts: 0, error: None, begun: 0 }
+        Update {
+            state: PENDING,
+            due,
+            scheduled: Some(due),
+            attempts: 0,
+            error: None,
+            begun: 0,
+            is_moved: false,
+        }
     }
 
     /// A run that has failed, and waits for its next attempt.
@@ -105,6 +116,7 @@ impl Writes {
         self.attempts.push(update.attempts);
         self.errors.push(update.error);
         self.begun.push(update.begun);
+        self.moved.push(update.is_moved);
     }
 }
 
@@ -195,7 +207,7 @@ fn plan(
             count(-1, 1);
         }
         Change::Move { due, .. } => {
-            writes.update(index, id, Update::fresh(*due));
+            writes.update(index, id, Update { is_moved: true, ..Update::fresh(*due) });
             if timer.state == DEAD {
                 count(1, -1);
             }
@@ -300,10 +312,11 @@ fn write(
     let rows = transaction.session.query(
         "UPDATE {schema}.timers t SET state = u.state, due = u.due,
             scheduled = coalesce(u.scheduled, t.scheduled), attempts = u.attempts, error = u.error,
-            begun = u.begun,
+            begun = u.begun, moved = u.moved,
             changed_by = $7, changed_in = pg_current_xact_id()::text::bigint
         FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[],
-            $8::smallint[]) AS u (id, state, due, scheduled, attempts, error, begun)
+            $8::smallint[], $9::boolean[])
+            AS u (id, state, due, scheduled, attempts, error, begun, moved)
         WHERE t.id = u.id
         RETURNING t.id, t.partition, t.topic, t.due, t.scheduled, t.attempts, t.key, t.schedule, t.payload,
             t.begun",
@@ -316,6 +329,7 @@ fn write(
             &writes.errors,
             &session_id,
             &writes.begun,
+            &writes.moved,
         ],
     )?;
     for row in &rows {

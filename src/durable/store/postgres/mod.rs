@@ -222,6 +222,10 @@ impl TimerStore for PostgresStore {
         self.with_session(|store, session| queries::load(store, session, range))
     }
 
+    fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+        self.with_session(|store, session| queries::far_periodic(store, session, after, limit))
+    }
+
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
         self.with_session(|_, session| queries::list(session, filter))
     }

@@ -70,6 +70,26 @@ pub(super) fn load(
     Ok(Loaded { rows: collect(store, &rows, 0)?, is_complete })
 }
 
+/// Returns periodic timers behind a key, without their payloads.
+pub(super) fn far_periodic(
+    store: &mut PostgresStore,
+    session: &mut Session,
+    after: DueKey,
+    limit: usize,
+) -> Result<Vec<TimerRow>, StoreError> {
+    let topics: Vec<i32> = store.topics.iter().map(|(_, id)| *id).collect();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = session.query(
+        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, ''::bytea, begun
+        FROM {schema}.timers
+        WHERE state = 0 AND schedule IS NOT NULL AND attempts = 0 AND NOT moved
+            AND (due, id) > ($1, $2) AND partition = ANY($3) AND topic = ANY($4)
+        ORDER BY due, id LIMIT $5",
+        &[&after.due, &after.id.get(), &store.ownership.active(), &topics, &limit],
+    )?;
+    collect(store, &rows, 0)
+}
+
 /// Reads rows with the columns of a timer from `first` on. Leaves out those of other nodes.
 pub(super) fn collect(
     store: &PostgresStore,

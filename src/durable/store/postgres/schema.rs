@@ -75,8 +75,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CREATE INDEX ended_keys_time ON {schema}.ended_keys (ended);",
     // `store.id` tells whether a connection of the program is to this store.
     // `begun`: whether an attempt was noted before its handler was called.
+    // `moved`: a command has set the time.
     // Dead letters are removed, and listed by due time, in the order of their deaths.
     "ALTER TABLE {schema}.timers ADD COLUMN begun smallint NOT NULL DEFAULT 0;
+    ALTER TABLE {schema}.timers ADD COLUMN moved boolean NOT NULL DEFAULT false;
+    CREATE INDEX timers_periodic ON {schema}.timers (due, id) WHERE state = 0 AND schedule IS NOT NULL;
     ALTER TABLE {schema}.topics ADD COLUMN paused boolean NOT NULL DEFAULT false;
     ALTER TABLE {schema}.store ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid();
     CREATE INDEX timers_dead_due ON {schema}.timers (topic, due, id) WHERE state = 1;",

@@ -228,6 +228,7 @@ fn reschedule(
             scheduled = CASE WHEN is_due THEN scheduled ELSE $4 END,
             attempts = CASE WHEN is_due THEN attempts ELSE 0 END,
             begun = CASE WHEN is_due THEN begun ELSE 0 END,
+            moved = moved AND is_due,
             error = CASE WHEN is_due THEN error END,
             changed_by = $5, changed_in = pg_current_xact_id()::text::bigint
         FROM old WHERE t.id = old.id

@@ -133,7 +133,7 @@ impl<'a> Batch<'a> {
                 Ok(if self.held(*held)?.is_some() { Outcome::Done(None) } else { Outcome::Missing })
             }
             Change::Cancel(id) => self.cancel(*id),
-            Change::Move { id, due } => self.move_to(*id, *due),
+            Change::Move { id, due } => self.move_to(*id, *due, true),
         }
     }
 
@@ -168,7 +168,7 @@ impl<'a> Batch<'a> {
             let values = params![id.get(), timer.schedule, timer.payload];
             self.connection.prepare_cached(sql).store()?.execute(values).store()?;
             if !is_due {
-                return self.move_to(id, timer.due).map(Outcome::into_row);
+                return self.move_to(id, timer.due, false).map(Outcome::into_row);
             }
         } else if timer.replaces_payload {
             let sql = "UPDATE timers SET payload = ?2 WHERE id = ?1";
@@ -257,21 +257,23 @@ impl<'a> Batch<'a> {
         }
     }
 
-    pub(super) fn move_to(&mut self, id: TimerId, due: i64) -> Result<Outcome, StoreError> {
+    /// `is_command`: the timer keeps its time, however far away it is.
+    pub(super) fn move_to(&mut self, id: TimerId, due: i64, is_command: bool) -> Result<Outcome, StoreError> {
         let Some(stored) = self.stored(id)? else { return Ok(Outcome::Missing) };
         if stored.state == 1 {
             self.count(stored.topic, 1, -1);
         }
         let sql =
-            "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, begun = 0, error = NULL
-            WHERE id = ?1";
-        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), due]).store()?;
+            "UPDATE timers SET state = 0, due = ?2, scheduled = ?2, attempts = 0, begun = 0, moved = ?3,
+            error = NULL WHERE id = ?1";
+        self.connection.prepare_cached(sql).store()?.execute(params![id.get(), due, is_command]).store()?;
         self.row(id).map(Outcome::Done)
     }
 
     /// Moves a periodic timer to its next run.
     fn advance(&mut self, id: TimerId, next: i64) -> Result<Outcome, StoreError> {
-        let sql = "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, begun = 0, error = NULL
+        let sql =
+            "UPDATE timers SET due = ?2, scheduled = ?2, attempts = 0, begun = 0, moved = 0, error = NULL
             WHERE id = ?1";
         self.connection.prepare_cached(sql).store()?.execute(params![id.get(), next]).store()?;
         self.row(id).map(Outcome::Done)

@@ -198,6 +198,10 @@ impl TimerStore for SqliteStore {
         Ok(loaded)
     }
 
+    fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+        queries::far_periodic(&self.database.connection, &self.topics, after, limit)
+    }
+
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
         queries::list(&self.database.connection, filter)
     }

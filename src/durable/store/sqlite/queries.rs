@@ -47,6 +47,31 @@ pub(super) fn load(connection: &Connection, topics: &[i64], range: LoadRange) ->
     Ok(Loaded { rows: loaded, is_complete: heads.is_empty() })
 }
 
+/// Returns periodic timers behind a key, without their payloads. The index is small, because it has
+/// periodic timers only.
+pub(super) fn far_periodic(
+    connection: &Connection,
+    topics: &[i64],
+    after: DueKey,
+    limit: usize,
+) -> Result<Vec<TimerRow>, StoreError> {
+    let sql = "SELECT id, due, scheduled, attempts, key, schedule, x'', begun, topic FROM timers
+        INDEXED BY timers_periodic WHERE state = 0 AND schedule IS NOT NULL AND attempts = 0 AND moved = 0
+        AND (due, id) > (?1, ?2) ORDER BY due, id";
+    let mut statement = connection.prepare_cached(sql).store()?;
+    let mut rows = statement.query(params![after.due, after.id.get()]).store()?;
+    let mut found = Vec::new();
+    while found.len() < limit
+        && let Some(row) = rows.next().store()?
+    {
+        let id: i64 = row.get(8).store()?;
+        if let Some(topic) = topics.iter().position(|known| *known == id) {
+            found.push(timer(row, topic).store()?);
+        }
+    }
+    Ok(found)
+}
+
 /// Reads the next row, and returns its key.
 fn next_key(rows: &mut Rows<'_>) -> rusqlite::Result<Option<DueKey>> {
     rows.advance()?;

@@ -47,9 +47,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (topic, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ended_keys_time ON ended_keys (ended);",
-    // An attempt that was counted before its handler ran, paused topics, whether the store was
+    // An attempt that was counted before its handler ran, timers that a command has moved, paused topics, whether the store was
     // closed, and dead letters in the orders in which they are listed and removed.
     "ALTER TABLE timers ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE timers ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX timers_periodic ON timers (due, id) WHERE state = 0 AND schedule IS NOT NULL;
     ALTER TABLE topics ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE timer_store (is_open INTEGER NOT NULL) STRICT;
     INSERT INTO timer_store VALUES (0);

@@ -43,7 +43,7 @@ pub(super) fn retry_dead(
     Batch::new(store, 0).transact(|batch| {
         let mut retried = Vec::with_capacity(dues.len());
         for (id, due) in select(batch, letters)?.into_iter().zip(dues) {
-            retried.push(batch.move_to(id, *due)?.into_row());
+            retried.push(batch.move_to(id, *due, true)?.into_row());
         }
         batch.finish()?;
         Ok(retried)
