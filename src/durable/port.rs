@@ -5,7 +5,7 @@
 use super::{
     engine::{Inbox, Permit},
     metrics::Metrics,
-    request::Request,
+    request::{Reply, Request},
     store::Starter,
 };
 use crate::{
@@ -14,7 +14,13 @@ use crate::{
     sync::{Completer, Permits, completion, completion_of_all},
 };
 use crossbeam_channel::Sender;
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
 
 /// What all handles of a program's timers share.
 pub(super) struct Port {
@@ -33,6 +39,8 @@ pub(super) struct Port {
     pub(super) runs: Vec<Arc<Permits>>,
     pub(super) permits: Arc<Permits>,
     pub(super) max_payload: usize,
+    /// Whether the program has closed the timers, so that nothing is started any more.
+    pub(super) is_closing: AtomicBool,
     /// How many milliseconds before their time timers are in memory.
     pub(super) near: i64,
     /// How connections of the program start timers.
@@ -40,9 +48,15 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Passes a request to the store's thread. Returns it if that has ended.
+    /// Passes a request to the store's thread. Returns it if that has ended, and a start already after
+    /// a close was asked for.
     #[allow(clippy::result_large_err, reason = "the sender returns what it could not send")]
     pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+        let is_start =
+            matches!(request, Request::StartMany(_) | Request::Change { reply: Reply::Start { .. }, .. });
+        if is_start && self.is_closing.load(Ordering::Acquire) {
+            return Err(request);
+        }
         self.requests.send(request).map_err(|refused| refused.0)
     }
 

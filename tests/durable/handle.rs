@@ -373,3 +373,20 @@ fn waiting_for_the_timers_on_the_thread_of_their_store_is_refused() {
     done(timers.close()).unwrap();
     end(&group);
 }
+
+#[test]
+fn a_start_after_close_is_refused_while_a_run_is_open() {
+    let file = File::new();
+    let group = one_loop();
+    let (sender, dues) = std::sync::mpsc::channel();
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<String>| {
+        sender.send(due).unwrap();
+    });
+    let timers = file.open().topic(topic).start(&group).unwrap();
+    done(timers.at("topic", ms(0), "open").start()).unwrap();
+    let open = dues.recv().unwrap();
+    let closed = timers.close();
+    assert!(matches!(done(timers.at("topic", ms(0), "late").start()), Err(Error::ShutDown)));
+    open.done();
+    done(closed).unwrap();
+}

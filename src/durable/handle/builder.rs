@@ -244,6 +244,7 @@ impl DurableTimersBuilder {
             runs: engine.permits().to_vec(),
             permits: Arc::new(Permits::new(self.max_waiting)),
             max_payload: self.max_payload,
+            is_closing: false.into(),
             near: duration_millis(self.near),
             starter: self.store.starter(),
         });

@@ -161,6 +161,7 @@ impl DurableTimers {
     /// The completion fails with the error of a store that has stopped.
     pub fn close(&self) -> Completion {
         let (completer, done) = self.port.run_and_stored();
+        self.port.is_closing.store(true, std::sync::atomic::Ordering::Release);
         self.port.inbox.tell(Message::Close(completer));
         done
     }
@@ -216,6 +217,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let (completer, done) = completion(None);
         done.detach();
+        self.port.is_closing.store(true, std::sync::atomic::Ordering::Release);
         self.port.inbox.tell(Message::Close(completer));
     }
 }
