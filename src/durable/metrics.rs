@@ -35,6 +35,8 @@ pub(super) struct Metrics {
     pub(super) changes: Counter,
     pub(super) largest_batch: Counter,
     pub(super) commit_failures: Counter,
+    pub(super) renewal_failures: Counter,
+    pub(super) clock_skew: Counter,
     pub(super) commit_time: Recorder,
     pub(super) log_bytes: Counter,
     pub(super) maintenance_failures: Counter,
@@ -100,6 +102,11 @@ pub struct DurableMetrics {
     pub largest_batch: u64,
     /// Transactions that failed and could be repeated.
     pub commit_failures: u64,
+    /// Renewals of the lease that failed, in a store of several nodes.
+    pub renewal_failures: u64,
+    /// How far the clock of this machine is certainly off, in milliseconds, compared with the clock
+    /// of a store of several nodes. Measured with each renewal of the lease.
+    pub clock_skew: u64,
     /// The time that transactions took.
     pub commit_time: Histogram,
     /// Bytes of the write-ahead log of an SQLite store. Updated with each commit.
@@ -137,6 +144,8 @@ impl Metrics {
             changes: self.changes.read(),
             largest_batch: self.largest_batch.read(),
             commit_failures: self.commit_failures.read(),
+            renewal_failures: self.renewal_failures.read(),
+            clock_skew: self.clock_skew.read(),
             commit_time: self.commit_time.snapshot(),
             log_bytes: self.log_bytes.read(),
             maintenance_failures: self.maintenance_failures.read(),
@@ -176,6 +185,8 @@ impl DurableMetrics {
             changes,
             largest_batch,
             commit_failures,
+            renewal_failures,
+            clock_skew,
             commit_time,
             log_bytes,
             maintenance_failures,
@@ -278,6 +289,18 @@ impl DurableMetrics {
                 Value::Counter(*commit_failures),
             )
             .family("durable_commit_failures"),
+            Metric::new(
+                "renewal_failures",
+                "Renewals of the lease that failed.",
+                Value::Counter(*renewal_failures),
+            )
+            .family("durable_renewal_failures"),
+            Metric::new(
+                "clock_skew",
+                "Milliseconds by which this machine's clock differs from that of the store.",
+                Value::Gauge(*clock_skew),
+            )
+            .family("durable_clock_skew_milliseconds"),
             Metric::new("commit_time", "Time that transactions took.", Value::Histogram(commit_time))
                 .family("durable_commit_time"),
             Metric::new("log_bytes", "Bytes of the write-ahead log of SQLite.", Value::Gauge(*log_bytes))

@@ -32,6 +32,7 @@
 //! The store has a thread of its own, named `netwheel-timers`, on which starts and ends share
 //! transactions. Handlers run on an event loop.
 
+mod backoff;
 mod cron;
 mod dead_work;
 mod driver;
@@ -45,6 +46,7 @@ mod request;
 mod schedule;
 mod starting;
 pub mod store;
+mod timer_clock;
 mod topic;
 mod unix_millis;
 

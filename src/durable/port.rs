@@ -7,10 +7,10 @@ use super::{
     metrics::Metrics,
     request::{Reply, Request},
     store::Starter,
+    timer_clock::TimerClock,
 };
 use crate::{
     Completion, Result,
-    clock::TimeSource,
     sync::{Completer, Permits, completion, completion_of_all},
 };
 use crossbeam_channel::Sender;
@@ -26,7 +26,7 @@ use std::{
 pub(super) struct Port {
     pub(super) inbox: Arc<Inbox>,
     pub(super) requests: Sender<Request>,
-    pub(super) time: TimeSource,
+    pub(super) clock: Arc<TimerClock>,
     /// The number of the loop that runs the engine.
     pub(super) loop_id: u32,
     /// The number of the store's thread.
@@ -60,9 +60,9 @@ impl Port {
         self.requests.send(request).map_err(|refused| refused.0)
     }
 
-    /// Returns the present time of the loop's clock.
+    /// Returns the present time by the clock by which timers are due.
     pub(super) fn wall_time(&self) -> SystemTime {
-        self.time.wall_time()
+        self.clock.wall_time()
     }
 
     pub(super) fn permit(&self) -> Result<Permit> {

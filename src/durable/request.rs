@@ -26,6 +26,7 @@ pub(in crate::durable) enum Request {
         after: DueKey,
         limit: usize,
     },
+    Drain,
     Renew {
         asked: u64,
         until: i64,
@@ -89,6 +90,7 @@ pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
             Request::Change { .. }
             | Request::Load(_)
             | Request::Survey { .. }
+            | Request::Drain
             | Request::Renew { .. }
             | Request::Look { .. }
             | Request::Prune => {}

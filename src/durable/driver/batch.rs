@@ -39,11 +39,28 @@ impl Batch {
         self.awaited
     }
 
-    pub(super) fn changes(&mut self) -> &mut [Change] {
-        &mut self.changes
+    /// Returns the first changes.
+    pub(super) fn changes(&mut self, count: usize) -> &mut [Change] {
+        &mut self.changes[..count]
     }
 
-    /// Delivers the outcomes of a commit, and is empty afterwards.
+    /// Moves the changes of another batch to the end of this one.
+    pub(super) fn append(&mut self, other: &mut Batch) {
+        self.changes.append(&mut other.changes);
+        self.replies.append(&mut other.replies);
+        self.awaited += std::mem::take(&mut other.awaited);
+    }
+
+    /// Takes the first changes out.
+    pub(super) fn take_first(&mut self, count: usize) -> Batch {
+        let changes = self.changes.drain(..count).collect();
+        let replies: Vec<Reply> = self.replies.drain(..count).collect();
+        let awaited = replies.iter().filter(|reply| reply.is_awaited()).count();
+        self.awaited -= awaited;
+        Batch { changes, replies, awaited }
+    }
+
+    /// Delivers the outcomes of the first changes, and takes these out.
     ///
     /// The engine holds no timer that is due after `loaded_until`. It would drop such a start,
     /// after the loop was woken for it.
@@ -56,7 +73,7 @@ impl Batch {
     ) {
         let mut messages = Vec::with_capacity(self.replies.len());
         let mut completed = Vec::new();
-        for (reply, outcome) in self.take().into_iter().zip(outcomes) {
+        for (reply, outcome) in self.take_first(outcomes.len()).replies.into_iter().zip(outcomes) {
             match reply {
                 Reply::Start(starting) => {
                     let result = match &outcome {

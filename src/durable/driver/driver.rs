@@ -80,17 +80,17 @@ impl Driver {
     /// Reads both clocks, at one instant as far as possible. A thread that is stopped between the
     /// two would take it for a jump of the wall clock.
     fn now(&self) -> Now {
-        let time = &self.event_loop.shared.time;
-        let mut monotonic = time.now();
+        let clock = &self.port.clock;
+        let mut monotonic = clock.monotonic();
         for _ in 0..3 {
-            let wall = present_millis(time.wall_time());
-            let after = time.now();
+            let wall = present_millis(clock.wall_time_at(monotonic));
+            let after = clock.monotonic();
             if after - monotonic < CLOSE_TOGETHER {
                 return Now { wall, monotonic };
             }
             monotonic = after;
         }
-        Now { wall: present_millis(time.wall_time()), monotonic }
+        Now { wall: present_millis(clock.wall_time_at(monotonic)), monotonic }
     }
 
     /// Takes the messages, fires due timers, and sets the timer of the next poll.
@@ -131,6 +131,7 @@ impl Driver {
                 Step::Load(range) => self.pass(Request::Load(range)),
                 Step::Prune => self.pass(Request::Prune),
                 Step::Survey { after, limit } => self.pass(Request::Survey { after, limit }),
+                Step::Drain => self.pass(Request::Drain),
                 Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
                 Step::Look { until } => self.pass(Request::Look { until }),
                 Step::Complete(completer, result) => completer.complete(result),

@@ -2,8 +2,10 @@
 
 mod adaptive_wait;
 mod batch;
+mod batch_limit;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;
+mod skew_watch;
 mod upkeep;
 mod writer;
 

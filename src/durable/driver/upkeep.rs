@@ -8,7 +8,6 @@ use crate::{
         policy::KeepDead,
         request::Request,
         store::{DeadLetters, StoreError, TopicCounts, TopicSet},
-        unix_millis::present_millis,
     },
     sync::Completer,
 };
@@ -93,7 +92,7 @@ impl Writer {
 
     /// Makes one transaction. Returns the letters that it selected, and how many it changed.
     fn change_dead(&mut self, work: &mut DeadWork) -> Result<Option<(DeadLetters, u64)>, StoreError> {
-        let now = present_millis(self.time.wall_time());
+        let now = self.clock.present_millis();
         if work.is_new() {
             work.select(&self.store.counts()?, now);
         }
@@ -117,7 +116,7 @@ impl Writer {
         if self.failed.is_some() {
             return;
         }
-        let now = present_millis(self.time.wall_time());
+        let now = self.clock.present_millis();
         let surplus: Vec<DeadLetters> = self.topics.iter().flat_map(|topic| topic.surplus(now)).collect();
         let mut is_complete = true;
         for letters in surplus {

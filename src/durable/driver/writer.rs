@@ -3,20 +3,25 @@
 //! Invariants: requests are carried out in the order of their submission, and the engine receives
 //! their outcomes in that order. Consecutive changes share a transaction. A start is completed
 //! after its transaction was committed. After a transient error, starts and commands fail, and the
-//! changes of runs stay first in the queue. After any other error nothing is written again.
+//! changes of runs are repeated. If the server has refused a transaction, and so stored nothing, it
+//! is split, so that one change fails and not all. After any other error nothing is written again.
 
-use super::{adaptive_wait::AdaptiveWait, batch::Batch, upkeep::KeptTopic};
+use super::{
+    adaptive_wait::AdaptiveWait, batch::Batch, batch_limit::BatchLimit, skew_watch::SkewWatch,
+    upkeep::KeptTopic,
+};
 use crate::durable::{
+    backoff::Backoff,
     engine::{Inbox, Message},
     metrics::Metrics,
     request::{Reply, Request, refuse},
     starting::Starting,
     store::{Change, DueKey, Effect, Lease, LoadRange, Loaded, NewTimer, StoreError, TimerStore, TopicSet},
-    unix_millis::present_millis,
+    timer_clock::TimerClock,
 };
 use crate::{
     Error,
-    clock::TimeSource,
+    clock::nanos,
     error::panic_message,
     sync::{Completer, loop_id},
 };
@@ -28,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The largest number of changes in one transaction.
+/// The largest number of changes that are gathered for a transaction.
 const BATCH_LIMIT: usize = 1024;
 
 /// About the largest size of an answer with changes of other nodes.
@@ -37,15 +42,12 @@ const CHANGED_BYTES: usize = 1024 * 1024;
 /// About how many bytes of timers of other connections are read at once.
 const LOOK_BYTES: usize = 1 << 20;
 
-/// The pause before changes are repeated after a transient error.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
 pub(in crate::durable) struct Writer {
     pub(super) store: Box<dyn TimerStore>,
     pub(super) requests: Receiver<Request>,
     wait: AdaptiveWait,
     pub(super) inbox: Arc<Inbox>,
-    pub(super) time: TimeSource,
+    pub(super) clock: Arc<TimerClock>,
     pub(super) metrics: Arc<Metrics>,
     commit_within: Duration,
     /// The number of the thread, by which completions know that a wait on it would never end.
@@ -57,8 +59,15 @@ pub(in crate::durable) struct Writer {
     pub(super) loaded_until: i64,
     /// Changes that wait for a commit.
     batch: Batch,
-    /// When changes that are left from a transient error are repeated.
+    limit: BatchLimit,
+    /// Changes of runs that have failed, and that are repeated at `retry_at`.
+    failed_before: Batch,
     retry_at: Option<Instant>,
+    /// Failures to commit since all changes were committed.
+    commits: Backoff,
+    /// Failures to read and to renew the lease in a row.
+    reads: Backoff,
+    skew: SkewWatch,
     /// Requests that were received and not begun.
     pub(super) queue: VecDeque<Request>,
     pub(super) failed: Option<Error>,
@@ -72,7 +81,7 @@ impl Writer {
         store: Box<dyn TimerStore>,
         requests: Receiver<Request>,
         inbox: Arc<Inbox>,
-        time: TimeSource,
+        clock: Arc<TimerClock>,
         metrics: Arc<Metrics>,
         commit_within: Duration,
         thread_id: u32,
@@ -82,14 +91,19 @@ impl Writer {
             requests,
             wait: AdaptiveWait::default(),
             inbox,
-            time,
+            clock,
             metrics,
             commit_within,
             thread_id,
             expected: 0,
             loaded_until: i64::MIN,
             batch: Batch::default(),
+            limit: BatchLimit::default(),
+            failed_before: Batch::default(),
             retry_at: None,
+            commits: Backoff::default(),
+            reads: Backoff::default(),
+            skew: SkewWatch::default(),
             queue: VecDeque::new(),
             failed: None,
             topics: Vec::new(),
@@ -137,6 +151,7 @@ impl Writer {
                 Request::StartMany(starts) => self.start_many(starts),
                 Request::Load(range) => self.load(range),
                 Request::Survey { after, limit } => self.survey(after, limit),
+                Request::Drain => self.store.drain(),
                 Request::Renew { asked, until } => self.renew(asked, until),
                 Request::Look { until } => self.look(until),
                 Request::Query(query) => match &self.failed {
@@ -155,14 +170,22 @@ impl Writer {
         None
     }
 
-    /// Returns the next request, or `None` if all senders are gone. Repeats changes that are left
-    /// from a transient error, however many requests there are.
+    /// Returns the next request, or `None` if all senders are gone. Commits changes that are left
+    /// first, however many requests there are, but a renewal does not wait for them.
     #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
         loop {
-            let retry_at = self.retry_at.filter(|_| !self.batch.is_empty());
-            if retry_at.is_some_and(|at| at <= Instant::now()) {
+            if !self.batch.is_empty() {
+                if let Some(renewal) = self.take_renewal() {
+                    return Some(renewal);
+                }
                 self.commit();
+                continue;
+            }
+            let retry_at = self.retry_at.filter(|_| !self.failed_before.is_empty());
+            if retry_at.is_some_and(|at| at <= Instant::now()) {
+                self.batch.append(&mut self.failed_before);
+                self.limit.try_again();
                 continue;
             }
             if let Some(request) = self.queue.pop_front() {
@@ -175,6 +198,13 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
+    }
+
+    /// Takes a renewal out of the requests that wait.
+    fn take_renewal(&mut self) -> Option<Request> {
+        self.queue.extend(self.requests.try_iter());
+        let is_renewal = |request: &Request| matches!(request, Request::Renew { .. });
+        self.queue.iter().position(is_renewal).and_then(|index| self.queue.remove(index))
     }
 
     /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait
@@ -236,17 +266,19 @@ impl Writer {
         if let Some(error) = self.failed.clone() {
             return self.batch.refuse(&error);
         }
-        let now = present_millis(self.time.wall_time());
+        let size = self.limit.of(self.batch.len());
+        let now = self.clock.present_millis();
         let begun = Instant::now();
-        let result = self.store.commit(self.batch.changes(), now);
-        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let result = self.store.commit(self.batch.changes(size), now);
+        let took = begun.elapsed();
         match result {
             Ok(outcomes) => {
-                let size = self.batch.len() as u64;
+                self.limit.succeeded(took);
+                let size = size as u64;
                 self.metrics.commits.add(1);
                 self.metrics.changes.add(size);
                 self.metrics.largest_batch.set(self.metrics.largest_batch.read().max(size));
-                self.metrics.commit_time.record(took);
+                self.metrics.commit_time.record(nanos(took));
                 if self.batch.awaited() > 0 {
                     self.expected = self.batch.awaited() + self.requests.len();
                 }
@@ -255,12 +287,31 @@ impl Writer {
                     self.count();
                 }
                 self.batch.deliver(outcomes, self.loaded_until, &self.inbox, &self.metrics);
+                if self.batch.is_empty() && self.failed_before.is_empty() {
+                    works(&mut self.commits);
+                }
                 self.maintain();
+            }
+            Err(StoreError::Server(_)) if size > 1 => {
+                self.metrics.commit_failures.add(1);
+                self.limit.failed(size);
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
-                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-                self.batch.refuse_awaited(&error.into(), &self.inbox);
+                let is_refusal = matches!(error, StoreError::Server(_));
+                let fails_all = !is_refusal || self.limit.refused();
+                if !is_refusal {
+                    self.limit.failed(size);
+                }
+                self.retry_at = Some(Instant::now() + fails(&mut self.commits, &error));
+                // The change that was refused is repeated behind the others.
+                let mut refused = self.batch.take_first(if is_refusal { size } else { 0 });
+                let mut rest = if fails_all { std::mem::take(&mut self.batch) } else { Batch::default() };
+                let error = Error::from(error);
+                for batch in [&mut rest, &mut refused] {
+                    batch.refuse_awaited(&error, &self.inbox);
+                    self.failed_before.append(batch);
+                }
             }
             Err(error) => self.stop(error),
         }
@@ -287,6 +338,7 @@ impl Writer {
         self.failed = Some(error.clone());
         self.inbox.tell(Message::Stopped(error.clone()));
         self.batch.refuse(&error);
+        self.failed_before.refuse(&error);
     }
 
     fn transaction(&mut self, mut work: Effect, reply: Box<dyn FnOnce(Result<(), Error>) + Send>) {
@@ -307,9 +359,13 @@ impl Writer {
         }
         self.loaded_until = self.loaded_until.max(range.until);
         match self.store.load(range) {
-            Ok(loaded) => self.inbox.tell_all(vec![Message::Loaded { range, loaded }]),
+            Ok(loaded) => {
+                works(&mut self.reads);
+                self.inbox.tell_all(vec![Message::Loaded { range, loaded }]);
+            }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
+                fails(&mut self.reads, &error);
                 self.inbox.tell_all(vec![Message::LoadFailed]);
             }
             Err(error) => self.stop(error),
@@ -337,13 +393,21 @@ impl Writer {
             .renew()
             .and_then(|lease| Ok((lease, self.store.changed_by_others(until, CHANGED_BYTES)?)));
         let (lease, changed): (Option<Lease>, Loaded) = match renewed {
-            Ok(renewed) => renewed,
+            Ok(renewed) => {
+                works(&mut self.reads);
+                renewed
+            }
             Err(error) if error.is_transient() => {
-                log::warn!("the lease of the timer store was not renewed: {error}");
+                self.metrics.renewal_failures.add(1);
+                fails(&mut self.reads, &error);
                 (None, Loaded { rows: Vec::new(), is_complete: true })
             }
             Err(error) => return self.stop(error),
         };
+        if let Some(reading) = self.store.clock().filter(|_| lease.is_some()) {
+            let ahead = self.clock.set(reading);
+            self.skew.observe(ahead, &self.metrics);
+        }
         self.count();
         self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
     }
@@ -376,7 +440,10 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if !self.batch.is_empty() {
+        self.batch.append(&mut self.failed_before);
+        self.limit.try_again();
+        // What fails now fires again after the next start.
+        while !self.batch.is_empty() {
             self.commit();
         }
         self.store.release().map_err(Error::from)
@@ -391,6 +458,24 @@ impl Writer {
             self.metrics.dead.set(counts.iter().map(|topic| topic.dead).sum());
             self.tell_paused(&counts);
         }
+    }
+}
+
+/// Counts a failure of the store. Logs it, ever less often. Returns the pause before the next
+/// attempt.
+fn fails(backoff: &mut Backoff, error: &StoreError) -> Duration {
+    let pause = backoff.failed();
+    if backoff.is_worth_a_line() {
+        log::warn!("the timer store has failed {} times in a row: {error}", backoff.failures());
+    }
+    pause
+}
+
+/// Notes that the store has done what was asked.
+fn works(backoff: &mut Backoff) {
+    let failures = backoff.succeeded();
+    if failures > 1 {
+        log::info!("the timer store works again, after {failures} failures");
     }
 }
 

@@ -2,13 +2,11 @@
 
 use crate::{
     clock::nanos,
-    durable::store::{Lease, TimerRow},
+    durable::{
+        backoff::Backoff,
+        store::{Lease, TimerRow},
+    },
 };
-use std::time::Duration;
-
-/// The pause after a renewal that failed.
-const AGAIN: Duration = Duration::from_millis(250);
-
 /// The lease of a store that several nodes use. Times are nanoseconds of the loop.
 #[derive(Debug)]
 pub(super) struct LeaseWatch {
@@ -19,6 +17,7 @@ pub(super) struct LeaseWatch {
     /// Whether a renewal has failed since the last answer. The store may own other partitions now,
     /// and have loaded the timers of those only.
     is_uncertain: bool,
+    backoff: Backoff,
 }
 
 impl LeaseWatch {
@@ -29,6 +28,7 @@ impl LeaseWatch {
             valid_until: 0,
             renew_at: Some(0),
             is_uncertain: false,
+            backoff: Backoff::default(),
         }
     }
 
@@ -72,10 +72,11 @@ impl LeaseWatch {
     /// before, so that its timers have to be loaded again.
     pub(super) fn renewed(&mut self, asked: u64, now: u64, lease: Option<Lease>) -> bool {
         let Some(lease) = lease else {
-            self.renew_at = Some(now.saturating_add(nanos(AGAIN)));
+            self.renew_at = Some(now.saturating_add(nanos(self.backoff.failed())));
             self.is_uncertain = true;
             return false;
         };
+        self.backoff.succeeded();
         self.valid_until = asked.saturating_add(nanos(lease.valid_for));
         self.renew_at = Some(asked.saturating_add(nanos(lease.renew_after)).max(now));
         let was_uncertain = std::mem::take(&mut self.is_uncertain);

@@ -15,6 +15,14 @@ impl Engine {
         }
     }
 
+    /// Gives back what has no open runs, before this node stops.
+    pub(super) fn drain(&mut self, now: Now, steps: &mut Vec<Step>) {
+        if let Some(lease) = &mut self.lease {
+            steps.push(Step::Drain);
+            lease.renew_now(now.monotonic);
+        }
+    }
+
     pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Loaded, now: Now) {
         let Some(watch) = &mut self.lease else { return };
         if let Some(lease) = &lease {

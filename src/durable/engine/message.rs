@@ -107,6 +107,8 @@ pub(in crate::durable) enum Step {
     Prune,
     /// Read periodic timers that are due far in the future.
     Survey { after: DueKey, limit: usize },
+    /// Give back what has no open runs with the next renewals, before the store is closed.
+    Drain,
     /// Renew leases; `until` is the due time up to which changes of others matter.
     Renew { asked: u64, until: i64 },
     /// Look for timers that other connections have stored, and that are due by `until`.

@@ -45,6 +45,7 @@ pub(super) use run::Firing;
 
 use super::{
     TimerId,
+    backoff::Backoff,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
     store::TimerRow,
@@ -71,9 +72,6 @@ use window::Window;
 
 /// The longest time between two polls: jumps of the wall clock are noticed within it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// The pause after a load that failed.
-const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause between two searches for dead letters to remove.
 const PRUNE_AGAIN: Duration = Duration::from_secs(10);
@@ -165,6 +163,7 @@ pub(super) struct Engine {
     is_loading: bool,
     /// When the next load may begin, in nanoseconds of the loop.
     load_at: u64,
+    load_backoff: Backoff,
     is_pruning: bool,
     /// When dead letters are removed next.
     prune_at: u64,
@@ -194,6 +193,7 @@ impl Engine {
             schedules: ScheduleCache::default(),
             is_loading: false,
             load_at: 0,
+            load_backoff: Backoff::default(),
             is_pruning: false,
             prune_at: 0,
             survey: Survey::default(),
@@ -228,13 +228,14 @@ impl Engine {
             Message::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
             Message::Loaded { range, loaded } => {
                 self.is_loading = false;
+                self.load_backoff.succeeded();
                 if self.window.extend(range, &loaded) {
                     loaded.rows.into_iter().for_each(|row| self.insert(row));
                 }
             }
             Message::LoadFailed => {
                 self.is_loading = false;
-                self.load_at = now.monotonic.saturating_add(nanos(LOAD_PAUSE));
+                self.load_at = now.monotonic.saturating_add(nanos(self.load_backoff.failed()));
             }
             Message::StartHinted => self.starts.hint(now.monotonic),
             Message::Looked => self.starts.looked(now.monotonic),
@@ -255,7 +256,10 @@ impl Engine {
             Message::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
             Message::Asked(asked) => self.asked(asked, now, steps),
             Message::Close(completer) => match &mut self.state {
-                State::Active => self.state = State::Closing(vec![completer]),
+                State::Active => {
+                    self.state = State::Closing(vec![completer]);
+                    self.drain(now, steps);
+                }
                 State::Closing(completers) => completers.push(completer),
                 // The store may still be closing.
                 State::Stopped(None) => steps.push(Step::Close(vec![completer])),

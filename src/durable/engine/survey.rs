@@ -4,11 +4,15 @@
 //! when the clock is right again. So the periodic timers of the store are looked through at the
 //! start, after the clock was set back, and after a takeover: a page at a time, in the background.
 
-use super::{Engine, LOAD_PAUSE, Now, Phase, Purpose, Run, State, Step};
+use super::{Engine, Now, Phase, Purpose, Run, State, Step};
 use crate::{
     clock::nanos,
     durable::store::{Change, DueKey, TimerRow},
 };
+use std::time::Duration;
+
+/// The pause after a search that failed.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How far beyond the next run of its schedule a timer may wait, in milliseconds: a day. A smaller
 /// jump back costs this much at most, and no run is repeated.
@@ -54,7 +58,7 @@ impl Engine {
         }
         let room = self.limits.max_running.saturating_sub(self.runs.len()).min(PAGE);
         if room == 0 {
-            self.survey.next_at = now.monotonic.saturating_add(nanos(LOAD_PAUSE));
+            self.survey.next_at = now.monotonic.saturating_add(nanos(PAUSE));
             return;
         }
         if let Some(after) = self.survey.after {
@@ -66,7 +70,7 @@ impl Engine {
     /// Takes a page: timers without their payloads. `None` if the store could not be asked.
     pub(super) fn surveyed(&mut self, rows: Option<Vec<TimerRow>>, now: Now, steps: &mut Vec<Step>) {
         let Some(limit) = self.survey.asked.take() else { return };
-        self.survey.next_at = now.monotonic.saturating_add(nanos(LOAD_PAUSE));
+        self.survey.next_at = now.monotonic.saturating_add(nanos(PAUSE));
         let Some(rows) = rows.filter(|_| matches!(self.state, State::Active)) else { return };
         self.survey.after = rows.last().filter(|_| rows.len() >= limit).map(|row| row.key);
         let repaired = rows.into_iter().filter(|row| self.bring_forward(row, now, steps)).count();

@@ -8,6 +8,7 @@ use crate::durable::{
     policy::KeepDead,
     port::Port,
     store::{SqliteStore, TimerStore, TopicSet},
+    timer_clock::TimerClock,
     topic::Topic,
     unix_millis::duration_millis,
 };
@@ -229,13 +230,16 @@ impl DurableTimersBuilder {
         }
         let (sender, requests) = crossbeam_channel::unbounded();
         let event_loop = group.next().clone();
-        let time = event_loop.shared.time.clone();
+        let clock = Arc::new(TimerClock::new(event_loop.shared.time.clone()));
+        if let Some(reading) = self.store.clock() {
+            clock.set(reading);
+        }
         let inbox = Arc::new(Inbox::new(limits.inbox_bytes()));
         let store_thread = loop_id::next();
         let port = Arc::new(Port {
             inbox: inbox.clone(),
             requests: sender,
-            time: time.clone(),
+            clock: clock.clone(),
             loop_id: event_loop.shared.id,
             store_thread,
             metrics: metrics.clone(),
@@ -249,9 +253,16 @@ impl DurableTimersBuilder {
             starter: self.store.starter(),
         });
         let driver = Driver::new(event_loop, port.clone(), engine, handlers);
-        let writer =
-            Writer::new(self.store, requests, inbox.clone(), time, metrics, self.commit_within, store_thread)
-                .with_topics(kept, paused);
+        let writer = Writer::new(
+            self.store,
+            requests,
+            inbox.clone(),
+            clock,
+            metrics,
+            self.commit_within,
+            store_thread,
+        )
+        .with_topics(kept, paused);
         let thread = thread::Builder::new().name("netwheel-timers".to_owned());
         thread
             .spawn(move || writer.run())

@@ -9,7 +9,7 @@ use crate::durable::{
     schedule::Schedule,
     starting::{Starting, StartingMany},
     store::{Change, NewTimer, StartIn},
-    unix_millis::{LATEST, duration_millis, present_millis},
+    unix_millis::{LATEST, duration_millis},
 };
 use crate::{Completion, Error, Result};
 use serde::Serialize;
@@ -77,7 +77,7 @@ impl DurableTimers {
         payload: &T,
     ) -> Result<StartTimer<'_>> {
         let cron = Cron::new(expression, zone).map_err(Error::other)?;
-        let now = present_millis(self.port.wall_time());
+        let now = self.port.clock.present_millis();
         let never = || Error::setting("expression", expression, "one with a time before the year 10000");
         let due = cron.next_after(now).ok_or_else(never)?;
         let timer = self.timer(topic, due, payload);
@@ -271,7 +271,7 @@ impl<'a> StartTimer<'a> {
         }
         let none = || Error::other("the store has no transactions for programs");
         let starter = port.starter.as_ref().ok_or_else(none)?;
-        let now = present_millis(port.wall_time());
+        let now = port.clock.present_millis();
         let id = transaction.start(starter, &timer, now)?;
         // Later ones are loaded when their time comes nearer.
         if timer.due <= now.saturating_add(port.near) {

@@ -209,3 +209,11 @@ pub struct Loaded {
     /// again continues it.
     pub is_complete: bool,
 }
+
+impl Loaded {
+    /// Returns the size of all payloads, keys and schedules.
+    #[cfg(feature = "durable-postgres")]
+    pub(super) fn data_len(&self) -> usize {
+        self.rows.iter().map(TimerRow::data_len).sum()
+    }
+}

@@ -6,8 +6,8 @@ use std::{fmt, sync::Arc};
 /// An error of a store. Reported as the cause of an [`Error::Other`].
 ///
 /// [`StoreError::is_transient`] determines the reaction. After a transient error, starts fail and
-/// the ends of timers are tried again. After any other error, the store stops: it cannot know what
-/// is on disk, and trying again would hide that. In particular, a failed `fsync` is never repeated,
+/// the ends of timers are tried again, with pauses of up to 2 s. After any other error, the store
+/// stops: it cannot know what is on disk, and trying again would hide that. In particular, a failed `fsync` is never repeated,
 /// because the kernel may drop the pages that it could not write.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -28,6 +28,10 @@ pub enum StoreError {
     Busy(Arc<str>),
     /// The disk is full.
     DiskFull,
+    /// The server has refused the request and stored nothing of it, for example because a permission
+    /// or a table is missing. It may work again when an operator has repaired that. If a transaction
+    /// with many changes was refused, it is split to find the change that causes it.
+    Server(Arc<str>),
     /// A transaction's effect failed, and was rolled back alone.
     Effect(Arc<str>),
     /// Another node has taken over the partition of the timer.
@@ -43,9 +47,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether trying again later can succeed without a risk.
+    /// Returns whether trying again later can succeed without a risk. That does not mean that
+    /// nothing was stored: only [`StoreError::Server`] says so, and [`StoreError::DiskFull`].
     pub fn is_transient(&self) -> bool {
-        matches!(self, StoreError::Busy(_) | StoreError::DiskFull)
+        matches!(self, StoreError::Busy(_) | StoreError::DiskFull | StoreError::Server(_))
     }
 
     /// Wraps any other error.
@@ -63,6 +68,7 @@ impl fmt::Display for StoreError {
                 write!(f, "the timer store has version {found}; versions up to {known} are understood")
             }
             StoreError::Busy(cause) => write!(f, "the timer store is busy: {cause}"),
+            StoreError::Server(cause) => write!(f, "the server of the timer store refuses: {cause}"),
             StoreError::DiskFull => f.write_str("the disk of the timer store is full"),
             StoreError::Effect(cause) => write!(f, "the transaction of a timer failed: {cause}"),
             StoreError::OtherStore => {

@@ -1,4 +1,4 @@
-//! `Lease`: the partitions that a node owns, and for how long.
+//! `Lease`: the partitions that a node owns, and for how long. `ClockReading`: the time of a store.
 
 use std::time::Duration;
 
@@ -18,4 +18,13 @@ pub struct Lease {
     pub valid_for: Duration,
     /// How long to wait before the lease is renewed.
     pub renew_after: Duration,
+}
+
+/// A reading of the clock by which all nodes of a store agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// The time, in microseconds since 1970 (UTC). Not later than the clock's own.
+    pub micros: i64,
+    /// How far the clock may be ahead of that.
+    pub error: Duration,
 }

@@ -18,7 +18,7 @@ mod transaction;
 pub use change::{Change, LoadRange, Loaded, NewTimer, Outcome};
 pub use dead_letters::DeadLetters;
 pub use error::StoreError;
-pub use lease::Lease;
+pub use lease::{ClockReading, Lease};
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use maintenance::{BackupWork, Maintenance};
 #[cfg(feature = "durable-postgres")]
@@ -173,6 +173,17 @@ pub trait TimerStore: Send {
     fn starter(&self) -> Option<Starter> {
         None
     }
+
+    /// Returns the present time by the clock on which all nodes of the store agree, as far as it is
+    /// known. Called after [`attach`](TimerStore::attach) and after each renewal. `None` if timers
+    /// are due by the clock of this machine.
+    fn clock(&mut self) -> Option<ClockReading> {
+        None
+    }
+
+    /// Makes the following renewals give back all partitions without runs that this node has claimed
+    /// and not ended, and take over none. Called before the store is closed.
+    fn drain(&mut self) {}
 
     /// Returns the timers of this node's partitions that other nodes and connections have stored or
     /// moved since the last call, as far as they are due by `until`. Returns about `max_bytes` at

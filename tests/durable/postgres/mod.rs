@@ -1,17 +1,22 @@
 //! The PostgreSQL store: the contract of stores, several nodes, and failures of other schedulers.
 
+mod closing;
 mod cluster;
 mod contract;
 mod known_failures;
+mod links;
 mod node;
 mod outbox;
 mod ownership;
+mod pools;
 mod processes;
 mod program;
 mod proxy;
+mod refusals;
 mod schema;
 mod server;
 mod sharing;
+mod skew;
 mod start_in;
 mod stores;
 #[cfg(feature = "tls")]

@@ -1,16 +1,20 @@
-//! A proxy for TCP that can cut connections, or keep them open without passing anything on.
+//! A proxy for TCP that can cut connections, slow them down, or keep them open without passing
+//! anything on.
 
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex},
     thread,
+    time::Duration,
 };
 
 #[derive(Default)]
 struct State {
     /// Whether bytes wait until the proxy is opened again.
     is_blocked: bool,
+    /// How long each KiB from the server takes on a connection.
+    pause: Duration,
     connections: Vec<TcpStream>,
 }
 
@@ -32,20 +36,26 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
                 let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 accepting.shared.0.lock().unwrap().connections.extend(both);
-                accepting.pass(client.try_clone().unwrap(), server.try_clone().unwrap());
-                accepting.pass(server, client);
+                accepting.pass(client.try_clone().unwrap(), server.try_clone().unwrap(), false);
+                accepting.pass(server, client, true);
             }
         });
         proxy
     }
 
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, is_limited: bool) {
         let shared = self.shared.clone();
         thread::spawn(move || {
             let mut buffer = [0; 16 * 1024];
             while let Ok(n @ 1..) = from.read(&mut buffer) {
                 let state = shared.0.lock().unwrap();
-                drop(shared.1.wait_while(state, |state| state.is_blocked).unwrap());
+                let state = shared.1.wait_while(state, |state| state.is_blocked).unwrap();
+                let pause = state.pause.mul_f64(n as f64 / 1024.0);
+                if is_limited && !pause.is_zero() {
+                    drop(shared.1.wait_timeout_while(state, pause, |_| true).unwrap());
+                } else {
+                    drop(state);
+                }
                 if to.write_all(&buffer[..n]).is_err() {
                     break;
                 }
@@ -59,6 +69,11 @@ impl Proxy {
         for connection in self.shared.0.lock().unwrap().connections.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Limits what passes from the server to the clients.
+    pub(crate) fn limit(&self, bytes_per_second: u32) {
+        self.shared.0.lock().unwrap().pause = Duration::from_secs(1024) / bytes_per_second;
     }
 
     /// Passes nothing on, and accepts connections as before.

@@ -262,6 +262,7 @@ impl World {
     fn carry_out(&mut self, steps: Vec<Step>) {
         for step in steps {
             match step {
+                Step::Drain => unreachable!("one node"),
                 Step::Fire(firing) => self.fire(firing),
                 Step::Change { id, change, purpose } => {
                     self.requests.push_back(Request::Change { id, change, purpose });
@@ -360,8 +361,8 @@ impl World {
         self.pass(SECOND);
         for _ in 0..10_000 {
             let fired = self.fired;
-            // Loads that failed are repeated after a pause.
-            self.pass(10);
+            // Loads that failed are repeated after a pause, which grows while they fail.
+            self.pass(50);
             self.store_works();
             self.loop_turns();
             let is_quiet = self.requests.is_empty() && self.inbox.is_empty() && self.fired == fired;

@@ -69,6 +69,8 @@ pub(super) struct Simulation {
     /// When timers of other connections were looked for, since [`START`].
     pub(super) looks: Vec<i64>,
     pub(super) prunes: u32,
+    /// How often the store was told that it will be closed.
+    pub(super) drains: u32,
     /// Timers of other nodes that the engine has not heard of.
     elsewhere: Vec<TimerRow>,
     /// How long the next change takes, in milliseconds.
@@ -114,6 +116,7 @@ impl Simulation {
             most_bytes: 0,
             looks: Vec::new(),
             prunes: 0,
+            drains: 0,
             elsewhere: Vec::new(),
             slow_change: 0,
             before_change: None,
@@ -330,6 +333,7 @@ impl Simulation {
                     let rows = self.store.far_periodic(after, limit).unwrap();
                     self.tell(Message::Surveyed { rows: Some(rows) });
                 }
+                Step::Drain => self.drains += 1,
                 Step::Renew { asked, until } => {
                     self.renewals += 1;
                     let lease = self.leases.clone().expect("only stores with claims are asked");

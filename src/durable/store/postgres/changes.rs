@@ -101,7 +101,7 @@ pub(super) fn changed_by_others(
             t.attempts, t.key, t.schedule, t.payload, t.begun
         FROM (SELECT pg_current_snapshot()::text AS snapshot) s
         LEFT JOIN LATERAL (
-            SELECT *, rows >= $8 OR total > $9 AS is_cut FROM (
+            SELECT *, rows >= $8 OR (total > $9 AND rows > 1) AS is_cut FROM (
                 SELECT *, row_number() OVER changes AS place, sum(size) OVER changes AS bytes,
                     count(*) OVER () AS rows, sum(size) OVER () AS total
                 FROM (
@@ -176,7 +176,7 @@ fn recheck(
     let ids: Vec<i64> = store.changes.recheck.iter().copied().collect();
     let rows = session.query(
         "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun,
-            rows >= $4 OR total > $5
+            rows >= $4 OR (total > $5 AND rows > 1)
         FROM (
             SELECT *, row_number() OVER ids AS place, sum(size) OVER ids AS bytes, count(*) OVER () AS rows,
                 sum(size) OVER () AS total

@@ -14,9 +14,10 @@ impl<T> StoreResult<T> for Result<T, postgres::Error> {
     }
 }
 
-/// Errors without a code are those of the connection. After one of them, and after those with a
-/// transient code, the server has rolled back, or its answer to a commit was lost. A batch that is
-/// repeated then finds its changes made, because each of them names the state that it expects.
+/// Errors without a code are those of the connection. After one of them, the server has rolled back,
+/// or its answer to a commit was lost. A batch that is repeated then finds its changes made, because
+/// each of them names the state that it expects. After an error with a code, the server has rolled
+/// back. The exception is a transaction that the program itself has ended: part of it is stored.
 fn convert(error: &postgres::Error) -> StoreError {
     let text = || text(error);
     let Some(code) = error.code() else {
@@ -34,14 +35,22 @@ fn convert(error: &postgres::Error) -> StoreError {
             | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
             _,
         ) => StoreError::Busy(text().into()),
-        _ => StoreError::Failed(text().into()),
+        // The state of a transaction or of a savepoint is not as the store left it.
+        (_, Some("25" | "3B")) => StoreError::Failed(text().into()),
+        _ => StoreError::Server(text().into()),
     }
 }
 
 /// Describes an error with its causes, because the error of a server does not show its message.
 pub(super) fn text(error: &postgres::Error) -> String {
     match error.as_db_error() {
-        Some(error) => format!("{} ({})", error.message(), error.code().code()),
+        Some(error) => {
+            // A pool that was busy when the store was opened is not noticed there.
+            let is_lost =
+                [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(error.code());
+            let hint = if is_lost { "; is there a pool in transaction mode?" } else { "" };
+            format!("{} ({}){hint}", error.message(), error.code().code())
+        }
         None => {
             let mut text = error.to_string();
             let mut cause = std::error::Error::source(error);

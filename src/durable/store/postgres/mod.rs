@@ -14,6 +14,7 @@
 //! - The state in memory ([`Ownership`]) may be ahead of the database after an error. The engine
 //!   therefore loads everything again after the next renewal that succeeds.
 
+mod answer_limit;
 mod batch;
 mod changes;
 mod connector;
@@ -22,10 +23,12 @@ mod deadline;
 mod effects;
 mod errors;
 mod held;
+mod outside_runtime;
 mod ownership;
 mod program_starts;
 mod queries;
 mod schema;
+mod server_clock;
 mod session;
 mod settings;
 mod starts;
@@ -35,15 +38,18 @@ mod upkeep;
 pub use settings::PostgresStoreBuilder;
 
 use super::{
-    Change, DeadLetters, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome, StoreError,
-    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    Change, ClockReading, DeadLetters, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome,
+    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
     start_in::{PostgresClient, StartTimers, Starter},
 };
 use crate::Result as CrateResult;
+use answer_limit::AnswerLimit;
 use connector::Connect;
+use outside_runtime::outside_runtime;
 use ownership::Ownership;
 use postgres::Config;
 use program_starts::{Placement, PostgresStarts};
+use server_clock::ServerClock;
 use session::Session;
 use settings::Settings;
 use std::{
@@ -89,8 +95,11 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// through a pool of sessions, because statements are prepared. `synchronous_commit` must not be
 /// `off`; the store sets it.
 ///
-/// The clocks of the nodes decide when a timer is due, so they should be synchronised. Leases
-/// depend on the clock of the database only.
+/// The clock of the database decides when a timer is due, and when a lease ends. Each node measures
+/// it whenever it renews its lease.
+///
+/// A store can be opened, used and dropped inside a runtime of tokio. There, each operation runs on
+/// a thread of its own.
 ///
 /// # Failures
 ///
@@ -117,6 +126,8 @@ pub struct PostgresStore {
     store_id: String,
     changes: changes::Changes,
     lost_in: effects::LostIn,
+    answer_limit: AnswerLimit,
+    clock: Option<ServerClock>,
 }
 
 impl PostgresStore {
@@ -143,10 +154,15 @@ impl PostgresStore {
         self.requests + self.session.as_ref().map_or(0, Session::requests)
     }
 
-    fn connect(settings: Settings, mut connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+    fn connect(settings: Settings, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        outside_runtime(|| Self::connect_here(settings, connector))
+    }
+
+    fn connect_here(settings: Settings, mut connector: Box<dyn Connect>) -> Result<Self, StoreError> {
         let mut session = Session::connect(&settings, &mut *connector)?;
+        refuse_shared(&mut session, Session::connect(&settings, &mut *connector)?)?;
         let partitions = schema::migrate(&mut session, &settings)?;
-        session.identify()?;
+        let clock = session.identify(None)?;
         let node = session.id();
         let row = session.query_one("SELECT id::text FROM {schema}.store", &[])?;
         let store_id = session::column(&row, 0)?;
@@ -164,12 +180,21 @@ impl PostgresStore {
             store_id,
             changes: changes::Changes::default(),
             lost_in: effects::LostIn::default(),
+            answer_limit: AnswerLimit::default(),
+            clock: Some(clock),
         })
     }
 
     /// Calls `work` with a session. After an error, rolls back, and closes the session if that
     /// fails.
-    fn with_session<T>(
+    fn with_session<T: Send>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError> + Send,
+    ) -> Result<T, StoreError> {
+        outside_runtime(|| self.with_session_here(work))
+    }
+
+    fn with_session_here<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -178,12 +203,17 @@ impl PostgresStore {
             None => self.reconnect()?,
         };
         let result = work(self, &mut session);
-        let is_usable = result.is_ok() || session.batch("ROLLBACK").is_ok();
+        let is_usable = match &result {
+            Ok(_) => true,
+            // Another server may be the primary now.
+            Err(_) if session.is_read_only() => false,
+            Err(_) => session.batch("ROLLBACK").is_ok(),
+        };
         if is_usable {
             self.session = Some(session);
         } else {
             self.requests += session.requests();
-            log::warn!("the connection of the timer store is closed after an error");
+            log::debug!("the connection of the timer store is closed after an error");
         }
         result
     }
@@ -194,9 +224,27 @@ impl PostgresStore {
             pause(RECONNECT_PAUSE.saturating_sub(failed.elapsed()));
         }
         let session = Session::connect(&self.settings, &mut *self.connector)
-            .and_then(|mut session| session.identify().map(|()| session));
+            .and_then(|mut session| session.identify(self.clock).map(|clock| (session, clock)));
         self.failed = session.is_err().then(Instant::now);
-        session
+        let (session, clock) = session?;
+        self.clock = Some(clock);
+        Ok(session)
+    }
+
+    /// Calls `work` with how many bytes the server may send, which depends on how long earlier
+    /// answers have taken.
+    #[allow(clippy::disallowed_methods, reason = "how long the server takes is real time")]
+    fn with_limit(
+        &mut self,
+        max_bytes: usize,
+        work: impl FnOnce(&mut Self, usize) -> Result<Loaded, StoreError>,
+    ) -> Result<Loaded, StoreError> {
+        let asked = self.answer_limit.of(max_bytes);
+        let begun = Instant::now();
+        let result = work(self, asked);
+        let received = result.as_ref().map_or(0, Loaded::data_len);
+        self.answer_limit.record(asked, received, begun.elapsed(), self.settings.request_timeout);
+        result
     }
 
     /// Returns the index of an attached topic.
@@ -219,7 +267,11 @@ impl TimerStore for PostgresStore {
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
-        self.with_session(|store, session| queries::load(store, session, range))
+        self.with_session(|store, session| {
+            store.with_limit(range.max_bytes, |store, max_bytes| {
+                queries::load(store, session, LoadRange { max_bytes, ..range })
+            })
+        })
     }
 
     fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
@@ -263,7 +315,20 @@ impl TimerStore for PostgresStore {
     }
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
-        self.with_session(|store, session| changes::changed_by_others(store, session, until, max_bytes))
+        self.with_session(|store, session| {
+            store.with_limit(max_bytes, |store, max_bytes| {
+                changes::changed_by_others(store, session, until, max_bytes)
+            })
+        })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the time since the last answer is real time")]
+    fn clock(&mut self) -> Option<ClockReading> {
+        self.clock.map(|clock| clock.reading(Instant::now()))
+    }
+
+    fn drain(&mut self) {
+        self.ownership.drain();
     }
 
     fn starter(&self) -> Option<Starter> {
@@ -275,6 +340,13 @@ impl TimerStore for PostgresStore {
     }
 }
 
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        let session = self.session.take();
+        outside_runtime(|| drop(session));
+    }
+}
+
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
@@ -283,6 +355,18 @@ impl fmt::Debug for PostgresStore {
             .field("partitions", &self.partitions)
             .finish_non_exhaustive()
     }
+}
+
+/// Fails if two connections share a process of the server. Then a pool gives each transaction another
+/// process, and the prepared statements and time limits of the store end up in processes of others.
+fn refuse_shared(session: &mut Session, mut other: Session) -> Result<(), StoreError> {
+    let backend = session.backend()?;
+    other.batch("BEGIN")?;
+    if other.backend()? != backend {
+        return Ok(());
+    }
+    let pool = "the connection belongs to a pool in transaction mode, as pgbouncer has it";
+    Err(StoreError::failed(format!("{pool}; connect directly, or through a pool in session mode")))
 }
 
 /// Blocks the thread of the store.

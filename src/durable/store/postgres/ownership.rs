@@ -2,11 +2,13 @@
 //!
 //! A node that owns more than its share gives the surplus back. A partition with runs that were
 //! claimed and have not ended is first drained, so that no run is repeated: the node does not fire
-//! its timers any more, but still ends those runs. Draining takes a lease at most. Then the
-//! partition is given back in any case, because its other timers wait.
+//! its timers any more, but still ends those runs. Draining takes `drain_within` at most. Then the
+//! partition is given back in any case, because its other timers wait. A node that is about to stop
+//! has no share, so it gives everything back in this way.
 
 use super::{
     Change, Held, Lease, Outcome, PostgresStore, StoreError, counts,
+    server_clock::ServerClock,
     session::{Session, column},
 };
 use crate::durable::{TimerId, unix_millis::duration_millis};
@@ -39,6 +41,8 @@ pub(super) struct Ownership {
     /// The number of starts, which spreads them over the partitions.
     starts: usize,
     renewals: u32,
+    /// Whether this node is about to stop.
+    is_closing: bool,
 }
 
 impl Ownership {
@@ -54,6 +58,11 @@ impl Ownership {
 
     pub(super) fn is_draining(&self, partition: u32) -> bool {
         self.draining.contains_key(&partition)
+    }
+
+    /// Makes the following renewals give partitions back.
+    pub(super) fn drain(&mut self) {
+        self.is_closing = true;
     }
 
     /// Chooses the partition of a new timer: one of this node, if there is one.
@@ -134,10 +143,13 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
     let lease = store.settings.lease;
     let millis = duration_millis(lease) as f64;
     let now = Instant::now();
-    let row = session.query_one(
+    // Others do not leave a share to a node that is about to stop.
+    let is_closing = store.ownership.is_closing;
+    let alive = if is_closing { 0.0 } else { millis };
+    let (row, asked, answered) = session.query_timed(
         "WITH beat AS (
             INSERT INTO {schema}.nodes (id, name, alive_until)
-            VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond')
+            VALUES ($1, $2, clock_timestamp() + $4 * interval '1 millisecond')
             ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
         ), mine AS (
             UPDATE {schema}.partitions SET lease_until = clock_timestamp() + $3 * interval '1 millisecond'
@@ -148,9 +160,11 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
                 WHERE owner IS DISTINCT FROM $1 AND (owner IS NULL OR lease_until <= clock_timestamp())),
             ARRAY(SELECT id FROM mine ORDER BY id),
             ARRAY(SELECT epoch FROM mine ORDER BY id),
-            (SELECT count(*) FROM {schema}.partitions)",
-        &[&store.node, &store.settings.node, &millis],
+            (SELECT count(*) FROM {schema}.partitions),
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+        &[&store.node, &store.settings.node, &millis, &alive],
     )?;
+    store.clock = Some(ServerClock::read(store.clock, column(&row, 5)?, asked, answered));
     let others: i64 = column(&row, 0)?;
     let free: i64 = column(&row, 1)?;
     let ids: Vec<i32> = column(&row, 2)?;
@@ -163,8 +177,8 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
     }
     let owned = ids.into_iter().map(i32::unsigned_abs).zip(epochs).collect();
     let nodes = usize::try_from(others).unwrap_or_default() + 1;
-    let share = (store.partitions as usize).div_ceil(nodes);
-    let surplus = store.ownership.update(owned, share, now + lease, now);
+    let share = if is_closing { 0 } else { (store.partitions as usize).div_ceil(nodes) };
+    let surplus = store.ownership.update(owned, share, now + store.settings.drain_within, now);
     if !surplus.is_empty() {
         session.query(
             "UPDATE {schema}.partitions SET owner = NULL, lease_until = '-infinity'

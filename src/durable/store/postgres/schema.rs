@@ -126,9 +126,13 @@ fn migrate_locked(session: &mut Session, settings: &Settings, known: i64) -> Res
     let found = match version(session, settings)? {
         Some((found, _)) => found,
         None => {
+            // Not `IF NOT EXISTS`: a role that owns the schema need not be allowed to create one.
+            let schema = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1";
+            if column::<i64>(&session.query_one(schema, &[&settings.schema])?, 0)? == 0 {
+                session.batch("CREATE SCHEMA {schema}")?;
+            }
             session.batch(&format!(
-                "CREATE SCHEMA IF NOT EXISTS {{schema}};
-                CREATE TABLE {{schema}}.store (version bigint NOT NULL, partitions integer NOT NULL);
+                "CREATE TABLE {{schema}}.store (version bigint NOT NULL, partitions integer NOT NULL);
                 INSERT INTO {{schema}}.store VALUES (0, {})",
                 settings.partitions
             ))?;

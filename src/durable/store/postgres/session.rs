@@ -8,14 +8,16 @@ use super::{
     connector::Connect,
     deadline::Deadline,
     errors::{StoreResult, text},
+    server_clock::ServerClock,
     settings::Settings,
 };
 use crate::durable::StoreError;
 use postgres::{
-    Client, Row, Statement,
+    Client, Row, SimpleQueryMessage, Statement,
+    error::SqlState,
     types::{FromSql, ToSql},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 /// A connection of the store, or of the program.
 pub(super) trait Statements {
@@ -34,6 +36,7 @@ pub(super) struct Session {
     settings: Settings,
     id: i64,
     requests: u64,
+    is_read_only: bool,
 }
 
 impl Session {
@@ -53,6 +56,7 @@ impl Session {
             settings: settings.clone(),
             id: 0,
             requests: 0,
+            is_read_only: false,
         };
         let statement = settings.request_timeout.as_millis();
         let lock = (statement / 2).max(1);
@@ -69,11 +73,28 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes an id from the sequence of the schema.
-    pub(super) fn identify(&mut self) -> Result<(), StoreError> {
-        let row = self.query_one("SELECT nextval('{schema}.sessions')", &[])?;
+    /// Takes an id from the sequence of the schema, and reads the clock of the server.
+    pub(super) fn identify(&mut self, clock: Option<ServerClock>) -> Result<ServerClock, StoreError> {
+        let id = "SELECT nextval('{schema}.sessions'),
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let (row, asked, answered) = self.query_timed(id, &[])?;
         self.id = column(&row, 0)?;
-        Ok(())
+        Ok(ServerClock::read(clock, column(&row, 1)?, asked, answered))
+    }
+
+    /// Returns the number of the process that serves this connection. Prepares no statement.
+    pub(super) fn backend(&mut self) -> Result<Option<String>, StoreError> {
+        self.requests += 1;
+        let answer = self.client().simple_query("SELECT pg_backend_pid()");
+        Ok(self.checked(answer)?.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
+    }
+
+    /// Returns whether the last error was that this server takes no writes.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     pub(super) fn id(&self) -> i64 {
@@ -96,18 +117,42 @@ impl Session {
 
     /// Runs a statement in which `{schema}` stands for the schema.
     pub(super) fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-        let statement = match self.statements.get(sql) {
-            Some(statement) => statement.clone(),
-            None => {
-                let text = sql.replace("{schema}", &self.schema);
-                self.requests += 1;
-                let statement = self.client().prepare(&text).store()?;
-                self.statements.insert(sql, statement.clone());
-                statement
-            }
-        };
+        let statement = self.prepare(sql)?;
         self.requests += 1;
-        self.client().query(&statement, values).store()
+        let answer = self.client().query(&statement, values);
+        self.checked(answer)
+    }
+
+    fn prepare(&mut self, sql: &'static str) -> Result<Statement, StoreError> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let text = sql.replace("{schema}", &self.schema);
+        self.requests += 1;
+        let answer = self.client().prepare(&text);
+        let statement = self.checked(answer)?;
+        self.statements.insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// Converts an answer of the server.
+    fn checked<T>(&mut self, answer: Result<T, postgres::Error>) -> Result<T, StoreError> {
+        let code = answer.as_ref().err().and_then(postgres::Error::code);
+        self.is_read_only |= code == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+        answer.store()
+    }
+
+    /// Returns a row, and the instants before the request and after the answer.
+    #[allow(clippy::disallowed_methods, reason = "how long the server takes is real time")]
+    pub(super) fn query_timed(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<(Row, Instant, Instant), StoreError> {
+        self.prepare(sql)?;
+        let asked = Instant::now();
+        let row = self.query_one(sql, values)?;
+        Ok((row, asked, Instant::now()))
     }
 
     pub(super) fn query_one(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, StoreError> {
@@ -119,7 +164,8 @@ impl Session {
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
         let text = sql.replace("{schema}", &self.schema);
         self.requests += 1;
-        self.client().batch_execute(&text).store()
+        let answer = self.client().batch_execute(&text);
+        self.checked(answer)
     }
 }
 

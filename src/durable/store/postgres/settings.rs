@@ -30,6 +30,7 @@ pub(super) struct Settings {
     pub(super) lease: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) request_timeout: Duration,
+    pub(super) drain_within: Duration,
     pub(super) key_memory: Duration,
     pub(super) node: String,
 }
@@ -43,6 +44,7 @@ pub(super) struct Settings {
 /// | `lease` | 6 s | 300 ms to 10 min | after this time without a renewal, others take over the partitions of a node |
 /// | `connect_timeout` | a third of the lease | 50 ms to the lease | a connection that takes longer has failed |
 /// | `request_timeout` | half of the lease | 50 ms to the lease | a statement without an answer has failed, and the connection is closed |
+/// | `drain_within` | the lease | up to 10 min | a partition with a run that is not answered is given back after this time, when the node is closed or has more than its share |
 /// | `remember_keys` | 24 h | | the idempotency key of an ended timer is forgotten |
 /// | `node` | the process id | at most 128 bytes | the name of this node in the table `nodes` |
 #[must_use]
@@ -55,6 +57,7 @@ pub struct PostgresStoreBuilder {
     lease: Duration,
     connect_timeout: Option<Duration>,
     request_timeout: Option<Duration>,
+    drain_within: Option<Duration>,
     key_memory: Duration,
     node: String,
 }
@@ -70,6 +73,7 @@ impl PostgresStoreBuilder {
             lease: Duration::from_secs(6),
             connect_timeout: None,
             request_timeout: None,
+            drain_within: None,
             key_memory: Duration::from_secs(24 * 3600),
             node: std::process::id().to_string(),
         }
@@ -121,6 +125,14 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// Sets how long a partition that is to be given back is kept for runs without an answer. Its
+    /// other timers wait for that time. Afterwards such a run is repeated by another node, and its
+    /// end is refused here. The default is the lease.
+    pub fn drain_within(mut self, time: Duration) -> Self {
+        self.drain_within = Some(time);
+        self
+    }
+
     /// Sets how long the idempotency key of an ended timer is remembered.
     pub fn remember_keys(mut self, time: Duration) -> Self {
         self.key_memory = time;
@@ -154,6 +166,8 @@ impl PostgresStoreBuilder {
         let shortest = Duration::from_millis(50);
         within("connect_timeout", connect_timeout, shortest, lease, "50 ms to the lease")?;
         within("request_timeout", request_timeout, shortest, lease, "50 ms to the lease")?;
+        let drain_within = self.drain_within.unwrap_or(lease);
+        within("drain_within", drain_within, Duration::ZERO, Duration::from_secs(600), "0 to 10 min")?;
         if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
             return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
         }
@@ -181,6 +195,7 @@ impl PostgresStoreBuilder {
             lease,
             connect_timeout,
             request_timeout,
+            drain_within,
             key_memory: self.key_memory,
             node: self.node,
         };
