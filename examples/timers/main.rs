@@ -86,7 +86,8 @@ enum Action {
         #[arg(long, value_name = "ID", conflicts_with = "due")]
         after: Option<i64>,
     },
-    /// Print the numbers of pending timers and dead letters of each topic, and whether it is paused.
+    /// Print the numbers of pending timers and dead letters of each topic, and whether it is
+    /// paused.
     Counts,
     /// Pause a topic: its timers stay and do not fire, also after a restart. Runs that have begun
     /// go on.

@@ -53,7 +53,8 @@ impl DeadWork {
         self.selected.is_none()
     }
 
-    /// Selects the letters that are dead now. Letters that die later are left out, so the work ends.
+    /// Selects the letters that are dead now. Letters that die later are left out, so the work
+    /// ends.
     pub(super) fn select(&mut self, counts: &[TopicCounts], now: i64) {
         let topic = counts.iter().find(|counts| counts.topic == self.topic);
         self.selected = Some(Selected { at: now, total: topic.map_or(0, |topic| topic.dead) });

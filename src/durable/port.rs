@@ -48,8 +48,8 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Passes a request to the store's thread. Returns it if that has ended, and a start already after
-    /// a close was asked for.
+    /// Passes a request to the store's thread. Returns it if that has ended, and a start already
+    /// after a close was asked for.
     #[allow(clippy::result_large_err, reason = "the sender returns what it could not send")]
     pub(super) fn request(&self, request: Request) -> Result<(), Request> {
         let is_start =

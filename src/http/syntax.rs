@@ -42,8 +42,8 @@ pub(super) fn is_host(bytes: &[u8]) -> bool {
     is_address && is_port
 }
 
-/// Splits `bytes` behind the name bytes. Returns whether they are a registered name, possibly empty:
-/// each `%` begins an escape.
+/// Splits `bytes` behind the name bytes. Returns whether they are a registered name, possibly
+/// empty: each `%` begins an escape.
 fn split_name(bytes: &[u8]) -> (bool, &[u8]) {
     let mut has_escape = false;
     let end = bytes.iter().position(|byte| {

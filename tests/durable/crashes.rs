@@ -15,7 +15,8 @@ use std::process::{Command, Output};
 
 const FILE: &str = "NETWHEEL_CRASHES_FILE";
 
-/// A program with a handler that kills it, and with one that does not. Ends when nothing is pending.
+/// A program with a handler that kills it, and with one that does not. Ends when nothing is
+/// pending.
 #[test]
 fn program() {
     if !plays("program") {

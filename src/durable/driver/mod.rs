@@ -5,10 +5,11 @@ mod batch;
 mod batch_limit;
 #[expect(clippy::module_inception, reason = "each file is named after its main type")]
 mod driver;
+mod kept_topic;
 mod skew_watch;
 mod upkeep;
 mod writer;
 
 pub(super) use driver::Driver;
-pub(super) use upkeep::{KeptTopic, paused};
+pub(super) use kept_topic::{KeptTopic, paused};
 pub(super) use writer::Writer;

@@ -1,40 +1,15 @@
 //! What the thread of the store does for whole topics: pauses, and changes of many dead letters.
 
-use super::Writer;
+use super::{Writer, paused};
 use crate::{
     durable::{
-        dead_work::{DeadAction, DeadWork, REMOVED_AT_ONCE},
+        dead_work::{DeadAction, DeadWork},
         engine::{Message, Permit},
-        policy::KeepDead,
         request::Request,
-        store::{DeadLetters, StoreError, TopicCounts, TopicSet},
+        store::{DeadLetters, StoreError, TopicCounts},
     },
     sync::Completer,
 };
-
-/// What the thread has to know about a topic.
-#[derive(Debug)]
-pub(in crate::durable) struct KeptTopic {
-    pub(in crate::durable) name: String,
-    pub(in crate::durable) keep: KeepDead,
-}
-
-impl KeptTopic {
-    /// Returns the letters to remove.
-    fn surplus(&self, now: i64) -> impl Iterator<Item = DeadLetters> + '_ {
-        let letters =
-            |until, keep| DeadLetters { topic: self.name.clone(), until, keep, limit: REMOVED_AT_ONCE };
-        let old = self.keep.millis.map(move |millis| letters(now.saturating_sub(millis), 0));
-        let many = self.keep.letters.map(move |keep| letters(i64::MAX, keep));
-        old.into_iter().chain(many)
-    }
-}
-
-/// Returns which of the topics are paused.
-pub(in crate::durable) fn paused(counts: &[TopicCounts], topics: &[KeptTopic]) -> TopicSet {
-    let paused = counts.iter().filter(|counts| counts.is_paused);
-    paused.filter_map(|counts| topics.iter().position(|topic| topic.name == counts.topic)).collect()
-}
 
 impl Writer {
     /// Tells the engine which topics are paused, if that has changed.

@@ -7,8 +7,8 @@
 //! is split, so that one change fails and not all. After any other error nothing is written again.
 
 use super::{
-    adaptive_wait::AdaptiveWait, batch::Batch, batch_limit::BatchLimit, skew_watch::SkewWatch,
-    upkeep::KeptTopic,
+    adaptive_wait::AdaptiveWait, batch::Batch, batch_limit::BatchLimit, kept_topic::KeptTopic,
+    skew_watch::SkewWatch,
 };
 use crate::durable::{
     backoff::Backoff,

@@ -111,8 +111,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const YEARS: i64 = 3650 * DOUBTFUL;
 
-    /// Looks once per second at a clock that shows `offset` beside the right time, and returns by how
-    /// much the time that counts differs from the right one.
+    /// Looks once per second at a clock that shows `offset` beside the right time, and returns by
+    /// how much the time that counts differs from the right one.
     fn offsets(offsets: impl IntoIterator<Item = i64>) -> Vec<i64> {
         let mut watch = ClockWatch::default();
         let look = |(second, offset): (i64, i64)| {

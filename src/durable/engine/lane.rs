@@ -139,7 +139,8 @@ impl Lane {
     }
 
     /// Moves `loaded_to` behind the timers of an answer, before these are inserted. Returns `false`
-    /// if the lane was shortened or got more topics since the request: the answer would leave a gap.
+    /// if the lane was shortened or got more topics since the request: the answer would leave a
+    /// gap.
     pub(super) fn extend(&mut self, range: LoadRange, loaded: &Loaded) -> bool {
         if self.loaded_to != range.after || !self.topics.without(&range.topics).is_empty() {
             return false;

@@ -14,8 +14,9 @@
 //!   that was completed with `true` is never followed by a run that it should have prevented.
 //! - At most `max_running` runs have not ended, and they take at most `max_running_bytes`, or there
 //!   is one only. Of a topic with a concurrency limit, at most that many have no answer: each run
-//!   has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn` runs,
-//!   and fires at most that many. `ready` has the runs that wait for their turn, in their order.
+//!   has a permit of its topic until it is answered. Each poll begins at most `fires_per_turn`
+//!   runs, and fires at most that many. `ready` has the runs that wait for their turn, in their
+//!   order.
 
 mod clock_watch;
 mod closing;
@@ -378,8 +379,8 @@ impl Engine {
         now.wall.saturating_add(self.limits.near).max(self.window.loaded_to())
     }
 
-    /// Returns the due time up to which loaded timers are enough for now: a timer is in memory before
-    /// it is due, but not every poll loads.
+    /// Returns the due time up to which loaded timers are enough for now: a timer is in memory
+    /// before it is due, but not every poll loads.
     fn enough(&self, now: Now) -> i64 {
         now.wall.saturating_add(self.limits.near / 2)
     }

@@ -3,7 +3,8 @@
 //! A handler that kills the program would be called first after each restart, and nothing else
 //! would ever fire. So after a program has ended without closing its store, the attempts of the
 //! timers whose time had come are noted before they begin. The first ones, and those that were
-//! interrupted before, begin one after the other: if one of them ends the program again, it is known.
+//! interrupted before, begin one after the other: if one of them ends the program again, it is
+//! known.
 
 use crate::durable::store::{Begun, TimerRow};
 use std::collections::BTreeMap;

@@ -124,10 +124,10 @@ impl DurableTimersBuilder {
         self
     }
 
-    /// Sets approximately how many bytes the timers in memory may take. Three parts share this: five
-    /// eighths are for waiting timers, a quarter for new ones that the loop has not taken yet, and an
-    /// eighth for those that are on their way from the store. In each part, one timer has a place
-    /// however large it is.
+    /// Sets approximately how many bytes the timers in memory may take. Three parts share this:
+    /// five eighths are for waiting timers, a quarter for new ones that the loop has not taken yet,
+    /// and an eighth for those that are on their way from the store. In each part, one timer has a
+    /// place however large it is.
     pub fn max_loaded_bytes(mut self, bytes: usize) -> Self {
         self.max_loaded_bytes = bytes;
         self

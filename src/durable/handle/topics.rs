@@ -34,10 +34,10 @@ impl DurableTimers {
     /// [`resume`](DurableTimers::resume) is called. The completion has `false` if the store has no
     /// such topic.
     ///
-    /// The pause is stored. It holds for all nodes and after a restart, also for programs that do not
-    /// have the topic at the moment. When the completion is done, this node begins no more runs of
-    /// the topic. Other nodes follow when they renew their lease, about once per second. Runs that
-    /// have begun go on, and are stored as usual when they are answered.
+    /// The pause is stored. It holds for all nodes and after a restart, also for programs that do
+    /// not have the topic at the moment. When the completion is done, this node begins no more runs
+    /// of the topic. Other nodes follow when they renew their lease, about once per second. Runs
+    /// that have begun go on, and are stored as usual when they are answered.
     ///
     /// Starts and commands work as usual. A timer of a paused topic that is
     /// [run](DurableTimers::run_now) is due at once, and fires when the topic goes on.
@@ -63,9 +63,9 @@ impl DurableTimers {
         self.set_paused(topic, true)
     }
 
-    /// Lets a paused topic go on. Timers whose time has passed meanwhile fire, or are treated as the
-    /// topic's [`Late`](crate::durable::Late) states. The completion has `false` if the store has no
-    /// such topic, and `true` also if it was not paused.
+    /// Lets a paused topic go on. Timers whose time has passed meanwhile fire, or are treated as
+    /// the topic's [`Late`](crate::durable::Late) states. The completion has `false` if the store
+    /// has no such topic, and `true` also if it was not paused.
     ///
     /// # Errors
     ///

@@ -74,8 +74,8 @@ pub enum Change {
         /// Why it failed.
         error: String,
     },
-    /// Turns a run into a dead letter, and counts the attempt as [`Change::Retry`] does. A periodic timer goes on with `next`, and a copy becomes the
-    /// dead letter.
+    /// Turns a run into a dead letter, and counts the attempt as [`Change::Retry`] does. A periodic
+    /// timer goes on with `next`, and a copy becomes the dead letter.
     Bury {
         /// The run.
         held: Held,

@@ -7,8 +7,8 @@ use std::{fmt, sync::Arc};
 ///
 /// [`StoreError::is_transient`] determines the reaction. After a transient error, starts fail and
 /// the ends of timers are tried again, with pauses of up to 2 s. After any other error, the store
-/// stops: it cannot know what is on disk, and trying again would hide that. In particular, a failed `fsync` is never repeated,
-/// because the kernel may drop the pages that it could not write.
+/// stops: it cannot know what is on disk, and trying again would hide that. In particular, a failed
+/// `fsync` is never repeated, because the kernel may drop the pages that it could not write.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -28,9 +28,9 @@ pub enum StoreError {
     Busy(Arc<str>),
     /// The disk is full.
     DiskFull,
-    /// The server has refused the request and stored nothing of it, for example because a permission
-    /// or a table is missing. It may work again when an operator has repaired that. If a transaction
-    /// with many changes was refused, it is split to find the change that causes it.
+    /// The server has refused the request and stored nothing of it, for example because a
+    /// permission or a table is missing. It may work again when an operator has repaired that. If a
+    /// transaction with many changes was refused, it is split to find the change that causes it.
     Server(Arc<str>),
     /// A transaction's effect failed, and was rolled back alone.
     Effect(Arc<str>),

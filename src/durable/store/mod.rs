@@ -69,8 +69,8 @@ pub trait TimerStore: Send {
     /// millions of them.
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError>;
 
-    /// Pauses a topic, or lets it go on, for all nodes. [`counts`](TimerStore::counts) then says so.
-    /// Returns whether the store has the topic.
+    /// Pauses a topic, or lets it go on, for all nodes. [`counts`](TimerStore::counts) then says
+    /// so. Returns whether the store has the topic.
     ///
     /// # Errors
     ///
@@ -181,8 +181,8 @@ pub trait TimerStore: Send {
         None
     }
 
-    /// Makes the following renewals give back all partitions without runs that this node has claimed
-    /// and not ended, and take over none. Called before the store is closed.
+    /// Makes the following renewals give back all partitions without runs that this node has
+    /// claimed and not ended, and take over none. Called before the store is closed.
     fn drain(&mut self) {}
 
     /// Returns the timers of this node's partitions that other nodes and connections have stored or

@@ -78,8 +78,8 @@ impl Topic {
     }
 
     /// Sets how long the topic's dead letters are kept, counted from the failure of the last
-    /// attempt. Older ones are removed, like those beyond [`keep_dead`](Topic::keep_dead). Without a
-    /// limit by default.
+    /// attempt. Older ones are removed, like those beyond [`keep_dead`](Topic::keep_dead). Without
+    /// a limit by default.
     pub fn keep_dead_for(mut self, time: Duration) -> Self {
         self.keep.millis = Some(duration_millis(time));
         self

@@ -15,8 +15,8 @@ use netwheel::durable::{
 };
 use std::{collections::BTreeSet, sync::mpsc::channel};
 
-/// All timers together take several times the limit of a request, and a load of the usual size does,
-/// too.
+/// All timers together take several times the limit of a request, and a load of the usual size
+/// does, too.
 #[test]
 fn a_backlog_that_a_request_cannot_carry_is_loaded_in_parts() {
     let Some(server) = server() else { return };

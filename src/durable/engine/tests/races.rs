@@ -324,8 +324,8 @@ impl World {
         assert!(overtaken.is_empty(), "{fired:?} has overtaken {overtaken:?} of topic {topic}");
     }
 
-    /// Returns the timers that wait for a transaction before they run, because a crash has interrupted
-    /// them.
+    /// Returns the timers that wait for a transaction before they run, because a crash has
+    /// interrupted them.
     fn noted(&mut self) -> BTreeSet<i64> {
         let (sender, noted) = std::sync::mpsc::channel();
         let mut select: Effect = Box::new(move |transaction| {

@@ -14,10 +14,11 @@ impl<T> StoreResult<T> for Result<T, postgres::Error> {
     }
 }
 
-/// Errors without a code are those of the connection. After one of them, the server has rolled back,
-/// or its answer to a commit was lost. A batch that is repeated then finds its changes made, because
-/// each of them names the state that it expects. After an error with a code, the server has rolled
-/// back. The exception is a transaction that the program itself has ended: part of it is stored.
+/// Errors without a code are those of the connection. After one of them, the server has rolled
+/// back, or its answer to a commit was lost. A batch that is repeated then finds its changes made,
+/// because each of them names the state that it expects. After an error with a code, the server has
+/// rolled back. The exception is a transaction that the program itself has ended: part of it is
+/// stored.
 fn convert(error: &postgres::Error) -> StoreError {
     let text = || text(error);
     let Some(code) = error.code() else {

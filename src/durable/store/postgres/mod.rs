@@ -357,8 +357,9 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-/// Fails if two connections share a process of the server. Then a pool gives each transaction another
-/// process, and the prepared statements and time limits of the store end up in processes of others.
+/// Fails if two connections share a process of the server. Then a pool gives each transaction
+/// another process, and the prepared statements and time limits of the store end up in processes of
+/// others.
 fn refuse_shared(session: &mut Session, mut other: Session) -> Result<(), StoreError> {
     let backend = session.backend()?;
     other.batch("BEGIN")?;

@@ -43,9 +43,9 @@ pub(super) fn load(
     }
     let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
     let max_bytes = i64::try_from(range.max_bytes).unwrap_or(i64::MAX);
-    // One index scan for each topic, so that timers of other topics cost nothing. The server adds up
-    // the sizes, so that it does not send what is beyond the limit. A large payload is not read for
-    // that: its size is beside the reference to it.
+    // One index scan for each topic, so that timers of other topics cost nothing. The server adds
+    // up the sizes, so that it does not send what is beyond the limit. A large payload is not read
+    // for that: its size is beside the reference to it.
     let rows = session.query(
         "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun,
             rows < $6 AND (total <= $7 OR rows = 1) AS is_complete

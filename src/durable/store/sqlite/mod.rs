@@ -115,8 +115,8 @@ impl SqliteStore {
         Ok(self)
     }
 
-    /// Notes that timers fire from now on, or that no handler runs any more. A note that stays after
-    /// the end of a program tells that it has not closed the store.
+    /// Notes that timers fire from now on, or that no handler runs any more. A note that stays
+    /// after the end of a program tells that it has not closed the store.
     fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
         if is_open != self.is_noted_open {
             let sql = "UPDATE timer_store SET is_open = ?1";
@@ -191,7 +191,8 @@ impl TimerStore for SqliteStore {
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
-        // A program that fires nothing loads nothing, and does not say that the last one was closed.
+        // A program that fires nothing loads nothing, and does not say that the last one was
+        // closed.
         self.note_open(true)?;
         let loaded = queries::load(&self.database.connection, &self.topics, range)?;
         self.database.files.check().inspect_err(|_| keep_log(&self.database.connection))?;
