@@ -1,9 +1,16 @@
 //! `TimerClock`: the clock by which timers are due.
 
-use super::{store::ClockReading, unix_millis::present_millis};
+use super::{
+    clock_watch::ClockWatch,
+    store::ClockReading,
+    unix_millis::{present_millis, system_time},
+};
 use crate::clock::TimeSource;
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -20,11 +27,13 @@ pub(super) struct TimerClock {
     time: TimeSource,
     /// The store's time at the origin of the loop's time, in microseconds since 1970.
     origin: AtomicI64,
+    /// What starts and the store's thread believe of the clock. The engine has a watch of its own.
+    watch: Mutex<ClockWatch>,
 }
 
 impl TimerClock {
     pub(super) fn new(time: TimeSource) -> Self {
-        TimerClock { time, origin: AtomicI64::new(UNSET) }
+        TimerClock { time, origin: AtomicI64::new(UNSET), watch: Mutex::default() }
     }
 
     /// Takes a reading of the store's clock, which was made just now. Returns by how much this
@@ -45,7 +54,7 @@ impl TimerClock {
         self.time.now()
     }
 
-    /// Returns the time at an instant of the loop's time, which is the present.
+    /// Returns the time that the clock shows at an instant of the loop's time, which is the present.
     pub(super) fn wall_time_at(&self, monotonic: u64) -> SystemTime {
         match self.origin.load(Ordering::Acquire) {
             UNSET => self.time.wall_time(),
@@ -56,9 +65,16 @@ impl TimerClock {
         }
     }
 
-    /// Returns the present time.
+    /// Returns the present time. A doubtful jump of the clock counts after a minute, as in the
+    /// engine: meanwhile, starts get due times that follow the old time, and no key or dead letter
+    /// is removed as too old.
     pub(super) fn wall_time(&self) -> SystemTime {
-        self.wall_time_at(self.time.now())
+        let monotonic = self.time.now();
+        let shown = self.wall_time_at(monotonic);
+        let millis = present_millis(shown);
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let believed = watch.observe(millis, monotonic).wall;
+        if believed == millis { shown } else { system_time(believed) }
     }
 
     /// Returns the present time in milliseconds since 1970, rounded down.
@@ -74,7 +90,10 @@ fn micros(nanos: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, ManualClock};
+    use crate::{
+        clock::{Clock, ManualClock},
+        durable::unix_millis::duration_millis,
+    };
     use std::sync::Arc;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -93,6 +112,21 @@ mod tests {
         manual.set_wall_time(local + 1000 * HOUR);
         assert_eq!(clock.wall_time(), local - HOUR + Duration::from_secs(1), "jumps have no effect");
         assert_eq!(clock.present_millis() % 1000, 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_years_ahead_is_believed_after_a_minute() {
+        let manual = ManualClock::new();
+        let clock = TimerClock::new(TimeSource::new(Arc::new(manual.clone())));
+        let (begun, years) = (clock.present_millis(), 100_000 * HOUR);
+        manual.set_wall_time(manual.wall_time() + years);
+        assert_eq!(clock.present_millis(), begun);
+        manual.advance(Duration::from_secs(59));
+        assert_eq!(clock.present_millis(), begun + 59_000);
+        manual.advance(Duration::from_secs(1));
+        assert_eq!(clock.present_millis(), begun + 60_000 + duration_millis(years));
+        manual.set_wall_time(manual.wall_time() - years);
+        assert_eq!(clock.present_millis(), begun + 60_000, "a jump back counts at once");
     }
 
     #[test]

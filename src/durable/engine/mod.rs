@@ -18,7 +18,6 @@
 //!   runs, and fires at most that many. `ready` has the runs that wait for their turn, in their
 //!   order.
 
-mod clock_watch;
 mod closing;
 mod commands;
 mod inbox;
@@ -47,6 +46,7 @@ pub(super) use run::Firing;
 use super::{
     TimerId,
     backoff::Backoff,
+    clock_watch::ClockWatch,
     metrics::Metrics,
     policy::{Delivery, Late, Retry},
     store::TimerRow,
@@ -56,7 +56,6 @@ use crate::{
     clock::nanos,
     sync::{Completer, Permits},
 };
-use clock_watch::ClockWatch;
 use lease_watch::LeaseWatch;
 use open_runs::OpenRuns;
 use run::{Phase, Run};
