@@ -24,8 +24,8 @@
 //!
 //! Timers fire in the order of their due times, and those of the same millisecond in the order of
 //! their starts. A handler is called for one timer after the other, on one event loop. Answers that
-//! come later, and retries, do not keep that order. Timers that run at most once wait for a
-//! transaction first, so later ones of other topics may overtake them.
+//! come later, and retries, do not keep that order. Timers that run at most once, and those whose
+//! attempt is noted after a crash, wait for a transaction first, so later ones may overtake them.
 //!
 //! # Thread
 //!

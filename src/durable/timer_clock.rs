@@ -54,7 +54,8 @@ impl TimerClock {
         self.time.now()
     }
 
-    /// Returns the time that the clock shows at an instant of the loop's time, which is the present.
+    /// Returns the time that the clock shows at an instant of the loop's time, which is the
+    /// present.
     pub(super) fn wall_time_at(&self, monotonic: u64) -> SystemTime {
         match self.origin.load(Ordering::Acquire) {
             UNSET => self.time.wall_time(),
