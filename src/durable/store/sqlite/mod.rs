@@ -166,7 +166,15 @@ impl TimerStore for SqliteStore {
     }
 
     fn release(&mut self) -> Result<(), StoreError> {
-        self.note_open(false)
+        match self.note_open(false) {
+            // All timers are stored. The next program takes this one for one that was killed, and
+            // notes the attempts of the timers that are due by then.
+            Err(error) if error.is_transient() => {
+                log::warn!("the timer store could not note that it was closed: {error}");
+                Ok(())
+            }
+            noted => noted,
+        }
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
