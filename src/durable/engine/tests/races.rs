@@ -1,6 +1,6 @@
 //! Random orders of the messages between the loop and the thread of the store.
 //!
-//! `NETWHEEL_RACES` sets the number of rounds.
+//! `NETWHEEL_RACES` sets the number of rounds, `NETWHEEL_RACES_SEED` the seed of the first one.
 
 use super::simulation::{LIMITS, SECOND, START, new_timer};
 use crate::{
@@ -396,10 +396,11 @@ impl World {
 }
 
 fn play(rules: Rules) {
-    let rounds = std::env::var("NETWHEEL_RACES").map_or(20, |rounds| rounds.parse().unwrap());
-    for round in 0..rounds {
-        let seed = fastrand::u64(..);
-        println!("seed {seed}, round {round}");
+    let setting = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let first = setting("NETWHEEL_RACES_SEED").unwrap_or_else(|| fastrand::u64(..));
+    for round in 0..setting("NETWHEEL_RACES").unwrap_or(20) {
+        let seed = first.wrapping_add(round);
+        println!("seed {seed}");
         let mut world = World::new(seed, rules);
         for _ in 0..1500 {
             world.step();
