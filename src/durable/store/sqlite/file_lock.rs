@@ -78,11 +78,11 @@ fn unlock(file: &File) -> io::Result<()> {
 
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
+    use super::file_id::FileId;
 
-    let held = file.metadata()?;
-    match path.metadata() {
-        Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
+    let held = FileId::of_open(file)?;
+    match FileId::of(path) {
+        Ok(found) => Ok(found == held),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }

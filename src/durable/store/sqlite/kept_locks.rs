@@ -9,6 +9,7 @@
 //! Closing the handle of such a lock drops SQLite's locks, too. So a handle is closed only if the
 //! process has no other one of the same file, and otherwise kept for the next store.
 
+use super::file_id::FileId;
 use crate::durable::StoreError;
 use nix::{
     errno::Errno,
@@ -19,7 +20,6 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs::{self, File},
     io,
-    os::unix::fs::MetadataExt,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -37,16 +37,13 @@ struct Range {
     length: libc::off_t,
 }
 
-/// The device and the number of a file.
-type Identity = (u64, u64);
-
 /// All handles of the process.
-static HANDLES: Mutex<BTreeMap<Identity, File>> = Mutex::new(BTreeMap::new());
+static HANDLES: Mutex<BTreeMap<FileId, File>> = Mutex::new(BTreeMap::new());
 
 /// The locks of a store. Dropped before its connection is closed.
 #[derive(Debug, Default)]
 pub(super) struct KeptLocks {
-    held: Vec<(Identity, Range)>,
+    held: Vec<(FileId, Range)>,
 }
 
 impl KeptLocks {
@@ -69,13 +66,13 @@ impl KeptLocks {
     }
 
     fn lock(&mut self, path: &Path, range: Range) -> io::Result<()> {
-        let identity = identity(&path.metadata()?);
+        let identity = FileId::of(path)?;
         let mut handles = handles();
-        let file = match handles.entry(identity) {
+        let file = match handles.entry(identity.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => {
                 let file = File::open(path)?;
-                if self::identity(&file.metadata()?) != identity {
+                if FileId::of_open(&file)? != identity {
                     return Err(io::Error::other("it was replaced"));
                 }
                 vacant.insert(file)
@@ -117,19 +114,15 @@ impl Drop for UnusedHandles {
 }
 
 /// Returns the number of handles of each file that this process has open.
-fn open_files() -> io::Result<BTreeMap<Identity, usize>> {
+fn open_files() -> io::Result<BTreeMap<FileId, usize>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         // That of the directory is gone in the end.
-        if let Ok(metadata) = fs::metadata(entry?.path()) {
-            *files.entry(identity(&metadata)).or_default() += 1;
+        if let Ok(file) = FileId::of(&entry?.path()) {
+            *files.entry(file).or_default() += 1;
         }
     }
     Ok(files)
-}
-
-fn identity(metadata: &fs::Metadata) -> Identity {
-    (metadata.dev(), metadata.ino())
 }
 
 /// Sets or removes a lock of the open file description.
@@ -144,6 +137,6 @@ fn set(file: &File, kind: libc::c_int, range: Range) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
 }
 
-fn handles() -> MutexGuard<'static, BTreeMap<Identity, File>> {
+fn handles() -> MutexGuard<'static, BTreeMap<FileId, File>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
