@@ -69,6 +69,30 @@ impl Port {
         Permit::take(&self.permits)
     }
 
+    /// Begins an operation of the store's thread. Without a permit, returns a completion that has
+    /// failed.
+    pub(super) fn begin<T>(&self) -> Result<(Completer<T>, Permit, Completion<T>), Completion<T>> {
+        Self::with_permit(self.permit(), self.stored())
+    }
+
+    /// Begins an operation of the loop and of the store's thread, like [`begin`](Port::begin).
+    pub(super) fn begin_on_loop<T>(&self) -> Result<(Completer<T>, Permit, Completion<T>), Completion<T>> {
+        Self::with_permit(self.permit(), self.run_and_stored())
+    }
+
+    fn with_permit<T>(
+        permit: Result<Permit>,
+        (completer, done): (Completer<T>, Completion<T>),
+    ) -> Result<(Completer<T>, Permit, Completion<T>), Completion<T>> {
+        match permit {
+            Ok(permit) => Ok((completer, permit, done)),
+            Err(error) => {
+                completer.complete(Err(error));
+                Err(done)
+            }
+        }
+    }
+
     /// Returns both sides of an operation of the store's thread.
     pub(super) fn stored<T>(&self) -> (Completer<T>, Completion<T>) {
         completion(Some(self.store_thread))

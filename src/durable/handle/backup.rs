@@ -38,13 +38,9 @@ impl DurableTimers {
     /// # Ok::<(), netwheel::Error>(())
     /// ```
     pub fn backup_to(&self, path: impl Into<PathBuf>) -> Completion {
-        let (completer, done) = self.port.stored();
-        let permit = match self.port.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                completer.complete(Err(error));
-                return done;
-            }
+        let (completer, permit, done) = match self.port.begin() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
         };
         let path = path.into();
         let begin = move |store: Result<&mut dyn TimerStore, Error>| {

@@ -115,27 +115,20 @@ impl DurableTimers {
     }
 
     fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
-        let (completer, done) = self.port.run_and_stored();
-        match self.port.permit() {
-            Ok(permit) => {
-                let asked = Asked { id, command, completer, permit };
-                self.port.inbox.tell(Message::Asked(asked));
-            }
-            Err(error) => completer.complete(Err(error)),
-        }
+        let (completer, permit, done) = match self.port.begin_on_loop() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
+        };
+        self.port.inbox.tell(Message::Asked(Asked { id, command, completer, permit }));
         done
     }
 
     /// Finds the timer, and then asks for a command by its number. A timer that ends in between is
     /// not found by the command either.
     fn ask_key(&self, topic: &str, key: &str, command: Command) -> Completion<bool> {
-        let (completer, done) = self.port.run_and_stored();
-        let permit = match self.port.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                completer.complete(Err(error));
-                return done;
-            }
+        let (completer, permit, done) = match self.port.begin_on_loop() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
         };
         let filter = TimerFilter::new().topic(topic).key(key).limit(1);
         let inbox = self.port.inbox.clone();

@@ -9,10 +9,7 @@ use crate::durable::{
     store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore},
     topic::Due,
 };
-use crate::{
-    Completion, Error, Result,
-    sync::{Completer, completion},
-};
+use crate::{Completion, Error, Result, sync::completion};
 use serde::Serialize;
 use std::{
     fmt,
@@ -108,13 +105,9 @@ impl DurableTimers {
         &self,
         work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done) = self.port.stored();
-        let permit = match self.port.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                completer.complete(Err(error));
-                return done;
-            }
+        let (completer, permit, done) = match self.port.begin() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
         };
         let value = Arc::new(Mutex::new(None));
         let (result, mut work) = (value.clone(), Some(work));
@@ -188,13 +181,9 @@ impl DurableTimers {
         &self,
         query: impl FnOnce(&mut dyn TimerStore) -> Result<T> + Send + 'static,
     ) -> Completion<T> {
-        let (completer, done): (Completer<T>, _) = self.port.stored();
-        let permit = match self.port.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                completer.complete(Err(error));
-                return done;
-            }
+        let (completer, permit, done) = match self.port.begin() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
         };
         let query = Request::Query(Box::new(move |store| {
             completer.complete(store.and_then(query));

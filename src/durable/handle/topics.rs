@@ -100,29 +100,25 @@ impl DurableTimers {
     }
 
     fn dead_work(&self, topic: &str, action: DeadAction) -> Completion<u64> {
-        let (completer, done) = self.port.stored();
-        match self.port.permit() {
-            Ok(permit) => {
-                let work = DeadWork::new(topic.to_owned(), action, completer, permit);
-                if let Err(Request::DeadWork(work)) = self.port.request(Request::DeadWork(work)) {
-                    work.finish(Some(Error::ShutDown));
-                }
-            }
-            Err(error) => completer.complete(Err(error)),
+        let (completer, permit, done) = match self.port.begin() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
+        };
+        let work = DeadWork::new(topic.to_owned(), action, completer, permit);
+        if let Err(Request::DeadWork(work)) = self.port.request(Request::DeadWork(work)) {
+            work.finish(Some(Error::ShutDown));
         }
         done
     }
 
     fn set_paused(&self, topic: &str, is_paused: bool) -> Completion<bool> {
-        let (completer, done) = self.port.run_and_stored();
-        match self.port.permit() {
-            Ok(permit) => {
-                let request = Request::Pause { topic: topic.to_owned(), is_paused, completer, permit };
-                if let Err(Request::Pause { completer, .. }) = self.port.request(request) {
-                    completer.complete(Err(Error::ShutDown));
-                }
-            }
-            Err(error) => completer.complete(Err(error)),
+        let (completer, permit, done) = match self.port.begin_on_loop() {
+            Ok(begun) => begun,
+            Err(refused) => return refused,
+        };
+        let request = Request::Pause { topic: topic.to_owned(), is_paused, completer, permit };
+        if let Err(Request::Pause { completer, .. }) = self.port.request(request) {
+            completer.complete(Err(Error::ShutDown));
         }
         done
     }

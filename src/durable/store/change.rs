@@ -1,6 +1,6 @@
 //! `Change`: an item of a transaction.
 
-use super::{DueKey, Effect, Held, StoreError, TimerRow, TopicSet};
+use super::{Begun, DueKey, Effect, Held, StoreError, TimerRow, TopicSet};
 use crate::durable::TimerId;
 use std::fmt;
 
@@ -23,6 +23,22 @@ pub struct NewTimer {
 }
 
 impl NewTimer {
+    /// Returns the row of this timer after it was stored, in a store of one node.
+    pub(super) fn stored_row(&self, id: TimerId) -> TimerRow {
+        TimerRow {
+            key: DueKey { due: self.due, id },
+            topic: self.topic,
+            scheduled: self.due,
+            attempts: 0,
+            begun: Begun::No,
+            idempotency_key: self.idempotency_key.clone(),
+            schedule: self.schedule.clone(),
+            payload: self.payload.clone(),
+            partition: 0,
+            epoch: 0,
+        }
+    }
+
     /// Returns whether a start of this timer changes a timer with the same key: both are periodic,
     /// with different schedules.
     pub(super) fn has_other_schedule(&self, stored: Option<&str>) -> bool {

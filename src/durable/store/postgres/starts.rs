@@ -1,11 +1,11 @@
 //! Starts of timers.
 
 use super::{
-    Change, DueKey, NewTimer, Outcome, StoreError, TimerRow, queries,
+    Change, NewTimer, Outcome, StoreError, TimerRow, queries,
     session::{Statements, column},
     transaction::Transaction,
 };
-use crate::durable::{TimerId, store::Begun, unix_millis::duration_millis};
+use crate::durable::{TimerId, unix_millis::duration_millis};
 use std::collections::BTreeMap;
 
 /// How often a start is tried whose key another node uses and gives up at the same time.
@@ -264,17 +264,7 @@ fn replace_payload(
 }
 
 fn row_of(transaction: &Transaction<'_>, timer: &NewTimer, id: TimerId, partition: u32) -> TimerRow {
-    TimerRow {
-        key: DueKey { due: timer.due, id },
-        topic: timer.topic,
-        scheduled: timer.due,
-        attempts: 0,
-        begun: Begun::No,
-        idempotency_key: timer.idempotency_key.clone(),
-        schedule: timer.schedule.clone(),
-        payload: timer.payload.clone(),
-        partition,
-        // No epoch is 0, so the engine leaves the timers of other nodes to them.
-        epoch: transaction.store.ownership.epoch(partition).unwrap_or(0),
-    }
+    // No epoch is 0, so the engine leaves the timers of other nodes to them.
+    let epoch = transaction.store.ownership.epoch(partition).unwrap_or(0);
+    TimerRow { partition, epoch, ..timer.stored_row(id) }
 }

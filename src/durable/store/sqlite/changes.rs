@@ -1,15 +1,15 @@
 //! One transaction with many changes.
 
 use super::{
-    Change, Connection, DueKey, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult,
-    StoreTransaction, TimerRow,
+    Change, Connection, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult, StoreTransaction,
+    TimerRow,
     errors::keep_log,
     queries,
     starts::{self, Started},
 };
 use crate::durable::{
     TimerId,
-    store::{Begun, Effect, Held},
+    store::{Effect, Held},
 };
 use rusqlite::{OptionalExtension, params};
 use std::{collections::BTreeMap, time::Duration};
@@ -144,7 +144,7 @@ impl<'a> Batch<'a> {
         match starts::start(self.connection, topic, timer, self.now, self.key_memory)? {
             Started::New(id) => {
                 self.count(topic, 1, 0);
-                Ok(Outcome::Started(row_of(timer, id)))
+                Ok(Outcome::Started(timer.stored_row(id)))
             }
             Started::Stored { id, schedule, is_due } => {
                 let changed = self.change_stored(id, schedule.as_deref(), is_due, timer)?;
@@ -335,21 +335,5 @@ impl<'a> Batch<'a> {
         let counts = self.counts.entry(topic).or_default();
         counts.0 += pending;
         counts.1 += dead;
-    }
-}
-
-/// Returns a timer that was stored as it is loaded.
-fn row_of(timer: &NewTimer, id: TimerId) -> TimerRow {
-    TimerRow {
-        key: DueKey { due: timer.due, id },
-        topic: timer.topic,
-        scheduled: timer.due,
-        attempts: 0,
-        begun: Begun::No,
-        idempotency_key: timer.idempotency_key.clone(),
-        schedule: timer.schedule.clone(),
-        payload: timer.payload.clone(),
-        partition: 0,
-        epoch: 0,
     }
 }

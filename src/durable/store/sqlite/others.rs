@@ -6,6 +6,7 @@
 
 use super::{Connection, Loaded, StoreError, StoreResult, queries};
 use rusqlite::{OptionalExtension, params};
+use std::collections::VecDeque;
 
 /// The largest number of timers in one answer.
 const ROWS_LIMIT: usize = 1024;
@@ -19,23 +20,23 @@ pub(super) struct Others {
     /// All timers up to this number are known.
     seen: i64,
     /// The numbers of own starts behind `seen`, in ascending order: the first and the last.
-    own: Vec<(i64, i64)>,
+    own: VecDeque<(i64, i64)>,
 }
 
 impl Others {
     /// Begins with the timers that are stored now. Earlier ones are loaded.
     pub(super) fn begin(connection: &Connection) -> Result<Self, StoreError> {
-        Ok(Others { seen: last_number(connection)?, own: Vec::new() })
+        Ok(Others { seen: last_number(connection)?, own: VecDeque::new() })
     }
 
     /// Remembers that this connection has stored a timer.
     pub(super) fn started(&mut self, number: i64) {
         let is_full = self.own.len() >= RANGES_LIMIT;
-        match self.own.last_mut() {
+        match self.own.back_mut() {
             Some((_, last)) if *last + 1 == number => *last = number,
             None if self.seen + 1 == number => self.seen = number,
             _ if is_full => self.own.clear(),
-            _ => self.own.push((number, number)),
+            _ => self.own.push_back((number, number)),
         }
     }
 
@@ -52,14 +53,14 @@ impl Others {
         let mut bytes = 0;
         let last = last_number(connection)?;
         while self.seen < last {
-            if let Some((first, own_last)) = self.own.first().copied()
+            if let Some((first, own_last)) = self.own.front().copied()
                 && first <= self.seen + 1
             {
                 self.seen = self.seen.max(own_last);
-                self.own.remove(0);
+                self.own.pop_front();
                 continue;
             }
-            let gap_end = self.own.first().map_or(last, |(first, _)| (first - 1).min(last));
+            let gap_end = self.own.front().map_or(last, |(first, _)| (first - 1).min(last));
             let sql = "SELECT id, due, scheduled, attempts, key, schedule, payload, begun, topic FROM timers
                 WHERE id > ?1 AND id <= ?2 AND state = 0 AND due <= ?3 ORDER BY id";
             let mut statement = connection.prepare_cached(sql).store()?;
