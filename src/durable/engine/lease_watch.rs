@@ -7,6 +7,7 @@ use crate::{
         store::{Lease, TimerRow},
     },
 };
+
 /// The lease of a store that several nodes use. Times are nanoseconds of the loop.
 #[derive(Debug)]
 pub(super) struct LeaseWatch {
@@ -68,8 +69,8 @@ impl LeaseWatch {
         self.renew_at
     }
 
-    /// Takes the answer of the store. Returns whether this node may own other partitions than
-    /// before, so that its timers have to be loaded again.
+    /// Takes the answer of the store. Returns whether the timers have to be loaded again: this node
+    /// may own other partitions than before, or the store was replaced.
     pub(super) fn renewed(&mut self, asked: u64, now: u64, lease: Option<Lease>) -> bool {
         let Some(lease) = lease else {
             self.renew_at = Some(now.saturating_add(nanos(self.backoff.failed())));
@@ -80,7 +81,7 @@ impl LeaseWatch {
         self.valid_until = asked.saturating_add(nanos(lease.valid_for));
         self.renew_at = Some(asked.saturating_add(nanos(lease.renew_after)).max(now));
         let was_uncertain = std::mem::take(&mut self.is_uncertain);
-        let is_other = was_uncertain || lease.partitions != self.partitions;
+        let is_other = was_uncertain || lease.needs_reload || lease.partitions != self.partitions;
         self.partitions = lease.partitions;
         self.draining = lease.draining;
         is_other

@@ -16,6 +16,10 @@ pub struct Lease {
     /// For how long the node may fire timers, counted from before the request for the lease. Less
     /// than the store's own limit, so that the node stops before another one takes over.
     pub valid_for: Duration,
+    /// Whether all timers have to be loaded again although the partitions are the same. A store
+    /// sets it once after its server was replaced, because the new server may lack transactions
+    /// of the old one.
+    pub needs_reload: bool,
     /// How long to wait before the lease is renewed.
     pub renew_after: Duration,
 }

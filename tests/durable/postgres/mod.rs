@@ -3,6 +3,7 @@
 mod closing;
 mod cluster;
 mod contract;
+mod failover;
 mod known_failures;
 mod links;
 mod node;

@@ -11,6 +11,8 @@ use std::{
 
 #[derive(Default)]
 struct State {
+    /// The port of the server for new connections.
+    target: u16,
     /// Whether bytes wait until the proxy is opened again.
     is_blocked: bool,
     /// How long each KiB from the server takes on a connection.
@@ -28,12 +30,15 @@ impl Proxy {
     /// Passes connections on to a port of this machine.
     pub(crate) fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Proxy { port: listener.local_addr().unwrap().port(), shared: Arc::default() };
+        let state = State { target: port, ..State::default() };
+        let shared = Arc::new((Mutex::new(state), Condvar::new()));
+        let proxy = Proxy { port: listener.local_addr().unwrap().port(), shared };
         let accepting = proxy.clone();
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+                let target = accepting.shared.0.lock().unwrap().target;
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
                 let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 accepting.shared.0.lock().unwrap().connections.extend(both);
                 accepting.pass(client.try_clone().unwrap(), server.try_clone().unwrap(), false);
@@ -69,6 +74,12 @@ impl Proxy {
         for connection in self.shared.0.lock().unwrap().connections.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Closes all connections, and passes new ones on to another port.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.shared.0.lock().unwrap().target = port;
+        self.cut();
     }
 
     /// Limits what passes from the server to the clients.

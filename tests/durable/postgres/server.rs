@@ -62,7 +62,8 @@ pub(crate) fn server() -> Option<&'static Server> {
 }
 
 impl Server {
-    fn start() -> Option<Self> {
+    /// Starts a server of its own for a test. `None` if PostgreSQL is not installed.
+    pub(crate) fn start() -> Option<Self> {
         if !are_installed(&["setpriv"]) {
             return None;
         }

@@ -178,6 +178,7 @@ fn a_paused_engine_obeys_commands_and_fires_nothing() {
         partitions: Vec::new(),
         draining: Vec::new(),
         suspects: Vec::new(),
+        needs_reload: false,
         valid_for: Duration::MAX,
         renew_after: Duration::MAX,
     };

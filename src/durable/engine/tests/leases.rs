@@ -1,10 +1,10 @@
 //! A store that several nodes use: nothing fires without a valid lease.
 
-use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
+use super::simulation::{LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
     Delivery, Late, Retry,
     engine::{Answer, Message, Rules},
-    store::{Lease, Loaded},
+    store::{Change, Lease, Loaded},
 };
 use crate::sync::completion;
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub(super) fn lease() -> Lease {
         partitions: vec![(0, 0)],
         draining: Vec::new(),
         suspects: Vec::new(),
+        needs_reload: false,
         valid_for: Duration::from_secs(3),
         renew_after: Duration::from_secs(1),
     }
@@ -78,6 +79,23 @@ fn other_partitions_are_loaded_anew() {
     simulation.tell(Message::Renewed { asked, lease: Some(other), changed: nothing() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [30 * SECOND]);
+}
+
+/// The partitions stay the same, but a timer of the window is gone and there is another one.
+#[test]
+fn a_replaced_store_is_loaded_anew() {
+    let mut simulation = node(Some(lease()));
+    let gone = simulation.start(30 * SECOND);
+    simulation.run_until(2 * SECOND);
+    assert_eq!(simulation.metrics.loaded.read(), 1);
+    simulation.commit(Change::Cancel(gone));
+    simulation.commit(Change::Start(new_timer(20 * SECOND, None, None)));
+    let asked = simulation.now.monotonic;
+    let replaced = Some(Lease { needs_reload: true, ..lease() });
+    simulation.tell(Message::Renewed { asked, lease: replaced, changed: nothing() });
+    simulation.run_until(MINUTE);
+    assert_eq!(simulation.times(), [20 * SECOND]);
+    assert_eq!(simulation.metrics.stale.read(), 0);
 }
 
 #[test]

@@ -7,11 +7,15 @@
 //!
 //! Numbers beyond the newer snapshot are ignored. Timers have such numbers after their tables were
 //! restored from a dump into a cluster that counts from the beginning.
+//!
+//! Snapshots of two servers cannot be compared. A standby that was promoted may lack the last
+//! transactions of the old primary, and gives their numbers to other transactions. So after the
+//! server was replaced or restarted, the search begins again, and all timers are loaded again.
 
 use super::{
     Loaded, PostgresStore, StoreError, TimerRow,
     queries::collect,
-    session::{Session, column},
+    session::{ServerStart, Session, column},
 };
 use crate::durable::TimerId;
 use std::collections::BTreeSet;
@@ -37,6 +41,10 @@ pub(super) struct Changes {
     cut: Option<Cut>,
     /// Timers of this node that were not as the engine expected.
     recheck: BTreeSet<i64>,
+    /// The start time of the server with which the last session was connected.
+    server: Option<ServerStart>,
+    /// Whether the server is another one since the last renewal.
+    needs_reload: bool,
 }
 
 /// An answer that was cut.
@@ -76,6 +84,21 @@ impl Changes {
         if self.recheck.len() < RECHECK_LIMIT {
             self.recheck.insert(id.get());
         }
+    }
+
+    /// Notes the server of a new session. If it is another one, what was seen on the last one does
+    /// not count.
+    pub(super) fn connected_to(&mut self, server: ServerStart) {
+        if self.server.replace(server).is_some_and(|before| before != server) {
+            self.seen = None;
+            self.cut = None;
+            self.needs_reload = true;
+        }
+    }
+
+    /// Returns whether all timers have to be loaded again. Returns `true` once for each new server.
+    pub(super) fn take_reload(&mut self) -> bool {
+        std::mem::take(&mut self.needs_reload)
     }
 }
 
@@ -204,7 +227,26 @@ fn recheck(
 
 #[cfg(test)]
 mod tests {
-    use super::Snapshot;
+    use super::{Changes, Cut, FIRST, ServerStart, Snapshot};
+
+    /// The state within an answer that was cut.
+    fn searching() -> Changes {
+        let snapshot = Snapshot { end: 1000, in_progress: Vec::new() };
+        let cut = Cut { after: FIRST, begun: snapshot.clone() };
+        Changes { seen: Some(snapshot), cut: Some(cut), ..Changes::default() }
+    }
+
+    #[test]
+    fn another_server_begins_the_search_again_and_asks_for_a_reload_once() {
+        let mut changes = searching();
+        changes.connected_to(ServerStart(7));
+        assert!(!changes.take_reload(), "the first connection");
+        changes.connected_to(ServerStart(7));
+        assert!(changes.seen.is_some() && changes.cut.is_some() && !changes.take_reload());
+        changes.connected_to(ServerStart(5));
+        assert!(changes.seen.is_none() && changes.cut.is_none());
+        assert!(changes.take_reload() && !changes.take_reload());
+    }
 
     #[test]
     fn a_snapshot_has_its_end_and_the_transactions_in_progress() {

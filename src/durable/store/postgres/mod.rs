@@ -162,7 +162,9 @@ impl PostgresStore {
         let mut session = Session::connect(&settings, &mut *connector)?;
         refuse_shared(&mut session, Session::connect(&settings, &mut *connector)?)?;
         let partitions = schema::migrate(&mut session, &settings)?;
-        let clock = session.identify(None)?;
+        let (clock, server) = session.identify(None)?;
+        let mut changes = changes::Changes::default();
+        changes.connected_to(server);
         let node = session.id();
         let row = session.query_one("SELECT id::text FROM {schema}.store", &[])?;
         let store_id = session::column(&row, 0)?;
@@ -178,7 +180,7 @@ impl PostgresStore {
             ownership: Ownership::default(),
             placement: Arc::new(Placement::new(partitions)),
             store_id,
-            changes: changes::Changes::default(),
+            changes,
             lost_in: effects::LostIn::default(),
             answer_limit: AnswerLimit::default(),
             clock: Some(clock),
@@ -224,10 +226,11 @@ impl PostgresStore {
             pause(RECONNECT_PAUSE.saturating_sub(failed.elapsed()));
         }
         let session = Session::connect(&self.settings, &mut *self.connector)
-            .and_then(|mut session| session.identify(self.clock).map(|clock| (session, clock)));
+            .and_then(|mut session| session.identify(self.clock).map(|identity| (session, identity)));
         self.failed = session.is_err().then(Instant::now);
-        let (session, clock) = session?;
+        let (session, (clock, server)) = session?;
         self.clock = Some(clock);
+        self.changes.connected_to(server);
         Ok(session)
     }
 

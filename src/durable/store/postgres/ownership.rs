@@ -196,6 +196,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
         partitions: store.ownership.active.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
         draining: store.ownership.draining.iter().map(|(id, (epoch, _))| (*id, *epoch)).collect(),
         suspects: store.ownership.suspects.iter().map(|(partition, epoch)| (*partition, *epoch)).collect(),
+        needs_reload: store.changes.take_reload(),
         valid_for: lease / 2,
         renew_after: (lease / 6).min(LONGEST_PAUSE),
     })

@@ -28,6 +28,11 @@ pub(super) trait Statements {
 /// A value of a statement.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
 
+/// When a server was started, in microseconds since 1970. Identifies the server: a crash of one of
+/// its processes keeps the time, a restart or a promoted standby has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ServerStart(pub(super) i64);
+
 pub(super) struct Session {
     client: Client,
     statements: BTreeMap<&'static str, Statement>,
@@ -73,13 +78,19 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes an id from the sequence of the schema, and reads the clock of the server.
-    pub(super) fn identify(&mut self, clock: Option<ServerClock>) -> Result<ServerClock, StoreError> {
+    /// Takes an id from the sequence of the schema. Reads the clock of the server, and when the
+    /// server was started.
+    pub(super) fn identify(
+        &mut self,
+        clock: Option<ServerClock>,
+    ) -> Result<(ServerClock, ServerStart), StoreError> {
         let id = "SELECT nextval('{schema}.sessions'),
-            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+            (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
         let (row, asked, answered) = self.query_timed(id, &[])?;
         self.id = column(&row, 0)?;
-        Ok(ServerClock::read(clock, column(&row, 1)?, asked, answered))
+        let clock = ServerClock::read(clock, column(&row, 1)?, asked, answered);
+        Ok((clock, ServerStart(column(&row, 2)?)))
     }
 
     /// Returns the number of the process that serves this connection. Prepares no statement.
