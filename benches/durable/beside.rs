@@ -112,7 +112,7 @@ fn run(path: &Path, count: usize, first: i64) -> Result<(Histogram<u64>, u64)> {
     Ok((times, answered))
 }
 
-/// A topic whose runs are answered later, and elsewhere.
+/// A topic whose handler passes each run to another thread, which answers it after a delay.
 fn slow(answers: Sender<(Instant, Due<String>)>) -> Topic {
     Topic::new("slow", Late::RunOnce, Retry::never(), move |due| {
         let _ = answers.send((Instant::now(), due));

@@ -11,7 +11,7 @@ use crate::{
 use netwheel::durable::{DurableTimers, SqliteStore, TimerStore};
 use std::{fs, process::Command};
 
-/// A child whose disk meets an error of the system while it starts timers. Says how they behave.
+/// A child process that starts timers while its disk fails. It prints the result of each start.
 #[test]
 fn failing_disk() {
     if !plays("failing_disk") {
@@ -35,7 +35,7 @@ fn failing_disk() {
     end(&group);
 }
 
-/// What a child has said.
+/// The output of a child.
 struct Said(Vec<String>);
 
 impl Said {
@@ -73,9 +73,10 @@ impl Said {
     }
 }
 
-/// Runs [`failing_disk`] with an error injected into the `when`th call for the file with this
-/// suffix, and all that follow if `when` ends with `+`. Returns what it said, and the calls for
-/// that file.
+/// Runs [`failing_disk`] under strace, which injects an error into system calls for one file of the
+/// store. `suffix` selects the file. `fault` is the system call, the error, and which of the calls
+/// fails: a number from 1, with a `+` if all later calls fail, too. Returns the output of the child
+/// and the trace of its calls for that file.
 fn disk_with(file: &File, suffix: &str, fault: [&str; 3], starts: usize) -> Option<(Said, String)> {
     let [call, error, when] = fault;
     let inject = format!("inject={call}:error={error}:when={when}");

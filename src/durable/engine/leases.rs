@@ -1,11 +1,11 @@
-//! What an engine does whose store several nodes use.
+//! The engine's part of leases, for stores that several nodes share.
 
 use super::{Engine, Now, Step};
 use crate::durable::store::{Lease, Loaded, TimerRow};
 
 impl Engine {
-    /// Renews the lease when it is time. Asks for the changes of other nodes in the whole loaded
-    /// range.
+    /// Requests a renewal of the lease if one is due. The request covers the whole loaded range, so
+    /// that the answer contains the changes of other nodes in it.
     pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<Step>) {
         let until = self.loaded_range_end(now);
         if let Some(lease) = &mut self.lease
@@ -15,7 +15,7 @@ impl Engine {
         }
     }
 
-    /// Gives back what has no open runs, before this node stops.
+    /// Requests that partitions without open runs are given back, before this node stops.
     pub(super) fn drain(&mut self, now: Now, steps: &mut Vec<Step>) {
         if let Some(lease) = &mut self.lease {
             steps.push(Step::Drain);
@@ -23,6 +23,7 @@ impl Engine {
         }
     }
 
+    /// Applies the answer to a renewal. Loads everything again if the partitions have changed.
     pub(super) fn renewed(&mut self, asked: u64, lease: Option<Lease>, changed: Loaded, now: Now) {
         let Some(watch) = &mut self.lease else { return };
         if let Some(lease) = &lease {
@@ -39,12 +40,12 @@ impl Engine {
         changed.rows.into_iter().for_each(|row| self.insert(row));
     }
 
-    /// Returns whether this node fires timers now.
+    /// Returns whether this node may fire timers now.
     pub(super) fn may_fire(&self, now: Now) -> bool {
         !self.limits.is_paused && self.lease.as_ref().is_none_or(|lease| lease.is_valid(now.monotonic))
     }
 
-    /// Returns whether a timer belongs to this node.
+    /// Returns whether this node owns the partition of a timer.
     pub(super) fn is_own(&self, row: &TimerRow) -> bool {
         self.lease.as_ref().is_none_or(|lease| lease.owns(row))
     }

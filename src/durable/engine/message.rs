@@ -17,7 +17,7 @@ pub(in crate::durable) enum Answer {
     Failed(String),
 }
 
-/// What a program asks of a timer.
+/// A command of the program on one timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::durable) enum Command {
     Cancel,
@@ -25,14 +25,14 @@ pub(in crate::durable) enum Command {
     RunNow,
 }
 
-/// Why the engine changes a timer.
+/// The reason for a change that the engine requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::durable) enum Purpose {
     /// A command of the program.
     Command,
-    /// A run that may call its handler afterwards.
+    /// A run that needs the store's permission before its handler is called.
     Permission,
-    /// The end of a run, for which nobody waits.
+    /// The end of a run. No caller waits for it.
     End,
 }
 

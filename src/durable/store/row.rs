@@ -1,4 +1,4 @@
-//! `TimerRow`: a timer as a store hands it to the engine.
+//! `TimerRow`: a pending timer, as a store returns it to the engine.
 
 use crate::durable::TimerId;
 
@@ -32,7 +32,8 @@ pub struct TimerRow {
     /// The scheduled time of this run in milliseconds. Earlier than `key.due` after a failed
     /// attempt.
     pub scheduled: i64,
-    /// The number of attempts of this run so far, with the one that was counted before it began.
+    /// The number of attempts of this run so far, including an attempt that was counted before its
+    /// handler was called.
     pub attempts: u32,
     /// Whether an attempt of this run was noted before its handler was called.
     pub begun: Begun,

@@ -24,7 +24,8 @@ const KILLS: usize = 8;
 /// The follow-up of an order has its number and this one.
 const FOLLOW_UP: i64 = 1 << 40;
 
-/// The node. Its input has the parameters of a connection, and `orders` or `drain`.
+/// The node as a child process. It reads the parameters of a connection, then a mode: `orders`
+/// places orders until the process is killed, `drain` ends when no timer is pending.
 #[test]
 fn a_shop() {
     if !plays("a_shop") {
@@ -39,7 +40,8 @@ fn a_shop() {
     let mut number: i64 = lines.next().unwrap().parse().unwrap();
     if mode == "orders" {
         loop {
-            // The connection may have been terminated, and nobody knows what was committed.
+            // After a terminated connection, the client cannot know whether its last transaction
+            // was committed. The test compares the tables instead.
             let Ok(mut client) = Client::connect(&config, NoTls) else { continue };
             while !client.is_closed() {
                 number += 1;
