@@ -52,7 +52,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 /// Returns the files of the repository with one of `extensions`, relative to its root.
 fn tracked(extensions: &[&str]) -> Vec<String> {
     let mut folders: Vec<String> =
-        ["src", "tests", "examples", "benches", "docs"].map(str::to_owned).to_vec();
+        ["src", "tests", "examples", "benches", "docs", "fuzz"].map(str::to_owned).to_vec();
     let mut files = Vec::new();
     let mut add = |relative: String| {
         if extensions.iter().any(|extension| relative.ends_with(&format!(".{extension}"))) {
