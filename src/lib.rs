@@ -77,6 +77,7 @@ mod clock;
 mod event_loop;
 mod id;
 mod log_throttle;
+mod machine;
 mod settings;
 mod sync;
 mod transport;

@@ -10,6 +10,7 @@ use crate::{
     clock::Clock,
     event_loop::{Core, EventLoop, LoopConfig, LoopSettings, UNLIMITED, Watchdog, WatchdogThread},
     executor::{Executor, Spawn},
+    machine,
     settings::check_range,
     sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
@@ -366,7 +367,7 @@ impl EventLoopGroupBuilder {
         let watchdog_thread = self.watchdog_thread()?;
         let outbound = self.outbound()?;
         let workers = self.workers.clone().unwrap_or_default();
-        let seed = self.seed.unwrap_or_else(Random::system_seed);
+        let seed = self.seed.or_else(machine::seed).unwrap_or_else(Random::system_seed);
         let build = |n| {
             let shared = (outbound.clone(), workers.clone(), seed);
             EventLoop::new(self.config(n, core(n), watchdog_thread.clone(), shared)?)
@@ -389,7 +390,7 @@ impl EventLoopGroupBuilder {
             return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
         }
         let workers = self.workers.clone().unwrap_or_default();
-        let seed = self.seed.unwrap_or_else(Random::system_seed);
+        let seed = self.seed.or_else(machine::seed).unwrap_or_else(Random::system_seed);
         let config =
             self.config(0, None, self.watchdog_thread()?, (self.outbound()?, workers.clone(), seed))?;
         ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser, workers))

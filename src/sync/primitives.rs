@@ -6,9 +6,10 @@
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
+    pub(in crate::sync) use crate::machine::Condvar;
     pub(in crate::sync) use std::{
         sync::{
-            Condvar, Mutex, MutexGuard,
+            Mutex, MutexGuard,
             atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
         },
         thread_local as per_thread,
@@ -24,10 +25,7 @@ mod modelled {
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     };
-    use std::{
-        sync::{LockResult, PoisonError},
-        time::Duration,
-    };
+    use std::{sync::PoisonError, time::Duration};
 
     /// loom's `thread_local!` does not support `const`.
     macro_rules! per_thread {
@@ -43,8 +41,6 @@ mod modelled {
     #[derive(Default)]
     pub(in crate::sync) struct Condvar(loom::sync::Condvar);
 
-    pub(in crate::sync) struct TimedOut(bool);
-
     impl Condvar {
         pub(in crate::sync) fn new() -> Self {
             Self::default()
@@ -54,22 +50,16 @@ mod modelled {
             self.0.notify_all();
         }
 
-        pub(in crate::sync) fn wait_timeout<'a, T>(
+        pub(in crate::sync) fn wait<'a, T>(
             &self,
+            _mutex: &'a Mutex<T>,
             guard: MutexGuard<'a, T>,
-            timeout: Duration,
-        ) -> LockResult<(MutexGuard<'a, T>, TimedOut)> {
-            if timeout.is_zero() {
-                return Ok((guard, TimedOut(true)));
+            timeout: Option<Duration>,
+        ) -> (MutexGuard<'a, T>, bool) {
+            if timeout.is_some_and(|timeout| timeout.is_zero()) {
+                return (guard, true);
             }
-            let guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
-            Ok((guard, TimedOut(false)))
-        }
-    }
-
-    impl TimedOut {
-        pub(in crate::sync) fn timed_out(&self) -> bool {
-            self.0
+            (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), false)
         }
     }
 }

@@ -11,6 +11,8 @@ mod filter_tests;
 mod idle_cost_tests;
 mod memory_transport;
 mod outlet;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod slot;
 
 pub use crate::clock::ManualClock;

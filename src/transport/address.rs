@@ -105,13 +105,22 @@ pub(crate) trait Resolve<A> {
 /// Implements the traits for types of std. A blanket implementation for [`ToSocketAddrs`] could not
 /// return the host name.
 macro_rules! tcp_endpoints {
-    ($($type:ty $(, host of $this:ident: $host:expr)?;)+) => {$(
+    ($($type:ty $(, host of $this:ident: $host:expr, port $port:expr)?;)+) => {$(
         impl ToAddress for $type {
             type Address = SocketAddr;
         }
 
         impl Resolve<SocketAddr> for $type {
             fn addresses(self) -> Result<Vec<Address>> {
+                $(
+                    #[cfg(feature = "simulation")]
+                    {
+                        let $this = &self;
+                        if let Some(addresses) = simulated(host_name($host), $port) {
+                            return addresses;
+                        }
+                    }
+                )?
                 resolve(self)
             }
 
@@ -135,10 +144,10 @@ tcp_endpoints! {
     (Ipv4Addr, u16);
     (Ipv6Addr, u16);
     &[SocketAddr];
-    &str, host of text: without_port(text);
-    String, host of text: without_port(text);
-    (&str, u16), host of pair: &pair.0;
-    (String, u16), host of pair: &pair.0;
+    &str, host of text: without_port(text), port port_of(text);
+    String, host of text: without_port(text), port port_of(text);
+    (&str, u16), host of pair: &pair.0, port Some(pair.1);
+    (String, u16), host of pair: &pair.0, port Some(pair.1);
 }
 
 impl<T: ToAddress<Address = SocketAddr> + Clone> ToAddress for &T {
@@ -166,6 +175,23 @@ pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<Address>> {
         return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
     }
     Ok(addresses)
+}
+
+/// Resolves a name in the simulation of the calling thread. `None` without one, and for an address.
+#[cfg(feature = "simulation")]
+fn simulated(host: Option<Arc<str>>, port: Option<u16>) -> Option<Result<Vec<Address>>> {
+    let (machine, host) = (crate::machine::simulated::current()?, host?);
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "no node of the simulation has the name");
+    let found = machine.resolve(&host).ok_or_else(unknown).and_then(|ip| {
+        let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "invalid port value"))?;
+        Ok(vec![Address::Tcp(SocketAddr::new(ip, port))])
+    });
+    Some(found.map_err(|e| Error::io("resolving an address", e)))
+}
+
+#[cfg(feature = "simulation")]
+fn port_of(text: &str) -> Option<u16> {
+    text.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
 }
 
 fn without_port(text: &str) -> &str {

@@ -3,6 +3,8 @@
 #[cfg(unix)]
 use super::unix::{self, UnixListener};
 use super::{Address, ListenerOptions, Stream, tcp};
+#[cfg(feature = "simulation")]
+use crate::machine::{self, simulated::SimulatedSocket};
 use mio::{event::Source, net::TcpListener};
 use std::{io, net::SocketAddr};
 
@@ -12,6 +14,8 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
     #[cfg(unix)]
     Unix(UnixListener),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedSocket),
 }
 
 impl Listener {
@@ -22,6 +26,10 @@ impl Listener {
         options: &ListenerOptions,
         listeners: usize,
     ) -> io::Result<Vec<Self>> {
+        #[cfg(feature = "simulation")]
+        if machine::simulated::current().is_some() {
+            return Self::listen_simulated(address, options, listeners);
+        }
         match address {
             Address::Tcp(address) => {
                 let all = tcp::listen_all(*address, options, listeners)?;
@@ -32,12 +40,33 @@ impl Listener {
         }
     }
 
+    #[cfg(feature = "simulation")]
+    fn listen_simulated(
+        address: &Address,
+        options: &ListenerOptions,
+        listeners: usize,
+    ) -> io::Result<Vec<Self>> {
+        let mut address = address.as_tcp().ok_or_else(super::stream::simulated_only_tcp)?;
+        let shares = options.reuse_port || listeners > 1;
+        let mut all = Vec::new();
+        for _ in 0..listeners {
+            let socket = SimulatedSocket::listen(address, options.backlog as usize, shares)?;
+            address = socket.local_address()?;
+            all.push(Listener::Simulated(socket));
+        }
+        Ok(all)
+    }
+
     /// Accepts one connection. Returns its peer's address if the transport has addresses.
     pub(crate) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match self {
             Listener::Tcp(tcp) => tcp.accept().map(|(stream, peer)| (Stream::Tcp(stream), Some(peer))),
             #[cfg(unix)]
             Listener::Unix(unix) => unix.accept().map(|stream| (Stream::Unix(stream), None)),
+            #[cfg(feature = "simulation")]
+            Listener::Simulated(socket) => {
+                socket.accept().map(|(stream, peer)| (Stream::Simulated(stream), Some(peer)))
+            }
         }
     }
 
@@ -46,6 +75,8 @@ impl Listener {
             Listener::Tcp(tcp) => tcp.local_addr().map(Address::Tcp),
             #[cfg(unix)]
             Listener::Unix(unix) => unix.local_address().map(Address::Unix),
+            #[cfg(feature = "simulation")]
+            Listener::Simulated(socket) => socket.local_address().map(Address::Tcp),
         }
     }
 
@@ -55,6 +86,8 @@ impl Listener {
             Listener::Tcp(tcp) => tcp,
             #[cfg(unix)]
             Listener::Unix(unix) => unix.source(),
+            #[cfg(feature = "simulation")]
+            Listener::Simulated(socket) => socket,
         }
     }
 }

@@ -3,8 +3,10 @@
 #[cfg(unix)]
 use super::unix;
 use super::{Address, TcpOptions, tcp};
-#[cfg(unix)]
+#[cfg(any(unix, feature = "simulation"))]
 use crate::Error;
+#[cfg(feature = "simulation")]
+use crate::machine::{self, simulated::SimulatedSocket};
 use crate::{Result, channel::driver::Transport};
 #[cfg(unix)]
 use mio::net::UnixStream;
@@ -17,21 +19,32 @@ use std::{
     time::Duration,
 };
 
+/// Returns the error for a transport that a simulation does not have.
+#[cfg(feature = "simulation")]
+pub(super) fn simulated_only_tcp() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "a simulation has no Unix sockets")
+}
+
 /// A non-blocking stream socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedSocket),
 }
 
-/// Evaluates the same expression for each kind of socket.
+/// Evaluates the same expression for each kind of socket of the system, and another one for a
+/// simulated socket.
 macro_rules! each {
-    ($stream:expr, $socket:ident => $what:expr) => {
+    ($stream:expr, $socket:ident => $what:expr, simulated $simulated:ident => $instead:expr) => {
         match $stream {
             Stream::Tcp($socket) => $what,
             #[cfg(unix)]
             Stream::Unix($socket) => $what,
+            #[cfg(feature = "simulation")]
+            Stream::Simulated($simulated) => $instead,
         }
     };
 }
@@ -137,24 +150,26 @@ impl Transport for Stream {
             Stream::Tcp(tcp) => calls::read(tcp, buffer),
             #[cfg(unix)]
             Stream::Unix(unix) => calls::read_unix(unix, buffer),
+            #[cfg(feature = "simulation")]
+            Stream::Simulated(socket) => socket.read(buffer),
         }
     }
 
     fn peek(&self) -> io::Result<usize> {
-        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
+        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]), simulated s => s.peek())
     }
 
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        each!(self, socket => calls::write(socket, bytes))
+        each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        each!(self, socket => calls::write_vectored(socket, slices))
+        each!(self, socket => calls::write_vectored(socket, slices), simulated s => s.write_vectored(slices))
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {
-        each!(self, socket => socket.shutdown(Shutdown::Write))
+        each!(self, socket => socket.shutdown(Shutdown::Write), simulated s => s.shutdown_write())
     }
 }
 
@@ -167,6 +182,10 @@ impl Stream {
     /// Returns the system's error and the failed step, or an error if `local` is given for a
     /// transport without IP addresses.
     pub(crate) fn connect(to: &Address, local: Option<SocketAddr>, options: &TcpOptions) -> Result<Self> {
+        #[cfg(feature = "simulation")]
+        if machine::simulated::current().is_some() {
+            return Self::connect_simulated(to, local);
+        }
         match to {
             Address::Tcp(to) => tcp::connect(*to, local, options).map(Stream::Tcp),
             #[cfg(unix)]
@@ -177,10 +196,17 @@ impl Stream {
         }
     }
 
+    #[cfg(feature = "simulation")]
+    fn connect_simulated(to: &Address, local: Option<SocketAddr>) -> Result<Self> {
+        let failed = |e| Error::io("connecting", e);
+        let to = to.as_tcp().ok_or_else(|| failed(simulated_only_tcp()))?;
+        SimulatedSocket::connect(to, local).map(Stream::Simulated).map_err(failed)
+    }
+
     /// Returns the pending error of the connect or the connection, if any. The kernel reports it
     /// once.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        each!(self, socket => socket.take_error())
+        each!(self, socket => socket.take_error(), simulated s => s.take_error())
     }
 
     /// Returns the local address, if the transport has addresses.
@@ -189,12 +215,14 @@ impl Stream {
             Stream::Tcp(tcp) => tcp.local_addr().ok(),
             #[cfg(unix)]
             Stream::Unix(_) => None,
+            #[cfg(feature = "simulation")]
+            Stream::Simulated(socket) => socket.local_address().ok(),
         }
     }
 
     /// Fails if the socket is not connected.
     pub(crate) fn has_peer(&self) -> io::Result<()> {
-        each!(self, socket => socket.peer_addr().map(drop))
+        each!(self, socket => socket.peer_addr().map(drop), simulated s => s.has_peer())
     }
 
     /// Sets the options that apply to the transport. Called before the connection is used.
@@ -203,12 +231,14 @@ impl Stream {
             Stream::Tcp(tcp) => options.apply(&SockRef::from(tcp)),
             #[cfg(unix)]
             Stream::Unix(unix) => options.apply_buffers(&SockRef::from(unix)),
+            #[cfg(feature = "simulation")]
+            Stream::Simulated(_) => Ok(()),
         }
     }
 
     /// Returns whether the close can wait for the peer, or reset the connection.
     pub(crate) fn can_linger(&self) -> bool {
-        matches!(self, Stream::Tcp(_))
+        each!(self, _socket => matches!(self, Stream::Tcp(_)), simulated _s => true)
     }
 
     /// Makes the following close wait for the peer. The close then blocks.
@@ -218,11 +248,11 @@ impl Stream {
             // On some systems (Windows), closing a non-blocking socket fails instead of waiting.
             socket.set_nonblocking(false)?;
             socket.set_linger(Some(time))
-        })
+        }, simulated s => if time.is_zero() { s.reset() } else { Ok(()) })
     }
 
     /// Returns the event source to register with the poll.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
-        each!(self, socket => socket)
+        each!(self, socket => socket, simulated s => s)
     }
 }

@@ -7,6 +7,8 @@
 use super::options::socket_options::{
     IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
 };
+#[cfg(feature = "simulation")]
+use crate::machine::simulated::SimulatedSocket;
 use crate::{Error, Result};
 use mio::event::Source;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -216,10 +218,18 @@ impl MulticastGroup {
     }
 }
 
+/// A socket of the system or of a simulation.
+#[derive(Debug)]
+enum Datagrams {
+    System(mio::net::UdpSocket),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedSocket),
+}
+
 /// A non-blocking UDP socket.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
-    socket: mio::net::UdpSocket,
+    socket: Datagrams,
     /// The local address before the socket was connected.
     #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code))]
     bound: SocketAddr,
@@ -233,6 +243,15 @@ impl UdpSocket {
     /// Returns the system's error and the failed step.
     pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
         let failed = |operation| move |e| Error::io(operation, e);
+        #[cfg(feature = "simulation")]
+        if crate::machine::simulated::current().is_some() {
+            let shares = options.reuse_address || options.reuse_port;
+            let socket = SimulatedSocket::bind_datagrams(address, shares).map_err(failed("binding"))?;
+            let bound = socket.local_address().map_err(failed("binding"))?;
+            let socket = UdpSocket { socket: Datagrams::Simulated(socket), bound };
+            options.groups.iter().try_for_each(|group| socket.join(group))?;
+            return Ok(socket);
+        }
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .map_err(failed("opening a socket"))?;
@@ -241,7 +260,7 @@ impl UdpSocket {
         options.apply(&socket, address.is_ipv4()).map_err(failed("setting a socket's options"))?;
         let socket = mio::net::UdpSocket::from_std(socket.into());
         let bound = socket.local_addr().map_err(failed("binding"))?;
-        let socket = UdpSocket { socket, bound };
+        let socket = UdpSocket { socket: Datagrams::System(socket), bound };
         options.groups.iter().try_for_each(|group| socket.join(group))?;
         Ok(socket)
     }
@@ -249,33 +268,53 @@ impl UdpSocket {
     /// Sends a datagram to `to`, or to the peer of a connected socket.
     #[inline]
     pub(crate) fn send(&self, datagram: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
-        match to {
-            Some(to) => self.socket.send_to(datagram, to),
-            None => self.socket.send(datagram),
+        match (&self.socket, to) {
+            (Datagrams::System(socket), Some(to)) => socket.send_to(datagram, to),
+            (Datagrams::System(socket), None) => socket.send(datagram),
+            #[cfg(feature = "simulation")]
+            (Datagrams::Simulated(socket), to) => socket.send_datagram(datagram, to),
         }
     }
 
     #[inline]
     pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.socket.recv_from(room)
+        match &self.socket {
+            Datagrams::System(socket) => socket.recv_from(room),
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(socket) => socket.receive_datagram(room),
+        }
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        match &self.socket {
+            Datagrams::System(socket) => socket.local_addr(),
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(socket) => socket.local_address(),
+        }
     }
 
     pub(crate) fn connect(&self, peer: SocketAddr) -> Result {
-        self.socket.connect(peer).map_err(|e| Error::io("connecting", e))
+        let connected = match &self.socket {
+            Datagrams::System(socket) => socket.connect(peer),
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(socket) => socket.connect_datagrams(Some(peer)),
+        };
+        connected.map_err(|e| Error::io("connecting", e))
     }
 
     /// Removes the peer. The local address stays the same.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn disconnect(&self) -> Result {
         let failed = |e| Error::io("disconnecting", e);
-        rustix::net::connect_unspec(&self.socket).map_err(|e| failed(e.into()))?;
+        let socket = match &self.socket {
+            Datagrams::System(socket) => socket,
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(socket) => return socket.connect_datagrams(None).map_err(failed),
+        };
+        rustix::net::connect_unspec(socket).map_err(|e| failed(e.into()))?;
         // Linux releases a port that it chose itself together with the peer, so bind it again.
         if self.local_address().map_err(failed)?.port() != self.bound.port() {
-            SockRef::from(&self.socket).bind(&self.bound.into()).map_err(failed)?;
+            SockRef::from(socket).bind(&self.bound.into()).map_err(failed)?;
         }
         Ok(())
     }
@@ -287,24 +326,39 @@ impl UdpSocket {
 
     pub(crate) fn join(&self, group: &MulticastGroup) -> Result {
         group.check()?;
-        let joined = match group {
-            MulticastGroup::V4 { group, interface } => self.socket.join_multicast_v4(group, interface),
-            MulticastGroup::V6 { group, interface } => self.socket.join_multicast_v6(group, *interface),
-        };
+        let joined = self.of_system().and_then(|socket| match group {
+            MulticastGroup::V4 { group, interface } => socket.join_multicast_v4(group, interface),
+            MulticastGroup::V6 { group, interface } => socket.join_multicast_v6(group, *interface),
+        });
         joined.map_err(|e| Error::io("joining a multicast group", e))
     }
 
     pub(crate) fn leave(&self, group: &MulticastGroup) -> Result {
         group.check()?;
-        let left = match group {
-            MulticastGroup::V4 { group, interface } => self.socket.leave_multicast_v4(group, interface),
-            MulticastGroup::V6 { group, interface } => self.socket.leave_multicast_v6(group, *interface),
-        };
+        let left = self.of_system().and_then(|socket| match group {
+            MulticastGroup::V4 { group, interface } => socket.leave_multicast_v4(group, interface),
+            MulticastGroup::V6 { group, interface } => socket.leave_multicast_v6(group, *interface),
+        });
         left.map_err(|e| Error::io("leaving a multicast group", e))
+    }
+
+    /// Returns the socket of the system. A simulation has no multicast groups.
+    fn of_system(&self) -> io::Result<&mio::net::UdpSocket> {
+        match &self.socket {
+            Datagrams::System(socket) => Ok(socket),
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "a simulation has no multicast groups"))
+            }
+        }
     }
 
     /// Returns the event source to register with the poll.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
-        &mut self.socket
+        match &mut self.socket {
+            Datagrams::System(socket) => socket,
+            #[cfg(feature = "simulation")]
+            Datagrams::Simulated(socket) => socket,
+        }
     }
 }

@@ -27,6 +27,7 @@ pub use builder::WorkerPoolBuilder;
 use crate::{
     Error, Result,
     error::{Resource, SendError, caught, drop_guarded},
+    machine::{self, Condvar},
     log_throttle::{PANICS, log_throttled, off_loop},
 };
 use cores::Cores;
@@ -34,8 +35,7 @@ use log::Level;
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// A bounded pool of threads for blocking work: files, databases, password hashes, name lookups.
@@ -317,8 +317,7 @@ impl Pool {
     /// Starts another thread.
     fn start(self: &Arc<Self>, state: &mut PoolQueue) -> std::io::Result<()> {
         let pool = self.clone();
-        let thread = thread::Builder::new().name(format!("{}-{}", self.settings.name, state.started));
-        thread.spawn(move || pool.work())?;
+        machine::spawn(format!("{}-{}", self.settings.name, state.started), move || pool.work())?;
         state.failure_logged = false;
         state.started += 1;
         state.threads += 1;
@@ -348,10 +347,9 @@ impl Pool {
             if state.closed {
                 break;
             }
-            let waited = self.changed.wait_timeout(state, self.settings.keep_alive);
-            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            if time.timed_out() && state.queue.is_empty() {
+            let timed_out;
+            (state, timed_out) = self.changed.wait(&self.state, state, Some(self.settings.keep_alive));
+            if timed_out && state.queue.is_empty() {
                 break;
             }
         }

@@ -5,4 +5,6 @@ mod support;
 
 mod embedded;
 mod embedded_loop;
+#[cfg(feature = "simulation")]
+mod simulation;
 mod virtual_time;

@@ -4,10 +4,12 @@
 //! thread is unparked instead, because it is not in its poll. Any thread calls [`LoopWaker::wake`].
 //! The loop's thread calls the other functions. Owns the waker, and no other part of the poll.
 
+#[cfg(feature = "simulation")]
+use crate::machine::simulated::SimulatedWaker;
 use mio::Waker;
 use std::{
     io::{self, ErrorKind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread::{self, Thread},
     time::{Duration, Instant},
 };
@@ -15,17 +17,34 @@ use std::{
 /// Attempts to write to the waker before a wake fails.
 const WAKE_ATTEMPTS: usize = 16;
 
+/// The waker of one poll.
+pub(crate) enum PollWaker {
+    System(Waker),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedWaker),
+}
+
+impl PollWaker {
+    pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
+        match self {
+            PollWaker::System(waker) => waker.wake(),
+            #[cfg(feature = "simulation")]
+            PollWaker::Simulated(waker) => waker.wake(),
+        }
+    }
+}
+
 pub(in crate::event_loop) struct LoopWaker(Mutex<Target>);
 
 /// The target of a wake.
 struct Target {
-    waker: Arc<Waker>,
+    waker: PollWaker,
     /// The loop's thread while it is parked.
     parked: Option<Thread>,
 }
 
 impl LoopWaker {
-    pub(in crate::event_loop) fn new(waker: Arc<Waker>) -> Self {
+    pub(in crate::event_loop) fn new(waker: PollWaker) -> Self {
         LoopWaker(Mutex::new(Target { waker, parked: None }))
     }
 
@@ -56,7 +75,7 @@ impl LoopWaker {
     }
 
     /// Directs later wakes to another poll.
-    pub(in crate::event_loop) fn swap(&self, waker: Arc<Waker>) {
+    pub(in crate::event_loop) fn swap(&self, waker: PollWaker) {
         self.lock().waker = waker;
     }
 

@@ -9,7 +9,7 @@ mod selector;
 mod sleep;
 mod spin;
 
-pub(super) use loop_waker::LoopWaker;
+pub(super) use loop_waker::{LoopWaker, PollWaker};
 pub use rebuild_report::{PollRebuild, RebuildCause};
 pub(crate) use selector::STREAM_INTEREST;
 pub(super) use selector::{LISTENER_INTEREST, Selector, Successor, WakeCause};

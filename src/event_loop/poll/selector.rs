@@ -7,9 +7,12 @@
 //! on the loop's thread. Does not own the sources that it watches: their owner moves them when the
 //! poll is rebuilt.
 
+use super::PollWaker;
 use crate::channel::driver::Ready;
-use mio::{Events, Interest, Poll, Token, Waker, event::Event, event::Source};
-use std::{io, sync::Arc, time::Duration};
+#[cfg(feature = "simulation")]
+use crate::machine::simulated::{self, SimulatedPoll};
+use mio::{Events, Interest, Poll, Registry, Token, Waker, event::Event, event::Source};
+use std::{io, time::Duration};
 
 /// The waker's token. It is never the token of a source (see
 /// [`Key::MAX_INDEX`](crate::id::Key::MAX_INDEX)).
@@ -49,24 +52,61 @@ pub(crate) enum WakeCause {
 }
 
 pub(crate) struct Selector {
-    poll: Poll,
+    poll: AnyPoll,
     events: Option<Events>,
     /// The number of this poll, counted from 1.
     number: u64,
 }
 
-impl Selector {
-    /// Opens a poll and the waker that belongs to it.
-    pub(crate) fn new() -> io::Result<(Self, Arc<Waker>)> {
-        let (poll, waker) = Self::open()?;
-        let events = Some(new_events());
-        Ok((Selector { poll, events, number: 1 }, waker))
-    }
+/// A poll of the system or of a simulation. The driver of a simulation asks the world for events.
+enum AnyPoll {
+    System(Poll),
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedPoll),
+}
 
-    fn open() -> io::Result<(Poll, Arc<Waker>)> {
+impl AnyPoll {
+    fn open() -> io::Result<(Self, PollWaker)> {
+        #[cfg(feature = "simulation")]
+        if let Some(machine) = simulated::current() {
+            let (poll, waker) = SimulatedPoll::new(&machine);
+            return Ok((AnyPoll::Simulated(poll), PollWaker::Simulated(waker)));
+        }
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        Ok((poll, Arc::new(waker)))
+        Ok((AnyPoll::System(poll), PollWaker::System(waker)))
+    }
+
+    /// Calls `register` with the registry of the poll.
+    fn register(&self, register: impl FnOnce(&Registry) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            AnyPoll::System(poll) => register(poll.registry()),
+            #[cfg(feature = "simulation")]
+            AnyPoll::Simulated(poll) => match poll.register(register)? {
+                true => Ok(()),
+                false => {
+                    let why = "a simulation has no descriptors of the system";
+                    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+                }
+            },
+        }
+    }
+
+    fn registry(&self) -> &Registry {
+        match self {
+            AnyPoll::System(poll) => poll.registry(),
+            #[cfg(feature = "simulation")]
+            AnyPoll::Simulated(poll) => poll.registry(),
+        }
+    }
+}
+
+impl Selector {
+    /// Opens a poll and the waker that belongs to it.
+    pub(crate) fn new() -> io::Result<(Self, PollWaker)> {
+        let (poll, waker) = AnyPoll::open()?;
+        let events = Some(new_events());
+        Ok((Selector { poll, events, number: 1 }, waker))
     }
 
     /// Registers a source, edge-triggered.
@@ -76,7 +116,7 @@ impl Selector {
         token: usize,
         interest: Interest,
     ) -> io::Result<()> {
-        self.poll.registry().register(source, Token(token), interest)
+        self.poll.register(|registry| registry.register(source, Token(token), interest))
     }
 
     /// Changes the interest of a registered source. Reports present readiness once more.
@@ -87,7 +127,7 @@ impl Selector {
         token: usize,
         interest: Interest,
     ) -> io::Result<()> {
-        self.poll.registry().reregister(source, Token(token), interest)
+        self.poll.register(|registry| registry.reregister(source, Token(token), interest))
     }
 
     /// Deregisters a source. Closing it would not suffice: a duplicate of the descriptor would keep
@@ -102,12 +142,17 @@ impl Selector {
     /// timeout has passed is only known when the clock is read.
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
         let events = self.events.get_or_insert_with(new_events);
-        match self.poll.poll(events, timeout) {
+        let poll = match &mut self.poll {
+            AnyPoll::System(poll) => poll,
+            #[cfg(feature = "simulation")]
+            AnyPoll::Simulated(_) => return Ok(Some(WakeCause::NotAsleep)),
+        };
+        match poll.poll(events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
                 // The process may have been stopped for a long time. Ready sockets come before
                 // expired timers.
-                if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+                if poll.poll(events, Some(Duration::ZERO)).is_err() {
                     events.clear();
                 }
                 return Ok(Some(WakeCause::Interrupted));
@@ -144,14 +189,23 @@ impl Selector {
         sources.map(|event| (event.token().0, ready(event)))
     }
 
+    /// Returns the number of the simulated poll in use.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<usize> {
+        match &self.poll {
+            AnyPoll::System(_) => None,
+            AnyPoll::Simulated(poll) => Some(poll.id),
+        }
+    }
+
     /// Returns the number of the poll in use, counted from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// Opens a second poll to move to.
-    pub(crate) fn successor(&self) -> io::Result<(Successor, Arc<Waker>)> {
-        let (poll, waker) = Self::open()?;
+    pub(crate) fn successor(&self) -> io::Result<(Successor, PollWaker)> {
+        let (poll, waker) = AnyPoll::open()?;
         Ok((Successor { poll }, waker))
     }
 
@@ -174,13 +228,13 @@ impl Selector {
         if let Err(e) = self.poll.registry().deregister(source) {
             log::debug!("deregistering a source from the old poll: {e:#}");
         }
-        to.poll.registry().register(source, Token(token), interest)
+        to.poll.register(|registry| registry.register(source, Token(token), interest))
     }
 }
 
 /// The poll that will be in use next.
 pub(crate) struct Successor {
-    poll: Poll,
+    poll: AnyPoll,
 }
 
 #[cold]

@@ -29,8 +29,8 @@ pub(crate) enum LifeState {
 /// The beginning and the end of the thread.
 #[derive(Default)]
 pub(super) struct LoopEnd {
-    /// Makes the body of the thread, until the thread is started.
-    unstarted: Mutex<Option<MakeThreadBody>>,
+    /// Starts the loop, until it was started.
+    unstarted: Mutex<Option<StartLoop>>,
     request: Mutex<Option<Requested>>,
     hooks: ShutdownHooks,
     /// The report of the shutdown, once the loop has ended.
@@ -47,9 +47,9 @@ pub(crate) struct Requested {
     pub(crate) share: Option<AcceptedShare>,
 }
 
-/// Makes the body of the thread. The caller has a handle to the loop, so this need not keep the
-/// loop alive.
-pub(crate) type MakeThreadBody = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
+/// Starts the thread of a loop. The caller has a handle to the loop, so this need not keep the loop
+/// alive.
+pub(crate) type StartLoop = Box<dyn FnOnce() -> std::io::Result<()> + Send>;
 
 enum Termination {
     Awaited(Waiters),
@@ -67,9 +67,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LoopShared {
-    /// Sets the body of the thread that the first submission starts.
-    pub(crate) fn set_thread_body(&self, make: MakeThreadBody) {
-        *lock(&self.end.unstarted) = Some(make);
+    /// Sets how the first submission starts the loop.
+    pub(crate) fn start_by(&self, start: StartLoop) {
+        *lock(&self.end.unstarted) = Some(start);
     }
 
     #[inline]
@@ -96,15 +96,13 @@ impl LoopShared {
             Ordering::SeqCst,
         );
         if swap.is_ok()
-            && let Some(seed) = lock(&self.end.unstarted).take()
+            && let Some(start) = lock(&self.end.unstarted).take()
+            && let Err(e) = start()
         {
-            let thread = std::thread::Builder::new().name(self.name.clone()).spawn(seed());
-            if let Err(e) = thread {
-                let error = Error::io("starting the event loop's thread", e);
-                self.advance(LifeState::Terminated);
-                self.set_terminated(Some(error.to_string()));
-                return Err(error);
-            }
+            let error = Error::io("starting the event loop's thread", e);
+            self.advance(LifeState::Terminated);
+            self.set_terminated(Some(error.to_string()));
+            return Err(error);
         }
         Ok(())
     }

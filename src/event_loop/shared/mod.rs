@@ -11,7 +11,7 @@ mod submission;
 
 pub(crate) use life::LifeState;
 
-use super::{load::Load, mail::LoopMail, poll::LoopWaker};
+use super::{load::Load, mail::LoopMail, poll::{LoopWaker, PollWaker}};
 #[cfg(unix)]
 use crate::sync::Permits;
 use crate::{
@@ -22,7 +22,6 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use life::LoopEnd;
-use mio::Waker;
 use std::sync::{
     Arc,
     atomic::{AtomicU8, AtomicUsize},
@@ -62,7 +61,7 @@ impl LoopShared {
         mailbox: Mailbox<LoopMail>,
         max_scheduled_tasks: usize,
         max_connections: usize,
-        waker: Arc<Waker>,
+        waker: PollWaker,
     ) -> Self {
         LoopShared {
             id,

@@ -13,13 +13,12 @@ use crate::{
     channel::{AnyDelivery, Delivery, Mail, MailSender},
     clock::TimeSource,
     error::{SendError, caught},
-    event_loop::mail::LoopMail,
+    event_loop::{mail::LoopMail, poll::PollWaker},
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
     sync::{Asleep, Mailbox, loop_id},
 };
 use log::Level;
-use mio::Waker;
 use std::{any::Any, sync::Arc, time::Duration};
 
 impl LoopShared {
@@ -150,7 +149,7 @@ impl LoopShared {
     }
 
     /// Directs later wakes to another poll.
-    pub(crate) fn swap_waker(&self, waker: Arc<Waker>) {
+    pub(crate) fn swap_waker(&self, waker: PollWaker) {
         self.waker.swap(waker);
     }
 

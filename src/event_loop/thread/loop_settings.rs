@@ -3,13 +3,14 @@
 use crate::{
     Result,
     channel::driver::HANDSHAKES_PER_TURN,
-    clock::{Clock, SystemClock, nanos},
+    clock::{Clock, nanos},
     event_loop::{
         budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME},
         closing::DEFAULT_MAX_LINGERING,
         poll::DEFAULT_REBUILD_THRESHOLD,
     },
     executor::Executor,
+    machine,
     settings::check_range,
 };
 use std::{sync::Arc, time::Duration};
@@ -53,7 +54,7 @@ impl Default for LoopSettings {
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             busy_poll: Duration::ZERO,
-            clock: Arc::new(SystemClock),
+            clock: machine::clock(),
             executor: Executor::default(),
         }
     }

@@ -9,10 +9,14 @@
 mod affinity;
 mod driven;
 mod loop_settings;
+#[cfg(feature = "simulation")]
+mod simulated;
 
 pub(crate) use affinity::Core;
 pub(crate) use driven::DrivenLoop;
 pub(crate) use loop_settings::LoopSettings;
+#[cfg(feature = "simulation")]
+use simulated::SimulatedLoop;
 
 use super::{
     EventLoop,
@@ -33,6 +37,7 @@ use crate::{
     clock::{TimeSource, nanos},
     error::caught,
     log_throttle::{LogAt, off_loop},
+    machine,
     sync::{
         Inbox, LoopPhase,
         loop_id::{self, LoopIds},
@@ -41,6 +46,8 @@ use crate::{
     timer::Wheel,
     worker_pool::WorkerPool,
 };
+#[cfg(feature = "simulation")]
+use crate::machine::simulated as simulated_machine;
 use std::{collections::VecDeque, sync::Arc};
 
 /// The settings and resources of a loop. See
@@ -66,19 +73,28 @@ type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
 impl EventLoop {
     /// Creates a loop whose thread starts with the first submission.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        #[cfg(feature = "simulation")]
+        let machine = simulated_machine::current();
         let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
         let (shared, make) = Self::prepare(config)?;
         // The closure is owned by `shared`. A strong reference would leak a loop that is never
         // started.
         let weak = Arc::downgrade(&shared);
-        shared.set_thread_body(Box::new(move || {
+        shared.start_by(Box::new(move || {
             let shared = weak.upgrade().expect("a loop is started through a handle to it");
-            Box::new(move || {
+            #[cfg(feature = "simulation")]
+            if let Some(machine) = machine {
+                machine.start_loop(Box::new(move || Box::new(SimulatedLoop::new(make(shared)))));
+                return Ok(());
+            }
+            let name = shared.name.clone();
+            let body = move || {
                 if let Some(core) = core {
                     core.pin(&shared.name);
                 }
                 live(make(shared), watchdog_thread);
-            })
+            };
+            std::thread::Builder::new().name(name).spawn(body).map(drop)
         }));
         Ok(EventLoop { shared })
     }
@@ -94,7 +110,8 @@ impl EventLoop {
         let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
         let time = TimeSource::new(settings.clock.clone());
         let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
-        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
+        let id = config.loop_ids.map(|ids| ids.next()).or_else(machine::next_loop_id).unwrap_or_else(loop_id::next);
+        let name = config.name;
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);
         #[cfg(unix)]

@@ -41,6 +41,9 @@ mod source_calls;
 mod task_phase;
 mod timer_phase;
 
+#[cfg(feature = "simulation")]
+pub(crate) use poll_phase::Wait;
+
 use super::{
     broadcast::Broadcasts,
     budget::{Budget, Pace, Share, Span, Stopwatch},

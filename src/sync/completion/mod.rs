@@ -27,7 +27,7 @@ use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
 };
-use crate::{Error, Result, error::drop_guarded};
+use crate::{Error, Result, error::drop_guarded, machine};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -323,15 +323,13 @@ impl<T> Completion<T> {
     /// # Errors
     ///
     /// Returns the completion itself if the timeout has passed.
-    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
-        match self.wait_until(Instant::now().checked_add(timeout)) {
+        match self.wait_until(machine::now().checked_add(timeout)) {
             Some(result) => Ok(result),
             None => Err(self),
         }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
         let mut state = self.inner.lock();
         let mut time_is_up = false;
@@ -341,15 +339,14 @@ impl<T> Completion<T> {
                 CompletionState::Taken => return Some(Err(Error::Cancelled)),
                 pending @ (CompletionState::Pending { .. } | CompletionState::Detached) => *state = pending,
             }
-            if self.inner.event_loops.is_here() {
+            if self.inner.event_loops.is_here() || machine::runs_all_loops() {
                 return Some(Err(Error::WouldDeadlock));
             }
             if time_is_up {
                 return None;
             }
-            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            let wait = self.inner.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-            (state, time_is_up) = (wait.0, wait.1.timed_out());
+            let left = deadline.map(|at| at.saturating_duration_since(machine::now()));
+            (state, time_is_up) = self.inner.done.wait(&self.inner.state, state, left);
         }
     }
 

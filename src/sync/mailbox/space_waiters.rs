@@ -14,10 +14,11 @@
 //! Any thread except the loop's may wait; the loop's thread notifies. This module owns neither the
 //! queue nor its limit.
 
+use crate::machine;
 use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
 use std::{
     sync::PoisonError,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub(super) struct SpaceWaiters {
@@ -38,10 +39,9 @@ impl SpaceWaiters {
 
     /// Calls `attempt` immediately, after every notification, and once more after the timeout,
     /// until it returns a value.
-    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(super) fn wait<R>(&self, timeout: Duration, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         // Real time, regardless of the loop's clock, because this thread blocks.
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = machine::now().checked_add(timeout);
         let mut guard = self.lock();
         // Before the first look at the queue; pairs with the fence in `announce`.
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -52,9 +52,8 @@ impl SpaceWaiters {
             if answer.is_some() || time_is_up {
                 break answer;
             }
-            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-            let wait = self.made.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
-            (guard, time_is_up) = (wait.0, wait.1.timed_out());
+            let left = deadline.map(|at| at.saturating_duration_since(machine::now()));
+            (guard, time_is_up) = self.made.wait(&self.lock, guard, left);
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         answer

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     Error, Result,
-    clock::{Clock, SystemClock},
+    clock::Clock,
+    machine,
     timer::WheelBuilder,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -47,7 +48,7 @@ impl HashedWheelTimerBuilder {
             thread_name: "netwheel-timer".to_owned(),
             max_pending: 0,
             executor: None,
-            clock: Arc::new(SystemClock),
+            clock: machine::clock(),
         }
     }
 

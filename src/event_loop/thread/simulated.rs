@@ -1,0 +1,118 @@
+//! A loop that the driver of a simulation runs.
+//!
+//! Invariant: the loop's code runs within the calls of [`LoopRun`] only, on the thread of the
+//! simulation, with the machine of its node entered.
+
+use super::end;
+use crate::{
+    channel::driver::Ready,
+    error::caught,
+    event_loop::{
+        poll::WakeCause,
+        tasks,
+        turn::Turn,
+        turn::Wait,
+    },
+    machine::simulated::{LoopRun, Next, Polled, ReadyEvent},
+    sync::loop_id,
+};
+
+pub(super) struct SimulatedLoop {
+    /// `None` once the loop has ended.
+    turn: Option<Turn>,
+    wait: Wait,
+}
+
+impl SimulatedLoop {
+    pub(super) fn new(turn: Turn) -> Self {
+        SimulatedLoop { turn: Some(turn), wait: Wait::NotAtAll }
+    }
+
+    /// Runs `call` on the loop's thread. Ends the loop after its last turn, and after a panic.
+    fn call(&mut self, call: impl FnOnce(&mut Turn) -> Option<Wait>) -> Next {
+        let Some(turn) = &mut self.turn else { return Next::Ended };
+        let _entered = enter(turn);
+        let mut wait = None;
+        let cause = caught(|| wait = call(turn));
+        let (Some(wait), None) = (wait, &cause) else {
+            if let Some(turn) = self.turn.take() {
+                end(turn, cause, None);
+            }
+            return Next::Ended;
+        };
+        self.wait = wait;
+        let now = turn.io.services.now;
+        match wait {
+            Wait::NotAtAll => Next::Now,
+            Wait::Until(deadline) => Next::After(deadline.saturating_sub(now)),
+            Wait::Forever => Next::Event,
+            Wait::Rest(until) => Next::Rest(until.saturating_sub(now)),
+        }
+    }
+}
+
+/// Makes the calling thread the loop's thread, until the result is dropped.
+fn enter(turn: &Turn) -> (loop_id::Entered, tasks::LocalQueue) {
+    (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()))
+}
+
+/// Converts an event as mio does.
+fn ready(event: &ReadyEvent) -> Ready {
+    Ready::NONE
+        .with_if(event.readable, Ready::READABLE)
+        .with_if(event.writable, Ready::WRITABLE)
+        .with_if(event.hang_up || (event.readable && event.read_closed), Ready::READ_CLOSED)
+        .with_if(event.hang_up || (event.writable && event.error), Ready::WRITE_CLOSED)
+        .with_if(event.error, Ready::ERROR)
+}
+
+impl LoopRun for SimulatedLoop {
+    fn begin(&mut self) -> Next {
+        self.call(|turn| Some(turn.fall_asleep()))
+    }
+
+    fn turn(&mut self, polled: Polled, events: &[ReadyEvent]) -> Next {
+        let wait = self.wait;
+        self.call(|turn| {
+            let polled = match polled {
+                Polled::Events => Ok(Some(WakeCause::Io)),
+                Polled::Woken => Ok(Some(WakeCause::Waker)),
+                Polled::Nothing if wait == Wait::NotAtAll => Ok(Some(WakeCause::NotAsleep)),
+                Polled::Nothing => Ok(None),
+                Polled::Interrupted => Ok(Some(WakeCause::Interrupted)),
+                Polled::Failed(e) => Err(e),
+            };
+            let last = turn.resume(wait, polled, events.iter().map(|event| (event.token, ready(event))));
+            if last { None } else { Some(turn.fall_asleep()) }
+        })
+    }
+
+    fn rested(&mut self) -> Next {
+        self.call(|turn| Some(turn.fall_asleep()))
+    }
+
+    fn poll(&self) -> Option<usize> {
+        self.turn.as_ref()?.io.selector.simulated()
+    }
+
+    fn name(&self) -> &str {
+        self.turn.as_ref().map_or("", |turn| &turn.shared.name)
+    }
+
+    fn check_asleep(&self) -> Option<&'static str> {
+        let turn = self.turn.as_ref()?;
+        // Quiet mail may wait for the end of the sleep, so only mail that has to wake is looked at.
+        let is_asleep = turn.shared.wake_up.is_asleep();
+        (is_asleep && turn.shared.mailbox.is_crowded()).then_some("a loop sleeps although its queue is crowded")
+    }
+
+    fn kill(self: Box<Self>) {
+        let Some(turn) = self.turn else { return };
+        let _entered = enter(&turn);
+        let shared = turn.shared.clone();
+        // The process is gone: no handler is notified, and handles see a loop that has ended.
+        shared.advance(crate::event_loop::shared::LifeState::Terminated);
+        caught(move || drop(turn));
+        shared.set_terminated(Some("the process was killed".to_owned()));
+    }
+}

@@ -1,0 +1,116 @@
+//! Links between nodes: latency, rate, cuts and clogs.
+//!
+//! TCP hides the loss of segments, so a loss is a delay here. A segment that meets a cut link is
+//! sent again later, with growing pauses, as TCP does.
+
+use super::{Happening, World};
+use std::{collections::BTreeMap, time::Duration};
+
+/// The first pause before a segment is sent again, in nanoseconds.
+const FIRST_RETRANSMISSION: u64 = 200_000_000;
+
+/// The longest pause, in nanoseconds.
+const LAST_RETRANSMISSION: u64 = 30_000_000_000;
+
+/// The latency between two sockets of one node, in nanoseconds.
+const LOOPBACK: u64 = 10_000;
+
+/// How links between nodes behave.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinkSettings {
+    pub(crate) latency: Duration,
+    /// A random addition to the latency, up to this.
+    pub(crate) jitter: Duration,
+    /// Bytes per second of a link in one direction.
+    pub(crate) rate: Option<u64>,
+    pub(crate) send_buffer: usize,
+    pub(crate) receive_buffer: usize,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        LinkSettings {
+            latency: Duration::from_micros(500),
+            jitter: Duration::from_micros(200),
+            rate: None,
+            send_buffer: 256 * 1024,
+            receive_buffer: 256 * 1024,
+        }
+    }
+}
+
+/// One direction between two nodes.
+#[derive(Default)]
+struct Direction {
+    cut_until: u64,
+    clogged_until: u64,
+    /// When the last byte that was sent so far has left.
+    busy_until: u64,
+}
+
+pub(super) struct Links {
+    pub(super) settings: LinkSettings,
+    directions: BTreeMap<(usize, usize), Direction>,
+    random: fastrand::Rng,
+}
+
+impl Links {
+    pub(super) fn new(random: fastrand::Rng) -> Self {
+        Links { settings: LinkSettings::default(), directions: BTreeMap::new(), random }
+    }
+
+    /// Returns the time that a packet of `bytes` takes from one node to another if it is sent now.
+    pub(super) fn delay(&mut self, from: usize, to: usize, bytes: usize, now: u64) -> u64 {
+        if from == to {
+            return LOOPBACK;
+        }
+        let LinkSettings { latency, jitter, rate, .. } = self.settings;
+        let jitter = match crate::clock::nanos(jitter) {
+            0 => 0,
+            jitter => self.random.u64(..=jitter),
+        };
+        let delay = crate::clock::nanos(latency) + jitter;
+        let direction = self.directions.entry((from, to)).or_default();
+        let begin = now.max(direction.busy_until).max(direction.clogged_until);
+        let sending = rate.map_or(0, |rate| (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1));
+        direction.busy_until = begin.max(now) + sending;
+        if rate.is_none() && direction.clogged_until <= now {
+            direction.busy_until = 0;
+        }
+        (begin + sending + delay).saturating_sub(now)
+    }
+
+    /// Returns whether packets between the nodes are lost now.
+    pub(super) fn is_cut(&self, from: usize, to: usize, now: u64) -> bool {
+        from != to && self.directions.get(&(from, to)).is_some_and(|direction| now < direction.cut_until)
+    }
+}
+
+/// Returns the pause before the attempt with this number.
+pub(super) fn retransmission(attempt: u32) -> u64 {
+    FIRST_RETRANSMISSION.saturating_mul(1 << attempt.min(20)).min(LAST_RETRANSMISSION)
+}
+
+impl World {
+    /// Cuts the link in one direction for a time, or heals it (zero).
+    pub(crate) fn cut_link(&mut self, from: usize, to: usize, time: u64) {
+        self.note(if time > 0 { Happening::LinkCut } else { Happening::LinkHealed }, from, to as u64, time);
+        let until = if time == 0 { 0 } else { self.now().saturating_add(time) };
+        self.links.directions.entry((from, to)).or_default().cut_until = until;
+    }
+
+    /// Holds all packets in one direction back for a time.
+    pub(crate) fn clog_link(&mut self, from: usize, to: usize, time: u64) {
+        self.note(Happening::LinkCut, from, to as u64, time);
+        let until = self.now().saturating_add(time);
+        self.links.directions.entry((from, to)).or_default().clogged_until = until;
+    }
+
+    /// Heals all links.
+    pub(crate) fn heal_links(&mut self) {
+        for direction in self.links.directions.values_mut() {
+            direction.cut_until = 0;
+            direction.clogged_until = 0;
+        }
+    }
+}

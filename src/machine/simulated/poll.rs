@@ -1,0 +1,163 @@
+//! Readiness, as epoll(7) reports it in edge-triggered mode.
+//!
+//! A socket that changes puts itself on the list of the poll that watches it. A poll reports the
+//! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
+//! state has changed back is not reported.
+
+use super::{Machine, ReadyEvent, Shared, World, fault::Fault, world::Action};
+use mio::{Interest, Token};
+use std::{io, sync::Arc};
+
+/// The poll of a simulated loop.
+pub(crate) struct SimulatedPoll {
+    shared: Arc<Shared>,
+    pub(crate) id: usize,
+}
+
+/// Wakes the loop of a [`SimulatedPoll`].
+pub(crate) struct SimulatedWaker {
+    shared: Arc<Shared>,
+    poll: usize,
+}
+
+/// The state of a poll.
+pub(crate) struct PollState {
+    /// The loop that uses the poll, once it runs.
+    pub(super) owner: Option<usize>,
+    pub(super) ready: Vec<usize>,
+    pub(super) woken: bool,
+}
+
+/// A watched socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    pub(super) poll: usize,
+    pub(super) token: usize,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// Whether the socket is on the list of the poll.
+    pub(super) is_listed: bool,
+}
+
+impl SimulatedPoll {
+    pub(crate) fn new(machine: &Machine) -> (Self, SimulatedWaker) {
+        let shared = machine.shared().clone();
+        let id = shared.lock().open_poll();
+        let waker = SimulatedWaker { shared: shared.clone(), poll: id };
+        (SimulatedPoll { shared, id }, waker)
+    }
+
+    /// Calls `register` with the poll as the target of simulated sockets.
+    ///
+    /// # Errors
+    /// Fails for a source that is no simulated socket.
+    pub(crate) fn register(
+        &self,
+        register: impl FnOnce(&mio::Registry) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        {
+            let mut world = self.shared.lock();
+            if world.fails(Fault::RegistrationFails) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            world.registering = Some(self.id);
+        }
+        let result = register(self.shared.registry.registry());
+        let was_simulated = self.shared.lock().registering.take().is_none();
+        result.map(|()| was_simulated)
+    }
+
+    pub(crate) fn registry(&self) -> &mio::Registry {
+        self.shared.registry.registry()
+    }
+}
+
+impl SimulatedWaker {
+    pub(crate) fn wake(&self) -> io::Result<()> {
+        let mut world = self.shared.lock();
+        if world.fails(Fault::WakeFails) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        world.polls[self.poll].woken = true;
+        world.poll_changed(self.poll);
+        Ok(())
+    }
+}
+
+impl World {
+    pub(super) fn open_poll(&mut self) -> usize {
+        self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false });
+        self.polls.len() - 1
+    }
+
+    /// Watches a socket. Reports its present readiness.
+    pub(super) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
+        let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
+        let watch = Watch {
+            poll,
+            token: token.0,
+            readable: interest.is_readable(),
+            writable: interest.is_writable(),
+            is_listed: false,
+        };
+        self.sockets.get_mut(socket).ok_or(io::ErrorKind::NotFound)?.watch = Some(watch);
+        self.edge(socket);
+        Ok(())
+    }
+
+    pub(super) fn unwatch(&mut self, socket: usize) {
+        if let Some(socket) = self.sockets.get_mut(socket) {
+            socket.watch = None;
+        }
+    }
+
+    /// Puts a socket that has changed on the list of its poll.
+    pub(super) fn edge(&mut self, id: usize) {
+        let Some(socket) = self.sockets.get_mut(id) else { return };
+        let Some(watch) = &mut socket.watch else { return };
+        if watch.is_listed {
+            return;
+        }
+        watch.is_listed = true;
+        let poll = watch.poll;
+        self.polls[poll].ready.push(id);
+        self.poll_changed(poll);
+    }
+
+    /// Lets the loop of a poll run if it sleeps.
+    pub(super) fn poll_changed(&mut self, poll: usize) {
+        let Some(owner) = self.polls[poll].owner else { return };
+        self.schedule_loop(owner, self.now());
+    }
+
+    /// Takes the events of a poll. Returns them, and whether the waker was called.
+    pub(crate) fn take_events(&mut self, poll: usize, events: &mut Vec<ReadyEvent>) -> bool {
+        events.clear();
+        let mut ready = std::mem::take(&mut self.polls[poll].ready);
+        if ready.len() > 1 && self.fails(Fault::EventsShuffled) {
+            self.shuffle(&mut ready);
+        }
+        let limit = if ready.len() > 1 && self.fails(Fault::OneEvent) { 1 } else { 1024 };
+        let rest = ready.split_off(ready.len().min(limit));
+        self.polls[poll].ready = rest;
+        for id in ready {
+            let Some(socket) = self.sockets.get_mut(id) else { continue };
+            let Some(watch) = socket.watch.as_mut().filter(|watch| watch.poll == poll) else { continue };
+            watch.is_listed = false;
+            let watch = *watch;
+            let event = self.readiness(id, watch);
+            if event.readable || event.writable || event.read_closed || event.hang_up || event.error {
+                events.push(event);
+            }
+        }
+        if !self.polls[poll].ready.is_empty() {
+            self.poll_changed(poll);
+        }
+        std::mem::take(&mut self.polls[poll].woken)
+    }
+
+    /// Schedules an edge of a socket for later.
+    pub(super) fn edge_later(&mut self, socket: usize, after: u64) {
+        self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+    }
+}

@@ -1,0 +1,138 @@
+//! The handle of a simulated socket, in place of a file descriptor.
+//!
+//! Invariants: the handle is four bytes, so a transport with this variant is no larger. Dropping it
+//! closes the socket. Calls work on the world of the calling thread's machine; without one, which
+//! is after the end of a simulation, they fail.
+
+use super::{World, with_world};
+use mio::{Interest, Registry, Token, event::Source};
+use std::{
+    io::{self, IoSlice},
+    net::SocketAddr,
+};
+
+#[derive(Debug)]
+pub(crate) struct SimulatedSocket(u32);
+
+/// Calls `f` with the world and the node of the calling thread.
+fn in_world<R>(f: impl FnOnce(&mut World, usize) -> io::Result<R>) -> io::Result<R> {
+    let called = with_world(|machine, world| {
+        let node = &world.nodes[machine.node];
+        if node.life != machine.life || !node.is_up {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
+        f(world, machine.node)
+    });
+    called.unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into()))
+}
+
+impl SimulatedSocket {
+    fn of(id: usize) -> io::Result<Self> {
+        u32::try_from(id).map(SimulatedSocket).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    fn id(&self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) fn listen(address: SocketAddr, backlog: usize, shares: bool) -> io::Result<Self> {
+        in_world(|world, node| Self::of(world.listen(node, address, backlog, shares)?))
+    }
+
+    pub(crate) fn connect(to: SocketAddr, local: Option<SocketAddr>) -> io::Result<Self> {
+        in_world(|world, node| Self::of(world.connect(node, local, to)?))
+    }
+
+    pub(crate) fn bind_datagrams(address: SocketAddr, shares: bool) -> io::Result<Self> {
+        in_world(|world, node| Self::of(world.bind_datagrams(node, address, shares)?))
+    }
+
+    pub(crate) fn accept(&self) -> io::Result<(Self, SocketAddr)> {
+        in_world(|world, _| {
+            let (id, peer) = world.accept(self.id())?;
+            Ok((Self::of(id)?, peer))
+        })
+    }
+
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        in_world(|world, _| world.read(self.id(), buffer))
+    }
+
+    pub(crate) fn peek(&self) -> io::Result<usize> {
+        in_world(|world, _| world.peek(self.id()))
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        in_world(|world, _| world.write(self.id(), &[bytes]))
+    }
+
+    pub(crate) fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+        in_world(|world, _| world.write(self.id(), &slices))
+    }
+
+    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+        in_world(|world, _| world.shut_down_write(self.id()))
+    }
+
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        in_world(|world, _| Ok(world.take_error(self.id())))
+    }
+
+    pub(crate) fn has_peer(&self) -> io::Result<()> {
+        in_world(|world, _| world.has_peer(self.id()))
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        in_world(|world, _| Ok(world.sockets.get(self.id()).ok_or(io::ErrorKind::NotConnected)?.local))
+    }
+
+    /// Resets the connection instead of ending it when the socket is closed.
+    pub(crate) fn reset(&self) -> io::Result<()> {
+        in_world(|world, _| {
+            world.reset(self.id());
+            Ok(())
+        })
+    }
+
+    pub(crate) fn send_datagram(&self, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        in_world(|world, _| world.send_datagram(self.id(), bytes, to))
+    }
+
+    pub(crate) fn receive_datagram(&self, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        in_world(|world, _| world.receive_datagram(self.id(), room))
+    }
+
+    pub(crate) fn connect_datagrams(&self, peer: Option<SocketAddr>) -> io::Result<()> {
+        in_world(|world, _| {
+            world.connect_datagrams(self.id(), peer);
+            Ok(())
+        })
+    }
+}
+
+impl Drop for SimulatedSocket {
+    fn drop(&mut self) {
+        let _ = in_world(|world, _| {
+            world.close(self.id());
+            Ok(())
+        });
+    }
+}
+
+impl Source for SimulatedSocket {
+    fn register(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        in_world(|world, _| world.watch(self.id(), token, interests))
+    }
+
+    fn reregister(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        in_world(|world, _| world.watch(self.id(), token, interests))
+    }
+
+    fn deregister(&mut self, _registry: &Registry) -> io::Result<()> {
+        in_world(|world, _| {
+            world.unwatch(self.id());
+            Ok(())
+        })
+    }
+}

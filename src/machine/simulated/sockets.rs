@@ -1,0 +1,157 @@
+//! The sockets of all nodes.
+
+use super::{ReadyEvent, World, poll::Watch, tcp::Stream, udp::Datagrams};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+pub(super) struct Socket {
+    pub(super) node: usize,
+    pub(super) local: SocketAddr,
+    pub(super) watch: Option<Watch>,
+    pub(super) kind: Kind,
+}
+
+pub(super) enum Kind {
+    /// Connections that wait to be accepted.
+    Listener { backlog: VecDeque<usize>, limit: usize },
+    Stream(Box<Stream>),
+    Datagrams(Box<Datagrams>),
+}
+
+/// All sockets by their number. Numbers are not used again.
+#[derive(Default)]
+pub(super) struct Sockets {
+    all: Vec<Option<Box<Socket>>>,
+    /// Listeners by node and port. Several share a port with `SO_REUSEPORT`.
+    pub(super) listeners: BTreeMap<(usize, u16), Vec<usize>>,
+    /// Bound datagram sockets by node and port.
+    pub(super) bound: BTreeMap<(usize, u16), Vec<usize>>,
+}
+
+impl Sockets {
+    pub(super) fn add(&mut self, socket: Socket) -> usize {
+        self.all.push(Some(Box::new(socket)));
+        self.all.len() - 1
+    }
+
+    pub(super) fn get(&self, id: usize) -> Option<&Socket> {
+        self.all.get(id)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
+        self.all.get_mut(id)?.as_deref_mut()
+    }
+
+    pub(super) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
+        match &mut self.get_mut(id)?.kind {
+            Kind::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    pub(super) fn datagrams(&mut self, id: usize) -> Option<&mut Datagrams> {
+        match &mut self.get_mut(id)?.kind {
+            Kind::Datagrams(datagrams) => Some(datagrams),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: usize) {
+        let Some(socket) = self.all.get_mut(id).and_then(Option::take) else { return };
+        let names = match socket.kind {
+            Kind::Listener { .. } => &mut self.listeners,
+            Kind::Datagrams(_) => &mut self.bound,
+            Kind::Stream(_) => return,
+        };
+        let key = (socket.node, socket.local.port());
+        if let Some(ids) = names.get_mut(&key) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                names.remove(&key);
+            }
+        }
+    }
+
+    /// Returns the sockets of a node that are open.
+    pub(super) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let open = self.all.iter().enumerate();
+        open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node)).map(|(id, _)| id)
+    }
+}
+
+impl World {
+    /// Returns the address to bind: an address of the node, with a free port in place of 0.
+    pub(super) fn bind(&mut self, node: usize, address: SocketAddr, is_stream: bool) -> io::Result<SocketAddr> {
+        let ip = address.ip();
+        if !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && ip != self.nodes[node].address {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        if address.port() != 0 {
+            return Ok(address);
+        }
+        for _ in 0..28_000 {
+            let port = self.nodes[node].next_port;
+            self.nodes[node].next_port = if port >= 60_999 { 32_768 } else { port + 1 };
+            let names = if is_stream { &self.sockets.listeners } else { &self.sockets.bound };
+            if !names.contains_key(&(node, port)) {
+                return Ok(SocketAddr::new(ip, port));
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    /// Returns the node with an address, as seen from `from`.
+    pub(super) fn node_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
+        if ip.is_loopback() || ip.is_unspecified() {
+            return Some(from);
+        }
+        self.nodes.iter().position(|node| node.address == ip)
+    }
+
+    /// Fails if the node has no descriptor for another socket.
+    pub(super) fn descriptor(&self, node: usize) -> io::Result<()> {
+        if self.now() < self.nodes[node].out_of_descriptors_until {
+            // EMFILE
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        Ok(())
+    }
+
+    /// Returns the present readiness of a watched socket.
+    pub(super) fn readiness(&self, id: usize, watch: Watch) -> ReadyEvent {
+        let mut event = ReadyEvent {
+            token: watch.token,
+            readable: false,
+            writable: false,
+            read_closed: false,
+            hang_up: false,
+            error: false,
+        };
+        let Some(socket) = self.sockets.get(id) else { return event };
+        match &socket.kind {
+            Kind::Listener { backlog, .. } => event.readable = !backlog.is_empty(),
+            Kind::Stream(stream) => stream.readiness(&mut event),
+            Kind::Datagrams(datagrams) => datagrams.readiness(&mut event),
+        }
+        event.readable &= watch.readable;
+        event.read_closed &= watch.readable;
+        event.writable &= watch.writable;
+        event
+    }
+
+    /// Returns the number of open sockets of a node.
+    pub(crate) fn open_sockets(&self, node: usize) -> usize {
+        self.sockets.of_node(node).filter(|id| self.is_held(*id)).count()
+    }
+
+    fn is_held(&self, id: usize) -> bool {
+        match self.sockets.get(id).map(|socket| &socket.kind) {
+            Some(Kind::Stream(stream)) => stream.is_held(),
+            Some(_) => true,
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Faults that strike nodes and links from outside.
+
+use super::{World, fault::Fault};
+
+impl World {
+    /// Draws whether a fault strikes now.
+    pub(crate) fn strike(&mut self, fault: Fault) -> Option<()> {
+        self.fails(fault).then_some(())
+    }
+
+    /// Draws whether a poll fails. A spin makes the following polls return early as well.
+    pub(crate) fn poll_fault(&mut self, fault: Fault) -> bool {
+        self.fails(fault)
+    }
+
+    /// Draws whether the next poll returns without a reason.
+    pub(crate) fn returns_early(&mut self) -> bool {
+        if self.fails(Fault::PollSpins) {
+            self.faults.spins_left = 600;
+        }
+        if self.faults.spins_left > 0 {
+            self.faults.spins_left -= 1;
+            return true;
+        }
+        self.fails(Fault::PollReturnsEarly)
+    }
+
+    /// Lets a turn take long, if that is drawn.
+    pub(crate) fn maybe_slow_turn(&mut self, node: usize) {
+        if self.fails(Fault::SlowTurn) {
+            let time = self.faults.size(Fault::SlowTurn, 1_000_000..50_000_000);
+            self.stall(node, time);
+        }
+    }
+
+    /// Draws the faults of links and of nodes that go on.
+    pub(crate) fn strike_links(&mut self) {
+        let nodes = self.nodes.len() as u64;
+        for fault in [Fault::LinkCut, Fault::LinkClogged] {
+            if self.fails(fault) {
+                let from = self.faults.size(fault, 0..nodes) as usize;
+                let to = self.faults.size(fault, 0..nodes) as usize;
+                let time = self.faults.size(fault, 10_000_000..20_000_000_000);
+                match fault {
+                    Fault::LinkCut => {
+                        self.cut_link(from, to, time);
+                        // A cut in one direction only is rarer, and worse.
+                        if self.faults.size(fault, 0..4) > 0 {
+                            self.cut_link(to, from, time);
+                        }
+                    }
+                    _ => self.clog_link(from, to, time),
+                }
+            }
+        }
+        if self.fails(Fault::ConnectionReset) {
+            let node = self.faults.size(Fault::ConnectionReset, 0..nodes) as usize;
+            let choice = self.faults.size(Fault::ConnectionReset, 0..u64::MAX);
+            self.reset_any(node, choice);
+        }
+        if self.fails(Fault::NodeStalls) {
+            let node = self.faults.size(Fault::NodeStalls, 0..nodes) as usize;
+            let time = self.faults.size(Fault::NodeStalls, 1_000_000..5_000_000_000);
+            self.stall(node, time);
+        }
+        if self.fails(Fault::ClockJumps) {
+            let node = self.faults.size(Fault::ClockJumps, 0..nodes) as usize;
+            let by = self.faults.size(Fault::ClockJumps, 1_000_000..120_000_000_000);
+            self.jump_clock(node, by);
+        }
+        if self.fails(Fault::ClockDrifts) {
+            let node = self.faults.size(Fault::ClockDrifts, 0..nodes) as usize;
+            let faster = self.faults.size(Fault::ClockDrifts, 0..400);
+            self.drift_clock(node, faster);
+        }
+        if self.fails(Fault::WallTimeSteps) {
+            let node = self.faults.size(Fault::WallTimeSteps, 0..nodes) as usize;
+            let by = self.faults.size(Fault::WallTimeSteps, 0..7_200_000_000_000) as i64;
+            self.shift_wall_time(node, by - 3_600_000_000_000);
+        }
+        if self.fails(Fault::OutOfDescriptors) {
+            let node = self.faults.size(Fault::OutOfDescriptors, 0..nodes) as usize;
+            let time = self.faults.size(Fault::OutOfDescriptors, 1_000_000..3_000_000_000);
+            self.exhaust_descriptors(node, time);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The threads of simulated nodes, of which one runs at a time.
+//!
+//! A thread is a real one, because programs block in `main` and in workers. It runs only while it
+//! has the turn. The driver gives the turn to a thread and waits until the thread gives it back: by
+//! blocking in a wait of this crate, or by its end. A thread whose node was killed is unwound from
+//! its wait.
+
+use super::{Entered, Machine, World, current, world::Action};
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// How long the driver waits, in real time, for a thread that has the turn. A thread that takes
+/// longer blocks in something that the simulation does not control.
+const LONGEST_TURN: Duration = Duration::from_secs(30);
+
+/// The payload of the panic that unwinds a thread of a killed node.
+struct Killed;
+
+/// Who has the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Turn {
+    #[default]
+    Driver,
+    Thread(usize),
+    /// The thread is to be unwound.
+    Unwind(usize),
+}
+
+#[derive(Default)]
+pub(crate) struct Threads {
+    turn: Mutex<Turn>,
+    passed: Condvar,
+}
+
+/// A thread as the world knows it.
+pub(crate) struct ThreadState {
+    pub(super) node: usize,
+    pub(super) ticket: u64,
+    /// The condition that the thread waits for; 0 for none.
+    waits_for: usize,
+    /// The time of the last wake-up was the deadline.
+    deadline: Option<u64>,
+    pub(crate) has_ended: bool,
+    pub(crate) panic: Option<String>,
+}
+
+thread_local! {
+    static THREAD: RefCell<Option<(Machine, usize)>> = const { RefCell::new(None) };
+}
+
+/// Returns whether the calling thread is a thread of a simulated node.
+pub(crate) fn is_thread() -> bool {
+    THREAD.try_with(|thread| thread.borrow().is_some()).unwrap_or(false)
+}
+
+/// Starts a thread of `machine`'s node. It waits for its turn.
+pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Send>) {
+    let shared = machine.shared().clone();
+    let index = shared.lock().add_thread(machine.node());
+    let moved = machine.clone();
+    let run = move || {
+        let machine = moved;
+        THREAD.set(Some((machine.clone(), index)));
+        let _entered: Entered = machine.enter();
+        let shared = machine.shared().clone();
+        let result = if shared.threads.await_turn(index) {
+            catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
+                (!panic.is::<Killed>()).then(|| message(&*panic))
+            })
+        } else {
+            Ok(())
+        };
+        {
+            let mut world = shared.lock();
+            let state = &mut world.threads[index];
+            state.has_ended = true;
+            state.ticket += 1;
+            state.panic = result.err().flatten();
+        }
+        shared.threads.pass(Turn::Driver);
+    };
+    std::thread::Builder::new().name(name).spawn(run).expect("the system starts the threads of a simulation");
+}
+
+/// Returns the message of a panic.
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+impl Threads {
+    fn pass(&self, to: Turn) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        self.passed.notify_all();
+    }
+
+    /// Waits for the turn. Returns `false` if the thread is to be unwound.
+    fn await_turn(&self, index: usize) -> bool {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *turn {
+                Turn::Thread(next) if next == index => return true,
+                Turn::Unwind(next) if next == index => return false,
+                _ => turn = self.passed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn await_driver(&self) {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while *turn != Turn::Driver {
+            let waited = self.passed.wait_timeout(turn, LONGEST_TURN);
+            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
+            turn = again;
+            assert!(
+                !time.timed_out() || *turn == Turn::Driver,
+                "a thread of the simulation blocks in something that the simulation does not control"
+            );
+        }
+    }
+
+    /// Gives the turn to a thread, and returns when the thread gives it back.
+    pub(crate) fn run(&self, index: usize) {
+        self.pass(Turn::Thread(index));
+        self.await_driver();
+    }
+
+    /// Unwinds a thread that waits.
+    pub(crate) fn unwind(&self, index: usize) {
+        self.pass(Turn::Unwind(index));
+        self.await_driver();
+    }
+}
+
+/// Blocks the calling thread of a node until the condition is notified, or `timeout` has passed.
+/// Returns whether the timeout has passed.
+pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
+    let Some((machine, index)) = THREAD.with_borrow(Clone::clone) else { return false };
+    if std::thread::panicking() {
+        // The destructors of a killed thread do not wait for anything.
+        return true;
+    }
+    let shared = machine.shared();
+    let deadline = {
+        let mut world = shared.lock();
+        let deadline = timeout.map(|timeout| world.now().saturating_add(crate::clock::nanos(timeout)));
+        world.block_thread(index, condition, deadline);
+        deadline
+    };
+    shared.threads.pass(Turn::Driver);
+    if !shared.threads.await_turn(index) {
+        resume_unwind(Box::new(Killed));
+    }
+    deadline.is_some_and(|deadline| shared.lock().now() >= deadline)
+}
+
+/// Wakes the threads that wait for a condition.
+pub(crate) fn notify(condition: usize) {
+    if let Some(machine) = current() {
+        machine.lock().notify(condition);
+    }
+}
+
+impl World {
+    fn add_thread(&mut self, node: usize) -> usize {
+        let index = self.threads.len();
+        self.threads.push(ThreadState {
+            node,
+            ticket: 0,
+            waits_for: 0,
+            deadline: None,
+            has_ended: false,
+            panic: None,
+        });
+        self.schedule(self.now(), Action::Thread { index, ticket: 0 });
+        index
+    }
+
+    fn block_thread(&mut self, index: usize, condition: usize, deadline: Option<u64>) {
+        let state = &mut self.threads[index];
+        state.ticket += 1;
+        (state.waits_for, state.deadline) = (condition, deadline);
+        let ticket = state.ticket;
+        if let Some(deadline) = deadline {
+            self.schedule(deadline, Action::Thread { index, ticket });
+        }
+    }
+
+    fn notify(&mut self, condition: usize) {
+        for index in 0..self.threads.len() {
+            let state = &mut self.threads[index];
+            if state.waits_for == condition && condition != 0 && !state.has_ended {
+                state.waits_for = 0;
+                state.ticket += 1;
+                let ticket = state.ticket;
+                self.schedule(self.now(), Action::Thread { index, ticket });
+            }
+        }
+    }
+
+    /// Returns the threads of a node that have not ended.
+    pub(crate) fn threads_of(&self, node: usize) -> Vec<usize> {
+        let alive = self.threads.iter().enumerate().filter(|(_, state)| state.node == node && !state.has_ended);
+        alive.map(|(index, _)| index).collect()
+    }
+
+    /// Takes the message of a thread that has panicked.
+    pub(crate) fn take_panic(&mut self) -> Option<(usize, String)> {
+        self.threads.iter_mut().find_map(|state| Some((state.node, state.panic.take()?)))
+    }
+}
+

@@ -1,0 +1,226 @@
+//! The driver of a simulation: runs loops and threads in the order of the world's queue.
+
+use super::Running;
+use crate::machine::simulated::{
+    Fault, Happening, Next, Polled, ReadyEvent, Shared, Step, World,
+};
+use std::{io, sync::Arc};
+
+/// Turns without a sleep after which a loop counts as spinning.
+const SPINS: u32 = 200_000;
+
+/// The interval of faults that strike from outside, in nanoseconds.
+const STRIKES: u64 = 200_000_000;
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    loops: Vec<Option<Running>>,
+    /// The wait of each loop, and its turns since it slept.
+    waits: Vec<(Next, u32)>,
+    events: Vec<ReadyEvent>,
+}
+
+/// What a step has done.
+pub(super) enum Stepped {
+    Ran,
+    /// Nothing happens before the given end.
+    Idle,
+    /// A fault has killed a node.
+    NodeEnded(usize),
+    /// A node that was killed is to be started.
+    Restart(usize),
+}
+
+impl Driver {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let mut world = shared.lock();
+        let first = world.draw(0..STRIKES);
+        world.schedule_strike(first);
+        drop(world);
+        Driver { shared: shared.clone(), loops: Vec::new(), waits: Vec::new(), events: Vec::new() }
+    }
+
+    /// Runs the next loop or thread that is due before `end`.
+    ///
+    /// # Errors
+    /// The message of a panic, or of a violation.
+    pub(super) fn step(&mut self, end: u64) -> Result<Stepped, String> {
+        self.make_loops();
+        let step = self.shared.lock().next_step(end);
+        match step {
+            Step::Idle => return Ok(Stepped::Idle),
+            Step::Wake(node) => return Ok(Stepped::Restart(node as usize)),
+            Step::Strike => return Ok(self.strike()),
+            Step::Thread(index) => {
+                self.shared.lock().note(Happening::ThreadRan, usize::MAX, index as u64, 0);
+                self.shared.threads.run(index);
+            }
+            Step::Loop(index) => self.turn(index)?,
+        }
+        if let Some((node, message)) = self.shared.lock().take_panic() {
+            return Err(format!("a thread of node {node} has panicked: {message}"));
+        }
+        Ok(Stepped::Ran)
+    }
+
+    /// Makes the loops that programs have started.
+    fn make_loops(&mut self) {
+        let started = self.shared.lock().take_started();
+        for started in started {
+            if !started.machine.is_alive() {
+                continue;
+            }
+            let node = started.machine.node();
+            let entered = started.machine.enter();
+            let mut body = (started.make)();
+            let index = self.shared.lock().add_loop(node);
+            debug_assert_eq!(index, self.loops.len());
+            if let Some(poll) = body.poll() {
+                self.shared.lock().own_poll(poll, index);
+            }
+            self.shared.lock().note(Happening::LoopStarted, node, index as u64, 0);
+            let next = body.begin();
+            drop(entered);
+            self.loops.push(Some(Running { node, body, machine: started.machine }));
+            self.waits.push((next, 0));
+            self.plan(index, next);
+        }
+    }
+
+    /// Schedules the next turn of a loop.
+    fn plan(&mut self, index: usize, next: Next) {
+        self.waits[index].0 = next;
+        let mut world = self.shared.lock();
+        let now = world.now();
+        if matches!(next, Next::After(_) | Next::Event) && world.returns_early() {
+            world.schedule_loop(index, now + 1_000);
+        }
+        match next {
+            Next::Now => world.schedule_loop(index, now),
+            Next::After(time) | Next::Rest(time) => world.schedule_loop(index, now.saturating_add(time)),
+            Next::Event => {}
+            Next::Ended => {
+                drop(world);
+                if let Some(ended) = self.loops[index].take() {
+                    let _entered = ended.machine.enter();
+                    drop(ended.body);
+                }
+                return;
+            }
+        }
+        if let Some(poll) = self.loops[index].as_ref().and_then(|running| running.body.poll()) {
+            world.own_poll(poll, index);
+        }
+    }
+
+    fn turn(&mut self, index: usize) -> Result<(), String> {
+        let Some(running) = &mut self.loops[index] else { return Ok(()) };
+        let (wait, _) = self.waits[index];
+        let _entered = running.machine.enter();
+        let next = if matches!(wait, Next::Rest(_)) {
+            running.body.rested()
+        } else {
+            let polled = {
+                let mut world = self.shared.lock();
+                let poll = running.body.poll();
+                let polled = poll_of(&mut world, poll, &mut self.events);
+                world.note(Happening::Turn, running.node, index as u64, self.events.len() as u64);
+                polled
+            };
+            running.body.turn(polled, &self.events)
+        };
+        {
+            let mut world = self.shared.lock();
+            let cost = world.draw(200..2_000);
+            world.spend(cost);
+            world.maybe_slow_turn(running.node);
+            if next == Next::Ended {
+                world.note(Happening::LoopEnded, running.node, index as u64, 0);
+            }
+        }
+        let violation = running.body.check_asleep().filter(|_| !matches!(next, Next::Now | Next::Ended));
+        let name = running.body.name().to_owned();
+        drop(_entered);
+        let turns = if next == Next::Now { self.waits[index].1 + 1 } else { 0 };
+        self.waits[index].1 = turns;
+        self.plan(index, next);
+        if let Some(violation) = violation {
+            return Err(format!("{name}: {violation}"));
+        }
+        if turns > SPINS {
+            return Err(format!("{name}: {turns} turns without a sleep"));
+        }
+        Ok(())
+    }
+
+    /// Brings about faults of nodes and links.
+    fn strike(&mut self) -> Stepped {
+        let mut world = self.shared.lock();
+        let next = world.now() + world.draw(STRIKES / 10..2 * STRIKES);
+        world.schedule_strike(next);
+        let nodes = world.nodes.len();
+        if nodes == 0 {
+            return Stepped::Ran;
+        }
+        let loses_power = world.strike(Fault::NodeLosesPower);
+        if loses_power.or_else(|| world.strike(Fault::NodeKilled)).is_some() {
+            let fault = if loses_power.is_some() { Fault::NodeLosesPower } else { Fault::NodeKilled };
+            let node = world.faults.size(fault, 0..nodes as u64) as usize;
+            let is_up = world.nodes[node].is_up;
+            drop(world);
+            if is_up {
+                self.end_node(node, loses_power.is_some());
+                return Stepped::NodeEnded(node);
+            }
+            return Stepped::Ran;
+        }
+        world.strike_links();
+        Stepped::Ran
+    }
+
+    /// Ends the programs of a node.
+    pub(super) fn end_node(&mut self, node: usize, loses_power: bool) {
+        let threads = {
+            let mut world = self.shared.lock();
+            if !world.nodes[node].is_up {
+                return;
+            }
+            world.kill_node(node, loses_power);
+            world.threads_of(node)
+        };
+        for index in 0..self.loops.len() {
+            if self.loops[index].as_ref().is_some_and(|running| running.node == node)
+                && let Some(killed) = self.loops[index].take()
+            {
+                let _entered = killed.machine.enter();
+                killed.body.kill();
+            }
+        }
+        for thread in threads {
+            self.shared.threads.unwind(thread);
+        }
+    }
+}
+
+/// Polls on behalf of a loop that was chosen to run.
+fn poll_of(world: &mut World, poll: Option<usize>, events: &mut Vec<ReadyEvent>) -> Polled {
+    events.clear();
+    let Some(poll) = poll else { return Polled::Nothing };
+    if world.poll_fault(Fault::PollFails) {
+        // EBADF
+        return Polled::Failed(io::Error::from_raw_os_error(9));
+    }
+    if world.poll_fault(Fault::PollInterrupted) {
+        world.take_events(poll, events);
+        return Polled::Interrupted;
+    }
+    let is_woken = world.take_events(poll, events);
+    if !events.is_empty() {
+        Polled::Events
+    } else if is_woken {
+        Polled::Woken
+    } else {
+        Polled::Nothing
+    }
+}
+

@@ -1,0 +1,62 @@
+//! Why a run has failed.
+
+use crate::machine::simulated::{FaultRecord, Record};
+use std::{fmt, time::Duration};
+
+/// A failed run of a simulation: what was violated, when, and which faults had happened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The seed, with which the run is repeated.
+    pub seed: u64,
+    /// What was violated.
+    pub message: String,
+    /// The virtual time of the violation.
+    pub at: Duration,
+    pub(super) happened: Vec<FaultRecord>,
+    pub(super) traced: Vec<Record>,
+}
+
+impl Failure {
+    /// Returns the faults that had happened, in the order of time.
+    pub fn faults(&self) -> impl Iterator<Item = String> + '_ {
+        self.happened.iter().map(ToString::to_string)
+    }
+
+    /// Returns the kept events, one line each.
+    pub fn trace(&self) -> impl Iterator<Item = String> + '_ {
+        self.traced.iter().map(ToString::to_string)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} at {:?}: {}", self.seed, self.at, self.message)?;
+        let shown = self.happened.iter().rev().take(20).rev();
+        let left_out = self.happened.len().saturating_sub(20);
+        if left_out > 0 {
+            write!(f, "\n  {left_out} earlier faults")?;
+        }
+        shown.into_iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    pub(super) fn of(seed: u64) -> Self {
+        Failure {
+            seed,
+            message: String::new(),
+            at: Duration::ZERO,
+            happened: Vec::new(),
+            traced: Vec::new(),
+        }
+    }
+}
+
+impl From<crate::Error> for Failure {
+    fn from(error: crate::Error) -> Self {
+        Failure { message: error.to_string(), ..Failure::of(0) }
+    }
+}

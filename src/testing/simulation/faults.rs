@@ -1,0 +1,63 @@
+//! The faults of a simulation.
+
+use crate::machine::simulated::{self, Fault};
+
+/// Which faults happen in a [`Simulation`](super::Simulation), and how often.
+///
+/// | name | fault |
+/// |---|---|
+/// | `short-read`, `short-write`, `read-would-block`, `interrupted-call` | of system calls |
+/// | `accept-fails`, `connect-refused`, `connect-unreachable`, `connect-lost` | of connections |
+/// | `registration-fails`, `wake-fails`, `poll-fails`, `poll-interrupted`, `poll-returns-early`, `poll-spins` | of the poll |
+/// | `one-event`, `events-shuffled`, `spurious-edge`, `late-edge` | of its events |
+/// | `slow-turn`, `slow-segment` | of time |
+/// | `datagram-lost`, `datagram-twice`, `datagram-late` | of UDP |
+/// | `link-cut`, `link-clogged`, `connection-reset` | of links, about once a second |
+/// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `node-killed`, `node-loses-power` | of nodes, about once a second |
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Faults {
+    pub(super) plan: simulated::Faults,
+}
+
+impl Faults {
+    /// Returns a plan without faults.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Returns all faults at their usual rates.
+    pub fn all() -> Self {
+        let mut faults = Self::default();
+        for fault in Fault::ALL {
+            faults.plan.set_rate(*fault, fault.usual_rate());
+        }
+        faults
+    }
+
+    /// Returns all faults that leave the programs of the nodes running.
+    pub fn without_kills() -> Self {
+        Self::all().rate("node-killed", 0).rate("node-loses-power", 0)
+    }
+
+    /// Sets how often a fault happens, per million opportunities.
+    ///
+    /// # Panics
+    /// If no fault has the name.
+    pub fn rate(mut self, name: &str, per_million: u32) -> Self {
+        let fault = Fault::ALL.iter().find(|fault| fault.name() == name);
+        let fault = fault.unwrap_or_else(|| panic!("no fault is named {name}"));
+        self.plan.set_rate(*fault, per_million.min(1_000_000));
+        self
+    }
+
+    /// Draws a subset of these faults for a seed, each with a rate of its own.
+    pub fn subset(&self, seed: u64) -> Self {
+        Faults { plan: self.plan.subset(seed) }
+    }
+
+    /// Returns the names of the faults that may happen.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        Fault::ALL.iter().filter(|fault| self.plan.rate(**fault) > 0).map(|fault| fault.name())
+    }
+}

@@ -1,0 +1,438 @@
+//! Simulated machines and networks, for tests of whole programs.
+//!
+//! A [`Simulation`] runs the programs of several nodes in virtual time, on one thread at a time.
+//! The network between them, the faults of it and of the machines, and the order of events that
+//! happen at one time come from one seed. So a run that has failed is repeated by its seed. The
+//! event loops, bootstraps and handlers are those of the crate: only the sockets, the poll, the
+//! clock and the threads are simulated.
+//!
+//! ```
+//! use netwheel::{codec::Line, prelude::*, testing::simulation::Simulation};
+//! use std::time::Duration;
+//!
+//! let mut simulation = Simulation::new(7);
+//! simulation.node("server", "10.0.0.1", || {
+//!     let group = EventLoopGroup::builder().threads(1).build()?;
+//!     ServerBootstrap::new(&group)
+//!         .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
+//!         .bind("10.0.0.1:7000")?
+//!         .closed()
+//!         .wait()
+//! });
+//! let client = simulation.node("client", "10.0.0.2", || {
+//!     let group = EventLoopGroup::builder().threads(1).build()?;
+//!     let client = ClientBootstrap::new(&group)
+//!         .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, _answer| Ok(ctx.close())));
+//!     let channel = client.connect("server:7000").wait()?;
+//!     channel.write("hello".into())?;
+//!     channel.closed().wait().map(drop)
+//! });
+//! simulation.run_until_ended(client, Duration::from_secs(60))?;
+//! # Ok::<(), netwheel::testing::simulation::Failure>(())
+//! ```
+//!
+//! # What a program must not use
+//!
+//! | not reproducible | use instead |
+//! |---|---|
+//! | `std::thread::spawn` | a second program on the node ([`Simulation::spawn`]), or a [`WorkerPool`](crate::worker_pool::WorkerPool) |
+//! | `std::thread::sleep`, channels and locks that a thread of a node waits in | [`Completion::wait`](crate::Completion::wait), [`sleep`] |
+//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now) |
+//! | random numbers of the process | a generator with the seed of [`seed`] |
+//! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
+//! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
+//!
+//! Each seed of an [`Exploration`] runs twice, and the first event that differs is reported.
+//! Outside of a program of a node, and on threads that it starts by itself, the crate uses the
+//! operating system.
+//!
+//! # What is not simulated
+//!
+//! Unix sockets, multicast, file descriptors of the system
+//! ([`EventLoop::register`](crate::EventLoop::register)) and adopted listeners fail with
+//! [`Error::Io`](crate::Error::Io) of the kind `Unsupported`. The watchdog, `HashedWheelTimer`,
+//! tokio and the stores of durable timers use real threads, so they do not belong into a
+//! simulation. Names are those of the nodes, and `localhost`.
+
+mod driver;
+mod exploration;
+mod failure;
+mod faults;
+mod network;
+mod program;
+
+pub use exploration::{Exploration, Explored};
+pub use failure::Failure;
+pub use faults::Faults;
+pub use network::Network;
+pub use program::NodeId;
+
+use crate::machine::simulated::{self, LoopRun, Shared};
+use driver::Driver;
+use program::Program;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Nodes, their programs and the network between them. See the [module](self).
+///
+/// It is not `Send`: the loops of all nodes run on the thread that has made it, within
+/// [`run_for`](Simulation::run_for) and the methods like it.
+pub struct Simulation {
+    seed: u64,
+    shared: Arc<Shared>,
+    programs: Vec<Program>,
+    driver: Driver,
+    checks: Vec<(String, Check)>,
+    failure: Option<Failure>,
+}
+
+type Check = Box<dyn FnMut() -> Result<(), String>>;
+
+/// A loop with its node.
+struct Running {
+    node: usize,
+    body: Box<dyn LoopRun>,
+    machine: simulated::Machine,
+}
+
+impl Simulation {
+    /// Creates a simulation without nodes, with the default [`Network`] and without faults.
+    ///
+    /// # Panics
+    /// If the system refuses to create an epoll descriptor.
+    pub fn new(seed: u64) -> Self {
+        Self::with_faults(seed, &Faults::none())
+    }
+
+    /// Creates a simulation in which these faults happen.
+    ///
+    /// # Panics
+    /// If the system refuses to create an epoll descriptor.
+    pub fn with_faults(seed: u64, faults: &Faults) -> Self {
+        let shared = Shared::new(seed, faults.plan.clone()).expect("the system opens a poll");
+        Simulation {
+            seed,
+            driver: Driver::new(&shared),
+            shared,
+            programs: Vec::new(),
+            checks: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Returns the seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Sets latency, rate and buffers of all links.
+    pub fn network(&mut self, network: Network) -> &mut Self {
+        self.shared.lock().set_link(network.0);
+        self
+    }
+
+    /// Adds a node with a name, by which other nodes find it, and an address. Its program begins
+    /// when the simulation runs, and begins again when the node is
+    /// [restarted](Simulation::restart).
+    ///
+    /// # Panics
+    /// If `address` is not an IP address, or another node has it.
+    pub fn node(
+        &mut self,
+        name: &str,
+        address: &str,
+        main: impl Fn() -> crate::Result + Send + Sync + 'static,
+    ) -> NodeId {
+        let address: IpAddr = address.parse().expect("the address of a node is an IP address");
+        let index = {
+            let mut world = self.shared.lock();
+            assert!(world.nodes.iter().all(|node| node.address != address), "two nodes have the address {address}");
+            world.add_node(name, address)
+        };
+        let program = Program::new(Arc::new(main));
+        program.start(&self.shared, index);
+        self.programs.push(program);
+        NodeId(index)
+    }
+
+    /// Starts another program on a node, on a thread of its own.
+    pub fn spawn(&mut self, node: NodeId, main: impl Fn() -> crate::Result + Send + Sync + 'static) {
+        program::spawn(&self.shared, node.0, Arc::new(main), None);
+    }
+
+    /// Adds a check that is called after each turn of a loop. It looks at what the programs have
+    /// recorded, for example in a [`Journal`]. `Err` ends the run with a [`Failure`].
+    pub fn check(&mut self, name: &str, check: impl FnMut() -> Result<(), String> + 'static) {
+        self.checks.push((name.to_owned(), Box::new(check)));
+    }
+
+    /// Returns the time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.shared.lock().now())
+    }
+
+    /// Runs for a time.
+    ///
+    /// # Errors
+    /// A failed check, a panic of a program, or a violation of an invariant of the crate.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
+        let end = self.shared.lock().now().saturating_add(crate::clock::nanos(time));
+        self.run(end, |_| false).map(drop)
+    }
+
+    /// Runs until `condition` holds. It is called after each turn of a loop.
+    ///
+    /// # Errors
+    /// Those of [`run_for`](Simulation::run_for), and if the condition does not hold `within` this
+    /// time.
+    pub fn run_until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<(), Failure> {
+        let end = self.shared.lock().now().saturating_add(crate::clock::nanos(within));
+        if condition() || self.run(end, |_| condition())? {
+            return Ok(());
+        }
+        Err(self.fail(format!("not within {within:?}: {what}")))
+    }
+
+    /// Runs until the program of a node has returned.
+    ///
+    /// # Errors
+    /// Those of [`run_for`](Simulation::run_for), the error of the program, and if it does not
+    /// return `within` this time.
+    pub fn run_until_ended(&mut self, node: NodeId, within: Duration) -> Result<(), Failure> {
+        let result = self.programs[node.0].result.clone();
+        let has_ended = move || result.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        self.run_until("the program returns", within, has_ended)?;
+        let result = self.programs[node.0].result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match result {
+            Some(Err(error)) => Err(self.fail(format!("the program has failed: {error}"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends all faults, heals all links and restarts all nodes that are down. What follows shows
+    /// whether the programs recover.
+    pub fn heal(&mut self) {
+        let down: Vec<usize> = {
+            let mut world = self.shared.lock();
+            let now = world.now();
+            world.faults.end_at(now);
+            world.heal_links();
+            (0..world.nodes.len()).filter(|node| !world.nodes[*node].is_up).collect()
+        };
+        for node in down {
+            self.restart(NodeId(node));
+        }
+    }
+
+    /// Cuts the link between two nodes in both directions, until the time has passed or
+    /// [`heal`](Simulation::heal) is called.
+    pub fn cut(&mut self, a: NodeId, b: NodeId, time: Duration) {
+        let mut world = self.shared.lock();
+        world.cut_link(a.0, b.0, crate::clock::nanos(time));
+        world.cut_link(b.0, a.0, crate::clock::nanos(time));
+    }
+
+    /// Kills the program of a node. The kernel of the node closes its sockets.
+    pub fn kill(&mut self, node: NodeId) {
+        self.end_node(node, false);
+    }
+
+    /// Takes the power from a node. Its peers are not told.
+    pub fn power_off(&mut self, node: NodeId) {
+        self.end_node(node, true);
+    }
+
+    /// Starts the program of a node that was killed. Does nothing if the node is running.
+    pub fn restart(&mut self, node: NodeId) {
+        {
+            let mut world = self.shared.lock();
+            if world.nodes[node.0].is_up {
+                return;
+            }
+            world.restart_node(node.0);
+        }
+        self.programs[node.0].start(&self.shared, node.0);
+    }
+
+    /// Stops a node for a time, as SIGSTOP or a busy hypervisor does.
+    pub fn stall(&mut self, node: NodeId, time: Duration) {
+        self.shared.lock().stall(node.0, crate::clock::nanos(time));
+    }
+
+    /// Sets the clock of a node forward, as a suspended machine does when it resumes.
+    pub fn jump(&mut self, node: NodeId, by: Duration) {
+        self.shared.lock().jump_clock(node.0, crate::clock::nanos(by));
+    }
+
+    /// Returns the number of sockets that the programs of a node hold.
+    pub fn open_sockets(&self, node: NodeId) -> usize {
+        self.shared.lock().open_sockets(node.0)
+    }
+
+    /// Returns a hash of all events so far. Two runs of one program with one seed have the same.
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.lock().trace.hash()
+    }
+
+    /// Returns the number of events so far: arrivals, turns, timers.
+    pub fn events(&self) -> u64 {
+        self.shared.lock().events
+    }
+
+    /// Keeps the first `records` events, for [`trace`](Simulation::trace).
+    pub fn keep_trace(&mut self, records: usize) {
+        let trace = &mut self.shared.lock().trace;
+        trace.kept = Some(Vec::new());
+        trace.limit = records;
+    }
+
+    /// Returns the kept events as text, one in a line.
+    pub fn trace(&self) -> Vec<String> {
+        let world = self.shared.lock();
+        world.trace.kept.iter().flatten().map(ToString::to_string).collect()
+    }
+
+    fn end_node(&mut self, node: NodeId, loses_power: bool) {
+        self.driver.end_node(node.0, loses_power);
+    }
+
+    fn run(&mut self, end: u64, mut until: impl FnMut(&Driver) -> bool) -> Result<bool, Failure> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        loop {
+            match self.driver.step(end) {
+                Ok(driver::Stepped::Ran) => {}
+                Ok(driver::Stepped::Idle) => return Ok(false),
+                Ok(driver::Stepped::NodeEnded(node)) => {
+                    // A killed node comes back after a while.
+                    let at = self.shared.lock().now();
+                    let pause = self.shared.lock().draw(100_000_000..5_000_000_000);
+                    self.shared.lock().schedule_wake(at + pause, node as u64);
+                    continue;
+                }
+                Ok(driver::Stepped::Restart(node)) => {
+                    self.restart(NodeId(node));
+                    continue;
+                }
+                Err(message) => return Err(self.fail(message)),
+            }
+            for at in 0..self.checks.len() {
+                if let Err(message) = (self.checks[at].1)() {
+                    let message = format!("{}: {message}", self.checks[at].0);
+                    return Err(self.fail(message));
+                }
+            }
+            if until(&self.driver) {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn fail(&mut self, message: String) -> Failure {
+        let world = self.shared.lock();
+        let failure = Failure {
+            seed: self.seed,
+            message,
+            at: Duration::from_nanos(world.now()),
+            happened: world.faults.happened.clone(),
+            traced: world.trace.kept.clone().unwrap_or_default(),
+        };
+        drop(world);
+        self.failure = Some(failure.clone());
+        failure
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        let nodes = self.shared.lock().nodes.len();
+        for node in 0..nodes {
+            self.driver.end_node(node, true);
+        }
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("seed", &self.seed).field("elapsed", &self.elapsed()).finish_non_exhaustive()
+    }
+}
+
+/// A list that programs of a simulation write and its checks read. Clones share the list.
+#[derive(Debug)]
+pub struct Journal<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Journal<T> {
+    fn clone(&self) -> Self {
+        Journal(self.0.clone())
+    }
+}
+
+impl<T> Default for Journal<T> {
+    fn default() -> Self {
+        Journal(Arc::default())
+    }
+}
+
+impl<T> Journal<T> {
+    /// Creates an empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an entry.
+    pub fn push(&self, entry: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `look` with all entries.
+    pub fn with<R>(&self, look: impl FnOnce(&[T]) -> R) -> R {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Suspends the calling program of a node in virtual time. Outside of a simulation, it suspends the
+/// thread.
+pub fn sleep(time: Duration) {
+    crate::machine::sleep(time);
+}
+
+/// Draws a seed for a random number generator of the calling program. `None` outside of a
+/// simulation.
+pub fn seed() -> Option<u64> {
+    crate::machine::seed()
+}
+
+/// Counts that the calling program has reached a state that a test wants to reach sometimes, for
+/// example a reconnect during a shutdown. [`Explored`] has the counters. Does nothing outside of a
+/// simulation.
+pub fn sometimes(what: &'static str) {
+    if let Some(machine) = simulated::current() {
+        *machine.lock().sometimes.entry(what).or_default() += 1;
+    }
+}
+
+/// The counters of [`sometimes`].
+type Counters = BTreeMap<&'static str, u64>;
+

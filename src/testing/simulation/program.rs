@@ -1,0 +1,47 @@
+//! The programs of nodes.
+
+use crate::{
+    Result,
+    machine::simulated::{Machine, Shared},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A node of a [`Simulation`](super::Simulation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(super) usize);
+
+type Main = Arc<dyn Fn() -> Result + Send + Sync>;
+
+/// Where a program puts its result when it returns.
+pub(super) type Outcome = Arc<Mutex<Option<Result>>>;
+
+/// The first program of a node.
+pub(super) struct Program {
+    main: Main,
+    pub(super) result: Outcome,
+}
+
+impl Program {
+    pub(super) fn new(main: Main) -> Self {
+        Program { main, result: Outcome::default() }
+    }
+
+    pub(super) fn start(&self, shared: &Arc<Shared>, node: usize) {
+        spawn(shared, node, self.main.clone(), Some(self.result.clone()));
+    }
+}
+
+/// Starts a program on a node, on a thread that waits for its turn.
+pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, outcome: Option<Outcome>) {
+    let machine = Machine::new(shared, node);
+    let name = shared.lock().nodes[node].name.clone();
+    machine.spawn(
+        name,
+        Box::new(move || {
+            let result = main();
+            if let Some(outcome) = outcome {
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+        }),
+    );
+}

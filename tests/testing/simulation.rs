@@ -1,0 +1,179 @@
+//! Whole programs in simulated machines.
+
+use netwheel::{
+    codec::Line,
+    prelude::*,
+    testing::simulation::{Exploration, Failure, Faults, Journal, Network, NodeId, Simulation, sleep, sometimes},
+};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn echo_server() -> Result {
+    let group = EventLoopGroup::builder().threads(2).build()?;
+    // Binding may fail while the machine has no descriptors.
+    loop {
+        let server = ServerBootstrap::new(&group)
+            .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
+            .bind("10.0.0.1:7000");
+        match server {
+            Ok(server) => return server.closed().wait(),
+            Err(_) => sleep(SECOND),
+        }
+    }
+}
+
+/// Connects until that works, sends lines, and records what comes back. Returns when all lines have
+/// come back, over one connection.
+fn client(lines: usize, journal: &Journal<String>) -> Result {
+    let group = EventLoopGroup::builder().threads(1).build()?;
+    loop {
+        if one_connection(&group, lines, journal)? {
+            return Ok(());
+        }
+        sometimes("connected again");
+        sleep(SECOND);
+    }
+}
+
+/// Returns whether all lines have come back.
+fn one_connection(group: &EventLoopGroup, lines: usize, journal: &Journal<String>) -> Result<bool> {
+    journal.push("connecting".to_owned());
+    let answers = Journal::new();
+    let (heard, all) = (answers.clone(), journal.clone());
+    let client = ClientBootstrap::new(group).pipeline(move |_peer| {
+        let (heard, all) = (heard.clone(), all.clone());
+        Pipeline::codec(Line::new()).on_read(move |_ctx, line| {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            heard.push(line.clone());
+            all.push(line);
+            Ok(())
+        })
+    });
+    let Ok(channel) = client.connect("server:7000").wait() else { return Ok(false) };
+    for n in 0..lines {
+        if channel.write(format!("line {n}").into()).is_err() {
+            break;
+        }
+    }
+    for _ in 0..1000 {
+        if answers.len() == lines || !channel.is_open() {
+            break;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    channel.close();
+    let _ = channel.closed().wait();
+    Ok(answers.len() == lines)
+}
+
+/// Lines come back in order, each once per connection.
+fn in_order(journal: &[String]) -> Result<(), String> {
+    let mut next = 0;
+    for line in journal {
+        if line == "connecting" {
+            next = 0;
+        } else if *line == format!("line {next}") {
+            next += 1;
+        } else {
+            return Err(format!("{line} instead of line {next}"));
+        }
+    }
+    Ok(())
+}
+
+fn echo(simulation: &mut Simulation, lines: usize) -> (Journal<String>, NodeId) {
+    let journal = Journal::new();
+    simulation.node("server", "10.0.0.1", echo_server);
+    let heard = journal.clone();
+    let client = simulation.node("client", "10.0.0.2", move || client(lines, &heard));
+    let checked = journal.clone();
+    simulation.check("lines come back in order", move || checked.with(in_order));
+    (journal, client)
+}
+
+#[test]
+fn two_nodes_talk_through_the_simulated_network() {
+    let mut simulation = Simulation::new(1);
+    let (journal, client) = echo(&mut simulation, 50);
+    simulation.run_until_ended(client, 600 * SECOND).unwrap();
+    assert_eq!(journal.len(), 51);
+    assert!(simulation.elapsed() < SECOND, "{:?}", simulation.elapsed());
+}
+
+#[test]
+fn a_seed_has_one_trace() {
+    let hash = |seed| {
+        let mut simulation = Simulation::new(seed);
+        let (_, client) = echo(&mut simulation, 50);
+        simulation.run_until_ended(client, 600 * SECOND).unwrap();
+        simulation.trace_hash()
+    };
+    assert_eq!(hash(3), hash(3));
+    assert_ne!(hash(3), hash(4));
+}
+
+/// Runs amid faults for a minute, then heals everything and waits for the client.
+fn amid_faults(simulation: &mut Simulation) -> Result<(), Failure> {
+    simulation.network(Network::new().buffers(400, 300));
+    let (_, client) = echo(simulation, 60);
+    simulation.run_for(60 * SECOND)?;
+    simulation.heal();
+    simulation.run_until_ended(client, 3600 * SECOND)
+}
+
+#[test]
+fn an_echo_server_recovers_from_all_faults() {
+    let explored = Exploration::new(40).faults(Faults::without_kills()).run(amid_faults);
+    let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
+    eprintln!("{} events, {:?}", explored.events(), explored.faults().collect::<Vec<_>>());
+    assert!(explored.different_runs() > 30);
+}
+
+#[test]
+fn a_killed_server_is_started_again() {
+    let explored = Exploration::new(40).faults(Faults::all()).run(|simulation| {
+        simulation.network(Network::new().buffers(400, 300));
+        let (_, client) = echo(simulation, 60);
+        simulation.run_for(60 * SECOND)?;
+        simulation.heal();
+        // The program of the client may have been killed and started again.
+        simulation.run_until_ended(client, 3600 * SECOND)
+    });
+    explored.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn what_is_not_reproducible_is_found() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static RUNS: AtomicU64 = AtomicU64::new(1);
+    let explored = Exploration::new(1).run(|simulation| {
+        simulation.node("one", "10.0.0.1", || {
+            // A number that differs in each run, like the address of a value.
+            let n = RUNS.fetch_add(1, Ordering::Relaxed);
+            sleep(Duration::from_millis(n));
+            Ok(())
+        });
+        simulation.run_for(SECOND)
+    });
+    let failure = explored.unwrap_err();
+    assert!(failure.message.contains("two runs of the seed differ at event"), "{failure}");
+}
+
+#[test]
+fn a_failure_is_shrunk_to_the_fault_that_causes_it() {
+    let faults = Faults::without_kills().rate("datagram-lost", 0).rate("short-read", 300_000);
+    let failure = Exploration::new(50).all_faults_together().faults(faults).run(|simulation| {
+        simulation.network(Network::new().buffers(400, 300));
+        let (journal, _) = echo(simulation, 60);
+        simulation.run_for(20 * SECOND)?;
+        // A program that does not expect a broken connection.
+        let connects = journal.with(|lines| lines.iter().filter(|line| *line == "connecting").count());
+        if connects > 1 {
+            return simulation.run_until("one connection suffices", SECOND, || false);
+        }
+        Ok(())
+    });
+    let failure = failure.unwrap_err();
+    assert!(failure.faults().count() <= 3, "{failure}");
+}
