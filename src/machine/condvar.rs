@@ -30,6 +30,7 @@ impl Condvar {
 
     /// Waits for a notification, at most for `timeout` if there is one. Returns whether the timeout
     /// has passed.
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(crate) fn wait<'a, T>(
         &self,
         mutex: &'a Mutex<T>,

@@ -27,8 +27,8 @@ pub use builder::WorkerPoolBuilder;
 use crate::{
     Error, Result,
     error::{Resource, SendError, caught, drop_guarded},
-    machine::{self, Condvar},
     log_throttle::{PANICS, log_throttled, off_loop},
+    machine::{self, Condvar},
 };
 use cores::Cores;
 use log::Level;

@@ -6,5 +6,7 @@ mod support;
 mod embedded;
 mod embedded_loop;
 #[cfg(feature = "simulation")]
+mod simulated_traffic;
+#[cfg(feature = "simulation")]
 mod simulation;
 mod virtual_time;

@@ -11,7 +11,11 @@ mod submission;
 
 pub(crate) use life::LifeState;
 
-use super::{load::Load, mail::LoopMail, poll::{LoopWaker, PollWaker}};
+use super::{
+    load::Load,
+    mail::LoopMail,
+    poll::{LoopWaker, PollWaker},
+};
 #[cfg(unix)]
 use crate::sync::Permits;
 use crate::{

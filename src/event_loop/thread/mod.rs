@@ -31,6 +31,8 @@ use super::{
     turn::Turn,
     watchdog::{WatchdogThread, WatchedLoop},
 };
+#[cfg(feature = "simulation")]
+use crate::machine::simulated as simulated_machine;
 use crate::{
     Error, Result,
     channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken, driver::LoopIo},
@@ -46,8 +48,6 @@ use crate::{
     timer::Wheel,
     worker_pool::WorkerPool,
 };
-#[cfg(feature = "simulation")]
-use crate::machine::simulated as simulated_machine;
 use std::{collections::VecDeque, sync::Arc};
 
 /// The settings and resources of a loop. See
@@ -110,7 +110,11 @@ impl EventLoop {
         let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
         let time = TimeSource::new(settings.clock.clone());
         let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
-        let id = config.loop_ids.map(|ids| ids.next()).or_else(machine::next_loop_id).unwrap_or_else(loop_id::next);
+        let id = config
+            .loop_ids
+            .map(|ids| ids.next())
+            .or_else(machine::next_loop_id)
+            .unwrap_or_else(loop_id::next);
         let name = config.name;
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);

@@ -7,12 +7,7 @@ use super::end;
 use crate::{
     channel::driver::Ready,
     error::caught,
-    event_loop::{
-        poll::WakeCause,
-        tasks,
-        turn::Turn,
-        turn::Wait,
-    },
+    event_loop::{poll::WakeCause, tasks, turn::Turn, turn::Wait},
     machine::simulated::{LoopRun, Next, Polled, ReadyEvent},
     sync::loop_id,
 };
@@ -103,7 +98,8 @@ impl LoopRun for SimulatedLoop {
         let turn = self.turn.as_ref()?;
         // Quiet mail may wait for the end of the sleep, so only mail that has to wake is looked at.
         let is_asleep = turn.shared.wake_up.is_asleep();
-        (is_asleep && turn.shared.mailbox.is_crowded()).then_some("a loop sleeps although its queue is crowded")
+        (is_asleep && turn.shared.mailbox.is_crowded())
+            .then_some("a loop sleeps although its queue is crowded")
     }
 
     fn kill(self: Box<Self>) {

@@ -16,7 +16,10 @@ pub(super) struct Socket {
 
 pub(super) enum Kind {
     /// Connections that wait to be accepted.
-    Listener { backlog: VecDeque<usize>, limit: usize },
+    Listener {
+        backlog: VecDeque<usize>,
+        limit: usize,
+    },
     Stream(Box<Stream>),
     Datagrams(Box<Datagrams>),
 }
@@ -78,13 +81,19 @@ impl Sockets {
     /// Returns the sockets of a node that are open.
     pub(super) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let open = self.all.iter().enumerate();
-        open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node)).map(|(id, _)| id)
+        open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node))
+            .map(|(id, _)| id)
     }
 }
 
 impl World {
     /// Returns the address to bind: an address of the node, with a free port in place of 0.
-    pub(super) fn bind(&mut self, node: usize, address: SocketAddr, is_stream: bool) -> io::Result<SocketAddr> {
+    pub(super) fn bind(
+        &mut self,
+        node: usize,
+        address: SocketAddr,
+        is_stream: bool,
+    ) -> io::Result<SocketAddr> {
         let ip = address.ip();
         if !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && ip != self.nodes[node].address {
             return Err(io::ErrorKind::AddrNotAvailable.into());

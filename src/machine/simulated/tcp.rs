@@ -5,12 +5,14 @@
 //! room. The end of the stream (FIN) follows the last byte. A close with unread input, or input for
 //! a closed socket, resets the connection (RST), which discards what is under way.
 
-use super::{Happening, ReadyEvent, World, fault::Fault, link::retransmission, sockets::{Kind, Socket}, world::Action};
-use std::{
-    collections::VecDeque,
-    io,
-    net::SocketAddr,
+use super::{
+    Happening, ReadyEvent, World,
+    fault::Fault,
+    link::retransmission,
+    sockets::{Kind, Socket},
+    world::Action,
 };
+use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// How often a segment or a request is sent before the connection has failed. About two minutes.
 const ATTEMPTS: u32 = 9;
@@ -85,7 +87,13 @@ impl Stream {
 }
 
 impl World {
-    fn new_stream(&mut self, node: usize, local: SocketAddr, remote: SocketAddr, remote_node: usize) -> usize {
+    fn new_stream(
+        &mut self,
+        node: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+        remote_node: usize,
+    ) -> usize {
         let settings = self.links.settings;
         self.sockets.add(Socket {
             node,
@@ -116,7 +124,13 @@ impl World {
 
     // ---- listening and connecting ---------------------------------------------------------------
 
-    pub(super) fn listen(&mut self, node: usize, address: SocketAddr, limit: usize, shares: bool) -> io::Result<usize> {
+    pub(super) fn listen(
+        &mut self,
+        node: usize,
+        address: SocketAddr,
+        limit: usize,
+        shares: bool,
+    ) -> io::Result<usize> {
         self.descriptor(node)?;
         let local = self.bind(node, address, true)?;
         if !shares && self.sockets.listeners.contains_key(&(node, local.port())) {
@@ -129,7 +143,12 @@ impl World {
         Ok(id)
     }
 
-    pub(super) fn connect(&mut self, node: usize, local: Option<SocketAddr>, to: SocketAddr) -> io::Result<usize> {
+    pub(super) fn connect(
+        &mut self,
+        node: usize,
+        local: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> io::Result<usize> {
         self.descriptor(node)?;
         if self.fails(Fault::ConnectUnreachable) {
             return Err(io::ErrorKind::HostUnreachable.into());
@@ -166,9 +185,9 @@ impl World {
             })
         });
         let is_refused = listener.is_none() || self.fails(Fault::ConnectRefused);
-        let is_full = listener.and_then(|id| self.sockets.get(id)).is_some_and(|socket| {
-            matches!(&socket.kind, Kind::Listener { backlog, limit } if backlog.len() > *limit)
-        });
+        let is_full = listener.and_then(|id| self.sockets.get(id)).is_some_and(
+            |socket| matches!(&socket.kind, Kind::Listener { backlog, limit } if backlog.len() > *limit),
+        );
         let back = self.links.delay(to, node, 0, self.now());
         if is_lost || (is_full && !is_refused) {
             if attempt + 1 >= ATTEMPTS {
@@ -221,7 +240,8 @@ impl World {
             let which = self.faults.size(Fault::AcceptFails, 0..3) as usize;
             return Err(io::Error::from_raw_os_error(errors[which]));
         }
-        let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(id).map(|socket| &mut socket.kind) else {
+        let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(id).map(|socket| &mut socket.kind)
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let accepted = backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
@@ -409,7 +429,8 @@ impl World {
         let Some(stream) = self.sockets.stream(id) else { return false };
         stream.attempts = 0;
         let Some((_, segment)) = stream.output.pop_front() else { return false };
-        let peer = peer.filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != Phase::Failed));
+        let peer =
+            peer.filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != Phase::Failed));
         let Some(peer) = peer else {
             // Nobody knows the connection: a reset comes back.
             if !matches!(segment, Segment::Reset) {
@@ -567,7 +588,10 @@ impl World {
     /// Removes a closed socket when all its output and the end of the stream have arrived.
     fn forget_if_done(&mut self, id: usize) {
         let Some(stream) = self.sockets.stream(id) else { return };
-        if stream.is_closed && stream.output.is_empty() && (stream.input_ended || stream.phase == Phase::Failed) {
+        if stream.is_closed
+            && stream.output.is_empty()
+            && (stream.input_ended || stream.phase == Phase::Failed)
+        {
             self.sockets.remove(id);
         }
     }
@@ -577,7 +601,9 @@ impl World {
         let open: Vec<usize> = self.sockets.of_node(node).collect();
         let streams: Vec<usize> = open
             .into_iter()
-            .filter(|id| self.sockets.stream(*id).is_some_and(|s| s.phase == Phase::Established && !s.is_closed))
+            .filter(|id| {
+                self.sockets.stream(*id).is_some_and(|s| s.phase == Phase::Established && !s.is_closed)
+            })
             .collect();
         let Some(id) = streams.get(choice as usize % streams.len().max(1)).copied() else { return false };
         let peer = self.sockets.stream(id).and_then(|stream| stream.peer);

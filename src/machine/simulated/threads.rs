@@ -68,9 +68,8 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
         let _entered: Entered = machine.enter();
         let shared = machine.shared().clone();
         let result = if shared.threads.await_turn(index) {
-            catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
-                (!panic.is::<Killed>()).then(|| message(&*panic))
-            })
+            catch_unwind(AssertUnwindSafe(body))
+                .map_err(|panic| (!panic.is::<Killed>()).then(|| message(&*panic)))
         } else {
             Ok(())
         };
@@ -110,6 +109,7 @@ impl Threads {
         }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "guards against threads that never give the turn back")]
     fn await_driver(&self) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while *turn != Turn::Driver {
@@ -204,7 +204,8 @@ impl World {
 
     /// Returns the threads of a node that have not ended.
     pub(crate) fn threads_of(&self, node: usize) -> Vec<usize> {
-        let alive = self.threads.iter().enumerate().filter(|(_, state)| state.node == node && !state.has_ended);
+        let alive =
+            self.threads.iter().enumerate().filter(|(_, state)| state.node == node && !state.has_ended);
         alive.map(|(index, _)| index).collect()
     }
 
@@ -213,4 +214,3 @@ impl World {
         self.threads.iter_mut().find_map(|state| Some((state.node, state.panic.take()?)))
     }
 }
-

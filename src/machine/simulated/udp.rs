@@ -41,7 +41,12 @@ impl Datagrams {
 }
 
 impl World {
-    pub(super) fn bind_datagrams(&mut self, node: usize, address: SocketAddr, shares: bool) -> io::Result<usize> {
+    pub(super) fn bind_datagrams(
+        &mut self,
+        node: usize,
+        address: SocketAddr,
+        shares: bool,
+    ) -> io::Result<usize> {
         self.descriptor(node)?;
         let local = self.bind(node, address, false)?;
         if !shares && self.sockets.bound.contains_key(&(node, local.port())) {
@@ -52,7 +57,12 @@ impl World {
         Ok(id)
     }
 
-    pub(super) fn send_datagram(&mut self, id: usize, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+    pub(super) fn send_datagram(
+        &mut self,
+        id: usize,
+        bytes: &[u8],
+        to: Option<SocketAddr>,
+    ) -> io::Result<usize> {
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -68,7 +78,11 @@ impl World {
         }
         let to = to.or(datagrams.peer).ok_or(io::ErrorKind::NotConnected)?;
         let to_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::NetworkUnreachable)?;
-        let ip = if local.ip().is_unspecified() && to_node != node { self.nodes[node].address } else { local.ip() };
+        let ip = if local.ip().is_unspecified() && to_node != node {
+            self.nodes[node].address
+        } else {
+            local.ip()
+        };
         let ip = if ip.is_unspecified() { to.ip() } else { ip };
         let sender = SocketAddr::new(ip, local.port());
         self.note(Happening::DatagramSent, node, id as u64, bytes.len() as u64);

@@ -13,7 +13,11 @@ use super::{
     threads::ThreadState,
     trace::{Happening, Trace},
 };
-use std::{cmp::Reverse, collections::{BTreeMap, BinaryHeap}, net::IpAddr};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    net::IpAddr,
+};
 
 /// The time that a reading of the clock takes, in nanoseconds.
 const CLOCK_READING: u64 = 25;
@@ -25,18 +29,30 @@ const FIRST_LOOP_ID: u32 = 1 << 31;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     /// A loop may run.
-    Loop { index: usize, ticket: u64 },
+    Loop {
+        index: usize,
+        ticket: u64,
+    },
     /// A thread may run.
-    Thread { index: usize, ticket: u64 },
+    Thread {
+        index: usize,
+        ticket: u64,
+    },
     /// The head of a socket's output arrives at its peer.
     Arrive(usize),
     /// The peer has taken bytes of a socket's output.
-    Acknowledged { socket: usize, bytes: usize },
+    Acknowledged {
+        socket: usize,
+        bytes: usize,
+    },
     /// A datagram arrives.
     Datagram(usize),
     Edge(usize),
     /// A request for a connection arrives, or is sent again.
-    Connect { socket: usize, attempt: u32 },
+    Connect {
+        socket: usize,
+        attempt: u32,
+    },
     /// A fault that the driver brings about.
     Strike,
     /// A check, or work of the program that runs the simulation.

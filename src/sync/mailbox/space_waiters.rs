@@ -16,10 +16,7 @@
 
 use crate::machine;
 use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
-use std::{
-    sync::PoisonError,
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
 
 pub(super) struct SpaceWaiters {
     /// The number of threads between the start of their first check and the end of their last one.

@@ -1,9 +1,7 @@
 //! The driver of a simulation: runs loops and threads in the order of the world's queue.
 
 use super::Running;
-use crate::machine::simulated::{
-    Fault, Happening, Next, Polled, ReadyEvent, Shared, Step, World,
-};
+use crate::machine::simulated::{Fault, Happening, Next, Polled, ReadyEvent, Shared, Step, World};
 use std::{io, sync::Arc};
 
 /// Turns without a sleep after which a loop counts as spinning.
@@ -223,4 +221,3 @@ fn poll_of(world: &mut World, poll: Option<usize>, events: &mut Vec<ReadyEvent>)
         Polled::Nothing
     }
 }
-

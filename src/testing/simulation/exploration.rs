@@ -148,9 +148,7 @@ fn play(
     let mut simulation = Simulation::with_faults(seed, faults);
     simulation.keep_trace(COMPARED);
     let result = scenario(&mut simulation).map_err(|failure| match failure {
-        failure if failure.happened.is_empty() && failure.seed == 0 => {
-            Failure { seed, ..failure }
-        }
+        failure if failure.happened.is_empty() && failure.seed == 0 => Failure { seed, ..failure },
         failure => failure,
     });
     let mut world = simulation.shared.lock();

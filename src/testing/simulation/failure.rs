@@ -45,13 +45,7 @@ impl std::error::Error for Failure {}
 
 impl Failure {
     pub(super) fn of(seed: u64) -> Self {
-        Failure {
-            seed,
-            message: String::new(),
-            at: Duration::ZERO,
-            happened: Vec::new(),
-            traced: Vec::new(),
-        }
+        Failure { seed, message: String::new(), at: Duration::ZERO, happened: Vec::new(), traced: Vec::new() }
     }
 }
 

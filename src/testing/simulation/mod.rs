@@ -151,7 +151,10 @@ impl Simulation {
         let address: IpAddr = address.parse().expect("the address of a node is an IP address");
         let index = {
             let mut world = self.shared.lock();
-            assert!(world.nodes.iter().all(|node| node.address != address), "two nodes have the address {address}");
+            assert!(
+                world.nodes.iter().all(|node| node.address != address),
+                "two nodes have the address {address}"
+            );
             world.add_node(name, address)
         };
         let program = Program::new(Arc::new(main));
@@ -365,7 +368,10 @@ impl Drop for Simulation {
 
 impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation").field("seed", &self.seed).field("elapsed", &self.elapsed()).finish_non_exhaustive()
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("elapsed", &self.elapsed())
+            .finish_non_exhaustive()
     }
 }
 
@@ -435,4 +441,3 @@ pub fn sometimes(what: &'static str) {
 
 /// The counters of [`sometimes`].
 type Counters = BTreeMap<&'static str, u64>;
-

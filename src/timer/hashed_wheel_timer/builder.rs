@@ -8,12 +8,7 @@ use super::{
     live::Live,
     shared::{Executor, Handle, TimerSettings},
 };
-use crate::{
-    Error, Result,
-    clock::Clock,
-    machine,
-    timer::WheelBuilder,
-};
+use crate::{Error, Result, clock::Clock, machine, timer::WheelBuilder};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not

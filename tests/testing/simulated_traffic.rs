@@ -1,0 +1,218 @@
+//! Traffic of all kinds between simulated machines: short and long connections, bursts that fill
+//! the buffers, idle timeouts and shutdowns. The seed decides what each
+//! client does.
+
+use bytes::Bytes;
+use netwheel::{
+    channel::CloseCause,
+    codec::LengthField,
+    prelude::*,
+    shutdown::ShutdownOptions,
+    testing::simulation::{
+        Exploration, Failure, Faults, Journal, Network, Simulation, seed, sleep, sometimes,
+    },
+};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// A small generator, so that a program draws from its seed only.
+struct Draw(u64);
+
+impl Draw {
+    fn new() -> Self {
+        Draw(seed().unwrap_or(1) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Echoes frames. The end of the input ends the connection after the answers.
+struct Echo {
+    active: bool,
+    inactive: bool,
+    faults: Journal<String>,
+}
+
+impl Echo {
+    fn must(&self, holds: bool, what: &str) {
+        if !holds {
+            self.faults.push(what.to_owned());
+        }
+    }
+}
+
+impl Handler for Echo {
+    type Read = Bytes;
+    type Write = Bytes;
+
+    fn active(&mut self, _ctx: &mut Context<'_, Self>) -> Result {
+        self.must(!self.active && !self.inactive, "active is the first call, once");
+        self.active = true;
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, frame: Bytes) -> Result {
+        self.must(self.active && !self.inactive, "read is between active and inactive");
+        ctx.write(frame)
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        self.must(self.active && !self.inactive, "idle is between active and inactive");
+        sometimes("idle connection closed");
+        ctx.close();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _ctx: &mut Context<'_, Self>) -> Result {
+        self.must(self.active && !self.inactive, "inactive is the last call, once");
+        self.inactive = true;
+        Ok(())
+    }
+}
+
+fn server(faults: &Journal<String>) -> Result {
+    loop {
+        let group = EventLoopGroup::builder().threads(2).build()?;
+        let seen = faults.clone();
+        let bound = ServerBootstrap::new(&group)
+            .pipeline(move |_peer| {
+                let echo = Echo { active: false, inactive: false, faults: seen.clone() };
+                Pipeline::codec(LengthField::u32().max_len(1 << 20))
+                    .idle(IdleTimeouts::new().reader(30 * SECOND))
+                    .handler(echo)
+            })
+            .bind("10.0.0.1:7000");
+        let Ok(bound) = bound else {
+            sleep(SECOND);
+            continue;
+        };
+        // A new version is deployed now and then.
+        let deployed = bound.closed().wait_timeout(40 * SECOND);
+        if deployed.is_err() {
+            sometimes("server deployed");
+            let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(5 * SECOND);
+            let _ = group.shutdown(options).wait();
+        }
+    }
+}
+
+/// One connection: sends frames of drawn sizes, and expects each of them back in order.
+fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>) -> Result {
+    let heard = Journal::new();
+    let journal = heard.clone();
+    let client = ClientBootstrap::new(group).connect_timeout(10 * SECOND).pipeline(move |_peer| {
+        let journal = journal.clone();
+        Pipeline::codec(LengthField::u32().max_len(1 << 20)).on_read(move |_ctx, frame: Bytes| {
+            journal.push(frame);
+            Ok(())
+        })
+    });
+    let Ok(channel) = client.connect("server:7000").wait() else {
+        sometimes("connect failed");
+        return Ok(());
+    };
+    let mut sent: Vec<Bytes> = Vec::new();
+    for _ in 0..draw.below(6) {
+        for _ in 0..=draw.below(8) {
+            let size = [0, 1, 100, 3000, 40_000][draw.below(5) as usize];
+            let frame = Bytes::from(vec![sent.len() as u8; size]);
+            if channel.write(frame.clone()).is_err() {
+                break;
+            }
+            sent.push(frame);
+        }
+        match draw.below(4) {
+            0 => sleep(MS * draw.below(2000) as u32),
+            1 => sleep(35 * SECOND),
+            _ => {}
+        }
+    }
+    let closes = draw.below(3);
+    if closes > 0 {
+        for _ in 0..200 {
+            if heard.len() == sent.len() || !channel.is_open() {
+                break;
+            }
+            sleep(100 * MS);
+        }
+    }
+    if closes == 2 {
+        channel.close_now();
+    } else {
+        channel.close();
+    }
+    let cause = channel.closed().wait_timeout(200 * SECOND);
+    let Ok(cause) = cause else {
+        faults.push("a channel that was told to close has not closed".to_owned());
+        return Ok(());
+    };
+    if matches!(cause, Ok(CloseCause::Clean)) {
+        sometimes("closed in order");
+    }
+    heard.with(|heard| {
+        if !sent.starts_with(heard) {
+            faults.push(format!("{} answers are no prefix of the {} frames", heard.len(), sent.len()));
+        }
+    });
+    Ok(())
+}
+
+fn client(faults: &Journal<String>, done: &Journal<()>) -> Result {
+    let group = EventLoopGroup::builder().threads(1).build()?;
+    let mut draw = Draw::new();
+    loop {
+        connection(&group, &mut draw, faults)?;
+        done.push(());
+        sleep(MS * draw.below(500) as u32);
+    }
+}
+
+fn traffic(simulation: &mut Simulation) -> Result<(), Failure> {
+    simulation.network(Network::new().buffers(3000, 2000));
+    let (faults, done) = (Journal::new(), Journal::new());
+    let seen = faults.clone();
+    simulation.node("server", "10.0.0.1", move || server(&seen));
+    for n in 2..6 {
+        let (faults, done) = (faults.clone(), done.clone());
+        simulation.node(&format!("client-{n}"), &format!("10.0.0.{n}"), move || client(&faults, &done));
+    }
+    let checked = faults.clone();
+    simulation.check("handlers and frames", move || {
+        checked.with(|faults| faults.first().map_or(Ok(()), |first| Err(first.clone())))
+    });
+    simulation.run_for(120 * SECOND)?;
+    simulation.heal();
+    let before = done.len();
+    simulation.run_until("connections are served again", 600 * SECOND, || done.len() > before + 8)?;
+    Ok(())
+}
+
+/// The number of seeds; `NETWHEEL_SEEDS` overrides it, for long runs by hand.
+fn seeds() -> u64 {
+    std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(4)
+}
+
+#[test]
+fn traffic_survives_all_faults() {
+    let explored = Exploration::new(seeds()).faults(Faults::all()).run(traffic);
+    let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
+    eprintln!(
+        "{} events, {:?}, {} pairs",
+        explored.events(),
+        explored.faults().collect::<Vec<_>>(),
+        explored.pairs().count()
+    );
+    if explored.seeds() < 20 {
+        return;
+    }
+    for state in ["idle connection closed", "server deployed", "connect failed", "closed in order"] {
+        assert!(explored.reached(state) > 0, "no seed reached: {state}");
+    }
+}
