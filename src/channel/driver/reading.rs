@@ -104,8 +104,9 @@ fn read_all<T: Transport>(
     let mut reads = 0;
     loop {
         let state = &mut core.state;
+        // At least one read is allowed, whatever the limits are.
         if !state.pipeline_reads() && !state.filters_read()
-            || reads >= io.reads_allowed(state.config.reads_per_turn)
+            || reads > 0 && reads >= io.reads_allowed(state.config.reads_per_turn)
             || incomplete && io.services.io_is_over()
         {
             if readable {
@@ -144,42 +145,43 @@ fn read_all<T: Transport>(
                     readable = false;
                 }
             }
-            Read::Nothing => {
-                io.metrics.reads_blocked.add(1);
-                incomplete |= reported && reads == 0 && core.state.status.is_active();
-                break;
-            }
-            end @ (Read::End | Read::Failed(_)) => {
-                end_input(core, io, end, incomplete);
-                incomplete = false;
-                break;
-            }
             Read::Kept { last } => {
                 reads += 1;
                 if last {
                     break;
                 }
             }
-            Read::HeldUp => {
-                core.state.status.set(Readiness::MAYBE_READABLE);
+            Read::Nothing if reported && reads == 0 => {
+                io.metrics.reads_blocked.add(1);
+                incomplete |= core.state.status.is_active();
                 break;
             }
-            Read::Broken => break,
+            no_bytes => return end_burst(core, io, no_bytes, incomplete),
         }
     }
     incomplete
 }
 
-/// Handles the end of the stream, or an error of the transport.
-#[cold]
-fn end_input(core: &mut ChannelCore, io: &mut LoopIo, end: Read, incomplete: bool) {
-    if incomplete {
-        core.handle_read_complete(&mut io.services);
+/// Handles a read that has returned no bytes and ends the burst. Returns whether `read_complete` is
+/// still to be called.
+#[inline(never)]
+fn end_burst(core: &mut ChannelCore, io: &mut LoopIo, read: Read, incomplete: bool) -> bool {
+    match read {
+        Read::Nothing => io.metrics.reads_blocked.add(1),
+        Read::HeldUp => core.state.status.set(Readiness::MAYBE_READABLE),
+        Read::End | Read::Failed(_) => {
+            if incomplete {
+                core.handle_read_complete(&mut io.services);
+            }
+            match read {
+                Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
+                _ => core.handle_end(&mut io.services),
+            }
+            return false;
+        }
+        Read::Bytes { .. } | Read::Kept { .. } | Read::Broken => {}
     }
-    match end {
-        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
-        _ => core.handle_end(&mut io.services),
-    }
+    incomplete
 }
 
 /// Reads a channel that may have traffic limits or filters, or whose transport has reported an
