@@ -159,11 +159,16 @@ impl ChannelCore {
     /// Requests a reset if the channel ends for another cause than `Clean` in the middle of a
     /// message. Otherwise the peer could take the end of the stream for the end of the message.
     /// Returns whether it does.
+    #[inline]
     pub(crate) fn resets_unfinished_output(&mut self) -> bool {
         // A broken connection needs no reset.
-        if matches!(self.state.close_cause(), CloseCause::Clean | CloseCause::Reset) {
-            return false;
-        }
+        !matches!(self.state.close_cause(), CloseCause::Clean | CloseCause::Reset)
+            && self.resets_if_unfinished()
+    }
+
+    /// Requests a reset in the middle of a message. Returns whether it does.
+    #[cold]
+    fn resets_if_unfinished(&mut self) -> bool {
         // A stage that panics here does not say that its message is complete.
         let unfinished =
             catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true);

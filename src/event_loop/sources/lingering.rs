@@ -48,8 +48,14 @@ impl LingeringOrder {
     #[inline]
     pub(super) fn left(&mut self, slot: &Slot) {
         if let Slot::Lingering(lingering) = slot {
-            self.keys.remove(&lingering.number);
+            self.forget(lingering.number);
         }
+    }
+
+    /// Not inlined, because most slots hold no lingering socket.
+    #[cold]
+    fn forget(&mut self, number: u64) {
+        self.keys.remove(&number);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -113,6 +113,7 @@ impl Sources {
         self.lingering.oldest()
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Slot>> {
         self.get(key)?;
         let slot = self.slots[key.index as usize].take()?;
