@@ -79,17 +79,17 @@ impl RoundRobin {
 
     /// Returns the next loop that is not shutting down, or the next one if all are.
     fn next_open(&self, event_loops: &[EventLoop]) -> usize {
+        let first = self.step(event_loops.len());
+        if event_loops[first].is_shutting_down() { self.open_after(first, event_loops) } else { first }
+    }
+
+    /// Returns the next loop that is not shutting down, or `first`, which is, if all are.
+    #[cold]
+    fn open_after(&self, first: usize, event_loops: &[EventLoop]) -> usize {
         let size = event_loops.len();
-        let first = self.step(size);
-        let mut next = first;
-        for _ in 0..size {
-            if !event_loops[next].is_shutting_down() {
-                return next;
-            }
-            // Steps past the loop, so that the one behind it does not get its share as well.
-            next = self.step(size);
-        }
-        first
+        // Each step goes past the last loop, so that the one behind it does not get its share too.
+        let mut others = (0..size).map(|_| self.step(size));
+        others.find(|next| !event_loops[*next].is_shutting_down()).unwrap_or(first)
     }
 }
 
