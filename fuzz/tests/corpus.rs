@@ -2,8 +2,12 @@
 
 use netwheel_fuzz::{TARGETS, Target};
 use std::{
-    fs,
+    fs, panic,
     path::{Path, PathBuf},
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// The limits of a target's folder, so that the repository stays small and the tests fast.
@@ -21,11 +25,26 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Whether a thread has panicked. Loops catch the panics of callbacks, so that a target returns.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panicked| {
+            PANICKED.store(true, Ordering::SeqCst);
+            report(panicked);
+        }));
+    });
+}
+
 /// Calls a target with each file of its folder, and without any input.
 fn replay(name: &str) {
     let (_, target): &(_, Target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
     let files = files(&corpus().join(name));
     assert!((1..=MAX_FILES).contains(&files.len()), "{} files", files.len());
+    watch_panics();
     target(b"");
     let mut bytes = 0;
     for file in files {
@@ -33,6 +52,7 @@ fn replay(name: &str) {
         let input = fs::read(&file).unwrap();
         bytes += input.len();
         target(&input);
+        assert!(!PANICKED.load(Ordering::SeqCst), "a panic was caught");
     }
     assert!(bytes <= MAX_BYTES, "{bytes} bytes");
 }

@@ -120,5 +120,10 @@ fn receive(settings: &HttpSettings, input: &Input<'_>, pieces: Vec<&[u8]>) -> (V
         channel.end_inbound();
     }
     drop(channel);
-    (events.take(), is_open)
+    let mut events = events.take();
+    // How much of a body is delivered before an error depends on the pieces.
+    if let [.., Event::Body(_), Event::Error(_)] = events[..] {
+        events.remove(events.len() - 2);
+    }
+    (events, is_open)
 }

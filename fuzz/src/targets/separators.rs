@@ -59,11 +59,11 @@ where
     assert!(messages.iter().all(|message| message.len() <= max_len));
 
     // A message before a second delimiter may contain what ends messages together with the first
-    // one, and is refused then.
+    // one, and a CR before LF belongs to the end of the line. Such messages are refused.
     for message in messages {
         let wire = match encode(&mut codec, [message.clone()]) {
             Ok(wire) => wire,
-            Err(Error::Encode(_)) if input.delimiters.is_some() || input.crlf => continue,
+            Err(Error::Encode(_)) if input.delimiters.is_some() || message.ends_with(b"\r") => continue,
             Err(error) => panic!("{message:?} was decoded, and is refused: {error:#}"),
         };
         let (again, left) = decode_in_pieces(&codec, &wire, input.cuts, input.fail_fast);

@@ -57,9 +57,9 @@ pub fn embedded_channel(data: &[u8]) {
 fn perform(channel: &mut EmbeddedChannel<Bytes>, journal: &Journal, operation: &Operation) {
     match operation {
         Operation::Receive(bytes) => {
-            let was_open = channel.is_open();
+            let was_closed = channel.is_closed();
             let taken = channel.write_inbound(bytes);
-            assert!(was_open || taken.is_err(), "a closed channel takes input");
+            assert!(!was_closed || taken.is_err(), "a closed channel takes input");
         }
         Operation::EndInbound => channel.end_inbound(),
         Operation::FailInbound => channel.fail_inbound(io::ErrorKind::ConnectionReset.into()),
