@@ -3,7 +3,8 @@
 //! [`DurableTimers`] is the handle of a program. It is built with a store and [`Topic`]s. A timer
 //! is a topic, a time and a payload; closures are never stored. The default store is an SQLite file
 //! ([`SqliteStore`]), for one process. Several nodes share a database of PostgreSQL
-//! (`PostgresStore`, feature `durable-postgres`). The guide has a chapter with a complete program
+//! (`PostgresStore`, feature `durable-postgres`). Tests of a program use a [`MemoryDisk`], which
+//! can crash and fail. The guide has a chapter with a complete program
 //! ([`guide::durable_timers`](crate::guide::durable_timers)).
 //!
 //! # Guarantees
@@ -58,12 +59,12 @@ pub use handle::{DurableTimers, DurableTimersBuilder, StartTimer, When};
 pub use id::TimerId;
 pub use metrics::DurableMetrics;
 pub use policy::{Delivery, Late, Retry};
+pub use store::{
+    MemoryDisk, MemoryStore, MemoryTransaction, SqliteStore, StartIn, StoreError, StoreTransaction,
+    TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
+};
 #[cfg(feature = "durable-postgres")]
 pub use store::{PostgresStore, PostgresStoreBuilder};
-pub use store::{
-    SqliteStore, StartIn, StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore,
-    TopicCounts,
-};
 pub use topic::{Due, Topic};
 
 /// The crate `postgres`, in the version of this crate's API.

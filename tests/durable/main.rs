@@ -18,6 +18,7 @@ mod faults;
 mod handle;
 mod keys;
 mod kills;
+mod memory;
 mod model;
 mod opening;
 #[cfg(feature = "durable-postgres")]

@@ -7,6 +7,7 @@ mod error;
 mod lease;
 mod listing;
 mod maintenance;
+mod memory;
 #[cfg(feature = "durable-postgres")]
 mod postgres;
 mod row;
@@ -21,6 +22,7 @@ pub use error::StoreError;
 pub use lease::{ClockReading, Lease};
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use maintenance::{BackupWork, Maintenance};
+pub use memory::{MemoryDisk, MemoryStore, MemoryTransaction};
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{Begun, DueKey, Held, TimerRow};

@@ -4,7 +4,7 @@ use super::{NewTimer, StoreError, StoreTransaction};
 use crate::durable::TimerId;
 #[cfg(feature = "durable-postgres")]
 use postgres::error::SqlState;
-use std::{fmt::Debug, sync::Arc};
+use std::{any::Any, fmt::Debug, sync::Arc};
 
 /// How connections of the program start timers of a store. Returned by
 /// [`TimerStore::starter`](super::TimerStore::starter), and used by
@@ -24,6 +24,18 @@ pub(super) trait StartTimers: Debug + Send + Sync {
         now: i64,
     ) -> Result<TimerId, StoreError> {
         let _ = (connection, is_own, timer, now);
+        Err(StoreError::OtherStore)
+    }
+
+    /// Stores a timer in the transaction of a store without a database. `connection` is that of
+    /// its [`StoreTransaction`].
+    fn start_in_other(
+        &self,
+        connection: &mut dyn Any,
+        timer: &NewTimer,
+        now: i64,
+    ) -> Result<TimerId, StoreError> {
+        let _ = (connection, timer, now);
         Err(StoreError::OtherStore)
     }
 
@@ -113,7 +125,7 @@ impl sealed::StartIn for &mut StoreTransaction<'_> {
         if let Ok(client) = self.postgres() {
             return starter.0.start_in_postgres(client, timer, now);
         }
-        Err(StoreError::OtherStore)
+        starter.0.start_in_other(self.any(), timer, now)
     }
 }
 

@@ -68,6 +68,11 @@ impl<'a> StoreTransaction<'a> {
         self.connection::<postgres::Client>()
     }
 
+    /// Returns the connection of any store.
+    pub(super) fn any(&mut self) -> &mut dyn Any {
+        self.connection
+    }
+
     /// Returns the connection of a store of another kind, as that store documents it.
     ///
     /// # Errors

@@ -8,8 +8,20 @@ use netwheel::durable::{
 
 pub(super) const NOW: i64 = 1_700_000_000_000;
 
-/// Defines each test for both stores.
+/// Defines each test for all stores.
 macro_rules! for_each_store {
+    ($($name:ident)*) => {
+        for_each_database! { $($name)* }
+        mod memory {
+            $(#[test] fn $name() {
+                super::$name(&mut super::opened(netwheel::durable::MemoryDisk::new().open().unwrap()));
+            })*
+        }
+    };
+}
+
+/// Defines each test for the stores in a database.
+macro_rules! for_each_database {
     ($($name:ident)*) => {
         mod sqlite {
             $(#[test] fn $name() {
@@ -51,9 +63,6 @@ for_each_store! {
     a_dead_run_of_a_periodic_timer_is_a_copy
     a_key_finds_its_timer
     commands_move_and_cancel
-    effects_are_stored_with_the_end_or_not_at_all
-    an_effect_that_ends_the_transaction_stops_the_store
-    a_transaction_of_the_program_is_stored_or_undone
     changes_of_one_timer_are_made_in_order
     many_changes_share_a_transaction
     pages_of_a_listing_are_complete
@@ -65,6 +74,17 @@ for_each_store! {
     the_key_of_a_removed_dead_letter_is_remembered
     dead_letters_are_pending_again_at_the_given_times
     timers_are_listed_by_due_time_in_pages
+}
+
+/// Effects with SQL. `memory.rs` has those of the memory store.
+mod sql {
+    use super::*;
+
+    for_each_database! {
+        effects_are_stored_with_the_end_or_not_at_all
+        an_effect_that_ends_the_transaction_stops_the_store
+        a_transaction_of_the_program_is_stored_or_undone
+    }
 }
 
 /// A store with the topics "a" and "b", which owns everything.

@@ -15,7 +15,7 @@ mod program;
 mod proxy;
 mod refusals;
 mod schema;
-mod server;
+pub(crate) mod server;
 mod sharing;
 mod skew;
 mod start_in;

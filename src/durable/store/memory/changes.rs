@@ -1,0 +1,214 @@
+//! Changes of a transaction.
+
+use super::{
+    Change, Outcome, StoreError, StoreTransaction, TimerRow,
+    tables::{Timer, Write},
+    transaction::{Known, MemoryTransaction},
+};
+use crate::durable::{
+    TimerId,
+    store::{Begun, Effect, Held, NewTimer, TimerState},
+    unix_millis::duration_millis,
+};
+use std::time::Duration;
+
+/// The number of remembered keys that a transaction removes at most.
+const KEYS_REMOVED_AT_ONCE: usize = 1000;
+
+/// A transaction with changes of timers.
+pub(super) struct Batch<'a> {
+    transaction: &'a mut MemoryTransaction,
+    /// The number of each attached topic.
+    topics: &'a [usize],
+    now: i64,
+    /// Keys that ended before are forgotten.
+    forget: i64,
+    has_ended_keys: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(
+        transaction: &'a mut MemoryTransaction,
+        topics: &'a [usize],
+        now: i64,
+        key_memory: Duration,
+    ) -> Self {
+        let forget = now.saturating_sub(duration_millis(key_memory));
+        Batch { transaction, topics, now, forget, has_ended_keys: false }
+    }
+
+    pub(super) fn transaction(&mut self) -> &mut MemoryTransaction {
+        self.transaction
+    }
+
+    /// Forgets old keys.
+    pub(super) fn finish(&mut self) {
+        if !self.has_ended_keys {
+            return;
+        }
+        let ends = self.transaction.tables().ends.iter().take_while(|(ended, ..)| *ended < self.forget);
+        let old: Vec<_> = ends.take(KEYS_REMOVED_AT_ONCE).cloned().collect();
+        for (_, topic, key) in old {
+            self.transaction.write(Write::EndedKey((topic, key), None));
+        }
+    }
+
+    pub(super) fn apply(&mut self, change: &mut Change) -> Result<Outcome, StoreError> {
+        Ok(match change {
+            Change::Start(timer) => self.start(timer),
+            Change::Cancel(id) => self.cancel(*id),
+            Change::Move { id, due } => self.move_to(*id, *due, true),
+            Change::End { held, .. }
+            | Change::Begin { held, .. }
+            | Change::Retry { held, .. }
+            | Change::Bury { held, .. }
+            | Change::SkipTo { held, .. }
+            | Change::Claim { held }
+                if !self.is_held(*held) =>
+            {
+                Outcome::Missing
+            }
+            Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
+            Change::Begin { held, is_counted } => self.begin(*held, *is_counted),
+            Change::Retry { held, due, error } => self.retry(*held, *due, error),
+            Change::Bury { held, next, error } => self.bury(*held, *next, error),
+            Change::SkipTo { held, next } => self.advance(held.key.id, *next),
+            Change::Claim { .. } => Outcome::Done(None),
+        })
+    }
+
+    /// Returns whether a timer waits for this run.
+    fn is_held(&self, held: Held) -> bool {
+        let stored = self.transaction.tables().timers.get(&held.key.id.get());
+        stored.is_some_and(|timer| timer.is_pending() && timer.due == held.key.due)
+    }
+
+    fn start(&mut self, timer: &NewTimer) -> Outcome {
+        let Some(&topic) = self.topics.get(timer.topic) else {
+            return Outcome::Refused(StoreError::failed("a timer of a topic that is not attached"));
+        };
+        match self.transaction.known_key(topic, timer, self.forget) {
+            None => {
+                let id = self.transaction.add(Timer::new(topic, timer));
+                Outcome::Started(timer.stored_row(TimerId::new(id)))
+            }
+            Some(Known::Ended(id)) => Outcome::AlreadyStarted { id: TimerId::new(id), changed: None },
+            Some(Known::Stored(id)) => {
+                let id = TimerId::new(id);
+                Outcome::AlreadyStarted { id, changed: self.change_stored(id, timer) }
+            }
+        }
+    }
+
+    /// Changes a stored timer as a start with its key asks. Returns it if it has changed and is
+    /// pending.
+    fn change_stored(&mut self, id: TimerId, timer: &NewTimer) -> Option<TimerRow> {
+        let stored = self.transaction.tables().timers.get(&id.get())?;
+        let is_due = stored.is_pending() && stored.scheduled <= self.now;
+        let is_rescheduled = timer.has_other_schedule(stored.schedule.as_deref());
+        if !is_rescheduled && !timer.replaces_payload {
+            return None;
+        }
+        self.transaction.change(id.get(), |stored| {
+            stored.payload.clone_from(&timer.payload);
+            if is_rescheduled {
+                stored.schedule.clone_from(&timer.schedule);
+            }
+        });
+        if is_rescheduled && !is_due {
+            return self.move_to(id, timer.due, false).into_row();
+        }
+        self.row(id)
+    }
+
+    fn end(&mut self, held: Held, next: Option<i64>, effect: Option<&mut Effect>) -> Outcome {
+        if let Some(effect) = effect {
+            let savepoint = self.transaction.savepoint();
+            if let Err(error) = StoreTransaction::new(self.transaction).run(effect) {
+                self.transaction.roll_back_to(savepoint);
+                return Outcome::Refused(error);
+            }
+        }
+        match next {
+            Some(next) => self.advance(held.key.id, next),
+            None => self.cancel(held.key.id),
+        }
+    }
+
+    fn begin(&mut self, held: Held, is_counted: bool) -> Outcome {
+        self.transaction.change(held.key.id.get(), |timer| match (timer.begun, is_counted) {
+            (Begun::Counted, _) => {}
+            (_, true) => {
+                timer.attempts = timer.attempts.saturating_add(1);
+                timer.begun = Begun::Counted;
+            }
+            (_, false) => timer.begun = Begun::Noted,
+        });
+        Outcome::Done(None)
+    }
+
+    fn retry(&mut self, held: Held, due: i64, error: &str) -> Outcome {
+        self.transaction.change(held.key.id.get(), |timer| {
+            timer.count_attempt();
+            timer.begun = if timer.begun == Begun::Counted { Begun::Noted } else { Begun::No };
+            timer.due = due;
+            timer.error = Some(error.to_owned());
+        });
+        Outcome::Done(self.row(held.key.id))
+    }
+
+    fn bury(&mut self, held: Held, next: Option<i64>, error: &str) -> Outcome {
+        let (id, now) = (held.key.id, self.now);
+        let die = |timer: &mut Timer| {
+            timer.count_attempt();
+            timer.state = TimerState::Dead;
+            timer.due = now;
+            timer.begun = Begun::No;
+            timer.error = Some(error.to_owned());
+        };
+        let Some(next) = next else {
+            self.transaction.change(id.get(), die);
+            return Outcome::Done(None);
+        };
+        if let Some(mut copy) = self.transaction.tables().timers.get(&id.get()).cloned() {
+            die(&mut copy);
+            (copy.key, copy.schedule, copy.is_moved) = (None, None, false);
+            self.transaction.add(copy);
+        }
+        self.advance(id, next)
+    }
+
+    pub(super) fn cancel(&mut self, id: TimerId) -> Outcome {
+        let Some(timer) = self.transaction.tables().timers.get(&id.get()) else { return Outcome::Missing };
+        // A periodic timer that was cancelled may be started again.
+        let key = timer.key.clone().filter(|_| timer.schedule.is_none());
+        let key = key.map(|key| (timer.topic, key));
+        self.transaction.write(Write::Timer(id.get(), None));
+        if let Some(key) = key {
+            self.transaction.write(Write::EndedKey(key, Some((id.get(), self.now))));
+            self.has_ended_keys = true;
+        }
+        Outcome::Done(None)
+    }
+
+    /// `is_command`: the timer keeps its time, however far away it is.
+    pub(super) fn move_to(&mut self, id: TimerId, due: i64, is_command: bool) -> Outcome {
+        let is_stored = self.transaction.change(id.get(), |timer| {
+            timer.wait_for(due);
+            timer.is_moved = is_command;
+        });
+        if is_stored { Outcome::Done(self.row(id)) } else { Outcome::Missing }
+    }
+
+    /// Moves a periodic timer to its next run.
+    fn advance(&mut self, id: TimerId, next: i64) -> Outcome {
+        self.move_to(id, next, false)
+    }
+
+    /// Returns a pending timer of an attached topic as it is now.
+    fn row(&self, id: TimerId) -> Option<TimerRow> {
+        let timer = self.transaction.tables().timers.get(&id.get()).filter(|timer| timer.is_pending())?;
+        let topic = self.topics.iter().position(|topic| *topic == timer.topic)?;
+        Some(timer.row(id.get(), topic))
+    }
+}

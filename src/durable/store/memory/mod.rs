@@ -1,0 +1,204 @@
+//! `MemoryStore`: timers in memory, on a disk that can crash.
+//!
+//! Owns: the rules of the changes and queries, with the same answers as the SQLite store. Does not
+//! own what is stored: that is in the [`MemoryDisk`], which outlives the store. The store has
+//! neither a clock nor random numbers, and its maps are ordered.
+//!
+//! Runs on the store's thread. A lock protects the disk, because the test holds a handle to it.
+
+mod changes;
+mod disk;
+mod reads;
+mod starts;
+mod tables;
+mod transaction;
+mod upkeep;
+
+pub use disk::MemoryDisk;
+pub use transaction::MemoryTransaction;
+
+use super::{
+    BackupWork, Change, DeadLetters, DueKey, Effect, LoadRange, Loaded, Outcome, StoreError,
+    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerStore, TopicCounts, start_in::Starter,
+};
+use changes::Batch;
+use disk::Kind;
+use starts::MemoryStarts;
+use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
+use tables::Write;
+
+/// How long the key of an ended timer is remembered, unless set otherwise.
+const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
+
+/// The largest number of timers in an answer about starts of the program.
+const STARTS_LIMIT: usize = 1024;
+
+/// A store of timers in memory, for tests of programs. Opened by [`MemoryDisk::open`], which has an
+/// example.
+///
+/// It behaves like [`SqliteStore`](super::SqliteStore), except for the program's own writes:
+/// these are rows of a [`MemoryTransaction`]. What was stored stays on the [`MemoryDisk`] when the
+/// store is dropped.
+#[derive(Debug)]
+pub struct MemoryStore {
+    disk: MemoryDisk,
+    /// The number of this store on its disk.
+    number: u64,
+    /// The number of each attached topic.
+    topics: Vec<usize>,
+    key_memory: Duration,
+    was_interrupted: bool,
+    /// Whether the disk says that timers fire.
+    is_noted_open: bool,
+    /// Timers that transactions of the program have started, and that were not looked for.
+    program_starts: VecDeque<i64>,
+}
+
+impl MemoryStore {
+    fn new(disk: MemoryDisk, number: u64) -> Self {
+        MemoryStore {
+            disk,
+            number,
+            topics: Vec::new(),
+            key_memory: KEY_MEMORY,
+            was_interrupted: false,
+            is_noted_open: false,
+            program_starts: VecDeque::new(),
+        }
+    }
+
+    /// Sets how long the idempotency key of an ended timer is remembered. 24 h by default.
+    pub fn remember_keys(mut self, time: Duration) -> Self {
+        self.key_memory = time;
+        self
+    }
+
+    /// Calls `work` in a transaction, and commits it if the work succeeds.
+    fn transact<T>(
+        &mut self,
+        kind: Kind,
+        work: impl FnOnce(&mut MemoryTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (value, started) = self.disk.transact(self.number, kind, work)?;
+        self.program_starts.extend(started);
+        Ok(value)
+    }
+
+    /// Calls `work` with the changes of a transaction, and commits them if the work succeeds.
+    fn batch<T>(
+        &mut self,
+        now: i64,
+        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let topics = self.topics.clone();
+        let key_memory = self.key_memory;
+        self.transact(Kind::Commit, |transaction| {
+            let mut batch = Batch::new(transaction, &topics, now, key_memory);
+            let value = work(&mut batch)?;
+            batch.finish();
+            Ok(value)
+        })
+    }
+
+    fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
+        if is_open != self.is_noted_open {
+            self.transact(Kind::Note, |transaction| {
+                transaction.write(Write::Open(is_open));
+                Ok(())
+            })?;
+            self.is_noted_open = is_open;
+        }
+        Ok(())
+    }
+}
+
+impl TimerStore for MemoryStore {
+    fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        let attached = self.transact(Kind::Note, |transaction| {
+            for name in topics {
+                if transaction.tables().topic(name).is_none() {
+                    transaction.write(Write::Topic(Some(name.clone())));
+                }
+            }
+            let tables = transaction.tables();
+            let numbers = topics.iter().filter_map(|name| tables.topic(name)).collect();
+            Ok((numbers, tables.is_open))
+        });
+        (self.topics, self.was_interrupted) = attached?;
+        self.counts()
+    }
+
+    fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
+        self.batch(now, |batch| changes.iter_mut().map(|change| batch.apply(change)).collect())
+    }
+
+    fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
+        // A program that fires nothing loads nothing, and does not say that the last one was
+        // closed.
+        self.note_open(true)?;
+        self.disk.read(self.number, |tables| reads::load(tables, &self.topics, range))
+    }
+
+    fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+        self.disk.read(self.number, |tables| reads::far_periodic(tables, &self.topics, after, limit))
+    }
+
+    fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+        self.disk.read(self.number, |tables| reads::list(tables, filter))
+    }
+
+    fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
+        self.disk.read(self.number, reads::counts)
+    }
+
+    fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+        self.batch(0, |batch| Ok(upkeep::set_paused(batch, topic, is_paused)))
+    }
+
+    fn remove_dead(&mut self, letters: &DeadLetters, now: i64) -> Result<u64, StoreError> {
+        self.batch(now, |batch| Ok(upkeep::remove_dead(batch, letters)))
+    }
+
+    fn retry_dead(
+        &mut self,
+        letters: &DeadLetters,
+        dues: &[i64],
+    ) -> Result<Vec<Option<TimerRow>>, StoreError> {
+        self.batch(0, |batch| Ok(upkeep::retry_dead(batch, letters, dues)))
+    }
+
+    fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
+        self.transact(Kind::Commit, |transaction| StoreTransaction::new(transaction).run(work))
+    }
+
+    fn backup(&mut self, _path: &Path) -> Result<BackupWork, StoreError> {
+        Err(StoreError::failed("a store in memory has no backups"))
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.was_interrupted
+    }
+
+    fn starter(&self) -> Option<Starter> {
+        Some(Starter(Arc::new(MemoryStarts::new(self))))
+    }
+
+    fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        let (topics, starts) = (&self.topics, &mut self.program_starts);
+        self.disk.read(self.number, |tables| reads::started(tables, topics, starts, until, max_bytes))
+    }
+
+    fn release(&mut self) -> Result<(), StoreError> {
+        match self.note_open(false) {
+            // As in the SQLite store: the next program takes this one for one that was killed.
+            Err(error) if error.is_transient() => Ok(()),
+            noted => noted,
+        }
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.disk.close(self.number);
+    }
+}

@@ -1,0 +1,141 @@
+//! Queries of a memory store.
+
+use super::{
+    DueKey, LoadRange, Loaded, STARTS_LIMIT, TimerFilter, TimerInfo, TimerRow, TopicCounts,
+    tables::{Tables, Timer},
+};
+use crate::durable::{TimerId, unix_millis::system_time};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Bound::{Excluded, Included},
+};
+
+/// Loads pending timers of the topics in the order of their keys.
+pub(super) fn load(tables: &Tables, topics: &[usize], range: LoadRange) -> Loaded {
+    let wanted = topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
+    // One more than the limit of each topic tells whether the answer is complete.
+    let limit = range.limit.saturating_add(1);
+    let mut keys = Vec::new();
+    for (index, topic) in wanted {
+        let due = behind(&tables.pending, *topic, range.after).take_while(|key| key.due <= range.until);
+        keys.extend(due.take(limit).map(|key| (key, index)));
+    }
+    keys.sort_unstable_by_key(|(key, _)| *key);
+    let mut rows: Vec<TimerRow> = Vec::new();
+    let mut bytes = 0;
+    for (key, index) in &keys {
+        let Some(timer) = tables.timers.get(&key.id.get()) else { continue };
+        let row = timer.row(key.id.get(), *index);
+        bytes += row.data_len();
+        if rows.len() >= range.limit || (bytes > range.max_bytes && !rows.is_empty()) {
+            return Loaded { rows, is_complete: false };
+        }
+        rows.push(row);
+    }
+    Loaded { rows, is_complete: true }
+}
+
+/// Returns the keys of a topic's timers behind another one.
+fn behind(places: &BTreeSet<(usize, i64, i64)>, topic: usize, after: DueKey) -> impl Iterator<Item = DueKey> {
+    let first = (topic, after.due, after.id.get());
+    let places = places.range((Excluded(first), Included((topic, i64::MAX, i64::MAX))));
+    places.map(|(_, due, id)| DueKey { due: *due, id: TimerId::new(*id) })
+}
+
+/// Returns periodic timers behind a key, without their payloads.
+pub(super) fn far_periodic(tables: &Tables, topics: &[usize], after: DueKey, limit: usize) -> Vec<TimerRow> {
+    let places =
+        tables.on_schedule.range((Excluded((after.due, after.id.get())), Included((i64::MAX, i64::MAX))));
+    let rows = places.filter_map(|(_, id)| {
+        let timer = tables.timers.get(id)?;
+        let topic = topics.iter().position(|topic| *topic == timer.topic)?;
+        Some(TimerRow { payload: Vec::new(), ..timer.row(*id, topic) })
+    });
+    rows.take(limit).collect()
+}
+
+/// Takes timers that transactions of the program have started. Those that are due after `until`
+/// are loaded later.
+pub(super) fn started(
+    tables: &Tables,
+    topics: &[usize],
+    starts: &mut VecDeque<i64>,
+    until: i64,
+    max_bytes: usize,
+) -> Loaded {
+    let mut rows: Vec<TimerRow> = Vec::new();
+    let mut bytes = 0;
+    while let Some(id) = starts.pop_front() {
+        let is_near = |timer: &&Timer| timer.is_pending() && timer.due <= until;
+        let Some(timer) = tables.timers.get(&id).filter(is_near) else { continue };
+        let Some(topic) = topics.iter().position(|topic| *topic == timer.topic) else { continue };
+        let row = timer.row(id, topic);
+        bytes += row.weight();
+        rows.push(row);
+        if rows.len() >= STARTS_LIMIT || bytes >= max_bytes {
+            return Loaded { rows, is_complete: starts.is_empty() };
+        }
+    }
+    Loaded { rows, is_complete: true }
+}
+
+pub(super) fn list(tables: &Tables, filter: &TimerFilter) -> Vec<TimerInfo> {
+    let limit = filter.effective_limit();
+    let topic = filter.selected_topic().map(|name| tables.topic(name));
+    let is_selected = |timer: &Timer| {
+        topic.is_none_or(|topic| topic == Some(timer.topic))
+            && filter.selected_state().is_none_or(|state| state == timer.state)
+            && filter.selected_key().is_none_or(|key| timer.key.as_deref() == Some(key))
+    };
+    let Some(after) = filter.selected_by_due() else {
+        let after = filter.selected_after().map_or(i64::MIN, TimerId::get);
+        let timers = tables.timers.range((Excluded(after), Included(i64::MAX)));
+        let selected = timers.filter(|(_, timer)| is_selected(timer));
+        return selected.take(limit).map(|(id, timer)| info(tables, *id, timer)).collect();
+    };
+    let mut keys = Vec::new();
+    for number in 0..tables.topics.len() {
+        if topic.is_some_and(|topic| topic != Some(number)) {
+            continue;
+        }
+        for places in [&tables.pending, &tables.dead] {
+            let stored = behind(places, number, after);
+            let selected = stored.filter(|key| tables.timers.get(&key.id.get()).is_some_and(is_selected));
+            keys.extend(selected.take(limit));
+        }
+    }
+    keys.sort_unstable();
+    keys.truncate(limit);
+    let timers = keys.iter().filter_map(|key| Some((key.id.get(), tables.timers.get(&key.id.get())?)));
+    timers.map(|(id, timer)| info(tables, id, timer)).collect()
+}
+
+fn info(tables: &Tables, id: i64, timer: &Timer) -> TimerInfo {
+    let topic = tables.topics.get(timer.topic).map(|topic| topic.name.clone()).unwrap_or_default();
+    let mut info = TimerInfo::new(TimerId::new(id), topic, timer.state, system_time(timer.due));
+    info.scheduled = system_time(timer.scheduled);
+    info.attempts = timer.attempts;
+    info.key.clone_from(&timer.key);
+    info.schedule.clone_from(&timer.schedule);
+    info.payload = String::from_utf8_lossy(&timer.payload).into_owned();
+    info.error.clone_from(&timer.error);
+    info
+}
+
+/// Returns the numbers of timers of each topic, in the order of their names.
+pub(super) fn counts(tables: &Tables) -> Vec<TopicCounts> {
+    let mut counts: Vec<TopicCounts> = Vec::new();
+    for topic in &tables.topics {
+        let mut count = TopicCounts::new(topic.name.clone(), topic.pending, topic.dead);
+        count.is_paused = topic.is_paused;
+        counts.push(count);
+    }
+    counts.sort_unstable_by(|a, b| a.topic.cmp(&b.topic));
+    counts
+}
+
+/// Returns the ids of the oldest dead letters of a topic that died by `until`.
+pub(super) fn oldest_dead(tables: &Tables, topic: usize, until: i64, limit: usize) -> Vec<TimerId> {
+    let letters = behind(&tables.dead, topic, DueKey::FIRST).take_while(|key| key.due <= until);
+    letters.take(limit).map(|key| key.id).collect()
+}

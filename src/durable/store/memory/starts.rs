@@ -1,0 +1,40 @@
+//! `MemoryStarts`: starts of timers in transactions of the program.
+
+use super::{MemoryDisk, MemoryStore, MemoryTransaction};
+use crate::durable::{
+    TimerId,
+    store::{NewTimer, StoreError, start_in::StartTimers},
+    unix_millis::duration_millis,
+};
+use std::{any::Any, time::Duration};
+
+/// Starts timers in the transactions of one store.
+#[derive(Debug)]
+pub(super) struct MemoryStarts {
+    disk: MemoryDisk,
+    /// The number of each attached topic.
+    topics: Vec<usize>,
+    key_memory: Duration,
+}
+
+impl MemoryStarts {
+    pub(super) fn new(store: &MemoryStore) -> Self {
+        MemoryStarts { disk: store.disk.clone(), topics: store.topics.clone(), key_memory: store.key_memory }
+    }
+}
+
+impl StartTimers for MemoryStarts {
+    fn start_in_other(
+        &self,
+        connection: &mut dyn Any,
+        timer: &NewTimer,
+        now: i64,
+    ) -> Result<TimerId, StoreError> {
+        let transaction = connection.downcast_mut::<MemoryTransaction>();
+        let is_own = |transaction: &&mut MemoryTransaction| transaction.disk() == self.disk.id();
+        let transaction = transaction.filter(is_own).ok_or(StoreError::OtherStore)?;
+        let topic = *self.topics.get(timer.topic).ok_or(StoreError::OtherStore)?;
+        let forget = now.saturating_sub(duration_millis(self.key_memory));
+        transaction.start(topic, timer, forget)
+    }
+}

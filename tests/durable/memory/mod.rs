@@ -1,0 +1,55 @@
+//! The store in memory: its answers, its transactions, its faults and its crashes. The tests of
+//! every store are in `postgres/contract.rs`.
+
+mod agreement;
+mod disk;
+mod power;
+mod transactions;
+
+use netwheel::durable::{
+    MemoryDisk, MemoryStore, TimerStore,
+    store::{Change, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
+};
+
+const NOW: i64 = 1_700_000_000_000;
+
+/// Opens the store with the topic "topic".
+fn open(disk: &MemoryDisk) -> MemoryStore {
+    let mut store = disk.open().unwrap();
+    store.attach(&["topic".to_owned()]).unwrap();
+    store
+}
+
+fn timer(due: i64) -> NewTimer {
+    NewTimer {
+        topic: 0,
+        due,
+        idempotency_key: None,
+        schedule: None,
+        payload: b"null".to_vec(),
+        replaces_payload: false,
+    }
+}
+
+#[track_caller]
+fn start(store: &mut MemoryStore, timer: NewTimer) -> TimerRow {
+    match store.commit(&mut [Change::Start(timer)], NOW).unwrap().remove(0) {
+        Outcome::Started(row) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn load(store: &mut dyn TimerStore) -> Vec<TimerRow> {
+    let range = LoadRange {
+        topics: TopicSet::ALL,
+        after: DueKey::FIRST,
+        until: i64::MAX,
+        limit: 100_000,
+        max_bytes: usize::MAX,
+    };
+    store.load(range).unwrap().rows
+}
+
+fn dues(store: &mut dyn TimerStore) -> Vec<i64> {
+    load(store).iter().map(|row| row.key.due).collect()
+}

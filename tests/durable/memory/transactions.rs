@@ -1,0 +1,123 @@
+//! Transactions of the program.
+
+use super::{NOW, dues, open, start, timer};
+use crate::support::{
+    loops::{end, one_loop},
+    wait::{done, ms, receive},
+};
+use netwheel::durable::{
+    Due, DurableTimers, Late, MemoryDisk, MemoryTransaction, Retry, StoreError, StoreTransaction, TimerStore,
+    Topic,
+    store::{Change, Effect, Outcome},
+};
+use std::sync::mpsc::channel;
+
+fn effect(work: impl FnMut(&mut StoreTransaction<'_>) -> netwheel::Result + Send + 'static) -> Effect {
+    Box::new(work)
+}
+
+fn put(name: &'static str) -> Effect {
+    effect(move |transaction| {
+        transaction.connection::<MemoryTransaction>()?.put(name, b"1");
+        Ok(())
+    })
+}
+
+/// Stores a row, and then fails or panics.
+fn broken(panics: bool) -> Effect {
+    effect(move |transaction| {
+        transaction.connection::<MemoryTransaction>()?.put("broken", b"1");
+        assert!(!panics, "on purpose");
+        Err(netwheel::Error::other("on purpose"))
+    })
+}
+
+#[test]
+fn effects_are_stored_with_the_end_or_not_at_all() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk);
+    let rows = [1, 2, 3, 4].map(|due| start(&mut store, timer(due)));
+    let end = |n: usize, effect| Change::End { held: rows[n].held(), next: None, effect };
+    let mut changes =
+        [end(0, Some(put("first"))), end(1, Some(broken(false))), end(2, Some(broken(true))), end(3, None)];
+    let outcomes = store.commit(&mut changes, NOW).unwrap();
+    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused(StoreError::Effect(_)));
+    assert_eq!(outcomes.iter().map(is_refused).collect::<Vec<_>>(), [false, true, true, false]);
+    assert_eq!(disk.rows().into_keys().collect::<Vec<_>>(), ["first"]);
+    assert_eq!(dues(&mut store), [2, 3]);
+}
+
+#[test]
+fn a_transaction_of_the_program_is_stored_or_undone() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk);
+    store.transaction(&mut put("stored")).unwrap();
+    for panics in [false, true] {
+        let error = store.transaction(&mut broken(panics)).unwrap_err();
+        assert!(matches!(error, StoreError::Effect(_)), "{error}");
+    }
+    let mut change = effect(|transaction| {
+        let rows = transaction.connection::<MemoryTransaction>()?;
+        assert_eq!(rows.get("stored"), Some(&b"1"[..]));
+        rows.put("stored", b"2");
+        rows.put("more", b"3");
+        assert_eq!(rows.rows().collect::<Vec<_>>(), [("more", &b"3"[..]), ("stored", &b"2"[..])]);
+        assert!(rows.remove("more") && !rows.remove("more"));
+        Ok(())
+    });
+    store.transaction(&mut change).unwrap();
+    assert_eq!(disk.rows().into_iter().collect::<Vec<_>>(), [("stored".to_owned(), b"2".to_vec())]);
+}
+
+#[test]
+fn the_transaction_of_another_store_is_refused() {
+    let disk = MemoryDisk::new();
+    let mut store = open(&disk);
+    let mut sqlite = effect(|transaction| transaction.sqlite().map(drop));
+    let error = store.transaction(&mut sqlite).unwrap_err();
+    assert!(matches!(error, StoreError::Effect(_)), "{error}");
+    drop(store);
+
+    let group = one_loop();
+    let topic = || Topic::new("topic", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
+    let timers = DurableTimers::on(disk.open().unwrap()).topic(topic()).start(&group).unwrap();
+    let other = DurableTimers::on(MemoryDisk::new().open().unwrap()).topic(topic()).start(&group).unwrap();
+    let of_other = other.clone();
+    let started =
+        timers.transaction(move |transaction| of_other.at("topic", ms(0), &1).start_in(transaction));
+    let error = done(started).unwrap_err();
+    assert!(format!("{error:#}").contains("not to the database"), "{error:#}");
+    done(timers.close()).unwrap();
+    done(other.close()).unwrap();
+    end(&group);
+}
+
+/// A handler starts the next timer in the transaction that ends its own, and fails once.
+#[test]
+fn a_follow_up_starts_with_the_end_of_its_timer() {
+    let disk = MemoryDisk::new();
+    let group = one_loop();
+    let (sender, runs) = channel();
+    let handle = move |due: Due<u32>| {
+        let (number, attempt, timers) = (*due.payload(), due.attempt(), due.timers());
+        sender.send((number, attempt)).unwrap();
+        due.done_with(move |transaction| {
+            timers.at("chain", ms(0), &(number + 1)).start_in(&mut *transaction)?;
+            let rows = transaction.connection::<MemoryTransaction>()?;
+            rows.put(&number.to_string(), b"");
+            if attempt == 1 && number == 1 {
+                return Err(netwheel::Error::other("on purpose"));
+            }
+            Ok(())
+        });
+    };
+    let retry = Retry::backoff(3).first(ms(1));
+    let topic = Topic::new("chain", Late::RunOnce, retry, handle);
+    let timers = DurableTimers::on(disk.open().unwrap()).topic(topic).start(&group).unwrap();
+    done(timers.at("chain", ms(0), &0).start()).unwrap();
+    let seen: Vec<(u32, u32)> = (0..5).map(|_| receive(&runs)).collect();
+    assert_eq!(seen, [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]);
+    done(timers.close()).unwrap();
+    assert_eq!(disk.rows().into_keys().take(3).collect::<Vec<_>>(), ["0", "1", "2"]);
+    end(&group);
+}
