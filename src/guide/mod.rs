@@ -29,6 +29,7 @@ chapters! {
     backpressure: "backpressure.md",
     threads: "threads.md",
     testing: "testing.md",
+    simulation: "simulation.md",
     operations: "operations.md",
     deployment: "deployment.md",
     coming_from_netty: "coming-from-netty.md",

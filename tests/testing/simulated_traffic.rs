@@ -105,6 +105,12 @@ fn server(faults: &Journal<String>) -> Result {
 
 /// One connection: sends frames of drawn sizes, and expects each of them back in order.
 fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>) -> Result {
+    // A timer from another thread is due before the loop would wake up by itself.
+    let after = MS * (1 + draw.below(400) as u32);
+    let task = group.next().schedule(after, || ())?;
+    if task.completion().wait_timeout(after + 20 * SECOND).is_err() {
+        faults.push("a timer is more than 20 s late".to_owned());
+    }
     let heard = Journal::new();
     let journal = heard.clone();
     let client = ClientBootstrap::new(group).connect_timeout(10 * SECOND).pipeline(move |_peer| {
@@ -187,6 +193,7 @@ fn traffic(simulation: &mut Simulation) -> Result<(), Failure> {
     simulation.check("handlers and frames", move || {
         checked.with(|faults| faults.first().map_or(Ok(()), |first| Err(first.clone())))
     });
+    simulation.check_reads(20 * SECOND);
     simulation.run_for(120 * SECOND)?;
     simulation.heal();
     let before = done.len();

@@ -151,6 +151,22 @@ impl World {
         event
     }
 
+    /// Returns a watched socket whose program has not read for longer than `limit`.
+    pub(crate) fn unread_for(&self, limit: u64) -> Option<(usize, usize)> {
+        let before = self.now().checked_sub(limit)?;
+        for node in 0..self.nodes.len() {
+            let is_well = self.nodes[node].is_up && self.nodes[node].stalled_until < before;
+            let unread = |id: &usize| {
+                self.sockets.get(*id).is_some_and(|socket| socket.watch.is_some())
+                    && self.is_unread_since(*id, before)
+            };
+            if is_well && let Some(id) = self.sockets.of_node(node).find(unread) {
+                return Some((node, id));
+            }
+        }
+        None
+    }
+
     /// Returns the number of open sockets of a node.
     pub(crate) fn open_sockets(&self, node: usize) -> usize {
         self.sockets.of_node(node).filter(|id| self.is_held(*id)).count()

@@ -33,6 +33,8 @@ pub(super) struct Stream {
     input: VecDeque<u8>,
     /// The peer's FIN has arrived.
     input_ended: bool,
+    /// Since when the program has not read what is there to read.
+    unread_since: Option<u64>,
     error: Option<io::ErrorKind>,
     /// What is under way, with the time of its arrival.
     output: VecDeque<(u64, Segment)>,
@@ -106,6 +108,7 @@ impl World {
                 peer: None,
                 input: VecDeque::new(),
                 input_ended: false,
+                unread_since: None,
                 error: None,
                 output: VecDeque::new(),
                 unacknowledged: 0,
@@ -264,6 +267,10 @@ impl World {
             self.edge_later(id, after);
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.unread_since = None;
+        }
+        let now = self.now();
         let is_short = has_input && self.fails(Fault::ShortRead);
         let draw = self.faults.size(Fault::ShortRead, 1..65_536) as usize;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
@@ -288,6 +295,9 @@ impl World {
         buffer[first..n].copy_from_slice(&back[..n - first]);
         stream.input.drain(..n);
         stream.totals.0 += n as u64;
+        if !stream.input.is_empty() || stream.input_ended {
+            stream.unread_since = Some(now);
+        }
         let (is_left, peer) = (!stream.input.is_empty(), stream.peer);
         self.note(Happening::Read, node, id as u64, n as u64);
         if is_short && is_left {
@@ -490,6 +500,10 @@ impl World {
 
     /// Reports input to the poll, possibly late.
     fn edge_of_input(&mut self, id: usize) {
+        let now = self.now();
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.unread_since.get_or_insert(now);
+        }
         if self.fails(Fault::LateEdge) {
             let after = self.faults.size(Fault::LateEdge, 1_000..20_000_000);
             self.edge_later(id, after);
@@ -612,6 +626,17 @@ impl World {
             self.fail(peer, io::ErrorKind::ConnectionReset);
         }
         true
+    }
+
+    /// Returns whether the program has left something unread since before `time`.
+    pub(super) fn is_unread_since(&self, id: usize, time: u64) -> bool {
+        match self.sockets.get(id).map(|socket| &socket.kind) {
+            Some(Kind::Stream(stream)) => {
+                let is_read = stream.is_closed || stream.phase != Phase::Established;
+                !is_read && stream.unread_since.is_some_and(|since| since < time)
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn take_error(&mut self, id: usize) -> Option<io::Error> {

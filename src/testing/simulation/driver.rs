@@ -16,6 +16,8 @@ pub(super) struct Driver {
     /// The wait of each loop, and its turns since it slept.
     waits: Vec<(Next, u32)>,
     events: Vec<ReadyEvent>,
+    /// How long a socket may have unread input, if that is checked. In nanoseconds.
+    pub(super) longest_unread: Option<u64>,
 }
 
 /// What a step has done.
@@ -35,7 +37,13 @@ impl Driver {
         let first = world.draw(0..STRIKES);
         world.schedule_strike(first);
         drop(world);
-        Driver { shared: shared.clone(), loops: Vec::new(), waits: Vec::new(), events: Vec::new() }
+        Driver {
+            shared: shared.clone(),
+            loops: Vec::new(),
+            waits: Vec::new(),
+            events: Vec::new(),
+            longest_unread: None,
+        }
     }
 
     /// Runs the next loop or thread that is due before `end`.
@@ -48,7 +56,10 @@ impl Driver {
         match step {
             Step::Idle => return Ok(Stepped::Idle),
             Step::Wake(node) => return Ok(Stepped::Restart(node as usize)),
-            Step::Strike => return Ok(self.strike()),
+            Step::Strike => {
+                self.check_reads()?;
+                return Ok(self.strike());
+            }
             Step::Thread(index) => {
                 self.shared.lock().note(Happening::ThreadRan, usize::MAX, index as u64, 0);
                 self.shared.threads.run(index);
@@ -149,6 +160,13 @@ impl Driver {
             return Err(format!("{name}: {turns} turns without a sleep"));
         }
         Ok(())
+    }
+
+    fn check_reads(&self) -> Result<(), String> {
+        let Some(limit) = self.longest_unread else { return Ok(()) };
+        let world = self.shared.lock();
+        let Some((node, id)) = world.unread_for(limit) else { return Ok(()) };
+        Err(format!("node {}: socket {id} has unread input for {limit} ns", world.nodes[node].name))
     }
 
     /// Brings about faults of nodes and links.

@@ -174,6 +174,13 @@ impl Simulation {
         self.checks.push((name.to_owned(), Box::new(check)));
     }
 
+    /// Checks that no connection has input, or an end of its input, that its program has not read
+    /// for longer than this. For programs that never stop reading. A loop that loses an event of
+    /// the poll is found in this way.
+    pub fn check_reads(&mut self, within: Duration) {
+        self.driver.longest_unread = Some(crate::clock::nanos(within));
+    }
+
     /// Returns the time since the beginning.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.shared.lock().now())
