@@ -80,6 +80,8 @@ struct World {
     suspect_until: i64,
     fired: usize,
     given_up: usize,
+    /// Complete looks for timers of others.
+    looks: usize,
 }
 
 /// A run that was handed to its handler.
@@ -121,6 +123,7 @@ impl World {
             suspect_until: i64::MIN,
             fired: 0,
             given_up: 0,
+            looks: 0,
         }
     }
 
@@ -248,6 +251,7 @@ impl World {
                 if !found.is_complete {
                     return self.requests.push_back(Request::Look { until });
                 }
+                self.looks += 1;
                 Some(Message::Looked)
             }
             Request::Pause { topic, is_paused } => {
@@ -415,7 +419,9 @@ impl World {
     /// Lets everything come to rest: then each timer that is due runs, unless too many do.
     fn check(&mut self) {
         let mut quiet = 0;
-        // Longer than the pause between two looks.
+        // Nothing tells of a timer of another connection before a look, and the last one may have
+        // been made just before that timer was stored.
+        let looks = self.looks;
         self.pass(SECOND);
         for _ in 0..10_000 {
             let fired = self.fired;
@@ -425,11 +431,11 @@ impl World {
             self.loop_turns();
             let is_quiet = self.requests.is_empty() && self.inbox.is_empty() && self.fired == fired;
             quiet = if is_quiet { quiet + 1 } else { 0 };
-            if quiet == REST {
+            if quiet >= REST && self.looks > looks {
                 break;
             }
         }
-        assert_eq!(quiet, REST, "the engine does not come to rest");
+        assert!(quiet >= REST, "the engine does not come to rest");
         let stored = self.store.list(&TimerFilter::new().limit(TimerFilter::MAX_LIMIT)).unwrap();
         let waiting = stored.iter().filter(|timer| timer.state == TimerState::Pending);
         let waiting = waiting.filter(|timer| !self.running.contains_key(&timer.id));
