@@ -160,7 +160,8 @@ fn forward(events: &[Event]) {
     let events = events.take();
     let Some(Event::Head(again)) = events.first() else { panic!("no head in {wire:?}: {events:?}") };
     assert_eq!((again.method(), again.target()), (head.method(), head.target()));
-    // The sender writes the framing, and `Connection: close` for a request that ends the connection.
+    // The sender writes the framing, and `Connection: close` for a request that ends the
+    // connection.
     let own = ["connection", "content-length", "transfer-encoding"];
     let headers = |request: &Request| -> Vec<(String, Vec<u8>)> {
         let headers = request
