@@ -12,7 +12,13 @@ use netwheel::{
         Exploration, Failure, Faults, Journal, Network, Simulation, seed, sleep, sometimes,
     },
 };
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -77,7 +83,8 @@ impl Handler for Echo {
     }
 }
 
-fn server(faults: &Journal<String>) -> Result {
+fn server(faults: &Journal<String>, is_calm: &AtomicBool) -> Result {
+    let mut draw = Draw::new();
     loop {
         let group = EventLoopGroup::builder().threads(2).build()?;
         let seen = faults.clone();
@@ -94,8 +101,11 @@ fn server(faults: &Journal<String>) -> Result {
             continue;
         };
         // A new version is deployed now and then.
-        let deployed = bound.closed().wait_timeout(40 * SECOND);
-        if deployed.is_err() {
+        sleep(SECOND * (10 + draw.below(200) as u32));
+        if is_calm.load(Ordering::Relaxed) {
+            return bound.closed().wait();
+        }
+        {
             sometimes("server deployed");
             let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(5 * SECOND);
             let _ = group.shutdown(options).wait();
@@ -104,7 +114,7 @@ fn server(faults: &Journal<String>) -> Result {
 }
 
 /// One connection: sends frames of drawn sizes, and expects each of them back in order.
-fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>) -> Result {
+fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>, is_calm: bool) -> Result {
     // A timer from another thread is due before the loop would wake up by itself.
     let after = MS * (1 + draw.below(400) as u32);
     let task = group.next().schedule(after, || ())?;
@@ -136,11 +146,11 @@ fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>)
         }
         match draw.below(4) {
             0 => sleep(MS * draw.below(2000) as u32),
-            1 => sleep(35 * SECOND),
+            1 if !is_calm => sleep(35 * SECOND),
             _ => {}
         }
     }
-    let closes = draw.below(3);
+    let closes = draw.below(3).max(u64::from(is_calm));
     if closes > 0 {
         for _ in 0..200 {
             if heard.len() == sent.len() || !channel.is_open() {
@@ -148,6 +158,9 @@ fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>)
             }
             sleep(100 * MS);
         }
+    }
+    if is_calm && heard.len() != sent.len() {
+        faults.push(format!("{} of {} answers although all is calm", heard.len(), sent.len()));
     }
     if closes == 2 {
         channel.close_now();
@@ -170,11 +183,11 @@ fn connection(group: &EventLoopGroup, draw: &mut Draw, faults: &Journal<String>)
     Ok(())
 }
 
-fn client(faults: &Journal<String>, done: &Journal<()>) -> Result {
+fn client(faults: &Journal<String>, done: &Journal<()>, is_calm: &AtomicBool) -> Result {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let mut draw = Draw::new();
     loop {
-        connection(&group, &mut draw, faults)?;
+        connection(&group, &mut draw, faults, is_calm.load(Ordering::Relaxed))?;
         done.push(());
         sleep(MS * draw.below(500) as u32);
     }
@@ -183,11 +196,13 @@ fn client(faults: &Journal<String>, done: &Journal<()>) -> Result {
 fn traffic(simulation: &mut Simulation) -> Result<(), Failure> {
     simulation.network(Network::new().buffers(3000, 2000));
     let (faults, done) = (Journal::new(), Journal::new());
-    let seen = faults.clone();
-    simulation.node("server", "10.0.0.1", move || server(&seen));
+    let is_calm = Arc::new(AtomicBool::new(false));
+    let (seen, calm) = (faults.clone(), is_calm.clone());
+    simulation.node("server", "10.0.0.1", move || server(&seen, &calm));
     for n in 2..6 {
-        let (faults, done) = (faults.clone(), done.clone());
-        simulation.node(&format!("client-{n}"), &format!("10.0.0.{n}"), move || client(&faults, &done));
+        let (faults, done, calm) = (faults.clone(), done.clone(), is_calm.clone());
+        simulation
+            .node(&format!("client-{n}"), &format!("10.0.0.{n}"), move || client(&faults, &done, &calm));
     }
     let checked = faults.clone();
     simulation.check("handlers and frames", move || {
@@ -196,6 +211,10 @@ fn traffic(simulation: &mut Simulation) -> Result<(), Failure> {
     simulation.check_reads(20 * SECOND);
     simulation.run_for(120 * SECOND)?;
     simulation.heal();
+    // What is under way ends, and a server that is being deployed is back.
+    simulation.run_for(300 * SECOND)?;
+    is_calm.store(true, Ordering::Relaxed);
+    simulation.run_for(SECOND)?;
     let before = done.len();
     simulation.run_until("connections are served again", 600 * SECOND, || done.len() > before + 8)?;
     Ok(())

@@ -4,7 +4,7 @@
 //! the fault is enabled or not. So disabling one fault leaves the draws of the others as they are,
 //! and a run is repeated by its seed and the list of disabled faults.
 
-use super::world::derive;
+use super::seeds::derive;
 use std::{collections::BTreeSet, fmt};
 
 macro_rules! faults {

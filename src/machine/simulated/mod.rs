@@ -8,33 +8,26 @@
 //! Invariants: a thread that works for a node has a [`Machine`] in its thread-local [`current`].
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
-//! Modules: `world` (the queue of events), `threads` (whose turn it is), `poll` (readiness), `tcp`,
-//! `udp` and `link` (the network), `socket` (the handle that transports use), `fault` (what fails,
-//! and when), `trace` (what has happened), `run` (a loop as the driver sees it).
+//! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
+//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what has
+//! happened), `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
 mod fault;
-mod link;
-mod poll;
 mod run;
+mod seeds;
 mod socket;
-mod sockets;
-mod strike;
-mod tcp;
 mod threads;
 mod trace;
-mod udp;
 mod world;
 
 pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord, Faults};
-pub(crate) use link::LinkSettings;
-pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use threads::{block, is_thread, notify};
 pub(crate) use trace::{Happening, Record};
-pub(crate) use world::{MakeLoop, Step, World};
+pub(crate) use world::{LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
 
 use std::{
     cell::RefCell,

@@ -5,7 +5,7 @@
 //! blocking in a wait of this crate, or by its end. A thread whose node was killed is unwound from
 //! its wait.
 
-use super::{Entered, Machine, World, current, world::Action};
+use super::{Entered, Machine, current};
 use std::{
     cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -36,18 +36,6 @@ pub(crate) struct Threads {
     passed: Condvar,
 }
 
-/// A thread as the world knows it.
-pub(crate) struct ThreadState {
-    pub(super) node: usize,
-    pub(super) ticket: u64,
-    /// The condition that the thread waits for; 0 for none.
-    waits_for: usize,
-    /// The time of the last wake-up was the deadline.
-    deadline: Option<u64>,
-    pub(crate) has_ended: bool,
-    pub(crate) panic: Option<String>,
-}
-
 thread_local! {
     static THREAD: RefCell<Option<(Machine, usize)>> = const { RefCell::new(None) };
 }
@@ -75,10 +63,7 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
         };
         {
             let mut world = shared.lock();
-            let state = &mut world.threads[index];
-            state.has_ended = true;
-            state.ticket += 1;
-            state.panic = result.err().flatten();
+            world.end_thread(index, result.err().flatten());
         }
         shared.threads.pass(Turn::Driver);
     };
@@ -162,55 +147,5 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
 pub(crate) fn notify(condition: usize) {
     if let Some(machine) = current() {
         machine.lock().notify(condition);
-    }
-}
-
-impl World {
-    fn add_thread(&mut self, node: usize) -> usize {
-        let index = self.threads.len();
-        self.threads.push(ThreadState {
-            node,
-            ticket: 0,
-            waits_for: 0,
-            deadline: None,
-            has_ended: false,
-            panic: None,
-        });
-        self.schedule(self.now(), Action::Thread { index, ticket: 0 });
-        index
-    }
-
-    fn block_thread(&mut self, index: usize, condition: usize, deadline: Option<u64>) {
-        let state = &mut self.threads[index];
-        state.ticket += 1;
-        (state.waits_for, state.deadline) = (condition, deadline);
-        let ticket = state.ticket;
-        if let Some(deadline) = deadline {
-            self.schedule(deadline, Action::Thread { index, ticket });
-        }
-    }
-
-    fn notify(&mut self, condition: usize) {
-        for index in 0..self.threads.len() {
-            let state = &mut self.threads[index];
-            if state.waits_for == condition && condition != 0 && !state.has_ended {
-                state.waits_for = 0;
-                state.ticket += 1;
-                let ticket = state.ticket;
-                self.schedule(self.now(), Action::Thread { index, ticket });
-            }
-        }
-    }
-
-    /// Returns the threads of a node that have not ended.
-    pub(crate) fn threads_of(&self, node: usize) -> Vec<usize> {
-        let alive =
-            self.threads.iter().enumerate().filter(|(_, state)| state.node == node && !state.has_ended);
-        alive.map(|(index, _)| index).collect()
-    }
-
-    /// Takes the message of a thread that has panicked.
-    pub(crate) fn take_panic(&mut self) -> Option<(usize, String)> {
-        self.threads.iter_mut().find_map(|state| Some((state.node, state.panic.take()?)))
     }
 }

@@ -1,6 +1,7 @@
 //! Faults that strike nodes and links from outside.
 
-use super::{World, fault::Fault};
+use super::World;
+use crate::machine::simulated::Fault;
 
 impl World {
     /// Draws whether a fault strikes now.

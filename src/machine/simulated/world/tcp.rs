@@ -6,87 +6,16 @@
 //! a closed socket, resets the connection (RST), which discards what is under way.
 
 use super::{
-    Happening, ReadyEvent, World,
-    fault::Fault,
+    Action, Happening, World,
     link::retransmission,
     sockets::{Kind, Socket},
-    world::Action,
+    stream::{Phase, Segment, Stream},
 };
+use crate::machine::simulated::Fault;
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// How often a segment or a request is sent before the connection has failed. About two minutes.
 const ATTEMPTS: u32 = 9;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Connecting,
-    Established,
-    /// Reset, refused or timed out.
-    Failed,
-}
-
-pub(super) struct Stream {
-    pub(super) phase: Phase,
-    pub(super) remote: SocketAddr,
-    remote_node: usize,
-    pub(super) peer: Option<usize>,
-    input: VecDeque<u8>,
-    /// The peer's FIN has arrived.
-    input_ended: bool,
-    /// Since when the program has not read what is there to read.
-    unread_since: Option<u64>,
-    error: Option<io::ErrorKind>,
-    /// What is under way, with the time of its arrival.
-    output: VecDeque<(u64, Segment)>,
-    /// Bytes of the output that the peer has not acknowledged.
-    unacknowledged: usize,
-    /// Bytes that were ever read, and those that were ever written.
-    pub(super) totals: (u64, u64),
-    /// The write half is shut down.
-    is_shut: bool,
-    /// The program has closed the socket.
-    is_closed: bool,
-    /// A write has found no room, so the next room is an edge.
-    wants_room: bool,
-    /// The head of the output waits for room in the peer's receive buffer.
-    waits_for_window: bool,
-    send_buffer: usize,
-    receive_buffer: usize,
-    /// When the last segment that was sent arrives. Later ones do not overtake it.
-    last_arrival: u64,
-    attempts: u32,
-}
-
-enum Segment {
-    Bytes(Vec<u8>),
-    End,
-    Reset,
-}
-
-impl Stream {
-    pub(super) fn readiness(&self, event: &mut ReadyEvent) {
-        if self.phase == Phase::Connecting {
-            return;
-        }
-        let has_failed = self.phase == Phase::Failed;
-        let input_over = self.input_ended || has_failed;
-        event.readable = !self.input.is_empty() || input_over;
-        event.read_closed = input_over;
-        event.writable = has_failed || self.is_shut || self.has_room();
-        event.hang_up = has_failed || (self.input_ended && self.is_shut);
-        event.error = self.error.is_some();
-    }
-
-    /// Returns whether the system reports room: at least a third of the buffer is free.
-    fn has_room(&self) -> bool {
-        self.send_buffer.saturating_sub(self.unacknowledged) * 2 >= self.unacknowledged
-            && self.unacknowledged < self.send_buffer
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        !self.is_closed
-    }
-}
 
 impl World {
     fn new_stream(
@@ -127,7 +56,7 @@ impl World {
 
     // ---- listening and connecting ---------------------------------------------------------------
 
-    pub(super) fn listen(
+    pub(crate) fn listen(
         &mut self,
         node: usize,
         address: SocketAddr,
@@ -146,7 +75,7 @@ impl World {
         Ok(id)
     }
 
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &mut self,
         node: usize,
         local: Option<SocketAddr>,
@@ -167,7 +96,7 @@ impl World {
     }
 
     /// Handles a request for a connection when it reaches the other node.
-    pub(super) fn connect_arrives(&mut self, id: usize, attempt: u32) {
+    pub(crate) fn connect_arrives(&mut self, id: usize, attempt: u32) {
         let Some(socket) = self.sockets.get(id) else { return };
         let (node, client) = (socket.node, socket.local);
         let Kind::Stream(stream) = &socket.kind else { return };
@@ -224,7 +153,7 @@ impl World {
         self.edge_later(id, back);
     }
 
-    pub(super) fn connect_fails(&mut self, id: usize, error: io::ErrorKind) {
+    pub(crate) fn connect_fails(&mut self, id: usize, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.phase = Phase::Failed;
@@ -234,7 +163,7 @@ impl World {
         self.edge(id);
     }
 
-    pub(super) fn accept(&mut self, id: usize) -> io::Result<(usize, SocketAddr)> {
+    pub(crate) fn accept(&mut self, id: usize) -> io::Result<(usize, SocketAddr)> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         self.descriptor(node)?;
         if self.fails(Fault::AcceptFails) {
@@ -256,7 +185,7 @@ impl World {
 
     // ---- bytes ----------------------------------------------------------------------------------
 
-    pub(super) fn read(&mut self, id: usize, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, id: usize, buffer: &mut [u8]) -> io::Result<usize> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -315,7 +244,7 @@ impl World {
         Ok(n)
     }
 
-    pub(super) fn peek(&mut self, id: usize) -> io::Result<usize> {
+    pub(crate) fn peek(&mut self, id: usize) -> io::Result<usize> {
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if !stream.input.is_empty() {
             return Ok(1);
@@ -327,7 +256,7 @@ impl World {
         if is_over { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    pub(super) fn write(&mut self, id: usize, slices: &[&[u8]]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, id: usize, slices: &[&[u8]]) -> io::Result<usize> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -375,7 +304,7 @@ impl World {
         Ok(n)
     }
 
-    pub(super) fn shut_down_write(&mut self, id: usize) -> io::Result<()> {
+    pub(crate) fn shut_down_write(&mut self, id: usize) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.phase != Phase::Established {
@@ -408,7 +337,7 @@ impl World {
     }
 
     /// Handles the arrival of a socket's output at its peer, as far as it is due.
-    pub(super) fn arrive(&mut self, id: usize) {
+    pub(crate) fn arrive(&mut self, id: usize) {
         let now = self.now();
         while self.sockets.stream(id).is_some_and(|stream| {
             !stream.waits_for_window && stream.output.front().is_some_and(|(at, _)| *at <= now)
@@ -516,7 +445,7 @@ impl World {
         }
     }
 
-    pub(super) fn acknowledged(&mut self, id: usize, bytes: usize) {
+    pub(crate) fn acknowledged(&mut self, id: usize, bytes: usize) {
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.unacknowledged = stream.unacknowledged.saturating_sub(bytes);
         if stream.wants_room && stream.has_room() {
@@ -529,7 +458,7 @@ impl World {
     // ---- ends -----------------------------------------------------------------------------------
 
     /// Closes a socket, as close(2) does.
-    pub(super) fn close(&mut self, id: usize) {
+    pub(crate) fn close(&mut self, id: usize) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
         let node = socket.node;
         socket.watch = None;
@@ -629,7 +558,7 @@ impl World {
     }
 
     /// Returns whether the program has left something unread since before `time`.
-    pub(super) fn is_unread_since(&self, id: usize, time: u64) -> bool {
+    pub(crate) fn is_unread_since(&self, id: usize, time: u64) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
             Some(Kind::Stream(stream)) => {
                 let is_read = stream.is_closed || stream.phase != Phase::Established;
@@ -639,12 +568,12 @@ impl World {
         }
     }
 
-    pub(super) fn take_error(&mut self, id: usize) -> Option<io::Error> {
+    pub(crate) fn take_error(&mut self, id: usize) -> Option<io::Error> {
         self.sockets.stream(id).and_then(|stream| stream.error.take()).map(Into::into)
     }
 
     /// Fails if the socket is not connected.
-    pub(super) fn has_peer(&mut self, id: usize) -> io::Result<()> {
+    pub(crate) fn has_peer(&mut self, id: usize) -> io::Result<()> {
         match self.sockets.stream(id) {
             Some(stream) if stream.phase == Phase::Established => Ok(()),
             _ => Err(io::ErrorKind::NotConnected.into()),

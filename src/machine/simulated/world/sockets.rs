@@ -1,6 +1,7 @@
 //! The sockets of all nodes.
 
-use super::{ReadyEvent, World, poll::Watch, tcp::Stream, udp::Datagrams};
+use super::{World, datagrams::Datagrams, poll::Watch, stream::Stream};
+use crate::machine::simulated::ReadyEvent;
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
@@ -35,34 +36,34 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    pub(super) fn add(&mut self, socket: Socket) -> usize {
+    pub(crate) fn add(&mut self, socket: Socket) -> usize {
         self.all.push(Some(Box::new(socket)));
         self.all.len() - 1
     }
 
-    pub(super) fn get(&self, id: usize) -> Option<&Socket> {
+    pub(crate) fn get(&self, id: usize) -> Option<&Socket> {
         self.all.get(id)?.as_deref()
     }
 
-    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
+    pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
         self.all.get_mut(id)?.as_deref_mut()
     }
 
-    pub(super) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
+    pub(crate) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
         match &mut self.get_mut(id)?.kind {
             Kind::Stream(stream) => Some(stream),
             _ => None,
         }
     }
 
-    pub(super) fn datagrams(&mut self, id: usize) -> Option<&mut Datagrams> {
+    pub(crate) fn datagrams(&mut self, id: usize) -> Option<&mut Datagrams> {
         match &mut self.get_mut(id)?.kind {
             Kind::Datagrams(datagrams) => Some(datagrams),
             _ => None,
         }
     }
 
-    pub(super) fn remove(&mut self, id: usize) {
+    pub(crate) fn remove(&mut self, id: usize) {
         let Some(socket) = self.all.get_mut(id).and_then(Option::take) else { return };
         let names = match socket.kind {
             Kind::Listener { .. } => &mut self.listeners,
@@ -79,7 +80,7 @@ impl Sockets {
     }
 
     /// Returns the sockets of a node that are open.
-    pub(super) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let open = self.all.iter().enumerate();
         open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node))
             .map(|(id, _)| id)
@@ -88,7 +89,7 @@ impl Sockets {
 
 impl World {
     /// Returns the address to bind: an address of the node, with a free port in place of 0.
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &mut self,
         node: usize,
         address: SocketAddr,
@@ -113,15 +114,19 @@ impl World {
     }
 
     /// Returns the node with an address, as seen from `from`.
-    pub(super) fn node_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
+    pub(crate) fn node_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
         if ip.is_loopback() || ip.is_unspecified() {
             return Some(from);
         }
         self.nodes.iter().position(|node| node.address == ip)
     }
 
+    pub(crate) fn local_address(&self, id: usize) -> io::Result<SocketAddr> {
+        Ok(self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.local)
+    }
+
     /// Fails if the node has no descriptor for another socket.
-    pub(super) fn descriptor(&self, node: usize) -> io::Result<()> {
+    pub(crate) fn descriptor(&self, node: usize) -> io::Result<()> {
         if self.now() < self.nodes[node].out_of_descriptors_until {
             // EMFILE
             return Err(io::Error::from_raw_os_error(24));
@@ -130,7 +135,7 @@ impl World {
     }
 
     /// Returns the present readiness of a watched socket.
-    pub(super) fn readiness(&self, id: usize, watch: Watch) -> ReadyEvent {
+    pub(crate) fn readiness(&self, id: usize, watch: Watch) -> ReadyEvent {
         let mut event = ReadyEvent {
             token: watch.token,
             readable: false,

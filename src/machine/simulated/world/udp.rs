@@ -1,12 +1,12 @@
 //! Datagrams.
 
 use super::{
-    Happening, ReadyEvent, World,
-    fault::Fault,
+    Action, Happening, World,
+    datagrams::Flight,
     sockets::{Kind, Socket},
-    world::Action,
 };
-use std::{collections::VecDeque, io, net::SocketAddr};
+use crate::machine::simulated::Fault;
+use std::{io, net::SocketAddr};
 
 /// The largest payload of a datagram over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
@@ -14,34 +14,8 @@ const MAX_DATAGRAM: usize = 65_507;
 /// The bytes that a socket keeps for its program. Further datagrams are dropped.
 const RECEIVE_BUFFER: usize = 212_992;
 
-#[derive(Default)]
-pub(super) struct Datagrams {
-    input: VecDeque<(SocketAddr, Vec<u8>)>,
-    bytes: usize,
-    pub(super) peer: Option<SocketAddr>,
-    error: Option<io::ErrorKind>,
-}
-
-/// A datagram under way.
-#[derive(Clone)]
-pub(super) struct Flight {
-    sender: SocketAddr,
-    to_node: usize,
-    to: SocketAddr,
-    bytes: Vec<u8>,
-    source: usize,
-}
-
-impl Datagrams {
-    pub(super) fn readiness(&self, event: &mut ReadyEvent) {
-        event.readable = !self.input.is_empty() || self.error.is_some();
-        event.writable = true;
-        event.error = self.error.is_some();
-    }
-}
-
 impl World {
-    pub(super) fn bind_datagrams(
+    pub(crate) fn bind_datagrams(
         &mut self,
         node: usize,
         address: SocketAddr,
@@ -57,7 +31,7 @@ impl World {
         Ok(id)
     }
 
-    pub(super) fn send_datagram(
+    pub(crate) fn send_datagram(
         &mut self,
         id: usize,
         bytes: &[u8],
@@ -102,7 +76,7 @@ impl World {
         Ok(bytes.len())
     }
 
-    pub(super) fn datagram_arrives(&mut self, index: usize) {
+    pub(crate) fn datagram_arrives(&mut self, index: usize) {
         let Some(flight) = self.flights.try_remove(index) else { return };
         let Flight { sender, to_node, to, bytes, source } = flight;
         let ids = self.sockets.bound.get(&(to_node, to.port())).cloned().unwrap_or_default();
@@ -138,7 +112,7 @@ impl World {
         self.edge(id);
     }
 
-    pub(super) fn receive_datagram(&mut self, id: usize, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    pub(crate) fn receive_datagram(&mut self, id: usize, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -153,7 +127,7 @@ impl World {
         Ok((n, sender))
     }
 
-    pub(super) fn connect_datagrams(&mut self, id: usize, peer: Option<SocketAddr>) {
+    pub(crate) fn connect_datagrams(&mut self, id: usize, peer: Option<SocketAddr>) {
         if let Some(datagrams) = self.sockets.datagrams(id) {
             datagrams.peer = peer;
         }

@@ -3,21 +3,39 @@
 //! Time advances to the time of the next event. Events at one instant run in an order that the seed
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
+//!
+//! Modules: `poll` (readiness), `sockets`, `stream`, `tcp`, `datagrams` and `udp` (sockets and what
+//! their calls do), `link` (the network), `waiting_threads`, `strike` (faults from outside).
+
+mod datagrams;
+mod link;
+mod poll;
+mod sockets;
+mod stream;
+mod strike;
+mod tcp;
+mod udp;
+mod waiting_threads;
+
+pub(crate) use link::LinkSettings;
+pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 
 use super::{
     LoopRun, Machine,
     fault::{Fault, FaultState, Faults},
-    link::{LinkSettings, Links},
-    poll::PollState,
-    sockets::Sockets,
-    threads::ThreadState,
+    seeds::derive,
     trace::{Happening, Trace},
 };
+use datagrams::Flight;
+use link::Links;
+use poll::PollState;
+use sockets::Sockets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
     net::IpAddr,
 };
+use waiting_threads::ThreadState;
 
 /// The time that a reading of the clock takes, in nanoseconds.
 const CLOCK_READING: u64 = 25;
@@ -27,7 +45,7 @@ const FIRST_LOOP_ID: u32 = 1 << 31;
 
 /// Something that happens at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Action {
+pub(in crate::machine::simulated) enum Action {
     /// A loop may run.
     Loop {
         index: usize,
@@ -119,15 +137,15 @@ pub(crate) struct World {
     entered: u64,
     queue: BinaryHeap<Reverse<(u64, u32, u64, Action)>>,
     pub(crate) nodes: Vec<Node>,
-    pub(super) polls: Vec<PollState>,
-    pub(super) registering: Option<usize>,
-    pub(super) sockets: Sockets,
-    pub(super) threads: Vec<ThreadState>,
-    pub(super) loops: Vec<LoopState>,
+    polls: Vec<PollState>,
+    registering: Option<usize>,
+    sockets: Sockets,
+    threads: Vec<ThreadState>,
+    loops: Vec<LoopState>,
     started: Vec<StartedLoop>,
-    pub(super) links: Links,
+    links: Links,
     /// Datagrams under way.
-    pub(super) flights: slab::Slab<super::udp::Flight>,
+    flights: slab::Slab<Flight>,
     pub(crate) faults: FaultState,
     /// Draws the order of events at one instant.
     order: fastrand::Rng,
@@ -141,7 +159,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+    pub(in crate::machine::simulated) fn new(seed: u64, faults: Faults) -> Self {
         let stream = |name: &str| fastrand::Rng::with_seed(derive(seed, name));
         World {
             now: 0,
@@ -175,16 +193,16 @@ impl World {
         self.now = self.now.saturating_add(time);
     }
 
-    pub(super) fn read_clock(&mut self, node: usize) -> u64 {
+    pub(in crate::machine::simulated) fn read_clock(&mut self, node: usize) -> u64 {
         self.spend(CLOCK_READING);
         self.nodes[node].local(self.now)
     }
 
-    pub(super) fn draw_seed(&mut self) -> u64 {
+    pub(in crate::machine::simulated) fn draw_seed(&mut self) -> u64 {
         self.seeds.u64(..)
     }
 
-    pub(super) fn next_loop_id(&mut self) -> u32 {
+    pub(in crate::machine::simulated) fn next_loop_id(&mut self) -> u32 {
         self.loop_ids += 1;
         self.loop_ids
     }
@@ -206,7 +224,7 @@ impl World {
         self.nodes.len() - 1
     }
 
-    pub(super) fn resolve(&self, host: &str) -> Option<IpAddr> {
+    pub(in crate::machine::simulated) fn resolve(&self, host: &str) -> Option<IpAddr> {
         if host == "localhost" {
             return Some(IpAddr::from([127, 0, 0, 1]));
         }
@@ -246,7 +264,7 @@ impl World {
         self.schedule(at, Action::Loop { index, ticket });
     }
 
-    pub(super) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {
+    pub(in crate::machine::simulated) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {
         self.started.push(StartedLoop { machine, make });
     }
 
@@ -391,16 +409,4 @@ impl World {
         self.note(Happening::OutOfDescriptors, node, time, 0);
         self.nodes[node].out_of_descriptors_until = self.now.saturating_add(time);
     }
-}
-
-/// Returns the seed of a stream of random numbers. Streams do not depend on each other.
-pub(super) fn derive(seed: u64, name: &str) -> u64 {
-    // FNV-1a over the name, and then the finalizer of SplitMix64.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let n = seed ^ hash;
-    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    n ^ (n >> 31)
 }

@@ -4,7 +4,8 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Machine, ReadyEvent, Shared, World, fault::Fault, world::Action};
+use super::{Action, World};
+use crate::machine::simulated::{Fault, Machine, ReadyEvent, Shared};
 use mio::{Interest, Token};
 use std::{io, sync::Arc};
 
@@ -85,13 +86,13 @@ impl SimulatedWaker {
 }
 
 impl World {
-    pub(super) fn open_poll(&mut self) -> usize {
+    pub(crate) fn open_poll(&mut self) -> usize {
         self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false });
         self.polls.len() - 1
     }
 
     /// Watches a socket. Reports its present readiness.
-    pub(super) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
+    pub(crate) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
         let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
         let watch = Watch {
             poll,
@@ -105,14 +106,14 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn unwatch(&mut self, socket: usize) {
+    pub(crate) fn unwatch(&mut self, socket: usize) {
         if let Some(socket) = self.sockets.get_mut(socket) {
             socket.watch = None;
         }
     }
 
     /// Puts a socket that has changed on the list of its poll.
-    pub(super) fn edge(&mut self, id: usize) {
+    pub(crate) fn edge(&mut self, id: usize) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
         let Some(watch) = &mut socket.watch else { return };
         if watch.is_listed {
@@ -125,7 +126,7 @@ impl World {
     }
 
     /// Lets the loop of a poll run if it sleeps.
-    pub(super) fn poll_changed(&mut self, poll: usize) {
+    pub(crate) fn poll_changed(&mut self, poll: usize) {
         let Some(owner) = self.polls[poll].owner else { return };
         self.schedule_loop(owner, self.now());
     }
@@ -157,7 +158,7 @@ impl World {
     }
 
     /// Schedules an edge of a socket for later.
-    pub(super) fn edge_later(&mut self, socket: usize, after: u64) {
+    pub(crate) fn edge_later(&mut self, socket: usize, after: u64) {
         self.schedule(self.now().saturating_add(after), Action::Edge(socket));
     }
 }

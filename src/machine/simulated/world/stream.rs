@@ -1,0 +1,75 @@
+//! The state of one end of a TCP connection.
+
+use crate::machine::simulated::ReadyEvent;
+use std::{collections::VecDeque, io, net::SocketAddr};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Connecting,
+    Established,
+    /// Reset, refused or timed out.
+    Failed,
+}
+
+pub(super) struct Stream {
+    pub(super) phase: Phase,
+    pub(super) remote: SocketAddr,
+    pub(super) remote_node: usize,
+    pub(super) peer: Option<usize>,
+    pub(super) input: VecDeque<u8>,
+    /// The peer's FIN has arrived.
+    pub(super) input_ended: bool,
+    /// Since when the program has not read what is there to read.
+    pub(super) unread_since: Option<u64>,
+    pub(super) error: Option<io::ErrorKind>,
+    /// What is under way, with the time of its arrival.
+    pub(super) output: VecDeque<(u64, Segment)>,
+    /// Bytes of the output that the peer has not acknowledged.
+    pub(super) unacknowledged: usize,
+    /// Bytes that were ever read, and those that were ever written.
+    pub(super) totals: (u64, u64),
+    /// The write half is shut down.
+    pub(super) is_shut: bool,
+    /// The program has closed the socket.
+    pub(super) is_closed: bool,
+    /// A write has found no room, so the next room is an edge.
+    pub(super) wants_room: bool,
+    /// The head of the output waits for room in the peer's receive buffer.
+    pub(super) waits_for_window: bool,
+    pub(super) send_buffer: usize,
+    pub(super) receive_buffer: usize,
+    /// When the last segment that was sent arrives. Later ones do not overtake it.
+    pub(super) last_arrival: u64,
+    pub(super) attempts: u32,
+}
+
+pub(super) enum Segment {
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+}
+
+impl Stream {
+    pub(super) fn readiness(&self, event: &mut ReadyEvent) {
+        if self.phase == Phase::Connecting {
+            return;
+        }
+        let has_failed = self.phase == Phase::Failed;
+        let input_over = self.input_ended || has_failed;
+        event.readable = !self.input.is_empty() || input_over;
+        event.read_closed = input_over;
+        event.writable = has_failed || self.is_shut || self.has_room();
+        event.hang_up = has_failed || (self.input_ended && self.is_shut);
+        event.error = self.error.is_some();
+    }
+
+    /// Returns whether the system reports room: at least a third of the buffer is free.
+    pub(super) fn has_room(&self) -> bool {
+        self.send_buffer.saturating_sub(self.unacknowledged) * 2 >= self.unacknowledged
+            && self.unacknowledged < self.send_buffer
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        !self.is_closed
+    }
+}
