@@ -306,6 +306,7 @@ impl UdpSocket {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn disconnect(&self) -> Result {
         let failed = |e| Error::io("disconnecting", e);
+        #[allow(clippy::infallible_destructuring_match, reason = "a simulation has another kind of socket")]
         let socket = match &self.socket {
             Datagrams::System(socket) => socket,
             #[cfg(feature = "simulation")]

@@ -142,6 +142,7 @@ impl Selector {
     /// timeout has passed is only known when the clock is read.
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
         let events = self.events.get_or_insert_with(new_events);
+        #[allow(clippy::infallible_destructuring_match, reason = "a simulation has another kind of poll")]
         let poll = match &mut self.poll {
             AnyPoll::System(poll) => poll,
             #[cfg(feature = "simulation")]

@@ -9,8 +9,8 @@
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
 //! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
-//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what has
-//! happened), `run` (a loop as the driver sees it), `seeds`.
+//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what
+//! has happened), `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
 mod fault;

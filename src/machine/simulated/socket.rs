@@ -84,7 +84,7 @@ impl SimulatedSocket {
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        in_world(|world, _| Ok(world.local_address(self.id())?))
+        in_world(|world, _| world.local_address(self.id()))
     }
 
     /// Resets the connection instead of ending it when the socket is closed.
