@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use netwheel::{
-    channel::CloseCause,
+    channel::{ChannelOptions, CloseCause},
     codec::LengthField,
     prelude::*,
     shutdown::ShutdownOptions,
@@ -88,7 +88,14 @@ fn server(faults: &Journal<String>, is_calm: &AtomicBool) -> Result {
     loop {
         let group = EventLoopGroup::builder().threads(2).build()?;
         let seen = faults.clone();
+        // Small limits, so that turns end in the middle of the work.
+        let options = ChannelOptions::new()
+            .reads_per_turn(1 + draw.below(3) as usize)
+            .read_size(64 << draw.below(8))
+            .writes_per_turn(1 + draw.below(2) as usize);
         let bound = ServerBootstrap::new(&group)
+            .channel_options(options)
+            .accepts_per_turn(1 + draw.below(2) as usize)
             .pipeline(move |_peer| {
                 let echo = Echo { active: false, inactive: false, faults: seen.clone() };
                 Pipeline::codec(LengthField::u32().max_len(1 << 20))
