@@ -73,6 +73,13 @@ impl SimulatedPoll {
     }
 }
 
+impl Drop for SimulatedPoll {
+    /// Wakes of a closed poll reach nobody.
+    fn drop(&mut self) {
+        self.shared.lock().polls[self.id].owner = None;
+    }
+}
+
 impl SimulatedWaker {
     pub(crate) fn wake(&self) -> io::Result<()> {
         let mut world = self.shared.lock();

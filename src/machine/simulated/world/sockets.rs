@@ -16,9 +16,9 @@ pub(super) struct Socket {
 }
 
 pub(super) enum Kind {
-    /// Connections that wait to be accepted.
+    /// Connections that wait to be accepted, and since when.
     Listener {
-        backlog: VecDeque<usize>,
+        backlog: VecDeque<(usize, u64)>,
         limit: usize,
     },
     Stream(Box<Stream>),

@@ -135,13 +135,14 @@ impl World {
             self.connect_fails(id, io::ErrorKind::ConnectionRefused);
             return;
         };
+        let now = self.now();
         let server = self.new_stream(to, remote, client, node);
         if let Some(stream) = self.sockets.stream(server) {
             stream.phase = Phase::Established;
             stream.peer = Some(id);
         }
         if let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(listener).map(|s| &mut s.kind) {
-            backlog.push_back(server);
+            backlog.push_back((server, now));
         }
         self.edge(listener);
         // The client is connected when the answer arrives.
@@ -176,7 +177,7 @@ impl World {
         else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let accepted = backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+        let (accepted, _) = backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
         let remote = self.sockets.stream(accepted).map(|stream| stream.remote);
         let remote = remote.ok_or(io::ErrorKind::ConnectionAborted)?;
         self.note(Happening::Accepted, node, id as u64, accepted as u64);
@@ -464,7 +465,7 @@ impl World {
         socket.watch = None;
         match &mut socket.kind {
             Kind::Listener { backlog, .. } => {
-                let waiting: Vec<usize> = backlog.drain(..).collect();
+                let waiting: Vec<usize> = backlog.drain(..).map(|(id, _)| id).collect();
                 self.sockets.remove(id);
                 for connection in waiting {
                     self.reset(connection);
@@ -557,9 +558,11 @@ impl World {
         true
     }
 
-    /// Returns whether the program has left something unread since before `time`.
+    /// Returns whether the program has left input unread, or a connection unaccepted, since before
+    /// `time`.
     pub(crate) fn is_unread_since(&self, id: usize, time: u64) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
+            Some(Kind::Listener { backlog, .. }) => backlog.front().is_some_and(|(_, since)| *since < time),
             Some(Kind::Stream(stream)) => {
                 let is_read = stream.is_closed || stream.phase != Phase::Established;
                 !is_read && stream.unread_since.is_some_and(|since| since < time)
