@@ -12,7 +12,7 @@ use crate::{
     executor::{Executor, Spawn},
     machine,
     settings::check_range,
-    sync::{Random, loop_id::LoopIds},
+    sync::Random,
     worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -57,7 +57,6 @@ pub struct EventLoopGroupBuilder {
     pin_to: Option<Vec<usize>>,
     seed: Option<u64>,
     watchdog: Option<Watchdog>,
-    loop_ids: Option<Arc<LoopIds>>,
     workers: Option<WorkerPool>,
 }
 
@@ -87,7 +86,6 @@ impl EventLoopGroupBuilder {
             pin_to: None,
             seed: None,
             watchdog: None,
-            loop_ids: None,
             workers: None,
         }
     }
@@ -316,13 +314,6 @@ impl EventLoopGroupBuilder {
         self
     }
 
-    /// Sets the counter that numbers the loops, for a simulation that creates groups on one thread.
-    #[allow(dead_code, reason = "for drivers other than the kernel")]
-    pub(crate) fn loop_ids(mut self, ids: &Arc<LoopIds>) -> Self {
-        self.loop_ids = Some(ids.clone());
-        self
-    }
-
     /// Sets the worker pool that runs blocking work
     /// ([`Context::offload`](crate::Context::offload)). Several groups may share a pool. By
     /// default, each group has its own.
@@ -382,6 +373,7 @@ impl EventLoopGroupBuilder {
     /// Like [`build`](EventLoopGroupBuilder::build). Also fails if `threads` is more than 1, or if
     /// `pin_to` is set, because the thread belongs to the caller.
     pub fn build_manual(self) -> Result<ManualEventLoop> {
+        machine::refuse_in_simulation("a manual event loop")?;
         if self.threads > 1 {
             return Err(Error::setting("threads", self.threads, "at most 1 for a manual loop"));
         }
@@ -412,7 +404,6 @@ impl EventLoopGroupBuilder {
             core,
             seed: Random::derive(seed, n),
             watchdog_thread,
-            loop_ids: self.loop_ids.clone(),
             workers,
         })
     }

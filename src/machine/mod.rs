@@ -15,11 +15,9 @@ pub(crate) mod simulated;
 pub(crate) use condvar::Condvar;
 
 use crate::clock::{Clock, SystemClock};
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+#[cfg(feature = "simulation")]
+use std::time::Duration;
+use std::{io, sync::Arc, time::Instant};
 
 /// Starts a thread.
 pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -77,14 +75,29 @@ pub(crate) fn runs_all_loops() -> bool {
     false
 }
 
-/// Suspends the calling thread.
-#[allow(clippy::disallowed_methods, reason = "callers pause a thread that is no loop")]
-#[allow(dead_code, reason = "the stores of durable timers use it")]
-pub(crate) fn sleep(time: Duration) {
+/// Refuses something that works with threads or sockets of the operating system.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] on a simulated machine.
+pub(crate) fn refuse_in_simulation(what: &str) -> io::Result<()> {
     #[cfg(feature = "simulation")]
     if simulated::current().is_some() {
-        simulated::block(0, Some(time));
-        return;
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{what} does not work in a simulation"),
+        ));
     }
-    std::thread::sleep(time);
+    let _ = what;
+    Ok(())
+}
+
+/// Suspends the calling thread. A loop of a simulation is stalled for the time.
+#[cfg(feature = "simulation")]
+#[allow(clippy::disallowed_methods, reason = "the program asks for it")]
+pub(crate) fn sleep(time: Duration) {
+    match simulated::current() {
+        Some(machine) if simulated::is_driver() => machine.lock().spend(crate::clock::nanos(time)),
+        Some(_) => drop(simulated::block(0, Some(time))),
+        None => std::thread::sleep(time),
+    }
 }

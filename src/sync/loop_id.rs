@@ -6,11 +6,12 @@
 //!
 //! Numbers are not relative to the group. A handle of any group may be used on any loop, and
 //! compares the number of its loop with that of the calling thread. If two loops had the same
-//! number, a handle would mistake another loop's thread for its own. All loops of a simulation run
-//! on one thread, so a simulation may restart the numbers ([`LoopIds::of_simulation`]). This makes
-//! the ids of channels reproducible.
+//! number, a handle would mistake another loop's thread for its own. A simulated machine counts its
+//! loops from a number that the process never reaches, so the ids of its channels are the same in
+//! each run.
 
 use super::primitives::per_thread;
+use crate::machine;
 use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
@@ -22,32 +23,12 @@ per_thread! {
     static OWNED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The numbers of all loops that are not part of a simulation.
-static OF_PROCESS: LoopIds = LoopIds(AtomicU32::new(0));
+/// The number of the next loop.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The first number of a simulation. Processes never create that many other loops.
-const OF_SIMULATION: u32 = 1 << 31;
-
-/// A source of loop numbers, in the order of creation.
-#[derive(Debug)]
-pub(crate) struct LoopIds(AtomicU32);
-
-impl LoopIds {
-    /// Returns a sequence that restarts, for loops whose handles stay on the calling thread.
-    #[allow(dead_code, reason = "for drivers other than the kernel")]
-    pub(crate) fn of_simulation() -> Self {
-        LoopIds(AtomicU32::new(OF_SIMULATION))
-    }
-
-    /// Returns the number of a new loop.
-    pub(crate) fn next(&self) -> u32 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// Returns a number that is unique in the process.
+/// Returns the number of a new loop, which is unique in the process, or in its simulation.
 pub(crate) fn next() -> u32 {
-    OF_PROCESS.next()
+    machine::next_loop_id().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Returns the number of the loop that this thread is running.
@@ -89,26 +70,5 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // The list may already be dropped if the thread is exiting.
         let _ = OWNED.try_with(|owned| owned.borrow_mut().retain(|id| *id != self.id));
-    }
-}
-
-#[cfg(all(test, not(netwheel_loom)))]
-mod tests {
-    use super::*;
-    use crate::{EventLoopGroup, testing::ManualClock};
-    use std::sync::Arc;
-
-    #[test]
-    fn a_simulation_restarts_its_loop_numbers_apart_from_the_process() {
-        let numbers = || {
-            let ids = Arc::new(LoopIds::of_simulation());
-            let builder = EventLoopGroup::builder().clock(ManualClock::new()).loop_ids(&ids);
-            let loops = [builder.clone().build_manual().unwrap(), builder.build_manual().unwrap()];
-            loops.map(|by_hand| by_hand.event_loop().shared.id)
-        };
-        assert_eq!(numbers(), [OF_SIMULATION, OF_SIMULATION + 1]);
-        assert_eq!(numbers(), numbers());
-        let of_process = EventLoopGroup::builder().build_manual().unwrap().event_loop().shared.id;
-        assert!(of_process < OF_SIMULATION && next() > of_process);
     }
 }

@@ -5,6 +5,7 @@
 use super::{Address, Listener};
 #[cfg(unix)]
 use super::{UnixAddress, address::Resolve};
+use crate::machine::refuse_in_simulation;
 use std::{fmt, io, net::SocketAddr};
 
 /// A listening socket of the standard library that a server can adopt: a
@@ -35,6 +36,7 @@ impl Adopt<SocketAddr> for std::net::TcpListener {
     }
 
     fn adopt(self) -> io::Result<Listener> {
+        refuse_in_simulation("a listener of the system")?;
         super::tcp::adopt(self).map(Listener::Tcp)
     }
 }
@@ -51,6 +53,7 @@ impl Adopt<UnixAddress> for std::os::unix::net::UnixListener {
     }
 
     fn adopt(self) -> io::Result<Listener> {
+        refuse_in_simulation("a listener of the system")?;
         super::unix::adopt(self).map(Listener::Unix)
     }
 }

@@ -20,6 +20,7 @@ mod keys;
 mod kills;
 mod memory;
 mod model;
+mod new_timers;
 mod opening;
 #[cfg(feature = "durable-postgres")]
 mod postgres;

@@ -237,3 +237,127 @@ fn the_program_of_the_readme_runs_as_it_stands() {
     heard.with(|heard| assert_eq!(heard, ["hello", "bye after 1 lines"]));
     assert!(simulation.elapsed() >= 60 * SECOND, "{:?}", simulation.elapsed());
 }
+
+#[test]
+fn what_a_simulation_does_not_have_is_refused() {
+    use netwheel::{codec::RawBytes, timer::HashedWheelTimer};
+
+    let mut simulation = Simulation::new(1);
+    let node = simulation.node("one", "10.0.0.1", || {
+        let unsupported = |result: Result<()>, what: &str| match result {
+            Err(Error::Io { source, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::Unsupported, "{what}")
+            }
+            other => panic!("{what}: {other:?}"),
+        };
+        unsupported(EventLoopGroup::builder().build_manual().map(drop), "a manual loop");
+        unsupported(HashedWheelTimer::builder().build().map(drop), "a timer with a thread");
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        let client = ClientBootstrap::new(&group)
+            .pipeline(|_peer| Pipeline::codec(RawBytes).on_read(|_ctx, _bytes| Ok(())));
+        let path = netwheel::net::UnixAddress::path("/tmp/of-no-simulation");
+        unsupported(client.connect(path?).wait().map(drop), "a Unix socket");
+        let file = std::fs::File::open("/dev/null")?;
+        let registered = group.next().register(file, netwheel::event_source::Interest::READABLE, |_, _| {
+            Ok(netwheel::event_source::SourceAction::Continue)
+        });
+        unsupported(registered?.wait().map(drop), "a descriptor");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let server = ServerBootstrap::new(&group)
+            .pipeline(|_peer| Pipeline::codec(RawBytes).on_read(|_ctx, _bytes| Ok(())))
+            .adopt(listener);
+        unsupported(server.map(drop), "a listener of the system");
+        assert!(client.connect("elsewhere.example:80").wait().is_err(), "an unknown name");
+        Ok(())
+    });
+    simulation.run_until_ended(node, SECOND).unwrap();
+}
+
+#[test]
+fn a_stalled_node_stops_its_programs_and_its_loops() {
+    let mut simulation = Simulation::new(1);
+    let ticks = Journal::new();
+    let of_program = ticks.clone();
+    let node = simulation.node("one", "10.0.0.1", move || {
+        loop {
+            sleep(SECOND);
+            of_program.push(());
+        }
+    });
+    simulation.run_for(SECOND * 5 / 2).unwrap();
+    assert_eq!(ticks.len(), 2);
+    simulation.stall(node, 10 * SECOND);
+    simulation.run_for(9 * SECOND).unwrap();
+    assert_eq!(ticks.len(), 2);
+    simulation.run_for(SECOND * 3 / 2).unwrap();
+    assert_eq!(ticks.len(), 3);
+}
+
+mod datagrams {
+    use super::*;
+    use bytes::Bytes;
+    use netwheel::datagram::{DatagramContext, DatagramHandler};
+    use std::net::SocketAddr;
+
+    /// Sends each datagram back.
+    struct Mirror;
+
+    impl DatagramHandler for Mirror {
+        fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
+            Ok(ctx.send_to(datagram, from)?)
+        }
+    }
+
+    struct Counts(Journal<Bytes>);
+
+    impl DatagramHandler for Counts {
+        fn read(&mut self, _ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, _: SocketAddr) -> Result {
+            self.0.push(Bytes::copy_from_slice(&datagram));
+            Ok(())
+        }
+    }
+
+    /// Sends a hundred datagrams to a mirror, and returns what comes back.
+    fn mirrored(faults: &Faults) -> Journal<Bytes> {
+        let mut simulation = Simulation::with_faults(1, faults);
+        simulation.node("mirror", "10.0.0.1", || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            DatagramBootstrap::new(&group).handler(|| Mirror).bind("10.0.0.1:9")?.closed().wait().map(drop)
+        });
+        let answers = Journal::new();
+        let heard = answers.clone();
+        simulation.node("sender", "10.0.0.2", move || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let heard = heard.clone();
+            let channel =
+                DatagramBootstrap::new(&group).handler(move || Counts(heard.clone())).bind("0.0.0.0:0")?;
+            sleep(SECOND);
+            for n in 0..100_u8 {
+                channel.send_to(Bytes::from(vec![n; 100]), "10.0.0.1:9".parse().unwrap())?;
+                sleep(SECOND / 100);
+            }
+            channel.closed().wait().map(drop)
+        });
+        simulation.run_for(10 * SECOND).unwrap();
+        answers
+    }
+
+    #[test]
+    fn arrive_in_order_without_faults() {
+        mirrored(&Faults::none()).with(|answers| {
+            let numbers: Vec<u8> = answers.iter().map(|datagram| datagram[0]).collect();
+            assert_eq!(numbers, (0..100).collect::<Vec<u8>>());
+        });
+    }
+
+    #[test]
+    fn are_lost_and_doubled_by_faults() {
+        let lost = mirrored(&Faults::none().rate("datagram-lost", 200_000));
+        assert!((20..100).contains(&lost.len()), "{}", lost.len());
+        let doubled = mirrored(&Faults::none().rate("datagram-twice", 200_000));
+        assert!((101..300).contains(&doubled.len()), "{}", doubled.len());
+        let late = mirrored(&Faults::none().rate("datagram-late", 200_000));
+        assert_eq!(late.len(), 100);
+        late.with(|answers| assert!(!answers.is_sorted(), "none has overtaken another"));
+    }
+}

@@ -186,6 +186,7 @@ impl DurableTimersBuilder {
     /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
     /// thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
+        crate::machine::refuse_in_simulation("the thread of a timer store")?;
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
         let counts = self.store.attach(&names)?;

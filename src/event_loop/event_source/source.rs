@@ -18,6 +18,7 @@ use crate::{
         source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
     },
     id::Key,
+    machine,
     metrics::Metrics,
     sync::Permits,
 };
@@ -97,6 +98,10 @@ pub(crate) struct Registration {
 
 impl NewSource for Registration {
     fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        if let Err(e) = machine::refuse_in_simulation("a descriptor of the system") {
+            self.refuse(ctx.loop_name, ctx.metrics, Error::io("registering an event source", e));
+            return None;
+        }
         let descriptor = self.source.descriptor();
         let (source, interest) = (&mut SourceFd(&descriptor), self.interest.of_poll());
         if let Err(e) = ctx.io.selector.register(source, ctx.key.token(), interest) {

@@ -82,13 +82,7 @@ impl AnyPoll {
         match self {
             AnyPoll::System(poll) => register(poll.registry()),
             #[cfg(feature = "simulation")]
-            AnyPoll::Simulated(poll) => match poll.register(register)? {
-                true => Ok(()),
-                false => {
-                    let why = "a simulation has no descriptors of the system";
-                    Err(io::Error::new(io::ErrorKind::Unsupported, why))
-                }
-            },
+            AnyPoll::Simulated(poll) => poll.register(register),
         }
     }
 

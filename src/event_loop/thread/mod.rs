@@ -39,12 +39,7 @@ use crate::{
     clock::{TimeSource, nanos},
     error::caught,
     log_throttle::{LogAt, off_loop},
-    machine,
-    sync::{
-        Inbox, LoopPhase,
-        loop_id::{self, LoopIds},
-        mailbox,
-    },
+    sync::{Inbox, LoopPhase, loop_id, mailbox},
     timer::Wheel,
     worker_pool::WorkerPool,
 };
@@ -62,8 +57,6 @@ pub(crate) struct LoopConfig {
     /// The seed of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
-    /// The generator of the loop's id. `None` means the generator of the process.
-    pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
 
@@ -110,11 +103,7 @@ impl EventLoop {
         let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
         let time = TimeSource::new(settings.clock.clone());
         let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
-        let id = config
-            .loop_ids
-            .map(|ids| ids.next())
-            .or_else(machine::next_loop_id)
-            .unwrap_or_else(loop_id::next);
+        let id = loop_id::next();
         let name = config.name;
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);

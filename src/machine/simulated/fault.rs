@@ -1,10 +1,10 @@
 //! Faults: which may happen, how often, and which have happened.
 //!
-//! Each kind of fault has a generator of its own, and each of its opportunities draws once, whether
-//! the fault is enabled or not. So disabling one fault leaves the draws of the others as they are,
-//! and a run is repeated by its seed and the list of disabled faults.
+//! The seed, the kind of a fault and the number of an opportunity decide whether the fault happens,
+//! and how large it is. So disabling one fault leaves the draws of all others as they are, and a
+//! run is repeated by its seed and the list of disabled faults.
 
-use super::seeds::derive;
+use super::seeds::{derive, mix};
 use std::{collections::BTreeSet, fmt};
 
 macro_rules! faults {
@@ -133,23 +133,28 @@ impl fmt::Display for FaultRecord {
 /// The draws of a run.
 pub(crate) struct FaultState {
     faults: Faults,
-    random: Vec<fastrand::Rng>,
-    opportunities: Vec<u64>,
+    kinds: Vec<Draws>,
     pub(crate) happened: Vec<FaultRecord>,
     /// Polls that are still to return without a reason.
     pub(super) spins_left: u32,
 }
 
+/// The draws of one kind of fault.
+struct Draws {
+    seed: u64,
+    opportunities: u64,
+    /// The generator of the last opportunity, which also draws its sizes.
+    random: fastrand::Rng,
+}
+
 impl FaultState {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
-        let generator = |fault: &Fault| fastrand::Rng::with_seed(derive(seed, fault.name()));
-        FaultState {
-            faults,
-            random: Fault::ALL.iter().map(generator).collect(),
-            opportunities: vec![0; Fault::ALL.len()],
-            happened: Vec::new(),
-            spins_left: 0,
-        }
+        let draws = |fault: &Fault| {
+            let seed = derive(seed, fault.name());
+            Draws { seed, opportunities: 0, random: fastrand::Rng::with_seed(seed) }
+        };
+        let kinds = Fault::ALL.iter().map(draws).collect();
+        FaultState { faults, kinds, happened: Vec::new(), spins_left: 0 }
     }
 
     pub(super) fn happens(&mut self, fault: Fault, at: u64) -> bool {
@@ -157,19 +162,21 @@ impl FaultState {
         if rate == 0 || self.faults.end.is_some_and(|end| at >= end) {
             return false;
         }
-        let opportunity = self.opportunities[fault as usize];
-        self.opportunities[fault as usize] += 1;
-        let drawn = self.random[fault as usize].u32(..1_000_000) < rate;
-        if !drawn || self.faults.disabled.contains(&(fault, opportunity)) {
+        let draws = &mut self.kinds[fault as usize];
+        let opportunity = draws.opportunities;
+        draws.opportunities += 1;
+        draws.random = fastrand::Rng::with_seed(mix(draws.seed ^ mix(opportunity)));
+        let is_drawn = draws.random.u32(..1_000_000) < rate;
+        if !is_drawn || self.faults.disabled.contains(&(fault, opportunity)) {
             return false;
         }
         self.happened.push(FaultRecord { at, fault, opportunity });
         true
     }
 
-    /// Draws the size of a fault, for example how long it lasts.
+    /// Draws the size of a fault that has just happened, for example how long it lasts.
     pub(crate) fn size(&mut self, fault: Fault, range: std::ops::Range<u64>) -> u64 {
-        self.random[fault as usize].u64(range)
+        self.kinds[fault as usize].random.u64(range)
     }
 
     /// Ends all faults at `at`.

@@ -36,6 +36,7 @@ pub(crate) enum Happening {
     WallTimeShifted,
     OutOfDescriptors,
     LinkCut,
+    LinkClogged,
     LinkHealed,
 }
 

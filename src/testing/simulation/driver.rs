@@ -55,7 +55,7 @@ impl Driver {
         let step = self.shared.lock().next_step(end);
         match step {
             Step::Idle => return Ok(Stepped::Idle),
-            Step::Wake(node) => return Ok(Stepped::Restart(node as usize)),
+            Step::Restart(node) => return Ok(Stepped::Restart(node)),
             Step::Strike => {
                 self.check_reads()?;
                 return Ok(self.strike());
@@ -178,14 +178,14 @@ impl Driver {
         if nodes == 0 {
             return Stepped::Ran;
         }
-        let loses_power = world.strike(Fault::NodeLosesPower);
-        if loses_power.or_else(|| world.strike(Fault::NodeKilled)).is_some() {
-            let fault = if loses_power.is_some() { Fault::NodeLosesPower } else { Fault::NodeKilled };
+        let loses_power = world.fails(Fault::NodeLosesPower);
+        if loses_power || world.fails(Fault::NodeKilled) {
+            let fault = if loses_power { Fault::NodeLosesPower } else { Fault::NodeKilled };
             let node = world.faults.size(fault, 0..nodes as u64) as usize;
             let is_up = world.nodes[node].is_up;
             drop(world);
             if is_up {
-                self.end_node(node, loses_power.is_some());
+                self.end_node(node, loses_power);
                 return Stepped::NodeEnded(node);
             }
             return Stepped::Ran;
@@ -222,11 +222,11 @@ impl Driver {
 fn poll_of(world: &mut World, poll: Option<usize>, events: &mut Vec<ReadyEvent>) -> Polled {
     events.clear();
     let Some(poll) = poll else { return Polled::Nothing };
-    if world.poll_fault(Fault::PollFails) {
+    if world.fails(Fault::PollFails) {
         // EBADF
         return Polled::Failed(io::Error::from_raw_os_error(9));
     }
-    if world.poll_fault(Fault::PollInterrupted) {
+    if world.fails(Fault::PollInterrupted) {
         world.take_events(poll, events);
         return Polled::Interrupted;
     }

@@ -147,10 +147,7 @@ fn play(
 ) -> (Result<(), Failure>, Run) {
     let mut simulation = Simulation::with_faults(seed, faults);
     simulation.keep_trace(COMPARED);
-    let result = scenario(&mut simulation).map_err(|failure| match failure {
-        failure if failure.happened.is_empty() && failure.seed == 0 => Failure { seed, ..failure },
-        failure => failure,
-    });
+    let result = scenario(&mut simulation).map_err(|failure| Failure { seed, ..failure });
     let mut world = simulation.shared.lock();
     let run = Run {
         hash: world.trace.hash(),

@@ -48,22 +48,24 @@
 //!
 //! # What is not simulated
 //!
-//! Unix sockets, multicast, file descriptors of the system
-//! ([`EventLoop::register`](crate::EventLoop::register)) and adopted listeners fail with
-//! [`Error::Io`](crate::Error::Io) of the kind `Unsupported`. The watchdog, `HashedWheelTimer`,
-//! tokio and the stores of durable timers use real threads, so they do not belong into a
-//! simulation. Names are those of the nodes, and `localhost`.
+//! The following fail with [`Error::Io`](crate::Error::Io) of the kind `Unsupported`: Unix sockets,
+//! multicast, file descriptors of the system ([`EventLoop::register`](crate::EventLoop::register)),
+//! adopted listeners, manual event loops, `HashedWheelTimer` and durable timers. The watchdog is
+//! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
+//! `localhost`.
 
 mod driver;
 mod exploration;
 mod failure;
 mod faults;
+mod journal;
 mod network;
 mod program;
 
 pub use exploration::{Exploration, Explored};
 pub use failure::Failure;
 pub use faults::Faults;
+pub use journal::Journal;
 pub use network::Network;
 pub use program::NodeId;
 
@@ -74,7 +76,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
@@ -326,9 +328,9 @@ impl Simulation {
                 Ok(driver::Stepped::Idle) => return Ok(false),
                 Ok(driver::Stepped::NodeEnded(node)) => {
                     // A killed node comes back after a while.
-                    let at = self.shared.lock().now();
-                    let pause = self.shared.lock().draw(100_000_000..5_000_000_000);
-                    self.shared.lock().schedule_wake(at + pause, node as u64);
+                    let mut world = self.shared.lock();
+                    let pause = world.draw(100_000_000..5_000_000_000);
+                    world.schedule_restart(node, pause);
                     continue;
                 }
                 Ok(driver::Stepped::Restart(node)) => {
@@ -366,6 +368,10 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A thread may block in something that cannot be unwound.
+            return;
+        }
         let nodes = self.shared.lock().nodes.len();
         for node in 0..nodes {
             self.driver.end_node(node, true);
@@ -382,51 +388,8 @@ impl fmt::Debug for Simulation {
     }
 }
 
-/// A list that programs of a simulation write and its checks read. Clones share the list.
-#[derive(Debug)]
-pub struct Journal<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Clone for Journal<T> {
-    fn clone(&self) -> Self {
-        Journal(self.0.clone())
-    }
-}
-
-impl<T> Default for Journal<T> {
-    fn default() -> Self {
-        Journal(Arc::default())
-    }
-}
-
-impl<T> Journal<T> {
-    /// Creates an empty list.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an entry.
-    pub fn push(&self, entry: T) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
-    }
-
-    /// Returns the number of entries.
-    pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Returns whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Calls `look` with all entries.
-    pub fn with<R>(&self, look: impl FnOnce(&[T]) -> R) -> R {
-        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Suspends the calling program of a node in virtual time. Outside of a simulation, it suspends the
-/// thread.
+/// Suspends the calling program of a node in virtual time. A handler stalls its loop. Outside of a
+/// simulation, the thread is suspended.
 pub fn sleep(time: Duration) {
     crate::machine::sleep(time);
 }

@@ -8,7 +8,12 @@ use super::{
     live::Live,
     shared::{Executor, Handle, TimerSettings},
 };
-use crate::{Error, Result, clock::Clock, machine, timer::WheelBuilder};
+use crate::{
+    Error, Result,
+    clock::{Clock, SystemClock},
+    machine,
+    timer::WheelBuilder,
+};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not
@@ -25,7 +30,7 @@ const UNLIMITED: usize = 1 << 31;
 /// | `thread_name` | "netwheel-timer" | no NUL |
 /// | `max_pending` | 0, which means no limit | 0 or more |
 /// | `executor` | none: tasks run on the timer's thread | |
-/// | `clock` | [`SystemClock`](crate::time::SystemClock) | |
+/// | `clock` | [`SystemClock`] | |
 #[derive(Clone)]
 #[must_use]
 pub struct HashedWheelTimerBuilder {
@@ -43,7 +48,7 @@ impl HashedWheelTimerBuilder {
             thread_name: "netwheel-timer".to_owned(),
             max_pending: 0,
             executor: None,
-            clock: machine::clock(),
+            clock: Arc::new(SystemClock),
         }
     }
 
@@ -111,7 +116,7 @@ impl HashedWheelTimerBuilder {
         self
     }
 
-    /// Sets the clock. The default is [`SystemClock`](crate::time::SystemClock); tests can use a
+    /// Sets the clock. The default is [`SystemClock`]; tests can use a
     /// [`ManualClock`](crate::testing::ManualClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -128,6 +133,7 @@ impl HashedWheelTimerBuilder {
     ///
     /// Returns [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HashedWheelTimer> {
+        machine::refuse_in_simulation("a HashedWheelTimer")?;
         if self.thread_name.contains('\0') {
             return Err(Error::setting("thread_name", self.thread_name.escape_debug(), "a text without NUL"));
         }

@@ -6,6 +6,7 @@ mod disk;
 mod power;
 mod transactions;
 
+use crate::new_timers::timer;
 use netwheel::durable::{
     MemoryDisk, MemoryStore, TimerStore,
     store::{Change, DueKey, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
@@ -18,17 +19,6 @@ fn open(disk: &MemoryDisk) -> MemoryStore {
     let mut store = disk.open().unwrap();
     store.attach(&["topic".to_owned()]).unwrap();
     store
-}
-
-fn timer(due: i64) -> NewTimer {
-    NewTimer {
-        topic: 0,
-        due,
-        idempotency_key: None,
-        schedule: None,
-        payload: b"null".to_vec(),
-        replaces_payload: false,
-    }
 }
 
 #[track_caller]

@@ -1,6 +1,7 @@
 //! Stores of several nodes in one process.
 
 use super::server::Server;
+pub(crate) use crate::new_timers::{keyed, timer};
 use crate::support::wait::PATIENCE;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerStore,
@@ -47,21 +48,6 @@ pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease
         assert!(Instant::now() < end, "{lease:?}");
         std::thread::yield_now();
     }
-}
-
-pub(crate) fn timer(due: i64) -> NewTimer {
-    NewTimer {
-        topic: 0,
-        due,
-        idempotency_key: None,
-        schedule: None,
-        payload: b"null".to_vec(),
-        replaces_payload: false,
-    }
-}
-
-pub(crate) fn keyed(due: i64, key: &str) -> NewTimer {
-    NewTimer { idempotency_key: Some(key.to_owned()), ..timer(due) }
 }
 
 pub(crate) fn periodic(due: i64) -> NewTimer {

@@ -6,6 +6,9 @@
 use super::{Happening, World};
 use std::{collections::BTreeMap, time::Duration};
 
+/// How often a segment or a request is sent before the connection has failed. About two minutes.
+pub(super) const ATTEMPTS: u32 = 9;
+
 /// The first pause before a segment is sent again, in nanoseconds.
 const FIRST_RETRANSMISSION: u64 = 200_000_000;
 
@@ -101,7 +104,7 @@ impl World {
 
     /// Holds all packets in one direction back for a time.
     pub(crate) fn clog_link(&mut self, from: usize, to: usize, time: u64) {
-        self.note(Happening::LinkCut, from, to as u64, time);
+        self.note(Happening::LinkClogged, from, to as u64, time);
         let until = self.now().saturating_add(time);
         self.links.directions.entry((from, to)).or_default().clogged_until = until;
     }

@@ -4,11 +4,16 @@
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
 //!
-//! Modules: `poll` (readiness), `sockets`, `stream`, `tcp`, `datagrams` and `udp` (sockets and what
-//! their calls do), `link` (the network), `waiting_threads`, `strike` (faults from outside).
+//! Modules: `node`, `poll` (readiness), `sockets`, `stream` and `datagrams` (their state),
+//! `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
+//! `waiting_threads`, `strike` (faults from outside).
 
+mod arrival;
+mod close;
+mod connect;
 mod datagrams;
 mod link;
+mod node;
 mod poll;
 mod sockets;
 mod stream;
@@ -28,12 +33,12 @@ use super::{
 };
 use datagrams::Flight;
 use link::Links;
+pub(crate) use node::Node;
 use poll::PollState;
 use sockets::Sockets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
-    net::IpAddr,
 };
 use waiting_threads::ThreadState;
 
@@ -73,8 +78,11 @@ pub(in crate::machine::simulated) enum Action {
     },
     /// A fault that the driver brings about.
     Strike,
-    /// A check, or work of the program that runs the simulation.
-    Wake(u64),
+    /// A node that was killed starts again, unless it has done so.
+    Restart {
+        node: usize,
+        life: u32,
+    },
 }
 
 /// What the driver does next.
@@ -82,37 +90,9 @@ pub(crate) enum Step {
     Loop(usize),
     Thread(usize),
     Strike,
-    Wake(u64),
+    Restart(usize),
     /// Nothing is left to do before the given end.
     Idle,
-}
-
-/// A node: its addresses and its clock.
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) address: IpAddr,
-    pub(crate) is_up: bool,
-    pub(crate) life: u32,
-    /// How far the clock has jumped ahead, in nanoseconds.
-    pub(super) ahead: u64,
-    /// How much faster the clock runs than that of the world, in millionths, and since when.
-    pub(super) drift: u64,
-    pub(super) drifts_since: u64,
-    /// How far the time of day is shifted, in nanoseconds.
-    pub(crate) wall_shift: i64,
-    /// The node does not run before this time.
-    pub(super) stalled_until: u64,
-    /// Accepting and opening sockets fails until this time.
-    pub(super) out_of_descriptors_until: u64,
-    pub(super) next_port: u16,
-}
-
-impl Node {
-    /// Converts a time of the world to that of the node's clock.
-    pub(super) fn local(&self, time: u64) -> u64 {
-        let drift = time.saturating_sub(self.drifts_since) / 1_000_000 * self.drift;
-        time.saturating_add(self.ahead).saturating_add(drift)
-    }
 }
 
 /// Makes a loop on the driver's thread.
@@ -207,30 +187,6 @@ impl World {
         self.loop_ids
     }
 
-    pub(crate) fn add_node(&mut self, name: &str, address: IpAddr) -> usize {
-        self.nodes.push(Node {
-            name: name.to_owned(),
-            address,
-            is_up: true,
-            life: 0,
-            ahead: 0,
-            drift: 0,
-            drifts_since: 0,
-            wall_shift: 0,
-            stalled_until: 0,
-            out_of_descriptors_until: 0,
-            next_port: 32_768,
-        });
-        self.nodes.len() - 1
-    }
-
-    pub(in crate::machine::simulated) fn resolve(&self, host: &str) -> Option<IpAddr> {
-        if host == "localhost" {
-            return Some(IpAddr::from([127, 0, 0, 1]));
-        }
-        self.nodes.iter().find(|node| node.name == host).map(|node| node.address)
-    }
-
     pub(crate) fn set_link(&mut self, settings: LinkSettings) {
         self.links.settings = settings;
     }
@@ -243,8 +199,10 @@ impl World {
         self.queue.push(Reverse((at.max(self.now), order, self.entered, action)));
     }
 
-    pub(crate) fn schedule_wake(&mut self, at: u64, key: u64) {
-        self.schedule(at, Action::Wake(key));
+    /// Restarts a node that is down after a time.
+    pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
+        let life = self.nodes[node].life;
+        self.schedule(self.now.saturating_add(after), Action::Restart { node, life });
     }
 
     pub(crate) fn schedule_strike(&mut self, at: u64) {
@@ -311,6 +269,11 @@ impl World {
                     return Step::Loop(index);
                 }
                 Action::Thread { index, ticket } if self.threads[index].ticket == ticket => {
+                    let until = self.nodes[self.threads[index].node].stalled_until;
+                    if until > self.now {
+                        self.schedule(until, action);
+                        continue;
+                    }
                     return Step::Thread(index);
                 }
                 Action::Loop { .. } | Action::Thread { .. } => {}
@@ -320,7 +283,10 @@ impl World {
                 Action::Edge(socket) => self.edge(socket),
                 Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
                 Action::Strike => return Step::Strike,
-                Action::Wake(key) => return Step::Wake(key),
+                Action::Restart { node, life } if self.nodes[node].life == life => {
+                    return Step::Restart(node);
+                }
+                Action::Restart { .. } => {}
             }
         }
     }
@@ -328,7 +294,7 @@ impl World {
     // ---- faults and the trace -------------------------------------------------------------------
 
     /// Returns whether the fault happens at this opportunity.
-    pub(super) fn fails(&mut self, fault: Fault) -> bool {
+    pub(crate) fn fails(&mut self, fault: Fault) -> bool {
         if !self.faults.happens(fault, self.now) {
             return false;
         }
@@ -346,67 +312,5 @@ impl World {
 
     pub(crate) fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
         self.order.u64(range)
-    }
-
-    // ---- nodes ----------------------------------------------------------------------------------
-
-    /// Ends the process of a node. Its sockets vanish without a word if the machine lost its power,
-    /// and are closed by its kernel otherwise.
-    pub(crate) fn kill_node(&mut self, node: usize, loses_power: bool) {
-        self.note(Happening::Killed, node, u64::from(loses_power), 0);
-        let sockets: Vec<usize> = self.sockets.of_node(node).collect();
-        for socket in sockets {
-            if loses_power { self.sockets.remove(socket) } else { self.close(socket) }
-        }
-        let state = &mut self.nodes[node];
-        state.is_up = false;
-        state.life += 1;
-        for index in 0..self.loops.len() {
-            if self.loops[index].node == node {
-                self.loops[index].ticket += 1;
-            }
-        }
-    }
-
-    pub(crate) fn restart_node(&mut self, node: usize) {
-        self.note(Happening::Restarted, node, 0, 0);
-        self.nodes[node].is_up = true;
-    }
-
-    pub(crate) fn stall(&mut self, node: usize, time: u64) {
-        self.note(Happening::Stalled, node, time, 0);
-        self.nodes[node].stalled_until = self.now.saturating_add(time);
-    }
-
-    pub(crate) fn jump_clock(&mut self, node: usize, by: u64) {
-        self.note(Happening::ClockJumped, node, by, 0);
-        self.nodes[node].ahead = self.nodes[node].ahead.saturating_add(by);
-        // A timer of the kernel follows the clock, so sleeping loops wake up.
-        for index in 0..self.loops.len() {
-            if self.loops[index].node == node && self.loops[index].due.is_some() {
-                self.loops[index].due = None;
-                self.schedule_loop(index, self.now);
-            }
-        }
-    }
-
-    /// Sets by how much a clock is faster than the world's from now on: `faster` millionths.
-    pub(crate) fn drift_clock(&mut self, node: usize, faster: u64) {
-        self.note(Happening::ClockDrifts, node, faster, 0);
-        let now = self.now;
-        let state = &mut self.nodes[node];
-        // The clock continues from where it is.
-        state.ahead = state.local(now).saturating_sub(now);
-        (state.drift, state.drifts_since) = (faster, now);
-    }
-
-    pub(crate) fn shift_wall_time(&mut self, node: usize, by: i64) {
-        self.note(Happening::WallTimeShifted, node, by.unsigned_abs(), u64::from(by < 0));
-        self.nodes[node].wall_shift = self.nodes[node].wall_shift.saturating_add(by);
-    }
-
-    pub(crate) fn exhaust_descriptors(&mut self, node: usize, time: u64) {
-        self.note(Happening::OutOfDescriptors, node, time, 0);
-        self.nodes[node].out_of_descriptors_until = self.now.saturating_add(time);
     }
 }

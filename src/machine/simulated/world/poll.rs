@@ -48,14 +48,9 @@ impl SimulatedPoll {
         (SimulatedPoll { shared, id }, waker)
     }
 
-    /// Calls `register` with the poll as the target of simulated sockets.
-    ///
-    /// # Errors
-    /// Fails for a source that is no simulated socket.
-    pub(crate) fn register(
-        &self,
-        register: impl FnOnce(&mio::Registry) -> io::Result<()>,
-    ) -> io::Result<bool> {
+    /// Calls `register` with the poll as the target of simulated sockets. Nothing else is
+    /// registered: whatever works with descriptors is refused earlier.
+    pub(crate) fn register(&self, register: impl FnOnce(&mio::Registry) -> io::Result<()>) -> io::Result<()> {
         {
             let mut world = self.shared.lock();
             if world.fails(Fault::RegistrationFails) {
@@ -63,9 +58,7 @@ impl SimulatedPoll {
             }
             world.registering = Some(self.id);
         }
-        let result = register(self.shared.registry.registry());
-        let was_simulated = self.shared.lock().registering.take().is_none();
-        result.map(|()| was_simulated)
+        register(self.shared.registry.registry())
     }
 
     pub(crate) fn registry(&self) -> &mio::Registry {

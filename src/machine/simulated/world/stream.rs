@@ -26,8 +26,6 @@ pub(super) struct Stream {
     pub(super) output: VecDeque<(u64, Segment)>,
     /// Bytes of the output that the peer has not acknowledged.
     pub(super) unacknowledged: usize,
-    /// Bytes that were ever read, and those that were ever written.
-    pub(super) totals: (u64, u64),
     /// The write half is shut down.
     pub(super) is_shut: bool,
     /// The program has closed the socket.

@@ -4,17 +4,8 @@ use super::World;
 use crate::machine::simulated::Fault;
 
 impl World {
-    /// Draws whether a fault strikes now.
-    pub(crate) fn strike(&mut self, fault: Fault) -> Option<()> {
-        self.fails(fault).then_some(())
-    }
-
-    /// Draws whether a poll fails. A spin makes the following polls return early as well.
-    pub(crate) fn poll_fault(&mut self, fault: Fault) -> bool {
-        self.fails(fault)
-    }
-
-    /// Draws whether the next poll returns without a reason.
+    /// Draws whether the next poll returns without a reason. A spin makes the following ones do so,
+    /// too.
     pub(crate) fn returns_early(&mut self) -> bool {
         if self.fails(Fault::PollSpins) {
             self.faults.spins_left = 600;

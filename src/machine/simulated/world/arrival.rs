@@ -1,0 +1,152 @@
+//! What happens to bytes between the sockets of a TCP connection.
+//!
+//! A write puts bytes into the output of a socket, which holds at most the send buffer. The head of
+//! the output arrives at the peer after the delay of the link, if the peer's receive buffer has
+//! room. The end of the stream (FIN) follows the last byte.
+
+use super::{
+    Action, Happening, World,
+    link::{ATTEMPTS, retransmission},
+    stream::{Phase, Segment},
+};
+use crate::machine::simulated::Fault;
+use std::io;
+
+impl World {
+    /// Queues a segment behind the others, and schedules its arrival.
+    pub(super) fn send(&mut self, id: usize, segment: Segment) {
+        let now = self.now();
+        let Some(socket) = self.sockets.get(id) else { return };
+        let from = socket.node;
+        let slow = self.fails(Fault::SlowSegment);
+        let extra = if slow { self.faults.size(Fault::SlowSegment, 1_000_000..400_000_000) } else { 0 };
+        let Some(stream) = self.sockets.stream(id) else { return };
+        let to = stream.remote_node;
+        let bytes = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
+        let delay = self.links.delay(from, to, bytes, now) + extra;
+        let Some(stream) = self.sockets.stream(id) else { return };
+        stream.last_arrival = stream.last_arrival.max(now + delay);
+        let at = stream.last_arrival;
+        stream.output.push_back((at, segment));
+        self.schedule(at, Action::Arrive(id));
+    }
+
+    /// Handles the arrival of a socket's output at its peer, as far as it is due.
+    pub(crate) fn arrive(&mut self, id: usize) {
+        let now = self.now();
+        while self.sockets.stream(id).is_some_and(|stream| {
+            !stream.waits_for_window && stream.output.front().is_some_and(|(at, _)| *at <= now)
+        }) {
+            if !self.arrive_one(id) {
+                break;
+            }
+        }
+    }
+
+    /// Returns whether a segment has arrived.
+    fn arrive_one(&mut self, id: usize) -> bool {
+        let Some(socket) = self.sockets.get(id) else { return false };
+        let from = socket.node;
+        let Some(stream) = self.sockets.stream(id) else { return false };
+        let (to, peer) = (stream.remote_node, stream.peer);
+        if self.links.is_cut(from, to, self.now()) || !self.nodes[to].is_up {
+            let Some(stream) = self.sockets.stream(id) else { return false };
+            stream.attempts += 1;
+            let attempts = stream.attempts;
+            if attempts > ATTEMPTS + 6 {
+                self.fail(id, io::ErrorKind::TimedOut);
+            } else {
+                self.schedule(self.now() + retransmission(attempts - 1), Action::Arrive(id));
+            }
+            return false;
+        }
+        let Some(stream) = self.sockets.stream(id) else { return false };
+        stream.attempts = 0;
+        let Some((_, segment)) = stream.output.pop_front() else { return false };
+        let peer =
+            peer.filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != Phase::Failed));
+        let Some(peer) = peer else {
+            // Nobody knows the connection: a reset comes back.
+            if !matches!(segment, Segment::Reset) {
+                self.fail(id, io::ErrorKind::ConnectionReset);
+            }
+            self.forget_if_done(id);
+            return true;
+        };
+        let bytes = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
+        self.note(Happening::Arrived, to, peer as u64, bytes as u64);
+        match segment {
+            Segment::Bytes(bytes) => self.deliver(id, peer, bytes, from, to),
+            Segment::End => {
+                if let Some(peer) = self.sockets.stream(peer) {
+                    peer.input_ended = true;
+                }
+                self.edge_of_input(peer);
+            }
+            Segment::Reset => {
+                self.fail(peer, io::ErrorKind::ConnectionReset);
+                self.sockets.remove(id);
+            }
+        }
+        self.forget_if_done(id);
+        self.forget_if_done(peer);
+        true
+    }
+
+    fn deliver(&mut self, id: usize, peer: usize, bytes: Vec<u8>, from: usize, to: usize) {
+        let Some(receiver) = self.sockets.stream(peer) else { return };
+        if receiver.is_closed {
+            // Input for a closed socket resets the connection.
+            self.fail(peer, io::ErrorKind::ConnectionReset);
+            self.fail(id, io::ErrorKind::ConnectionReset);
+            return;
+        }
+        let room = receiver.receive_buffer.saturating_sub(receiver.input.len());
+        let taken = room.min(bytes.len());
+        receiver.input.extend(&bytes[..taken]);
+        if taken < bytes.len()
+            && let Some(stream) = self.sockets.stream(id)
+        {
+            stream.output.push_front((0, Segment::Bytes(bytes[taken..].to_vec())));
+            stream.waits_for_window = true;
+        }
+        if taken > 0 {
+            self.edge_of_input(peer);
+            let wants_room = self.sockets.stream(id).is_some_and(|stream| stream.wants_room);
+            if wants_room {
+                let delay = self.links.delay(to, from, 0, self.now());
+                self.schedule(self.now() + delay, Action::Acknowledged { socket: id, bytes: taken });
+            } else {
+                self.acknowledged(id, taken);
+            }
+        }
+    }
+
+    /// Reports input to the poll, possibly late.
+    pub(super) fn edge_of_input(&mut self, id: usize) {
+        let now = self.now();
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.unread_since.get_or_insert(now);
+        }
+        if self.fails(Fault::LateEdge) {
+            let after = self.faults.size(Fault::LateEdge, 1_000..20_000_000);
+            self.edge_later(id, after);
+            return;
+        }
+        self.edge(id);
+        if self.fails(Fault::SpuriousEdge) {
+            let after = self.faults.size(Fault::SpuriousEdge, 1_000..20_000_000);
+            self.edge_later(id, after);
+        }
+    }
+
+    pub(crate) fn acknowledged(&mut self, id: usize, bytes: usize) {
+        let Some(stream) = self.sockets.stream(id) else { return };
+        stream.unacknowledged = stream.unacknowledged.saturating_sub(bytes);
+        if stream.wants_room && stream.has_room() {
+            stream.wants_room = false;
+            self.edge(id);
+        }
+        self.forget_if_done(id);
+    }
+}

@@ -1,0 +1,46 @@
+//! What programs of a simulation record for its checks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A list that programs of a simulation write and its checks read. Clones share the list.
+#[derive(Debug)]
+pub struct Journal<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Journal<T> {
+    fn clone(&self) -> Self {
+        Journal(self.0.clone())
+    }
+}
+
+impl<T> Default for Journal<T> {
+    fn default() -> Self {
+        Journal(Arc::default())
+    }
+}
+
+impl<T> Journal<T> {
+    /// Creates an empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an entry.
+    pub fn push(&self, entry: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `look` with all entries.
+    pub fn with<R>(&self, look: impl FnOnce(&[T]) -> R) -> R {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
