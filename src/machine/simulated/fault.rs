@@ -1,11 +1,17 @@
 //! Faults: which may happen, how often, and which have happened.
 //!
 //! The seed, the kind of a fault and the number of an opportunity decide whether the fault happens,
-//! and how large it is. So disabling one fault leaves the draws of all others as they are, and a
-//! run is repeated by its seed and the list of disabled faults.
+//! and how large it is. So leaving one fault out does not change the draws of the others. A run is
+//! repeated by its seed and the list of the faults that have happened, also with other rates.
 
-use super::seeds::{derive, mix};
+use super::{
+    Mask,
+    seeds::{derive, mix},
+};
 use std::{collections::BTreeSet, fmt};
+
+/// The most faults of a run that are kept for its report and for shrinking.
+const RECORDED: usize = 100_000;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident $text:literal $usual:literal,)+) => {
@@ -82,10 +88,8 @@ pub(super) fn name(number: u64) -> &'static str {
 pub(crate) struct Faults {
     /// Per million opportunities, by the number of the fault.
     pub(crate) rates: Vec<u32>,
-    /// Faults that do not happen although they are drawn: kind and number of the opportunity.
-    pub(crate) disabled: BTreeSet<(Fault, u64)>,
-    /// No fault happens from this time on, in nanoseconds.
-    pub(crate) end: Option<u64>,
+    /// What may happen in a run that repeats another one, whatever the rates are.
+    pub(crate) only: Option<Mask>,
 }
 
 impl Faults {
@@ -132,8 +136,12 @@ impl fmt::Display for FaultRecord {
 
 /// The draws of a run.
 pub(crate) struct FaultState {
-    faults: Faults,
     kinds: Vec<Draws>,
+    /// If set, exactly these faults happen, by kind and number of the opportunity.
+    only: Option<BTreeSet<(Fault, u64)>>,
+    /// No fault happens from this time on, in nanoseconds.
+    end: u64,
+    /// The first faults that have happened, at most [`RECORDED`].
     pub(crate) happened: Vec<FaultRecord>,
     /// Polls that are still to return without a reason.
     pub(super) spins_left: u32,
@@ -142,45 +150,75 @@ pub(crate) struct FaultState {
 /// The draws of one kind of fault.
 struct Draws {
     seed: u64,
+    /// Per million opportunities.
+    rate: u32,
     opportunities: u64,
-    /// The generator of the last opportunity, which also draws its sizes.
-    random: fastrand::Rng,
+    happened: u64,
+    /// Draws the sizes of the last fault.
+    sizes: fastrand::Rng,
 }
 
 impl FaultState {
-    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+    pub(super) fn new(seed: u64, faults: &Faults) -> Self {
         let draws = |fault: &Fault| {
             let seed = derive(seed, fault.name());
-            Draws { seed, opportunities: 0, random: fastrand::Rng::with_seed(seed) }
+            let sizes = fastrand::Rng::with_seed(seed);
+            Draws { seed, rate: faults.rate(*fault), opportunities: 0, happened: 0, sizes }
         };
         let kinds = Fault::ALL.iter().map(draws).collect();
-        FaultState { faults, kinds, happened: Vec::new(), spins_left: 0 }
+        let only = faults.only.as_ref().map(|mask| mask.faults.clone());
+        FaultState { kinds, only, end: u64::MAX, happened: Vec::new(), spins_left: 0 }
     }
 
-    pub(super) fn happens(&mut self, fault: Fault, at: u64) -> bool {
-        let rate = self.faults.rate(fault);
-        if rate == 0 || self.faults.end.is_some_and(|end| at >= end) {
-            return false;
+    /// Sets how often faults happen from now on.
+    pub(crate) fn set_rates(&mut self, faults: &Faults) {
+        for (fault, draws) in Fault::ALL.iter().zip(&mut self.kinds) {
+            draws.rate = faults.rate(*fault);
         }
+        self.end = u64::MAX;
+    }
+
+    #[inline]
+    pub(super) fn happens(&mut self, fault: Fault, at: u64) -> bool {
         let draws = &mut self.kinds[fault as usize];
         let opportunity = draws.opportunities;
         draws.opportunities += 1;
-        draws.random = fastrand::Rng::with_seed(mix(draws.seed ^ mix(opportunity)));
-        let is_drawn = draws.random.u32(..1_000_000) < rate;
-        if !is_drawn || self.faults.disabled.contains(&(fault, opportunity)) {
+        if (draws.rate == 0 && self.only.is_none()) || at >= self.end {
             return false;
         }
-        self.happened.push(FaultRecord { at, fault, opportunity });
-        true
+        let drawn = mix(draws.seed ^ mix(opportunity));
+        let happens = match &self.only {
+            None => ((drawn >> 32) * 1_000_000) >> 32 < u64::from(draws.rate),
+            Some(only) => only.contains(&(fault, opportunity)),
+        };
+        if happens {
+            draws.happened += 1;
+            draws.sizes = fastrand::Rng::with_seed(drawn);
+            if self.happened.len() < RECORDED {
+                self.happened.push(FaultRecord { at, fault, opportunity });
+            }
+        }
+        happens
     }
 
     /// Draws the size of a fault that has just happened, for example how long it lasts.
     pub(crate) fn size(&mut self, fault: Fault, range: std::ops::Range<u64>) -> u64 {
-        self.kinds[fault as usize].random.u64(range)
+        self.kinds[fault as usize].sizes.u64(range)
     }
 
     /// Ends all faults at `at`.
     pub(crate) fn end_at(&mut self, at: u64) {
-        self.faults.end = Some(self.faults.end.map_or(at, |end| end.min(at)));
+        self.end = self.end.min(at);
+    }
+
+    /// Returns how often each kind of fault has happened.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Fault, u64)> + '_ {
+        let counts = Fault::ALL.iter().zip(&self.kinds).map(|(fault, draws)| (*fault, draws.happened));
+        counts.filter(|(_, happened)| *happened > 0)
+    }
+
+    /// Returns whether `happened` has all faults.
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.kinds.iter().map(|draws| draws.happened).sum::<u64>() == self.happened.len() as u64
     }
 }

@@ -9,11 +9,15 @@
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
 //! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
-//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what
-//! has happened), `run` (a loop as the driver sees it), `seeds`.
+//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `operation`
+//! (what programs leave out when a run shrinks), `mask` (a list of both), `trace` (what has
+//! happened), `digest` (contents), `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
+mod digest;
 mod fault;
+mod mask;
+mod operation;
 mod run;
 mod seeds;
 mod socket;
@@ -23,6 +27,7 @@ mod world;
 
 pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord, Faults};
+pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use threads::{block, is_thread, notify};
@@ -154,6 +159,18 @@ pub(crate) fn current() -> Option<Machine> {
 /// Returns whether the calling thread is the driver of a simulation, in a call of a loop.
 pub(crate) fn is_driver() -> bool {
     CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false) && !is_thread()
+}
+
+/// Notes that a channel has dropped output. What its socket refused before is not written again.
+#[cold]
+pub(crate) fn note_dropped_output() {
+    let _ = with_world(|_, world| world.note_dropped_output());
+}
+
+/// Draws whether the calling program performs an optional operation. `false` outside of a
+/// simulation.
+pub(crate) fn chance(name: &'static str, per_million: u32) -> bool {
+    with_world(|machine, world| world.chance(machine.node, name, per_million)).unwrap_or(false)
 }
 
 /// Calls `f` with the world of the calling thread's machine. `None` without one.

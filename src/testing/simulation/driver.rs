@@ -66,10 +66,11 @@ impl Driver {
             }
             Step::Loop(index) => self.turn(index)?,
         }
-        if let Some((node, message)) = self.shared.lock().take_panic() {
+        let mut world = self.shared.lock();
+        if let Some((node, message)) = world.take_panic() {
             return Err(format!("a thread of node {node} has panicked: {message}"));
         }
-        Ok(Stepped::Ran)
+        world.take_violation().map_or(Ok(Stepped::Ran), Err)
     }
 
     /// Makes the loops that programs have started.

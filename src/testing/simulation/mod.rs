@@ -54,15 +54,20 @@
 //! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
 //! `localhost`.
 
+mod difference;
 mod driver;
 mod exploration;
+mod explored;
 mod failure;
 mod faults;
 mod journal;
 mod network;
 mod program;
+mod replay;
+mod shrinking;
 
-pub use exploration::{Exploration, Explored};
+pub use exploration::Exploration;
+pub use explored::Explored;
 pub use failure::Failure;
 pub use faults::Faults;
 pub use journal::Journal;
@@ -74,8 +79,9 @@ use driver::Driver;
 use program::Program;
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, fs, io,
     net::IpAddr,
+    path::Path,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -125,6 +131,13 @@ impl Simulation {
             checks: Vec::new(),
             failure: None,
         }
+    }
+
+    /// Sets which faults happen from now on, and how often. Faults that were
+    /// [ended](Simulation::heal) happen again.
+    pub fn set_faults(&mut self, faults: &Faults) -> &mut Self {
+        self.shared.lock().faults.set_rates(&faults.plan);
+        self
     }
 
     /// Returns the seed.
@@ -308,6 +321,26 @@ impl Simulation {
         trace.limit = records;
     }
 
+    /// Writes all further events to `sink` as JSON lines: the time in nanoseconds (`at`), the kind
+    /// (`event`), the number of the node, and numbers that depend on the kind. An error of `sink`
+    /// ends the trace.
+    pub fn write_trace(&mut self, sink: impl io::Write + Send + 'static) {
+        self.shared.lock().trace.write_to(Box::new(sink));
+    }
+
+    /// Creates a file and writes the trace to it.
+    fn write_trace_to(&mut self, path: &Path) -> io::Result<()> {
+        self.write_trace(io::BufWriter::new(fs::File::create(path)?));
+        Ok(())
+    }
+
+    /// Sets whether the contents of messages are part of the trace. The default is `true`. Set
+    /// `false` if programs use TLS: its library draws random numbers of its own, so two runs of a
+    /// seed have equal events and different bytes.
+    pub fn compare_contents(&mut self, compared: bool) {
+        self.shared.lock().trace.has_contents = compared;
+    }
+
     /// Returns the kept events as text, one in a line.
     pub fn trace(&self) -> Vec<String> {
         let world = self.shared.lock();
@@ -352,6 +385,7 @@ impl Simulation {
     }
 
     fn fail(&mut self, message: String) -> Failure {
+        let replay = self.replay();
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
@@ -359,6 +393,7 @@ impl Simulation {
             at: Duration::from_nanos(world.now()),
             happened: world.faults.happened.clone(),
             traced: world.trace.kept.clone().unwrap_or_default(),
+            replay,
         };
         drop(world);
         self.failure = Some(failure.clone());
@@ -398,6 +433,38 @@ pub fn sleep(time: Duration) {
 /// simulation.
 pub fn seed() -> Option<u64> {
     crate::machine::seed()
+}
+
+/// Draws whether the calling program performs an optional operation, `per_million` times in a
+/// million. A seed that fails shrinks to few of these operations. `false` outside of a simulation.
+///
+/// ```
+/// use netwheel::testing::simulation::{Simulation, chance, sleep};
+/// use std::time::Duration;
+///
+/// let mut simulation = Simulation::new(1);
+/// let node = simulation.node("one", "10.0.0.1", || {
+///     for _ in 0..100 {
+///         // A report of a failure has only the sleeps that matter.
+///         if chance("sleep", 500_000) {
+///             sleep(Duration::from_secs(1));
+///         }
+///     }
+///     Ok(())
+/// });
+/// simulation.run_until_ended(node, Duration::from_secs(101))?;
+/// assert!(simulation.elapsed() > Duration::from_secs(20));
+/// # Ok::<(), netwheel::testing::simulation::Failure>(())
+/// ```
+///
+/// # Panics
+/// If `name` contains `@`, `=` or `;`, which the report of a failure uses as separators.
+pub fn chance(name: &'static str, per_million: u32) -> bool {
+    assert!(
+        !name.contains(['@', '=', ';']),
+        "the name of an operation is {name:?}; it must not contain @, = or ;"
+    );
+    simulated::chance(name, per_million)
 }
 
 /// Counts that the calling program has reached a state that a test wants to reach sometimes, for

@@ -6,7 +6,7 @@ use super::{
     sockets::{Kind, Socket},
     stream::{Phase, Stream},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, digest::Digest};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 impl World {
@@ -169,6 +169,10 @@ impl World {
                 receive_buffer: settings.receive_buffer.max(1),
                 last_arrival: 0,
                 attempts: 0,
+                written: Digest::default(),
+                read: Digest::default(),
+                refused: Vec::new(),
+                drops: 0,
             })),
         })
     }

@@ -28,8 +28,9 @@ pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 use super::{
     LoopRun, Machine,
     fault::{Fault, FaultState, Faults},
+    operation::Operations,
     seeds::derive,
-    trace::{Happening, Trace},
+    trace::{Happening, Record, Trace},
 };
 use datagrams::Flight;
 use link::Links;
@@ -127,6 +128,7 @@ pub(crate) struct World {
     /// Datagrams under way.
     flights: slab::Slab<Flight>,
     pub(crate) faults: FaultState,
+    pub(crate) operations: Operations,
     /// Draws the order of events at one instant.
     order: fastrand::Rng,
     seeds: fastrand::Rng,
@@ -136,6 +138,10 @@ pub(crate) struct World {
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
     /// Events that were taken from the queue.
     pub(crate) events: u64,
+    /// The first violation of an invariant that was found in a call.
+    violation: Option<String>,
+    /// How often channels have dropped output that a write may have begun to send.
+    pub(super) dropped_output: u64,
 }
 
 impl World {
@@ -154,13 +160,16 @@ impl World {
             started: Vec::new(),
             links: Links::new(stream("links")),
             flights: slab::Slab::new(),
-            faults: FaultState::new(seed, faults),
+            faults: FaultState::new(seed, &faults),
+            operations: Operations::new(seed, faults.only.as_ref()),
             order: stream("order"),
             seeds: stream("seeds"),
             trace: Trace::default(),
             loop_ids: FIRST_LOOP_ID,
             sometimes: BTreeMap::new(),
             events: 0,
+            violation: None,
+            dropped_output: 0,
         }
     }
 
@@ -303,7 +312,33 @@ impl World {
     }
 
     pub(crate) fn note(&mut self, what: Happening, node: usize, a: u64, b: u64) {
-        self.trace.note(self.now, what, node, a, b);
+        self.note_contents(what, node, a, b, 0);
+    }
+
+    pub(crate) fn note_contents(&mut self, what: Happening, node: usize, a: u64, b: u64, contents: u64) {
+        self.trace.note(Record { at: self.now, what, node, a, b, contents });
+    }
+
+    /// Draws whether a program of the node performs an optional operation.
+    pub(crate) fn chance(&mut self, node: usize, name: &'static str, per_million: u32) -> bool {
+        let (happens, number) = self.operations.draw(node, name, per_million);
+        if happens {
+            self.note(Happening::Operation, node, number, 0);
+        }
+        happens
+    }
+
+    /// Reports a violation of an invariant. The run fails after the current event.
+    pub(crate) fn violate(&mut self, violation: impl FnOnce() -> String) {
+        self.violation.get_or_insert_with(violation);
+    }
+
+    pub(in crate::machine::simulated) fn note_dropped_output(&mut self) {
+        self.dropped_output += 1;
+    }
+
+    pub(crate) fn take_violation(&mut self) -> Option<String> {
+        self.violation.take()
     }
 
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {

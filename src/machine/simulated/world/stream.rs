@@ -1,7 +1,10 @@
 //! The state of one end of a TCP connection.
 
-use crate::machine::simulated::ReadyEvent;
+use crate::machine::simulated::{ReadyEvent, digest::Digest};
 use std::{collections::VecDeque, io, net::SocketAddr};
+
+/// How many bytes of a cut write are remembered.
+const REMEMBERED: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -39,6 +42,14 @@ pub(super) struct Stream {
     /// When the last segment that was sent arrives. Later ones do not overtake it.
     pub(super) last_arrival: u64,
     pub(super) attempts: u32,
+    /// All bytes that the program has written and read.
+    pub(super) written: Digest,
+    pub(super) read: Digest,
+    /// The beginning of what the last write did not accept. The next write has to continue with
+    /// it, unless a channel has dropped output since.
+    pub(super) refused: Vec<u8>,
+    /// How often channels had dropped output at the last write.
+    pub(super) drops: u64,
 }
 
 pub(super) enum Segment {
@@ -65,6 +76,23 @@ impl Stream {
     pub(super) fn has_room(&self) -> bool {
         self.send_buffer.saturating_sub(self.unacknowledged) * 2 >= self.unacknowledged
             && self.unacknowledged < self.send_buffer
+    }
+
+    /// Returns whether a write continues where the last one was cut, and remembers where this one
+    /// is cut: after `n` bytes. `drops` is how often channels have dropped output.
+    pub(super) fn note_continuation(&mut self, slices: &[&[u8]], n: usize, drops: u64) -> bool {
+        let mut bytes = slices.iter().copied().flatten();
+        let continues = self.drops != drops || self.refused.iter().zip(&mut bytes).all(|(a, b)| a == b);
+        self.drops = drops;
+        self.refused.clear();
+        let mut left = n;
+        for slice in slices {
+            let rest = &slice[left.min(slice.len())..];
+            left -= left.min(slice.len());
+            let room = REMEMBERED - self.refused.len();
+            self.refused.extend_from_slice(&rest[..rest.len().min(room)]);
+        }
+        continues
     }
 
     pub(super) fn is_held(&self) -> bool {

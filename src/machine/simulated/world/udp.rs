@@ -5,7 +5,7 @@ use super::{
     datagrams::Flight,
     sockets::{Kind, Socket},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, digest::Digest};
 use std::{io, net::SocketAddr};
 
 /// The largest payload of a datagram over IPv4.
@@ -59,7 +59,8 @@ impl World {
         };
         let ip = if ip.is_unspecified() { to.ip() } else { ip };
         let sender = SocketAddr::new(ip, local.port());
-        self.note(Happening::DatagramSent, node, id as u64, bytes.len() as u64);
+        let contents = Digest::of(bytes);
+        self.note_contents(Happening::DatagramSent, node, id as u64, bytes.len() as u64, contents);
         if self.links.is_cut(node, to_node, self.now()) || self.fails(Fault::DatagramLost) {
             self.note(Happening::DatagramLost, node, id as u64, 0);
             return Ok(bytes.len());
@@ -116,6 +117,7 @@ impl World {
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
+        let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let datagrams = self.sockets.datagrams(id).ok_or(io::ErrorKind::InvalidInput)?;
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
@@ -124,6 +126,8 @@ impl World {
         datagrams.bytes -= bytes.len();
         let n = bytes.len().min(room.len());
         room[..n].copy_from_slice(&bytes[..n]);
+        let contents = Digest::of(&bytes);
+        self.note_contents(Happening::DatagramRead, node, id as u64, bytes.len() as u64, contents);
         Ok((n, sender))
     }
 
