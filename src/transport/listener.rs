@@ -19,6 +19,15 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match self {
+            Listener::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens `listeners` sockets on one address. If its port is 0, all get the same free port. Only
     /// TCP supports more than one.
     pub(crate) fn listen_all(

@@ -174,6 +174,15 @@ impl Transport for Stream {
 }
 
 impl Stream {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match self {
+            Stream::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens a socket and starts to connect it. The socket becomes writable when the connect has
     /// succeeded or failed.
     ///

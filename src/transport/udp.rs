@@ -236,6 +236,15 @@ pub(crate) struct UdpSocket {
 }
 
 impl UdpSocket {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match &self.socket {
+            Datagrams::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens and binds a socket, and joins the groups of `options`.
     ///
     /// # Errors

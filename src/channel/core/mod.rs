@@ -63,7 +63,10 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         // A new channel has no extras, so none are replaced.
         state.apply(services, pipeline.settings);
-        ChannelCore { state, links: pipeline.links }
+        let links = pipeline.links;
+        #[cfg(feature = "simulation")]
+        let links = super::links::checked(links);
+        ChannelCore { state, links }
     }
 
     pub(crate) fn handler_name(&self) -> &'static str {

@@ -273,6 +273,14 @@ impl NewSource for ListenerSource {
 }
 
 impl Source for ListenerSource {
+    #[cfg(feature = "simulation")]
+    fn violation_asleep(&self) -> Option<&'static str> {
+        let socket = self.listener.simulated()?;
+        let accepts = self.accepting && !self.progress.paused;
+        (accepts && socket.unseen(0).input)
+            .then_some("a connection waits to be accepted, and no event is pending")
+    }
+
     fn ready(&mut self, ctx: &mut LoopContext<'_>, _ready: Ready) -> Transition {
         self.begin_accepting(ctx)
     }

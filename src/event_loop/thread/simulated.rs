@@ -3,7 +3,7 @@
 //! Invariant: the loop's code runs within the calls of [`LoopRun`] only, on the thread of the
 //! simulation, with the machine of its node entered.
 
-use super::end;
+use super::{end, invariants::Invariants};
 use crate::{
     channel::driver::Ready,
     error::caught,
@@ -16,11 +16,12 @@ pub(super) struct SimulatedLoop {
     /// `None` once the loop has ended.
     turn: Option<Turn>,
     wait: Wait,
+    invariants: Invariants,
 }
 
 impl SimulatedLoop {
     pub(super) fn new(turn: Turn) -> Self {
-        SimulatedLoop { turn: Some(turn), wait: Wait::NotAtAll }
+        SimulatedLoop { turn: Some(turn), wait: Wait::NotAtAll, invariants: Invariants::default() }
     }
 
     /// Runs `call` on the loop's thread. Ends the loop after its last turn, and after a panic.
@@ -94,12 +95,16 @@ impl LoopRun for SimulatedLoop {
         self.turn.as_ref().map_or("", |turn| &turn.shared.name)
     }
 
-    fn check_asleep(&self) -> Option<&'static str> {
-        let turn = self.turn.as_ref()?;
-        // Quiet mail may wait for the end of the sleep, so only mail that has to wake is looked at.
-        let is_asleep = turn.shared.wake_up.is_asleep();
-        (is_asleep && turn.shared.mailbox.is_crowded())
-            .then_some("a loop sleeps although its queue is crowded")
+    fn check(&mut self) -> Option<String> {
+        let wait = self.wait;
+        match &mut self.turn {
+            Some(turn) => self.invariants.violation(turn, wait),
+            None => None,
+        }
+    }
+
+    fn lost_wakeup(&self, runs_next: bool) -> Option<&'static str> {
+        self.invariants.lost_wakeup(self.turn.as_ref()?, self.wait, runs_next)
     }
 
     fn kill(self: Box<Self>) {

@@ -143,6 +143,7 @@ pub(crate) struct FaultState {
     end: u64,
     /// The first faults that have happened, at most [`RECORDED`].
     pub(crate) happened: Vec<FaultRecord>,
+    last: Option<Fault>,
     /// Polls that are still to return without a reason.
     pub(super) spins_left: u32,
 }
@@ -167,7 +168,7 @@ impl FaultState {
         };
         let kinds = Fault::ALL.iter().map(draws).collect();
         let only = faults.only.as_ref().map(|mask| mask.faults.clone());
-        FaultState { kinds, only, end: u64::MAX, happened: Vec::new(), spins_left: 0 }
+        FaultState { kinds, only, end: u64::MAX, happened: Vec::new(), last: None, spins_left: 0 }
     }
 
     /// Sets how often faults happen from now on.
@@ -193,6 +194,7 @@ impl FaultState {
         };
         if happens {
             draws.happened += 1;
+            self.last = Some(fault);
             draws.sizes = fastrand::Rng::with_seed(drawn);
             if self.happened.len() < RECORDED {
                 self.happened.push(FaultRecord { at, fault, opportunity });
@@ -204,6 +206,11 @@ impl FaultState {
     /// Draws the size of a fault that has just happened, for example how long it lasts.
     pub(crate) fn size(&mut self, fault: Fault, range: std::ops::Range<u64>) -> u64 {
         self.kinds[fault as usize].sizes.u64(range)
+    }
+
+    /// Returns the kind of the last fault.
+    pub(super) fn last(&self) -> Option<Fault> {
+        self.last
     }
 
     /// Ends all faults at `at`.

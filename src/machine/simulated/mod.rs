@@ -11,7 +11,7 @@
 //! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
 //! is), `socket` (the handle that transports use), `fault` (what fails, and when), `operation`
 //! (what programs leave out when a run shrinks), `mask` (a list of both), `trace` (what has
-//! happened), `digest` (contents), `run` (a loop as the driver sees it), `seeds`.
+//! happened), `digest` (contents), `states` (how many different ones), `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
 mod digest;
@@ -21,6 +21,7 @@ mod operation;
 mod run;
 mod seeds;
 mod socket;
+mod states;
 mod threads;
 mod trace;
 mod world;
@@ -30,9 +31,12 @@ pub(crate) use fault::{Fault, FaultRecord, Faults};
 pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
+pub(crate) use states::States;
 pub(crate) use threads::{block, is_thread, notify};
 pub(crate) use trace::{Happening, Record};
-pub(crate) use world::{LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
+pub(crate) use world::{
+    LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Step, Unseen, World,
+};
 
 use std::{
     cell::RefCell,
@@ -165,6 +169,12 @@ pub(crate) fn is_driver() -> bool {
 #[cold]
 pub(crate) fn note_dropped_output() {
     let _ = with_world(|_, world| world.note_dropped_output());
+}
+
+/// Reports a violation of an invariant. The run of the simulation fails.
+#[cold]
+pub(crate) fn violate(violation: impl FnOnce() -> String) {
+    let _ = with_world(|_, world| world.violate(violation));
 }
 
 /// Draws whether the calling program performs an optional operation. `false` outside of a

@@ -4,7 +4,7 @@
 //! closes the socket. Calls work on the world of the calling thread's machine; without one, which
 //! is after the end of a simulation, they fail.
 
-use super::{World, with_world};
+use super::{Unseen, World, with_world};
 use mio::{Interest, Registry, Token, event::Source};
 use std::{
     io::{self, IoSlice},
@@ -52,6 +52,12 @@ impl SimulatedSocket {
             let (id, peer) = world.accept(self.id())?;
             Ok((Self::of(id)?, peer))
         })
+    }
+
+    /// Returns what the socket has that no event of the poll is going to announce. `state` is that
+    /// of its channel, for a count of different states.
+    pub(crate) fn unseen(&self, state: u32) -> Unseen {
+        in_world(|world, _| Ok(world.unseen(self.id(), state))).unwrap_or_default()
     }
 
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -9,7 +9,8 @@ use super::{Entered, Machine, current};
 use std::{
     cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -32,8 +33,16 @@ enum Turn {
 
 #[derive(Default)]
 pub(crate) struct Threads {
-    turn: Mutex<Turn>,
+    state: Mutex<State>,
+    /// Only the driver waits for it. Threads are unparked, one at a time.
     passed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    turn: Turn,
+    /// The threads that wait for their turn, by index.
+    waiting: Vec<Option<Thread>>,
 }
 
 thread_local! {
@@ -77,32 +86,51 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 impl Threads {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pass(&self, to: Turn) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        self.passed.notify_all();
+        let mut state = self.lock();
+        state.turn = to;
+        match to {
+            Turn::Driver => self.passed.notify_one(),
+            Turn::Thread(index) | Turn::Unwind(index) => {
+                // A thread that does not wait yet looks at the turn before it does.
+                if let Some(thread) = state.waiting.get_mut(index).and_then(Option::take) {
+                    thread.unpark();
+                }
+            }
+        }
     }
 
     /// Waits for the turn. Returns `false` if the thread is to be unwound.
     fn await_turn(&self, index: usize) -> bool {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match *turn {
+            let mut state = self.lock();
+            match state.turn {
                 Turn::Thread(next) if next == index => return true,
                 Turn::Unwind(next) if next == index => return false,
-                _ => turn = self.passed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+                _ => {}
             }
+            if state.waiting.len() <= index {
+                state.waiting.resize(index + 1, None);
+            }
+            state.waiting[index] = Some(thread::current());
+            drop(state);
+            thread::park();
         }
     }
 
     #[allow(clippy::disallowed_methods, reason = "guards against threads that never give the turn back")]
     fn await_driver(&self) {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        while *turn != Turn::Driver {
-            let waited = self.passed.wait_timeout(turn, LONGEST_TURN);
+        let mut state = self.lock();
+        while state.turn != Turn::Driver {
+            let waited = self.passed.wait_timeout(state, LONGEST_TURN);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            turn = again;
+            state = again;
             assert!(
-                !time.timed_out() || *turn == Turn::Driver,
+                !time.timed_out() || state.turn == Turn::Driver,
                 "a thread of the simulation blocks in something that the simulation does not control"
             );
         }

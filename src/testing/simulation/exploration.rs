@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::caught,
-    machine::simulated::{Fault, Operation, Record},
+    machine::simulated::{Fault, Operation, Record, States},
 };
 use std::{
     hash::{BuildHasher, RandomState},
@@ -202,6 +202,7 @@ pub(super) struct Run {
     /// `None` if there were too many to be kept.
     pub(super) operations: Option<Vec<Operation>>,
     pub(super) reached: Counters,
+    pub(super) states: States,
     /// The message of the failure.
     pub(super) message: Option<String>,
 }
@@ -229,6 +230,7 @@ fn play(
         faults: world.faults.counts().collect(),
         operations: world.operations.happened(),
         reached: std::mem::take(&mut world.sometimes),
+        states: std::mem::take(&mut world.states),
         message: result.as_ref().err().map(|failure| failure.message.clone()),
     };
     drop(world);

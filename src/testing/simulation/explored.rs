@@ -1,6 +1,7 @@
 //! What an exploration has seen.
 
 use super::{Counters, exploration::Run};
+use crate::machine::simulated::States;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,6 +17,7 @@ pub struct Explored {
     pairs: BTreeSet<(&'static str, &'static str)>,
     reached: Counters,
     hashes: BTreeSet<u64>,
+    states: States,
 }
 
 impl Explored {
@@ -24,6 +26,7 @@ impl Explored {
         self.events += run.events;
         self.elapsed += run.elapsed;
         self.hashes.insert(run.hash);
+        self.states.merge(&run.states);
         for (fault, count) in &run.faults {
             *self.faults.entry(fault.name()).or_default() += count;
         }
@@ -54,6 +57,12 @@ impl Explored {
     /// Returns the number of different traces.
     pub fn different_runs(&self) -> usize {
         self.hashes.len()
+    }
+
+    /// Returns about how many different states channels have been in: their life cycle, how much
+    /// input and output waits, and the kind of the last fault.
+    pub fn states(&self) -> u64 {
+        self.states.count()
     }
 
     /// Returns how often each fault has happened.

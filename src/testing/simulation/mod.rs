@@ -106,6 +106,9 @@ struct Running {
     node: usize,
     body: Box<dyn LoopRun>,
     machine: simulated::Machine,
+    wait: simulated::Next,
+    /// Turns since the loop slept.
+    turns_awake: u32,
 }
 
 impl Simulation {

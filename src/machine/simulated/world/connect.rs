@@ -23,7 +23,7 @@ impl World {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let kind = Kind::Listener { backlog: VecDeque::new(), limit: limit.max(1) };
-        let id = self.sockets.add(Socket { node, local, watch: None, kind });
+        let id = self.sockets.add(Socket { node, local, watch: None, late_edges: 0, kind });
         self.sockets.listeners.entry((node, local.port())).or_default().push(id);
         self.note(Happening::Listened, node, id as u64, u64::from(local.port()));
         Ok(id)
@@ -150,6 +150,7 @@ impl World {
             node,
             local,
             watch: None,
+            late_edges: 0,
             kind: Kind::Stream(Box::new(Stream {
                 phase: Phase::Connecting,
                 remote,

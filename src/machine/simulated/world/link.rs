@@ -73,6 +73,9 @@ impl Links {
             jitter => self.random.u64(..=jitter),
         };
         let delay = crate::clock::nanos(latency) + jitter;
+        if rate.is_none() && self.directions.is_empty() {
+            return delay;
+        }
         let direction = self.directions.entry((from, to)).or_default();
         let begin = now.max(direction.busy_until).max(direction.clogged_until);
         let sending = rate.map_or(0, |rate| (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1));
@@ -85,7 +88,9 @@ impl Links {
 
     /// Returns whether packets between the nodes are lost now.
     pub(super) fn is_cut(&self, from: usize, to: usize, now: u64) -> bool {
-        from != to && self.directions.get(&(from, to)).is_some_and(|direction| now < direction.cut_until)
+        from != to
+            && !self.directions.is_empty()
+            && self.directions.get(&(from, to)).is_some_and(|direction| now < direction.cut_until)
     }
 }
 

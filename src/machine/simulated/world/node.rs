@@ -67,11 +67,6 @@ impl World {
         let state = &mut self.nodes[node];
         state.is_up = false;
         state.life += 1;
-        for index in 0..self.loops.len() {
-            if self.loops[index].node == node {
-                self.loops[index].ticket += 1;
-            }
-        }
     }
 
     pub(crate) fn restart_node(&mut self, node: usize) {

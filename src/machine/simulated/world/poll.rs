@@ -4,7 +4,7 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Action, World};
+use super::{Action, World, sockets::Kind, stream::Phase};
 use crate::machine::simulated::{Fault, Machine, ReadyEvent, Shared};
 use mio::{Interest, Token};
 use std::{io, sync::Arc};
@@ -21,12 +21,56 @@ pub(crate) struct SimulatedWaker {
     poll: usize,
 }
 
+/// What a socket has although no event is pending.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unseen {
+    /// Input, an end of the input, or a connection that waits.
+    pub(crate) input: bool,
+    /// Room for output.
+    pub(crate) room: bool,
+}
+
 /// The state of a poll.
-pub(crate) struct PollState {
+#[derive(Default)]
+struct PollState {
+    /// Counts the polls that had this place before.
+    life: u32,
     /// The loop that uses the poll, once it runs.
-    pub(super) owner: Option<usize>,
-    pub(super) ready: Vec<usize>,
-    pub(super) woken: bool,
+    owner: Option<usize>,
+    ready: Vec<usize>,
+    woken: bool,
+}
+
+/// All polls. The id of a poll is its place and the life of the place, so a waker or a socket of a
+/// closed poll does not find the next one in its place.
+#[derive(Default)]
+pub(super) struct Polls {
+    places: Vec<PollState>,
+    free: Vec<usize>,
+}
+
+/// The bits of an id that are its place.
+const PLACE: u32 = 24;
+
+impl Polls {
+    fn open(&mut self) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(PollState::default());
+            self.places.len() - 1
+        });
+        (self.places[place].life as usize) << PLACE | place
+    }
+
+    fn get(&mut self, id: usize) -> Option<&mut PollState> {
+        let state = self.places.get_mut(id & ((1 << PLACE) - 1))?;
+        (state.life as usize == id >> PLACE).then_some(state)
+    }
+
+    fn close(&mut self, id: usize) {
+        let Some(state) = self.get(id) else { return };
+        *state = PollState { life: state.life.wrapping_add(1), ..PollState::default() };
+        self.free.push(id & ((1 << PLACE) - 1));
+    }
 }
 
 /// A watched socket.
@@ -67,9 +111,9 @@ impl SimulatedPoll {
 }
 
 impl Drop for SimulatedPoll {
-    /// Wakes of a closed poll reach nobody.
+    /// Wakes of a closed poll are ignored.
     fn drop(&mut self) {
-        self.shared.lock().polls[self.id].owner = None;
+        self.shared.lock().polls.close(self.id);
     }
 }
 
@@ -79,16 +123,17 @@ impl SimulatedWaker {
         if world.fails(Fault::WakeFails) {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        world.polls[self.poll].woken = true;
-        world.poll_changed(self.poll);
+        if let Some(state) = world.polls.get(self.poll) {
+            state.woken = true;
+            world.poll_changed(self.poll);
+        }
         Ok(())
     }
 }
 
 impl World {
     pub(crate) fn open_poll(&mut self) -> usize {
-        self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false });
-        self.polls.len() - 1
+        self.polls.open()
     }
 
     /// Watches a socket. Reports its present readiness.
@@ -121,27 +166,30 @@ impl World {
         }
         watch.is_listed = true;
         let poll = watch.poll;
-        self.polls[poll].ready.push(id);
-        self.poll_changed(poll);
+        if let Some(state) = self.polls.get(poll) {
+            state.ready.push(id);
+            self.poll_changed(poll);
+        }
     }
 
     /// Lets the loop of a poll run if it sleeps.
     pub(crate) fn poll_changed(&mut self, poll: usize) {
-        let Some(owner) = self.polls[poll].owner else { return };
+        let Some(owner) = self.polls.get(poll).and_then(|state| state.owner) else { return };
         self.schedule_loop(owner, self.now());
     }
 
     /// Takes the events of a poll. Returns them, and whether the waker was called.
     pub(crate) fn take_events(&mut self, poll: usize, events: &mut Vec<ReadyEvent>) -> bool {
         events.clear();
-        let mut ready = std::mem::take(&mut self.polls[poll].ready);
+        let Some(state) = self.polls.get(poll) else { return false };
+        let is_woken = std::mem::take(&mut state.woken);
+        let mut ready = std::mem::take(&mut state.ready);
         if ready.len() > 1 && self.fails(Fault::EventsShuffled) {
             self.shuffle(&mut ready);
         }
         let limit = if ready.len() > 1 && self.fails(Fault::OneEvent) { 1 } else { 1024 };
         let rest = ready.split_off(ready.len().min(limit));
-        self.polls[poll].ready = rest;
-        for id in ready {
+        for id in ready.drain(..) {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
             let Some(watch) = socket.watch.as_mut().filter(|watch| watch.poll == poll) else { continue };
             watch.is_listed = false;
@@ -151,14 +199,58 @@ impl World {
                 events.push(event);
             }
         }
-        if !self.polls[poll].ready.is_empty() {
+        let has_rest = !rest.is_empty();
+        if let Some(state) = self.polls.get(poll) {
+            // Keeps the allocation of the list.
+            state.ready = if has_rest { rest } else { ready };
+        }
+        if has_rest {
             self.poll_changed(poll);
         }
-        std::mem::take(&mut self.polls[poll].woken)
+        is_woken
+    }
+
+    /// Lets a loop use a poll.
+    pub(crate) fn own_poll(&mut self, poll: usize, owner: usize) {
+        let Some(state) = self.polls.get(poll) else { return };
+        state.owner = Some(owner);
+        if !state.ready.is_empty() || state.woken {
+            self.poll_changed(poll);
+        }
+    }
+
+    /// Returns what a watched socket has although no event of it is pending.
+    pub(in crate::machine::simulated) fn unseen(&mut self, id: usize, state: u32) -> Unseen {
+        let Some(socket) = self.sockets.get(id) else { return Unseen::default() };
+        let (input, room, has_room) = match &socket.kind {
+            Kind::Listener { backlog, .. } => (backlog.len(), false, true),
+            Kind::Datagrams(datagrams) => (datagrams.input.len(), true, true),
+            Kind::Stream(stream) => {
+                let is_over = stream.input_ended || stream.phase == Phase::Failed;
+                let has_room = stream.has_room();
+                (stream.input.len() + usize::from(is_over), has_room && !stream.wants_room, has_room)
+            }
+        };
+        let is_announced = socket.watch.is_none_or(|watch| watch.is_listed) || socket.late_edges > 0;
+        let fault = self.faults.last().map_or(0, |fault| fault as u64 + 1);
+        let sizes = u64::from(input.checked_ilog2().unwrap_or(0)) << 8 | u64::from(has_room);
+        self.states.see(u64::from(state) << 32 | sizes << 8 | fault);
+        Unseen { input: input > 0 && !is_announced, room: room && !is_announced }
     }
 
     /// Schedules an edge of a socket for later.
     pub(crate) fn edge_later(&mut self, socket: usize, after: u64) {
-        self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+        if let Some(state) = self.sockets.get_mut(socket) {
+            state.late_edges += 1;
+            self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+        }
+    }
+
+    /// Handles an edge that was scheduled.
+    pub(super) fn late_edge(&mut self, id: usize) {
+        if let Some(socket) = self.sockets.get_mut(id) {
+            socket.late_edges = socket.late_edges.saturating_sub(1);
+            self.edge(id);
+        }
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Socket {
     pub(super) node: usize,
     pub(super) local: SocketAddr,
     pub(super) watch: Option<Watch>,
+    /// Edges that are scheduled for later.
+    pub(super) late_edges: u32,
     pub(super) kind: Kind,
 }
 
@@ -25,28 +27,67 @@ pub(super) enum Kind {
     Datagrams(Box<Datagrams>),
 }
 
-/// All sockets by their number. Numbers are not used again.
+/// All sockets by their number: their place, and how often the place was used before.
 #[derive(Default)]
 pub(super) struct Sockets {
-    all: Vec<Option<Box<Socket>>>,
+    places: Vec<Place>,
+    /// Places of sockets that are gone, the oldest first.
+    free: VecDeque<usize>,
     /// Listeners by node and port. Several share a port with `SO_REUSEPORT`.
     pub(super) listeners: BTreeMap<(usize, u16), Vec<usize>>,
     /// Bound datagram sockets by node and port.
     pub(super) bound: BTreeMap<(usize, u16), Vec<usize>>,
 }
 
+#[derive(Default)]
+struct Place {
+    life: usize,
+    socket: Option<Box<Socket>>,
+}
+
+/// The bits of a number that are the place.
+const PLACE: u32 = 20;
+
+/// The bits of a number that are the life of the place.
+const LIFE: u32 = 12;
+
+/// How many places are free before one is used again, so that a number is not used again soon.
+const RESTING: usize = 4096;
+
 impl Sockets {
     pub(crate) fn add(&mut self, socket: Socket) -> usize {
-        self.all.push(Some(Box::new(socket)));
-        self.all.len() - 1
+        let free = (self.free.len() > RESTING).then(|| self.free.pop_front()).flatten();
+        let place = free.unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        assert!(place < 1 << PLACE, "a simulation has at most {} sockets", 1 << PLACE);
+        self.places[place].socket = Some(Box::new(socket));
+        self.places[place].life << PLACE | place
     }
 
     pub(crate) fn get(&self, id: usize) -> Option<&Socket> {
-        self.all.get(id)?.as_deref()
+        let place = self.places.get(id & ((1 << PLACE) - 1))?;
+        place.socket.as_deref().filter(|_| place.life == id >> PLACE)
     }
 
     pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
-        self.all.get_mut(id)?.as_deref_mut()
+        let place = self.places.get_mut(id & ((1 << PLACE) - 1))?;
+        place.socket.as_deref_mut().filter(|_| place.life == id >> PLACE)
+    }
+
+    fn take(&mut self, id: usize) -> Option<Box<Socket>> {
+        self.get(id)?;
+        let place = &mut self.places[id & ((1 << PLACE) - 1)];
+        place.life = (place.life + 1) & ((1 << LIFE) - 1);
+        self.free.push_back(id & ((1 << PLACE) - 1));
+        place.socket.take()
+    }
+
+    /// Returns the numbers of all sockets, and the sockets.
+    fn all(&self) -> impl Iterator<Item = (usize, &Socket)> + '_ {
+        let numbered = self.places.iter().enumerate();
+        numbered.filter_map(|(n, place)| Some((place.life << PLACE | n, place.socket.as_deref()?)))
     }
 
     pub(crate) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
@@ -64,7 +105,7 @@ impl Sockets {
     }
 
     pub(crate) fn remove(&mut self, id: usize) {
-        let Some(socket) = self.all.get_mut(id).and_then(Option::take) else { return };
+        let Some(socket) = self.take(id) else { return };
         let names = match socket.kind {
             Kind::Listener { .. } => &mut self.listeners,
             Kind::Datagrams(_) => &mut self.bound,
@@ -81,9 +122,7 @@ impl Sockets {
 
     /// Returns the sockets of a node that are open.
     pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        let open = self.all.iter().enumerate();
-        open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node))
-            .map(|(id, _)| id)
+        self.all().filter(move |(_, socket)| socket.node == node).map(|(id, _)| id)
     }
 }
 
@@ -159,17 +198,11 @@ impl World {
     /// Returns a watched socket whose program has not read for longer than `limit`.
     pub(crate) fn unread_for(&self, limit: u64) -> Option<(usize, usize)> {
         let before = self.now().checked_sub(limit)?;
-        for node in 0..self.nodes.len() {
-            let is_well = self.nodes[node].is_up && self.nodes[node].stalled_until < before;
-            let unread = |id: &usize| {
-                self.sockets.get(*id).is_some_and(|socket| socket.watch.is_some())
-                    && self.is_unread_since(*id, before)
-            };
-            if is_well && let Some(id) = self.sockets.of_node(node).find(unread) {
-                return Some((node, id));
-            }
-        }
-        None
+        let is_well = |node: usize| self.nodes[node].is_up && self.nodes[node].stalled_until < before;
+        let unread = self.sockets.all().find(|(id, socket)| {
+            socket.watch.is_some() && self.is_unread_since(*id, before) && is_well(socket.node)
+        });
+        unread.map(|(id, socket)| (socket.node, id))
     }
 
     /// Returns the number of open sockets of a node.

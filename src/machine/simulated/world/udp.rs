@@ -26,7 +26,13 @@ impl World {
         if !shares && self.sockets.bound.contains_key(&(node, local.port())) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let id = self.sockets.add(Socket { node, local, watch: None, kind: Kind::Datagrams(Box::default()) });
+        let id = self.sockets.add(Socket {
+            node,
+            local,
+            watch: None,
+            late_edges: 0,
+            kind: Kind::Datagrams(Box::default()),
+        });
         self.sockets.bound.entry((node, local.port())).or_default().push(id);
         Ok(id)
     }
