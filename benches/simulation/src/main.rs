@@ -149,6 +149,7 @@ fn main() -> ExitCode {
         }
     }
     report(&simulation, began);
+    println!("hash {:016x}", simulation.trace_hash());
     ExitCode::SUCCESS
 }
 

@@ -65,7 +65,11 @@ impl ChannelCore {
         state.apply(services, pipeline.settings);
         let links = pipeline.links;
         #[cfg(feature = "simulation")]
-        let links = super::links::checked(links);
+        let links = {
+            let crate::id::Key { index, generation } = id.key;
+            crate::machine::simulated::note_channel(id.event_loop, index, generation);
+            super::links::checked(links)
+        };
         ChannelCore { state, links }
     }
 

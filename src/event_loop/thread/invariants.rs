@@ -7,6 +7,7 @@ use crate::{
     channel::Due,
     event_loop::{
         mail::LoopMail,
+        shared::LoopShared,
         sources::Slot,
         turn::{Turn, Wait},
     },
@@ -60,6 +61,21 @@ impl Invariants {
             .has(must_wake)
             .then_some("the loop sleeps, and mail in its queue has not woken it")
     }
+}
+
+/// Returns what a loop has left behind at its end.
+pub(super) fn violation_at_end(shared: &LoopShared) -> Option<String> {
+    let metrics = &shared.metrics;
+    [
+        ("channels", metrics.channels.read()),
+        ("lingering sockets", metrics.lingering.read()),
+        ("datagram channels", metrics.datagram_channels.read()),
+        ("bytes of output", metrics.outbound_bytes.read()),
+        ("messages in its queue", shared.mailbox.len() as u64),
+    ]
+    .into_iter()
+    .find(|(_, left)| *left > 0)
+    .map(|(what, left)| format!("the loop has ended and still has {left} {what}"))
 }
 
 /// Returns a violation of a loop that is about to sleep.

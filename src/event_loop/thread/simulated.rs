@@ -3,12 +3,15 @@
 //! Invariant: the loop's code runs within the calls of [`LoopRun`] only, on the thread of the
 //! simulation, with the machine of its node entered.
 
-use super::{end, invariants::Invariants};
+use super::{
+    end,
+    invariants::{Invariants, violation_at_end},
+};
 use crate::{
     channel::driver::Ready,
     error::caught,
     event_loop::{poll::WakeCause, tasks, turn::Turn, turn::Wait},
-    machine::simulated::{LoopRun, Next, Polled, ReadyEvent},
+    machine::simulated::{LoopRun, Next, Polled, ReadyEvent, forget_channels, violate},
     sync::loop_id,
 };
 
@@ -32,7 +35,12 @@ impl SimulatedLoop {
         let cause = caught(|| wait = call(turn));
         let (Some(wait), None) = (wait, &cause) else {
             if let Some(turn) = self.turn.take() {
+                let (shared, has_failed) = (turn.shared.clone(), cause.is_some());
                 end(turn, cause, None);
+                if !has_failed && let Some(violation) = violation_at_end(&shared) {
+                    violate(|| format!("{}: {violation}", shared.name));
+                }
+                forget_channels(shared.id);
             }
             return Next::Ended;
         };
@@ -111,6 +119,7 @@ impl LoopRun for SimulatedLoop {
         let Some(turn) = self.turn else { return };
         let _entered = enter(&turn);
         let shared = turn.shared.clone();
+        forget_channels(shared.id);
         // The process is gone: no handler is notified, and handles see a loop that has ended.
         shared.advance(crate::event_loop::shared::LifeState::Terminated);
         caught(move || drop(turn));

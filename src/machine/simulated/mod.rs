@@ -171,6 +171,16 @@ pub(crate) fn note_dropped_output() {
     let _ = with_world(|_, world| world.note_dropped_output());
 }
 
+/// Notes a new channel, whose key in its loop must not have been that of another one.
+pub(crate) fn note_channel(event_loop: u32, index: u32, generation: u32) {
+    let _ = with_world(|_, world| world.note_channel(event_loop, index, generation));
+}
+
+/// Forgets the channels of a loop that has ended.
+pub(crate) fn forget_channels(event_loop: u32) {
+    let _ = with_world(|_, world| world.forget_channels(event_loop));
+}
+
 /// Reports a violation of an invariant. The run of the simulation fails.
 #[cold]
 pub(crate) fn violate(violation: impl FnOnce() -> String) {

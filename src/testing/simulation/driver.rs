@@ -82,6 +82,7 @@ impl Driver {
         if let Some((node, message)) = world.take_panic() {
             return Err(format!("a thread of node {node} has panicked: {message}"));
         }
+        world.check_remains();
         if let Some(violation) = world.take_violation() {
             return Err(violation);
         }

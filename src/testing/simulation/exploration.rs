@@ -15,6 +15,9 @@ use std::{
     time::Duration,
 };
 
+/// The environment variable with the path of the file to which traces are written.
+const TRACE: &str = "NETWHEEL_SIMULATION_TRACE";
+
 /// How many events of a run are compared with those of its repetition.
 const COMPARED: usize = 1 << 16;
 
@@ -126,13 +129,13 @@ impl Exploration {
         self,
         mut scenario: impl FnMut(&mut Simulation) -> Result<(), Failure>,
     ) -> Result<Explored, Box<Failure>> {
-        let trace = std::env::var_os("NETWHEEL_SIMULATION_TRACE");
+        let trace = std::env::var_os(TRACE);
         let mut play = |seed: u64, faults: &Faults| {
             let mut simulation = Simulation::with_faults(seed, faults);
             if let Some(path) = &trace
                 && let Err(e) = simulation.write_trace_to(path.as_ref())
             {
-                log::warn!("NETWHEEL_SIMULATION_TRACE: {}: {e}", path.display());
+                log::warn!("{TRACE}: {}: {e}", path.display());
             }
             play(simulation, &mut scenario)
         };
@@ -164,8 +167,8 @@ impl Exploration {
         let (result, run) = play(seed, faults);
         if let Err(failure) = result {
             let failure = shrink(failure, &run, &mut |replay| play(replay.seed, &replay.faults()));
-            if let Some(smallest) = &failure.replay {
-                // The last run is the one whose trace is written.
+            // The trace that is written is that of the last run.
+            if let Some(smallest) = failure.replay.as_ref().filter(|_| std::env::var_os(TRACE).is_some()) {
                 let _ = play(seed, &smallest.faults());
             }
             return Err(Box::new(failure));

@@ -213,11 +213,13 @@ impl Simulation {
         self.run(end, |_| false).map(drop)
     }
 
-    /// Runs until `condition` holds. It is called after each turn of a loop.
+    /// Runs until `condition` holds: it must hold *eventually*. It is called after each turn of a
+    /// loop. After [`heal`](Simulation::heal), this checks that the programs recover.
     ///
     /// # Errors
     /// Those of [`run_for`](Simulation::run_for), and if the condition does not hold `within` this
     /// time.
+    #[doc(alias = "eventually")]
     pub fn run_until(
         &mut self,
         what: &str,

@@ -125,6 +125,8 @@ pub(crate) struct World {
     seeds: fastrand::Rng,
     pub(crate) trace: Trace,
     loop_ids: u32,
+    /// The generation of the last channel in each slot, by loop.
+    channels: BTreeMap<u32, BTreeMap<u32, u32>>,
     /// States that programs have reached, and how often.
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
     /// Events so far. Entries of the queue that are out of date do not count.
@@ -132,6 +134,8 @@ pub(crate) struct World {
     pub(crate) states: States,
     /// The first violation of an invariant that was found in a call.
     violation: Option<String>,
+    /// The node on which a thread or a loop has ended last, until its remains were checked.
+    ended_on: Option<usize>,
     /// How often channels have dropped output that a write may have begun to send.
     pub(super) dropped_output: u64,
 }
@@ -157,10 +161,12 @@ impl World {
             seeds: stream("seeds"),
             trace: Trace::default(),
             loop_ids: FIRST_LOOP_ID,
+            channels: BTreeMap::new(),
             sometimes: BTreeMap::new(),
             events: 0,
             states: States::default(),
             violation: None,
+            ended_on: None,
             dropped_output: 0,
         }
     }
@@ -292,6 +298,36 @@ impl World {
 
     pub(in crate::machine::simulated) fn note_dropped_output(&mut self) {
         self.dropped_output += 1;
+    }
+
+    /// Checks that a node whose threads and loops have all ended has no open socket.
+    pub(crate) fn check_remains(&mut self) {
+        let Some(node) = self.ended_on.take() else { return };
+        let is_over = self.nodes[node].is_up
+            && self.threads_of(node).is_empty()
+            && self.started.iter().all(|started| started.machine.node() != node)
+            && !self.runs_loops(node);
+        let open = if is_over { self.open_sockets(node) } else { 0 };
+        if open > 0 {
+            self.violate(|| format!("node {node}: all programs have ended and {open} sockets are open"));
+        }
+    }
+
+    pub(in crate::machine::simulated) fn note_channel(
+        &mut self,
+        event_loop: u32,
+        index: u32,
+        generation: u32,
+    ) {
+        let last = self.channels.entry(event_loop).or_default().insert(index, generation);
+        if last.is_some_and(|last| last == generation) {
+            self.violate(|| format!("two channels have slot {index} and generation {generation}"));
+        }
+    }
+
+    /// Forgets the channels of a loop that has ended.
+    pub(crate) fn forget_channels(&mut self, event_loop: u32) {
+        self.channels.remove(&event_loop);
     }
 
     pub(crate) fn take_violation(&mut self) -> Option<String> {

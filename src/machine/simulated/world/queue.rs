@@ -169,6 +169,11 @@ impl World {
         true
     }
 
+    /// Returns whether loops run on the node.
+    pub(super) fn runs_loops(&self, node: usize) -> bool {
+        self.loops.iter().any(|state| state.is_used && state.node == node)
+    }
+
     /// Returns whether a loop runs as soon as its node does.
     pub(crate) fn runs_next(&self, index: usize) -> bool {
         let state = &self.loops[index];
@@ -191,6 +196,7 @@ impl World {
     /// Frees the place of a loop that has ended.
     pub(crate) fn remove_loop(&mut self, index: usize) {
         let state = &mut self.loops[index];
+        self.ended_on = Some(state.node);
         *state = LoopState { life: state.life.wrapping_add(1), ..LoopState::default() };
     }
 }

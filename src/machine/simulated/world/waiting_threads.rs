@@ -102,6 +102,7 @@ impl World {
         state.ticket = state.ticket.wrapping_add(1);
         let node = state.node;
         self.threads.free.push(index);
+        self.ended_on = Some(node);
         if let Some(message) = panic {
             self.threads.panic.get_or_insert((node, message));
         }
