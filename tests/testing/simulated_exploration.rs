@@ -54,16 +54,16 @@ fn one_message(
     explored.map(drop)
 }
 
-/// Returns eight bytes that differ in each run, as a random number does.
-fn random_bytes() -> Bytes {
-    Bytes::copy_from_slice(&RandomState::new().hash_one(1).to_le_bytes())
+/// Returns sixteen letters that differ in each run, as a random number does.
+fn random_letters() -> Bytes {
+    format!("{:016x}", RandomState::new().hash_one(1)).into()
 }
 
 #[test]
 fn contents_that_differ_are_found_unless_they_are_left_out() {
-    let failure = one_message(true, random_bytes).unwrap_err();
+    let failure = one_message(true, random_letters).unwrap_err();
     assert!(failure.message.contains("different contents"), "{failure}");
-    one_message(false, random_bytes).unwrap();
+    one_message(false, random_letters).unwrap();
 }
 
 #[test]
@@ -276,14 +276,12 @@ fn small_program(seed: u64) -> u64 {
             sleep(SECOND);
         }
     });
-    // The program of the server ends if the node has no descriptors at its start.
     simulation.run_for(30 * SECOND).unwrap();
     simulation.trace_hash()
 }
 
-/// The hashes are those of a debug build and of a release build. A change of the order of events,
-/// of what is drawn, or of what the trace records changes them: run the test, look whether the
-/// change was meant, and copy the new hashes from its message.
+/// Debug and release builds have these hashes. They change with the order of events, the draws and
+/// the records of a trace. If such a change is intended, copy the new hashes from the message.
 #[test]
 fn hashes_of_traces_are_those_of_all_builds() {
     let hashes = [1, 2, 3].map(small_program);

@@ -20,6 +20,9 @@ mod readme {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The seeds of each test that explores. A seed takes 12 to 25 ms of a core in a debug build.
+const SEEDS: u64 = 1000;
+
 fn echo_server() -> Result {
     let group = EventLoopGroup::builder().threads(2).build()?;
     // Binding may fail while the machine has no descriptors.
@@ -137,15 +140,15 @@ fn amid_faults(simulation: &mut Simulation) -> Result<(), Failure> {
 
 #[test]
 fn an_echo_server_recovers_from_all_faults() {
-    let explored = Exploration::new(40).faults(Faults::without_kills()).run(amid_faults);
+    let explored = Exploration::new(SEEDS).faults(Faults::without_kills()).run(amid_faults);
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
     eprintln!("{} events, {:?}", explored.events(), explored.faults().collect::<Vec<_>>());
-    assert!(explored.different_runs() > 30);
+    assert!(explored.different_runs() as u64 > explored.seeds() / 2);
 }
 
 #[test]
 fn a_killed_server_is_started_again() {
-    let explored = Exploration::new(40).faults(Faults::all()).run(|simulation| {
+    let explored = Exploration::new(SEEDS).faults(Faults::all()).run(|simulation| {
         simulation.network(Network::new().buffers(400, 300));
         let (_, client) = echo(simulation, 60);
         simulation.run_for(60 * SECOND)?;

@@ -82,7 +82,7 @@ fn server() -> Result {
             .bind("0.0.0.0:7000");
         match bound {
             Ok(server) => return server.closed().wait(),
-            // The node has no descriptors.
+            // The node has run out of descriptors.
             Err(_) => sleep(Duration::from_secs(1)),
         }
     }

@@ -37,22 +37,24 @@ struct Checked {
 }
 
 impl Checked {
-    fn must(&self, holds: bool, what: &str) {
+    /// Reports a call that must not happen.
+    #[inline]
+    fn must(&self, holds: bool, call: &str, why_not: &str) {
         if !holds {
             let name = (self.pipeline.handler_type())();
-            simulated::violate(|| format!("{name}: {what}"));
+            simulated::violate(|| format!("{name}: {call} {why_not}"));
         }
     }
 
     /// Makes a call between `active` and `inactive`.
     fn within<R>(&mut self, what: &str, call: impl FnOnce(&mut dyn ErasedPipeline) -> R) -> R {
-        self.must(self.life != Life::New, &format!("{what} is called before `active`"));
-        self.must(self.life != Life::Ended, &format!("{what} is called after `inactive`"));
+        self.must(self.life != Life::New, what, "is called before `active`");
+        self.must(self.life != Life::Ended, what, "is called after `inactive`");
         self.call(what, call)
     }
 
     fn call<R>(&mut self, what: &str, call: impl FnOnce(&mut dyn ErasedPipeline) -> R) -> R {
-        self.must(!self.is_called, &format!("{what} is called from within another call"));
+        self.must(!self.is_called, what, "is called from within another call");
         self.is_called = true;
         let guard = Returning(self);
         call(&mut *guard.0.pipeline)
@@ -73,7 +75,7 @@ impl Drop for Checked {
         // Nobody is called on a node that was killed.
         let is_killed = simulated::current().is_none_or(|machine| !machine.is_alive());
         let has_ended = self.life != Life::Active || self.is_replaced || is_killed;
-        self.must(has_ended, "the handler is dropped without a call of `inactive`");
+        self.must(has_ended, "the handler", "is dropped without a call of `inactive`");
     }
 }
 
@@ -118,12 +120,13 @@ impl ErasedPipeline for Checked {
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
         match event {
             Event::Active => {
-                self.must(self.life == Life::New, "`active` is not the first call");
+                self.must(self.life == Life::New, "`active`", "is not the first call");
                 self.life = Life::Active;
                 self.call("`active`", |pipeline| pipeline.event(state, services, event))
             }
             Event::Inactive => {
-                self.must(self.life == Life::Active, "`inactive` is called twice, or without `active`");
+                let is_active = self.life == Life::Active;
+                self.must(is_active, "`inactive`", "is called twice, or without `active`");
                 self.life = Life::Ended;
                 self.call("`inactive`", |pipeline| pipeline.event(state, services, event))
             }

@@ -1,7 +1,7 @@
-//! What must hold for a channel whose loop sleeps. Simulations check it.
+//! Invariants of a channel while its loop sleeps. Simulations check them.
 //!
-//! A sleeping loop has done all its work, so each channel waits for an event of its socket, a
-//! timer, or mail. Whatever a channel still wants to do must be announced by one of them.
+//! A sleeping loop has done all its work. So each channel waits for an event of its socket, a timer
+//! or mail.
 
 use super::{ChannelState, Memory, Pending, ReadDemand, Readiness};
 use crate::channel::shaping::Direction;
@@ -27,21 +27,23 @@ impl ChannelState {
             return Some("the channel wants to read without an event, and its loop sleeps");
         }
         if self.extras.has_filters() || status.has(ReadDemand::HANDSHAKING) {
-            // Filters have rules of their own for what they hold back.
+            // Filters may hold output back.
             return None;
         }
         let has_output = self.pending_bytes() > 0;
         if has_output && !status.has(Readiness::WRITE_BLOCKED) && !self.is_held_up(Direction::Write) {
             return Some("the channel has output that nothing is going to send");
         }
-        if status.is_open() && !status.has(Memory::WRITABLE) && !has_output && self.has_flipped() {
-            return Some("the channel waits for writability, although no output is pending");
+        // Producers on other threads may make the channel unwritable before their mail arrives.
+        let may_be_late = status.has(Memory::WRITABLE) && self.shared.get().is_some();
+        if status.is_open() && self.has_flipped() && !may_be_late {
+            return Some("the writability has changed, and the channel was not notified");
         }
         None
     }
 
-    /// Returns a violation if the socket holds input that no event of the poll announces, or is
-    /// writable again although no event has said so.
+    /// Returns a violation if the socket holds input or is writable, the channel does not know, and
+    /// no event of the poll is pending.
     pub(crate) fn violation_of_socket(&self, has_input: bool, has_room: bool) -> Option<&'static str> {
         let status = self.status;
         if !status.is_open() {

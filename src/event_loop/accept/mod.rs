@@ -286,8 +286,10 @@ impl Source for ListenerSource {
     #[cfg(feature = "simulation")]
     fn violation_asleep(&self) -> Option<&'static str> {
         let socket = self.listener.simulated()?;
-        let accepts = self.accepting && !self.progress.paused;
-        (accepts && socket.unseen(0).input)
+        if self.progress.paused {
+            return self.progress.timer.is_none().then_some("a listener pauses without a timer");
+        }
+        (self.accepting && socket.unseen(0).input)
             .then_some("a connection waits to be accepted, and no event is pending")
     }
 

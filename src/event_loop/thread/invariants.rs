@@ -1,7 +1,7 @@
-//! What must hold for a loop between two turns. Simulations check it.
+//! Invariants of a loop between two turns. Simulations check them.
 //!
-//! The cheap checks run after each turn. The checks of all sources run after as many turns as there
-//! are sources, so that they cost the same for each turn, however many channels there are.
+//! The cheap checks run after each turn. The checks of all sources run less often on a loop with
+//! many sources, so that their cost per turn does not grow.
 
 use crate::{
     channel::Due,
@@ -16,7 +16,7 @@ use crate::{
 /// With at most this many sources, all are checked after each turn.
 const FEW: usize = 4;
 
-/// What the checks of a loop remember.
+/// The memory of the checks of one loop.
 #[derive(Default)]
 pub(super) struct Invariants {
     /// Sources that turns have paid for since all were checked.
@@ -63,7 +63,7 @@ impl Invariants {
     }
 }
 
-/// Returns what a loop has left behind at its end.
+/// Returns a violation if a loop leaves something behind at its end.
 pub(super) fn violation_at_end(shared: &LoopShared) -> Option<String> {
     let metrics = &shared.metrics;
     [
@@ -88,15 +88,16 @@ fn violation_asleep(turn: &Turn, wait: Wait) -> Option<&'static str> {
     {
         return Some("the loop sleeps although it has work");
     }
-    let deadline = turn.io.services.next_deadline();
-    let is_late = deadline.is_some_and(|deadline| match wait {
+    let services = &turn.io.services;
+    let deadlines = [services.queue.next_deadline(), services.wheel.next_expiry()];
+    let is_late = deadlines.into_iter().flatten().any(|deadline| match wait {
         Wait::Until(until) => until > deadline,
         _ => true,
     });
     is_late.then_some("the loop sleeps beyond the deadline of a timer")
 }
 
-/// Returns a gauge that differs from a count of what it measures.
+/// Returns a violation if a gauge differs from a count.
 fn gauge_violation(turn: &mut Turn) -> Option<String> {
     let (mut channels, mut lingering, mut datagrams, mut output, mut connections) = (0, 0, 0, 0, 0);
     for slot in turn.sources.slots() {

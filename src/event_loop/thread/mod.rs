@@ -4,7 +4,7 @@
 //! its queue is run or refused, its hooks run, and its termination completes.
 //!
 //! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the
-//! core of a thread), `simulated` (loops that a simulation runs) and `invariants` (what it checks).
+//! core of a thread), `simulated` (loops of simulations) and `invariants` (their checks).
 
 mod affinity;
 mod driven;

@@ -1,7 +1,7 @@
 //! A hash of the bytes of one direction of a connection.
 //!
-//! Invariant: the value depends on the bytes, and not on how they were split into calls. So the
-//! digest of what was written equals that of what was read, if both are complete.
+//! Invariant: the value depends on the bytes, and not on how they were split into calls. So equal
+//! streams have equal digests, however they were written and read.
 
 use super::seeds::mix;
 

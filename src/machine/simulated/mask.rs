@@ -1,11 +1,10 @@
-//! What may happen in a run that repeats another one: the list of its faults and of its optional
-//! operations.
+//! The faults and the optional operations of a run, for a run that repeats it.
 //!
 //! The text of a mask is short enough for an environment variable and for a regression test:
 //! `connection-reset=12;short-read=3,7-9;write@2=0-4`. Faults are given by kind and opportunity,
 //! operations by name, node and number. Without a list of operations, all of them happen.
 
-use super::Fault;
+use super::fault::Fault;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,

@@ -8,14 +8,16 @@
 //! Invariants: a thread that works for a node has a [`Machine`] in its thread-local [`current`].
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
-//! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
-//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `operation`
-//! (what programs leave out when a run shrinks), `mask` (a list of both), `trace` (what has
-//! happened), `digest` (contents), `states` (how many different ones), `run` (a loop as the driver sees it), `seeds`.
+//! Modules: `world` (the queue of events, the network and all sockets), `threads` (their turns),
+//! `socket` (the handle that transports use), `fault` and `faults` (their kinds and draws),
+//! `operation` (optional operations of programs), `mask` (a list of both), `trace` (the events),
+//! `digest` (contents), `states` (a count of different ones), `run` (a loop as the driver sees it),
+//! `seeds`.
 
 mod clock;
 mod digest;
 mod fault;
+mod faults;
 mod mask;
 mod operation;
 mod run;
@@ -27,7 +29,8 @@ mod trace;
 mod world;
 
 pub(crate) use clock::MachineClock;
-pub(crate) use fault::{Fault, FaultRecord, Faults};
+pub(crate) use fault::{Fault, FaultRecord};
+pub(crate) use faults::Faults;
 pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;

@@ -4,8 +4,7 @@
 //! out does not change the draws of the others, also not of those on other nodes.
 
 use super::{
-    Mask,
-    mask::Operation,
+    mask::{Mask, Operation},
     seeds::{derive, mix},
 };
 use std::collections::{BTreeMap, BTreeSet};

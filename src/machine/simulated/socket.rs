@@ -54,12 +54,15 @@ impl SimulatedSocket {
         })
     }
 
-    /// Returns what the socket has that no event of the poll is going to announce. `state` is that
-    /// of its channel, for a count of different states.
+    /// Returns whether the socket has input or room without a pending event of the poll. `state` is
+    /// the state of its channel, for a count of different states.
     pub(crate) fn unseen(&self, state: u32) -> Unseen {
         in_world(|world, _| Ok(world.unseen(self.id(), state))).unwrap_or_default()
     }
 
+    // Calls of sockets are not inlined, so that a socket of the system does not pay for them.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         in_world(|world, _| world.read(self.id(), buffer))
     }
@@ -68,10 +71,14 @@ impl SimulatedSocket {
         in_world(|world, _| world.peek(self.id()))
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         in_world(|world, _| world.write(self.id(), &[bytes]))
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
         in_world(|world, _| world.write(self.id(), &slices))

@@ -76,8 +76,7 @@ pub(crate) struct Record {
     pub(crate) node: usize,
     pub(crate) a: u64,
     pub(crate) b: u64,
-    /// The digest of all bytes that have moved in this direction so far. 0 for events without
-    /// bytes.
+    /// The digest of the stream of bytes in this direction, or 0.
     pub(crate) contents: u64,
 }
 

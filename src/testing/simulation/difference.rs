@@ -1,6 +1,6 @@
 //! The first event in which two runs of one seed differ, and its likely cause.
 
-use super::exploration::Run;
+use super::run::Run;
 use crate::machine::simulated::{Happening, Record};
 
 /// How many events behind a difference are searched for the same events in another order.

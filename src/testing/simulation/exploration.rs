@@ -1,15 +1,13 @@
 //! Many seeds of one simulation.
 
 use super::{
-    Counters, Explored, Failure, Faults, Simulation,
+    Explored, Failure, Faults, Simulation,
     difference::difference,
     replay::{Chosen, Replay},
+    run::{Played, Run},
     shrinking::shrink,
 };
-use crate::{
-    error::caught,
-    machine::simulated::{Fault, Operation, Record, States},
-};
+use crate::error::caught;
 use std::{
     hash::{BuildHasher, RandomState},
     time::Duration,
@@ -25,13 +23,14 @@ const COMPARED: usize = 1 << 16;
 ///
 /// For each seed, a subset of the faults is drawn, with rates of their own. Each seed runs twice;
 /// the first event that differs is reported as a failure, because the program is not reproducible
-/// then. A seed that fails is run again with fewer and fewer faults and [operations](super::chance),
-/// and the smallest set that still fails is reported.
+/// then. A seed that fails is run again with fewer and fewer faults and
+/// [operations](super::chance), and the smallest set that still fails is reported.
 ///
-/// Two environment variables are for the search for a cause:
+/// Environment variables override the settings:
 ///
 /// | variable | value | effect |
 /// |---|---|---|
+/// | `NETWHEEL_SEEDS` | a number | runs this many seeds, unless the test sets the first seed |
 /// | `NETWHEEL_SIMULATION` | `seed` | runs one seed |
 /// | | `seed:count` | runs `count` seeds from this one |
 /// | | `seed:faults`, from a report | repeats one run with exactly these faults and operations |
@@ -124,7 +123,7 @@ impl Exploration {
     /// The failure of the first seed that fails, with the smallest set of faults that was found.
     ///
     /// # Panics
-    /// If `NETWHEEL_SIMULATION` has a value without a meaning.
+    /// If an environment variable has a value without a meaning.
     pub fn run(
         self,
         mut scenario: impl FnMut(&mut Simulation) -> Result<(), Failure>,
@@ -162,7 +161,7 @@ impl Exploration {
         &self,
         seed: u64,
         faults: &Faults,
-        play: &mut impl FnMut(u64, &Faults) -> (Result<(), Failure>, Run),
+        play: &mut impl FnMut(u64, &Faults) -> Played,
     ) -> Result<Run, Box<Failure>> {
         let (result, run) = play(seed, faults);
         if let Err(failure) = result {
@@ -189,31 +188,20 @@ impl Exploration {
         if let Some(replay) = &self.replay {
             return Chosen::Run(replay.clone());
         }
-        let random = || RandomState::new().hash_one("seed") >> 20;
-        Chosen::Seeds { first: self.first.unwrap_or_else(random), count: self.seeds }
+        if let Some(first) = self.first {
+            return Chosen::Seeds { first, count: self.seeds };
+        }
+        let count = std::env::var("NETWHEEL_SEEDS").map_or(self.seeds, |seeds| {
+            seeds.parse().unwrap_or_else(|e| panic!("NETWHEEL_SEEDS is {seeds:?}: {e}"))
+        });
+        Chosen::Seeds { first: RandomState::new().hash_one("seed") >> 20, count }
     }
-}
-
-/// What is left of a run.
-pub(super) struct Run {
-    pub(super) hash: u64,
-    pub(super) events: u64,
-    pub(super) elapsed: Duration,
-    pub(super) records: Vec<Record>,
-    /// The kinds that have happened, and how often.
-    pub(super) faults: Vec<(Fault, u64)>,
-    /// `None` if there were too many to be kept.
-    pub(super) operations: Option<Vec<Operation>>,
-    pub(super) reached: Counters,
-    pub(super) states: States,
-    /// The message of the failure.
-    pub(super) message: Option<String>,
 }
 
 fn play(
     mut simulation: Simulation,
     scenario: &mut impl FnMut(&mut Simulation) -> Result<(), Failure>,
-) -> (Result<(), Failure>, Run) {
+) -> Played {
     simulation.keep_trace(COMPARED);
     let mut result = Ok(());
     if let Some(message) = caught(|| result = scenario(&mut simulation)) {

@@ -1,6 +1,6 @@
 //! What an exploration has seen.
 
-use super::{Counters, exploration::Run};
+use super::{Counters, run::Run};
 use crate::machine::simulated::States;
 use std::{
     collections::{BTreeMap, BTreeSet},

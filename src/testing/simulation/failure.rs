@@ -17,7 +17,7 @@ pub struct Failure {
     pub(super) happened: Vec<FaultRecord>,
     pub(super) traced: Vec<Record>,
     /// `None` if too much has happened.
-    pub(super) replay: Option<Replay>,
+    pub(super) replay: Option<Box<Replay>>,
 }
 
 impl Failure {
@@ -51,7 +51,7 @@ impl fmt::Display for Failure {
         }
         shown.into_iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
         match self.replay() {
-            // A longer text is no longer good for a command line.
+            // A longer text does not fit on a command line.
             Some(run) if run.len() <= 4096 => write!(f, "\nrepeat with NETWHEEL_SIMULATION='{run}'"),
             _ => write!(f, "\nrepeat with NETWHEEL_SIMULATION={}", self.seed),
         }

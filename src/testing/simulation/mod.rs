@@ -54,6 +54,7 @@
 //! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
 //! `localhost`.
 
+mod calls;
 mod difference;
 mod driver;
 mod exploration;
@@ -64,8 +65,11 @@ mod journal;
 mod network;
 mod program;
 mod replay;
+mod run;
 mod shrinking;
+mod tracing;
 
+pub use calls::{chance, seed, sleep, sometimes};
 pub use exploration::Exploration;
 pub use explored::Explored;
 pub use failure::Failure;
@@ -79,9 +83,8 @@ use driver::Driver;
 use program::Program;
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
+    fmt,
     net::IpAddr,
-    path::Path,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -309,49 +312,6 @@ impl Simulation {
         self.shared.lock().open_sockets(node.0)
     }
 
-    /// Returns a hash of all events so far. Two runs of one program with one seed have the same.
-    pub fn trace_hash(&self) -> u64 {
-        self.shared.lock().trace.hash()
-    }
-
-    /// Returns the number of events so far: arrivals, turns, timers.
-    pub fn events(&self) -> u64 {
-        self.shared.lock().events
-    }
-
-    /// Keeps the first `records` events, for [`trace`](Simulation::trace).
-    pub fn keep_trace(&mut self, records: usize) {
-        let trace = &mut self.shared.lock().trace;
-        trace.kept = Some(Vec::new());
-        trace.limit = records;
-    }
-
-    /// Writes all further events to `sink` as JSON lines: the time in nanoseconds (`at`), the kind
-    /// (`event`), the number of the node, and numbers that depend on the kind. An error of `sink`
-    /// ends the trace.
-    pub fn write_trace(&mut self, sink: impl io::Write + Send + 'static) {
-        self.shared.lock().trace.write_to(Box::new(sink));
-    }
-
-    /// Creates a file and writes the trace to it.
-    fn write_trace_to(&mut self, path: &Path) -> io::Result<()> {
-        self.write_trace(io::BufWriter::new(fs::File::create(path)?));
-        Ok(())
-    }
-
-    /// Sets whether the contents of messages are part of the trace. The default is `true`. Set
-    /// `false` if programs use TLS: its library draws random numbers of its own, so two runs of a
-    /// seed have equal events and different bytes.
-    pub fn compare_contents(&mut self, compared: bool) {
-        self.shared.lock().trace.has_contents = compared;
-    }
-
-    /// Returns the kept events as text, one in a line.
-    pub fn trace(&self) -> Vec<String> {
-        let world = self.shared.lock();
-        world.trace.kept.iter().flatten().map(ToString::to_string).collect()
-    }
-
     fn end_node(&mut self, node: NodeId, loses_power: bool) {
         self.driver.end_node(node.0, loses_power);
     }
@@ -390,7 +350,7 @@ impl Simulation {
     }
 
     fn fail(&mut self, message: String) -> Failure {
-        let replay = self.replay();
+        let replay = self.replay().map(Box::new);
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
@@ -425,59 +385,6 @@ impl fmt::Debug for Simulation {
             .field("seed", &self.seed)
             .field("elapsed", &self.elapsed())
             .finish_non_exhaustive()
-    }
-}
-
-/// Suspends the calling program of a node in virtual time. A handler stalls its loop. Outside of a
-/// simulation, the thread is suspended.
-pub fn sleep(time: Duration) {
-    crate::machine::sleep(time);
-}
-
-/// Draws a seed for a random number generator of the calling program. `None` outside of a
-/// simulation.
-pub fn seed() -> Option<u64> {
-    crate::machine::seed()
-}
-
-/// Draws whether the calling program performs an optional operation, `per_million` times in a
-/// million. A seed that fails shrinks to few of these operations. `false` outside of a simulation.
-///
-/// ```
-/// use netwheel::testing::simulation::{Simulation, chance, sleep};
-/// use std::time::Duration;
-///
-/// let mut simulation = Simulation::new(1);
-/// let node = simulation.node("one", "10.0.0.1", || {
-///     for _ in 0..100 {
-///         // A report of a failure has only the sleeps that matter.
-///         if chance("sleep", 500_000) {
-///             sleep(Duration::from_secs(1));
-///         }
-///     }
-///     Ok(())
-/// });
-/// simulation.run_until_ended(node, Duration::from_secs(101))?;
-/// assert!(simulation.elapsed() > Duration::from_secs(20));
-/// # Ok::<(), netwheel::testing::simulation::Failure>(())
-/// ```
-///
-/// # Panics
-/// If `name` contains `@`, `=` or `;`, which the report of a failure uses as separators.
-pub fn chance(name: &'static str, per_million: u32) -> bool {
-    assert!(
-        !name.contains(['@', '=', ';']),
-        "the name of an operation is {name:?}; it must not contain @, = or ;"
-    );
-    simulated::chance(name, per_million)
-}
-
-/// Counts that the calling program has reached a state that a test wants to reach sometimes, for
-/// example a reconnect during a shutdown. [`Explored`] has the counters. Does nothing outside of a
-/// simulation.
-pub fn sometimes(what: &'static str) {
-    if let Some(machine) = simulated::current() {
-        *machine.lock().sometimes.entry(what).or_default() += 1;
     }
 }
 

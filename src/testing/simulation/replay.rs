@@ -1,10 +1,10 @@
-//! A run as text: its seed and what happens in it.
+//! A run as text: its seed, its faults and its operations.
 
 use super::{Faults, Simulation};
 use crate::machine::simulated::Mask;
 use std::{fmt, str::FromStr};
 
-/// Which seeds an exploration runs.
+/// The seeds of an exploration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Chosen {
     /// This many seeds from the first one.
@@ -13,7 +13,7 @@ pub(super) enum Chosen {
     Run(Replay),
 }
 
-/// A seed and what happens in its run: `42:short-read=3,7-9`.
+/// A seed, and the faults and operations of its run: `42:short-read=3,7-9`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Replay {
     pub(super) seed: u64,
@@ -52,7 +52,7 @@ impl FromStr for Chosen {
 }
 
 impl Simulation {
-    /// Returns what has happened so far. `None` if it was too much to be kept.
+    /// Returns the run until now. `None` if faults or operations were too many to be kept.
     pub(super) fn replay(&self) -> Option<Replay> {
         let world = self.shared.lock();
         if !world.faults.are_recorded() {

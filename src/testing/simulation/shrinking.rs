@@ -4,7 +4,11 @@
 //! smaller parts are left out (delta debugging, Zeller 1999). A smaller run counts only if it fails
 //! with the same message, numbers aside. Otherwise the report would be about another failure.
 
-use super::{Failure, exploration::Run, replay::Replay};
+use super::{
+    Failure,
+    replay::Replay,
+    run::{Played, Run},
+};
 use crate::machine::simulated::{Fault, Mask, Operation};
 use std::collections::BTreeSet;
 
@@ -29,23 +33,25 @@ impl Item {
     }
 }
 
+/// Repeats a run.
+type Play<'a> = dyn FnMut(&Replay) -> Played + 'a;
+
+/// Chooses the items that may be left out in this pass.
+type IsInTurn = fn(&Item) -> bool;
+
 struct Shrinking<'a> {
     seed: u64,
     failure: Failure,
-    /// What happens in the smallest run so far, in the order of time.
+    /// The faults and operations of the smallest failing run, in the order of time.
     kept: Vec<Item>,
     /// Whether the programs have optional operations, and all of them are known.
     has_operations: bool,
     runs_left: u32,
-    play: &'a mut dyn FnMut(&Replay) -> (Result<(), Failure>, Run),
+    play: &'a mut Play<'a>,
 }
 
-/// Returns the failure of the smallest run that was found. `run` is the one that has failed.
-pub(super) fn shrink(
-    failure: Failure,
-    run: &Run,
-    play: &mut dyn FnMut(&Replay) -> (Result<(), Failure>, Run),
-) -> Failure {
+/// Returns the failure of the smallest failing run that was found. `run` is the first failing run.
+pub(super) fn shrink<'a>(failure: Failure, run: &Run, play: &'a mut Play<'a>) -> Failure {
     if failure.replay.is_none() {
         return failure;
     }
@@ -53,7 +59,7 @@ pub(super) fn shrink(
     let has_operations = run.operations.as_ref().is_some_and(|operations| !operations.is_empty());
     let (seed, runs_left) = (failure.seed, MOST_RUNS);
     let mut shrinking = Shrinking { seed, failure, kept, has_operations, runs_left, play };
-    let (is_fault, is_operation): (fn(&Item) -> bool, fn(&Item) -> bool) =
+    let (is_fault, is_operation): (IsInTurn, IsInTurn) =
         (|item| matches!(item, Item::Fault(..)), |item| matches!(item, Item::Operation(_)));
     for is_in_turn in [is_fault, is_operation] {
         shrinking.leave_all_out(is_in_turn);
@@ -64,7 +70,7 @@ pub(super) fn shrink(
     shrinking.failure
 }
 
-/// Returns what has happened in a run.
+/// Returns the faults and operations of a run.
 fn items(failure: &Failure, run: &Run) -> Vec<Item> {
     let faults = failure.happened.iter().map(|record| Item::Fault(record.fault, record.opportunity));
     let operations = run.operations.iter().flatten().cloned().map(Item::Operation);
@@ -72,7 +78,7 @@ fn items(failure: &Failure, run: &Run) -> Vec<Item> {
 }
 
 impl Shrinking<'_> {
-    /// Runs the seed with these items only. Keeps what has happened if it still fails.
+    /// Runs the seed with these items only. Keeps the result if the run still fails.
     fn still_fails(&mut self, tried: &[Item]) -> bool {
         if self.runs_left == 0 {
             return false;
@@ -102,11 +108,11 @@ impl Shrinking<'_> {
         rest.len() < self.kept.len() && self.still_fails(&rest)
     }
 
-    fn leave_all_out(&mut self, is_in_turn: fn(&Item) -> bool) {
+    fn leave_all_out(&mut self, is_in_turn: IsInTurn) {
         self.still_fails_without(is_in_turn);
     }
 
-    fn leave_kinds_out(&mut self, is_in_turn: fn(&Item) -> bool) {
+    fn leave_kinds_out(&mut self, is_in_turn: IsInTurn) {
         let mut tried: Vec<Item> = Vec::new();
         while let Some(next) =
             self.kept.iter().find(|item| is_in_turn(item) && !tried.iter().any(|t| t.is_like(item)))
@@ -118,7 +124,7 @@ impl Shrinking<'_> {
     }
 
     /// Leaves out the last items, as many as possible.
-    fn end_earlier(&mut self, is_in_turn: fn(&Item) -> bool) {
+    fn end_earlier(&mut self, is_in_turn: IsInTurn) {
         let (mut enough, mut too_few) = (self.in_turn(is_in_turn).len(), 0);
         while enough > too_few + 1 {
             let in_turn = self.in_turn(is_in_turn);
@@ -131,7 +137,7 @@ impl Shrinking<'_> {
         }
     }
 
-    fn leave_parts_out(&mut self, is_in_turn: fn(&Item) -> bool) {
+    fn leave_parts_out(&mut self, is_in_turn: IsInTurn) {
         let mut parts = 2;
         loop {
             let in_turn = self.in_turn(is_in_turn);
@@ -152,7 +158,7 @@ impl Shrinking<'_> {
         }
     }
 
-    fn in_turn(&self, is_in_turn: fn(&Item) -> bool) -> Vec<Item> {
+    fn in_turn(&self, is_in_turn: IsInTurn) -> Vec<Item> {
         self.kept.iter().filter(|item| is_in_turn(item)).cloned().collect()
     }
 }

@@ -6,9 +6,11 @@
 //!
 //! Modules: `queue`, `node`, `poll` (readiness), `sockets`, `stream` and `datagrams` (their state),
 //! `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
-//! `waiting_threads`, `strike` (faults from outside).
+//! `waiting_threads`, `strike` (faults from outside), `checks`,
+//! `unseen` (readiness without an event).
 
 mod arrival;
+mod checks;
 mod close;
 mod connect;
 mod datagrams;
@@ -21,14 +23,17 @@ mod stream;
 mod strike;
 mod tcp;
 mod udp;
+mod unseen;
 mod waiting_threads;
 
 pub(crate) use link::LinkSettings;
-pub(crate) use poll::{SimulatedPoll, SimulatedWaker, Unseen};
+pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
+pub(crate) use unseen::Unseen;
 
 use super::{
     LoopRun, Machine,
-    fault::{Fault, FaultState, Faults},
+    fault::Fault,
+    faults::{FaultState, Faults},
     operation::Operations,
     seeds::derive,
     states::States,
@@ -129,7 +134,7 @@ pub(crate) struct World {
     channels: BTreeMap<u32, BTreeMap<u32, u32>>,
     /// States that programs have reached, and how often.
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
-    /// Events so far. Entries of the queue that are out of date do not count.
+    /// The number of events, without outdated entries of the queue.
     pub(crate) events: u64,
     pub(crate) states: States,
     /// The first violation of an invariant that was found in a call.
@@ -289,49 +294,6 @@ impl World {
             self.note(Happening::Operation, node, number, 0);
         }
         happens
-    }
-
-    /// Reports a violation of an invariant. The run fails after the current event.
-    pub(crate) fn violate(&mut self, violation: impl FnOnce() -> String) {
-        self.violation.get_or_insert_with(violation);
-    }
-
-    pub(in crate::machine::simulated) fn note_dropped_output(&mut self) {
-        self.dropped_output += 1;
-    }
-
-    /// Checks that a node whose threads and loops have all ended has no open socket.
-    pub(crate) fn check_remains(&mut self) {
-        let Some(node) = self.ended_on.take() else { return };
-        let is_over = self.nodes[node].is_up
-            && self.threads_of(node).is_empty()
-            && self.started.iter().all(|started| started.machine.node() != node)
-            && !self.runs_loops(node);
-        let open = if is_over { self.open_sockets(node) } else { 0 };
-        if open > 0 {
-            self.violate(|| format!("node {node}: all programs have ended and {open} sockets are open"));
-        }
-    }
-
-    pub(in crate::machine::simulated) fn note_channel(
-        &mut self,
-        event_loop: u32,
-        index: u32,
-        generation: u32,
-    ) {
-        let last = self.channels.entry(event_loop).or_default().insert(index, generation);
-        if last.is_some_and(|last| last == generation) {
-            self.violate(|| format!("two channels have slot {index} and generation {generation}"));
-        }
-    }
-
-    /// Forgets the channels of a loop that has ended.
-    pub(crate) fn forget_channels(&mut self, event_loop: u32) {
-        self.channels.remove(&event_loop);
-    }
-
-    pub(crate) fn take_violation(&mut self) -> Option<String> {
-        self.violation.take()
     }
 
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {

@@ -4,7 +4,7 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Action, World, sockets::Kind, stream::Phase};
+use super::{Action, World};
 use crate::machine::simulated::{Fault, Machine, ReadyEvent, Shared};
 use mio::{Interest, Token};
 use std::{io, sync::Arc};
@@ -19,15 +19,6 @@ pub(crate) struct SimulatedPoll {
 pub(crate) struct SimulatedWaker {
     shared: Arc<Shared>,
     poll: usize,
-}
-
-/// What a socket has although no event is pending.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Unseen {
-    /// Input, an end of the input, or a connection that waits.
-    pub(crate) input: bool,
-    /// Room for output.
-    pub(crate) room: bool,
 }
 
 /// The state of a poll.
@@ -217,25 +208,6 @@ impl World {
         if !state.ready.is_empty() || state.woken {
             self.poll_changed(poll);
         }
-    }
-
-    /// Returns what a watched socket has although no event of it is pending.
-    pub(in crate::machine::simulated) fn unseen(&mut self, id: usize, state: u32) -> Unseen {
-        let Some(socket) = self.sockets.get(id) else { return Unseen::default() };
-        let (input, room, has_room) = match &socket.kind {
-            Kind::Listener { backlog, .. } => (backlog.len(), false, true),
-            Kind::Datagrams(datagrams) => (datagrams.input.len(), true, true),
-            Kind::Stream(stream) => {
-                let is_over = stream.input_ended || stream.phase == Phase::Failed;
-                let has_room = stream.has_room();
-                (stream.input.len() + usize::from(is_over), has_room && !stream.wants_room, has_room)
-            }
-        };
-        let is_announced = socket.watch.is_none_or(|watch| watch.is_listed) || socket.late_edges > 0;
-        let fault = self.faults.last().map_or(0, |fault| fault as u64 + 1);
-        let sizes = u64::from(input.checked_ilog2().unwrap_or(0)) << 8 | u64::from(has_room);
-        self.states.see(u64::from(state) << 32 | sizes << 8 | fault);
-        Unseen { input: input > 0 && !is_announced, room: room && !is_announced }
     }
 
     /// Schedules an edge of a socket for later.

@@ -200,3 +200,28 @@ impl World {
         *state = LoopState { life: state.life.wrapping_add(1), ..LoopState::default() };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Step, World};
+    use crate::machine::simulated::Faults;
+    use std::net::IpAddr;
+
+    #[test]
+    fn a_loop_has_few_entries_however_often_its_deadline_moves() {
+        let mut world = World::new(1, Faults::default());
+        let node = world.add_node("one", IpAddr::from([10, 0, 0, 1]));
+        let index = world.add_loop(node);
+        for turn in 1..=1000 {
+            world.schedule_loop(index, world.now() + 30_000_000_000);
+            world.schedule_loop(index, world.now() + 1_000);
+            assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
+            assert_eq!(world.now(), turn * 1_000);
+        }
+        assert!(world.queue.heap.len() <= 2, "{}", world.queue.heap.len());
+        // The last deadline is exact, although its entry was made for an earlier one.
+        world.schedule_loop(index, 40_000_000_000);
+        assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
+        assert_eq!(world.now(), 40_000_000_000);
+    }
+}

@@ -218,3 +218,29 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_under_other_numbers() {
+        let mut sockets = Sockets::default();
+        let socket = || {
+            let (local, kind) = (SocketAddr::from(([10, 0, 0, 1], 1)), Kind::Datagrams(Box::default()));
+            Socket { node: 0, local, watch: None, late_edges: 0, kind }
+        };
+        let first = sockets.add(socket());
+        sockets.remove(first);
+        let mut last = first;
+        for _ in 0..3 * RESTING {
+            let next = sockets.add(socket());
+            assert!(next != last && next != first && u32::try_from(next).is_ok(), "{next}");
+            assert!(sockets.get(first).is_none() && sockets.get(next).is_some());
+            sockets.remove(next);
+            last = next;
+        }
+        assert!(sockets.places.len() <= RESTING + 2, "{}", sockets.places.len());
+        assert_eq!(sockets.all().count(), 0);
+    }
+}

@@ -45,8 +45,8 @@ pub(super) struct Stream {
     /// All bytes that the program has written and read.
     pub(super) written: Digest,
     pub(super) read: Digest,
-    /// The beginning of what the last write did not accept. The next write has to continue with
-    /// it, unless a channel has dropped output since.
+    /// The beginning of the bytes that the last write refused. The next write has to continue
+    /// with them, unless a channel has dropped output since.
     pub(super) refused: Vec<u8>,
     /// How often channels had dropped output at the last write.
     pub(super) drops: u64,

@@ -69,7 +69,7 @@ impl World {
         Ok(n)
     }
 
-    /// Checks that all bytes that were read are those that the peer has written.
+    /// Checks that the bytes read equal the bytes that the peer has written.
     fn check_contents(&mut self, id: usize, peer: Option<usize>, read: Digest) {
         let Some(peer) = peer.and_then(|peer| self.sockets.stream(peer)) else { return };
         let written = peer.written;
