@@ -148,10 +148,10 @@ impl Transport for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(tcp) => calls::read(tcp, buffer),
-            #[cfg(unix)]
+            #[cfg(all(unix, not(feature = "simulation")))]
             Stream::Unix(unix) => calls::read_unix(unix, buffer),
             #[cfg(feature = "simulation")]
-            Stream::Simulated(socket) => socket.read(buffer),
+            other => other.read_other(buffer),
         }
     }
 
@@ -161,6 +161,12 @@ impl Transport for Stream {
 
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "simulation")]
+        return match self {
+            Stream::Tcp(tcp) => calls::write(tcp, bytes),
+            other => other.write_other(bytes),
+        };
+        #[cfg(not(feature = "simulation"))]
         each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))
     }
 
@@ -170,6 +176,28 @@ impl Transport for Stream {
 
     fn shutdown_write(&mut self) -> io::Result<()> {
         each!(self, socket => socket.shutdown(Shutdown::Write), simulated s => s.shutdown_write())
+    }
+}
+
+/// Reads and writes of sockets that are not TCP sockets of the system. They are not inlined, so that
+/// TCP does not pay for a third kind of socket.
+#[cfg(feature = "simulation")]
+impl Stream {
+    #[cold]
+    #[inline(never)]
+    fn read_other(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(tcp) => calls::read(tcp, buffer),
+            #[cfg(unix)]
+            Stream::Unix(unix) => calls::read_unix(unix, buffer),
+            Stream::Simulated(socket) => socket.read(buffer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_other(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))
     }
 }
 

@@ -103,12 +103,18 @@ fn the_order_of_a_hash_set_is_reported_as_that() {
 fn equal_events_with_different_outcomes_are_found() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let explored = Exploration::new(1).run(|simulation| {
-        simulation.node("one", "10.0.0.1", || Ok(sleep(SECOND)));
+        simulation.node("one", "10.0.0.1", || {
+            sleep(SECOND);
+            Ok(())
+        });
         simulation.check("first run", || match RUNS.load(Ordering::Relaxed) {
             0 => Ok(()),
             _ => Err("this is the second run".to_owned()),
         });
-        simulation.node("two", "10.0.0.2", || Ok(sleep(2 * SECOND)));
+        simulation.node("two", "10.0.0.2", || {
+            sleep(2 * SECOND);
+            Ok(())
+        });
         let result = simulation.run_for(3 * SECOND);
         RUNS.fetch_add(1, Ordering::Relaxed);
         result
@@ -213,7 +219,10 @@ fn a_failure_shrinks_to_the_operations_that_cause_it() {
 fn a_panic_of_the_scenario_is_a_failure_with_its_seed() {
     let exploration = Exploration::new(3).first_seed(8);
     let failure = exploration.run(|simulation| {
-        simulation.node("one", "10.0.0.1", || Ok(sleep(SECOND)));
+        simulation.node("one", "10.0.0.1", || {
+            sleep(SECOND);
+            Ok(())
+        });
         simulation.run_for(2 * SECOND)?;
         assert_ne!(simulation.seed(), 9, "nine is not allowed");
         Ok(())

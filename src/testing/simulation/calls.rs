@@ -48,8 +48,8 @@ pub fn chance(name: &'static str, per_million: u32) -> bool {
 }
 
 /// Counts that the calling program has reached a state that a test wants to reach sometimes, for
-/// example a reconnect during a shutdown. [`Explored`] has the counters. Does nothing outside of a
-/// simulation.
+/// example a reconnect during a shutdown. [`Explored`](super::Explored) has the counters. Does
+/// nothing outside of a simulation.
 pub fn sometimes(what: &'static str) {
     if let Some(machine) = simulated::current() {
         *machine.lock().sometimes.entry(what).or_default() += 1;
