@@ -183,7 +183,6 @@ impl Transport for Stream {
 /// TCP does not pay for a third kind of socket.
 #[cfg(feature = "simulation")]
 impl Stream {
-    #[cold]
     #[inline(never)]
     fn read_other(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -194,7 +193,6 @@ impl Stream {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn write_other(&mut self, bytes: &[u8]) -> io::Result<usize> {
         each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_digest_does_not_depend_on_the_split() {
-        let bytes: Vec<u8> = (0..40).map(|n| n * 7 + 1).collect();
+        let bytes: Vec<u8> = (0..40_u8).map(|n| n.wrapping_mul(7) + 1).collect();
         let whole = Digest::of(&bytes);
         for a in 0..=bytes.len() {
             for b in a..=bytes.len() {
