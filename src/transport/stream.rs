@@ -179,8 +179,8 @@ impl Transport for Stream {
     }
 }
 
-/// Reads and writes of sockets that are not TCP sockets of the system. They are not inlined, so that
-/// TCP does not pay for a third kind of socket.
+/// Reads and writes of sockets that are not TCP sockets of the system. They are not inlined, so
+/// that TCP does not pay for a third kind of socket.
 #[cfg(feature = "simulation")]
 impl Stream {
     #[inline(never)]
