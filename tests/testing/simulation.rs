@@ -22,13 +22,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn echo_server() -> Result {
     let group = EventLoopGroup::builder().threads(2).build()?;
-    // Binding may fail while the machine has no descriptors.
+    // Binding may fail while the machine has no descriptors, and the poll may refuse the listener.
     loop {
         let server = ServerBootstrap::new(&group)
             .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
             .bind("10.0.0.1:7000");
-        match server {
-            Ok(server) => return server.closed().wait(),
+        match server.and_then(|server| server.closed().wait()) {
+            Ok(()) => return Ok(()),
             Err(_) => sleep(SECOND),
         }
     }
