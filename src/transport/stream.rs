@@ -248,7 +248,7 @@ impl Stream {
             // On some systems (Windows), closing a non-blocking socket fails instead of waiting.
             socket.set_nonblocking(false)?;
             socket.set_linger(Some(time))
-        }, simulated s => if time.is_zero() { s.reset() } else { Ok(()) })
+        }, simulated s => if time.is_zero() { s.reset_on_close() } else { Ok(()) })
     }
 
     /// Returns the event source to register with the poll.

@@ -5,9 +5,13 @@
 
 use super::end;
 use crate::{
-    channel::driver::Ready,
     error::caught,
-    event_loop::{poll::WakeCause, tasks, turn::Turn, turn::Wait},
+    event_loop::{
+        poll::{WakeCause, simulated_ready},
+        tasks,
+        turn::Turn,
+        turn::Wait,
+    },
     machine::simulated::{LoopRun, Next, Polled, ReadyEvent},
     sync::loop_id,
 };
@@ -51,16 +55,6 @@ fn enter(turn: &Turn) -> (loop_id::Entered, tasks::LocalQueue) {
     (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()))
 }
 
-/// Converts an event as mio does.
-fn ready(event: &ReadyEvent) -> Ready {
-    Ready::NONE
-        .with_if(event.readable, Ready::READABLE)
-        .with_if(event.writable, Ready::WRITABLE)
-        .with_if(event.hang_up || (event.readable && event.read_closed), Ready::READ_CLOSED)
-        .with_if(event.hang_up || (event.writable && event.error), Ready::WRITE_CLOSED)
-        .with_if(event.error, Ready::ERROR)
-}
-
 impl LoopRun for SimulatedLoop {
     fn begin(&mut self) -> Next {
         self.call(|turn| Some(turn.fall_asleep()))
@@ -77,7 +71,8 @@ impl LoopRun for SimulatedLoop {
                 Polled::Interrupted => Ok(Some(WakeCause::Interrupted)),
                 Polled::Failed(e) => Err(e),
             };
-            let last = turn.resume(wait, polled, events.iter().map(|event| (event.token, ready(event))));
+            let last =
+                turn.resume(wait, polled, events.iter().map(|event| (event.token, simulated_ready(event))));
             if last { None } else { Some(turn.fall_asleep()) }
         })
     }

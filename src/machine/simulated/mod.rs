@@ -27,7 +27,7 @@ pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use threads::{block, is_thread, notify};
 pub(crate) use trace::{Happening, Record};
-pub(crate) use world::{LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
+pub(crate) use world::{BindOptions, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
 
 use std::{
     cell::RefCell,

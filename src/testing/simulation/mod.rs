@@ -54,6 +54,8 @@
 //! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
 //! `localhost`.
 
+#[cfg(all(test, target_os = "linux"))]
+mod conformance;
 mod driver;
 mod exploration;
 mod failure;

@@ -4,8 +4,8 @@
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
 //!
-//! Modules: `node`, `poll` (readiness), `sockets`, `stream` and `datagrams` (their state),
-//! `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
+//! Modules: `node`, `poll` (readiness), `sockets`, `ports`, `stream` and `datagrams` (their state),
+//! `listen`, `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
 //! `waiting_threads`, `strike` (faults from outside).
 
 mod arrival;
@@ -13,8 +13,10 @@ mod close;
 mod connect;
 mod datagrams;
 mod link;
+mod listen;
 mod node;
 mod poll;
+mod ports;
 mod sockets;
 mod stream;
 mod strike;
@@ -24,6 +26,7 @@ mod waiting_threads;
 
 pub(crate) use link::LinkSettings;
 pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
+pub(crate) use ports::BindOptions;
 
 use super::{
     LoopRun, Machine,
@@ -39,6 +42,7 @@ use sockets::Sockets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
+    net::SocketAddr,
 };
 use waiting_threads::ThreadState;
 
@@ -75,6 +79,26 @@ pub(in crate::machine::simulated) enum Action {
     Connect {
         socket: usize,
         attempt: u32,
+    },
+    /// The answer to a request arrives at the client.
+    Connected {
+        socket: usize,
+        server: usize,
+        attempt: u32,
+    },
+    /// The client's confirmation arrives at the server.
+    Established {
+        socket: usize,
+        attempt: u32,
+    },
+    /// A reset arrives from a node that does not know the connection.
+    Reset(usize),
+    /// The peer has the end of the stream.
+    EndAcknowledged(usize),
+    /// A node answers that the port of a datagram is unreachable.
+    Refused {
+        socket: usize,
+        peer: SocketAddr,
     },
     /// A fault that the driver brings about.
     Strike,
@@ -282,6 +306,13 @@ impl World {
                 Action::Datagram(index) => self.datagram_arrives(index),
                 Action::Edge(socket) => self.edge(socket),
                 Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
+                Action::Connected { socket, server, attempt } => {
+                    self.answer_arrives(socket, server, attempt);
+                }
+                Action::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
+                Action::Reset(socket) => self.reset_arrives(socket),
+                Action::EndAcknowledged(socket) => self.end_acknowledged(socket),
+                Action::Refused { socket, peer } => self.datagram_refused(socket, peer),
                 Action::Strike => return Step::Strike,
                 Action::Restart { node, life } if self.nodes[node].life == life => {
                     return Step::Restart(node);

@@ -27,6 +27,7 @@ pub(crate) struct PollState {
     pub(super) owner: Option<usize>,
     pub(super) ready: Vec<usize>,
     pub(super) woken: bool,
+    pub(super) is_closed: bool,
 }
 
 /// A watched socket.
@@ -69,7 +70,9 @@ impl SimulatedPoll {
 impl Drop for SimulatedPoll {
     /// Wakes of a closed poll reach nobody.
     fn drop(&mut self) {
-        self.shared.lock().polls[self.id].owner = None;
+        let mut world = self.shared.lock();
+        world.polls[self.id].owner = None;
+        world.polls[self.id].is_closed = true;
     }
 }
 
@@ -87,13 +90,20 @@ impl SimulatedWaker {
 
 impl World {
     pub(crate) fn open_poll(&mut self) -> usize {
-        self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false });
+        self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false, is_closed: false });
         self.polls.len() - 1
     }
 
-    /// Watches a socket. Reports its present readiness.
+    /// Returns whether a poll watches the socket.
+    pub(crate) fn is_watched(&self, socket: usize) -> bool {
+        let watch = self.sockets.get(socket).and_then(|socket| socket.watch);
+        watch.is_some_and(|watch| !self.polls[watch.poll].is_closed)
+    }
+
+    /// Watches a socket, in place of an earlier registration. Reports its present readiness.
     pub(crate) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
         let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
+        self.unwatch(socket);
         let watch = Watch {
             poll,
             token: token.0,
@@ -106,9 +116,10 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn unwatch(&mut self, socket: usize) {
-        if let Some(socket) = self.sockets.get_mut(socket) {
-            socket.watch = None;
+    pub(crate) fn unwatch(&mut self, id: usize) {
+        let Some(watch) = self.sockets.get_mut(id).and_then(|socket| socket.watch.take()) else { return };
+        if watch.is_listed {
+            self.polls[watch.poll].ready.retain(|listed| *listed != id);
         }
     }
 
@@ -147,6 +158,10 @@ impl World {
             watch.is_listed = false;
             let watch = *watch;
             let event = self.readiness(id, watch);
+            if let Some(stream) = self.sockets.stream(id) {
+                // A poll that finds a full buffer reports the room when there is some.
+                stream.wants_room |= stream.lacks_room();
+            }
             if event.readable || event.writable || event.read_closed || event.hang_up || event.error {
                 events.push(event);
             }

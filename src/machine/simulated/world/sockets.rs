@@ -1,6 +1,12 @@
 //! The sockets of all nodes.
 
-use super::{World, datagrams::Datagrams, poll::Watch, stream::Stream};
+use super::{
+    World,
+    datagrams::Datagrams,
+    poll::Watch,
+    ports::{BindOptions, Role, covers},
+    stream::Stream,
+};
 use crate::machine::simulated::ReadyEvent;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,6 +17,9 @@ use std::{
 pub(super) struct Socket {
     pub(super) node: usize,
     pub(super) local: SocketAddr,
+    /// Sockets are numbered in the order in which they were opened.
+    pub(super) opened: u64,
+    pub(super) options: BindOptions,
     pub(super) watch: Option<Watch>,
     pub(super) kind: Kind,
 }
@@ -25,20 +34,65 @@ pub(super) enum Kind {
     Datagrams(Box<Datagrams>),
 }
 
+/// The sockets of a port, in the order in which they were opened.
+type AtPort = BTreeMap<u64, usize>;
+
 /// All sockets by their number. Numbers are not used again.
 #[derive(Default)]
 pub(super) struct Sockets {
     all: Vec<Option<Box<Socket>>>,
-    /// Listeners by node and port. Several share a port with `SO_REUSEPORT`.
-    pub(super) listeners: BTreeMap<(usize, u16), Vec<usize>>,
-    /// Bound datagram sockets by node and port.
-    pub(super) bound: BTreeMap<(usize, u16), Vec<usize>>,
+    ports: BTreeMap<(Role, usize, u16), AtPort>,
+    /// Counts all sockets.
+    opened: u64,
+}
+
+impl Socket {
+    pub(super) fn new(node: usize, local: SocketAddr, options: BindOptions, kind: Kind) -> Self {
+        Socket { node, local, opened: 0, options, watch: None, kind }
+    }
+
+    pub(super) fn role(&self) -> Role {
+        match self.kind {
+            Kind::Listener { .. } => Role::Listener,
+            Kind::Stream(_) => Role::Stream,
+            Kind::Datagrams(_) => Role::Datagrams,
+        }
+    }
+
+    /// Returns whether another socket with these options cannot bind the same port at `ip`.
+    pub(super) fn excludes(&self, ip: IpAddr, options: BindOptions) -> bool {
+        let overlaps = self.covers(ip) || covers(ip, options.only_v6, self.local.ip());
+        let listens = self.role() == Role::Listener;
+        let shares_address = self.options.reuse_address && options.reuse_address && !listens;
+        overlaps && !shares_address && !(self.options.reuse_port && options.reuse_port)
+    }
+
+    /// Returns whether the socket receives packets to `ip`.
+    pub(super) fn covers(&self, ip: IpAddr) -> bool {
+        covers(self.local.ip(), self.options.only_v6, ip)
+    }
 }
 
 impl Sockets {
-    pub(crate) fn add(&mut self, socket: Socket) -> usize {
+    pub(crate) fn add(&mut self, mut socket: Socket) -> usize {
+        let id = self.all.len();
+        let port = (socket.role(), socket.node, socket.local.port());
+        self.opened += 1;
+        socket.opened = self.opened;
+        self.ports.entry(port).or_default().insert(self.opened, id);
         self.all.push(Some(Box::new(socket)));
-        self.all.len() - 1
+        id
+    }
+
+    /// Returns the sockets of a node with this port, in the order in which they were opened.
+    pub(super) fn at_port(
+        &self,
+        role: Role,
+        node: usize,
+        port: u16,
+    ) -> impl Iterator<Item = (usize, &Socket)> {
+        let ids = self.ports.get(&(role, node, port));
+        ids.into_iter().flatten().filter_map(|(_, id)| Some((*id, self.get(*id)?)))
     }
 
     pub(crate) fn get(&self, id: usize) -> Option<&Socket> {
@@ -65,16 +119,11 @@ impl Sockets {
 
     pub(crate) fn remove(&mut self, id: usize) {
         let Some(socket) = self.all.get_mut(id).and_then(Option::take) else { return };
-        let names = match socket.kind {
-            Kind::Listener { .. } => &mut self.listeners,
-            Kind::Datagrams(_) => &mut self.bound,
-            Kind::Stream(_) => return,
-        };
-        let key = (socket.node, socket.local.port());
-        if let Some(ids) = names.get_mut(&key) {
-            ids.retain(|other| *other != id);
+        let port = (socket.role(), socket.node, socket.local.port());
+        if let Some(ids) = self.ports.get_mut(&port) {
+            ids.remove(&socket.opened);
             if ids.is_empty() {
-                names.remove(&key);
+                self.ports.remove(&port);
             }
         }
     }
@@ -88,43 +137,6 @@ impl Sockets {
 }
 
 impl World {
-    /// Returns the address to bind: an address of the node, with a free port in place of 0.
-    pub(crate) fn bind(
-        &mut self,
-        node: usize,
-        address: SocketAddr,
-        is_stream: bool,
-    ) -> io::Result<SocketAddr> {
-        let ip = address.ip();
-        if !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && ip != self.nodes[node].address {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        if address.port() != 0 {
-            return Ok(address);
-        }
-        for _ in 0..28_000 {
-            let port = self.nodes[node].next_port;
-            self.nodes[node].next_port = if port >= 60_999 { 32_768 } else { port + 1 };
-            let names = if is_stream { &self.sockets.listeners } else { &self.sockets.bound };
-            if !names.contains_key(&(node, port)) {
-                return Ok(SocketAddr::new(ip, port));
-            }
-        }
-        Err(io::ErrorKind::AddrInUse.into())
-    }
-
-    /// Returns the node with an address, as seen from `from`.
-    pub(crate) fn node_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
-        if ip.is_loopback() || ip.is_unspecified() {
-            return Some(from);
-        }
-        self.nodes.iter().position(|node| node.address == ip)
-    }
-
-    pub(crate) fn local_address(&self, id: usize) -> io::Result<SocketAddr> {
-        Ok(self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.local)
-    }
-
     /// Fails if the node has no descriptor for another socket.
     pub(crate) fn descriptor(&self, node: usize) -> io::Result<()> {
         if self.now() < self.nodes[node].out_of_descriptors_until {

@@ -27,15 +27,7 @@ impl World {
         let draw = if is_short { self.faults.size(Fault::ShortRead, 0..65_536) as usize } else { 0 };
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.input.is_empty() {
-            if let Some(error) = stream.error.take() {
-                return Err(error.into());
-            }
-            return match stream.phase {
-                Phase::Connecting => Err(io::ErrorKind::NotConnected.into()),
-                Phase::Failed => Ok(0),
-                Phase::Established if stream.input_ended => Ok(0),
-                Phase::Established => Err(io::ErrorKind::WouldBlock.into()),
-            };
+            return stream.read_nothing();
         }
         let mut n = stream.input.len().min(buffer.len());
         if is_short {
@@ -68,14 +60,7 @@ impl World {
 
     pub(crate) fn peek(&mut self, id: usize) -> io::Result<usize> {
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
-        if !stream.input.is_empty() {
-            return Ok(1);
-        }
-        if let Some(error) = stream.error.take() {
-            return Err(error.into());
-        }
-        let is_over = stream.phase == Phase::Failed || stream.input_ended;
-        if is_over { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        if stream.input.is_empty() { stream.read_nothing() } else { Ok(1) }
     }
 
     pub(crate) fn write(&mut self, id: usize, slices: &[&[u8]]) -> io::Result<usize> {
@@ -128,14 +113,14 @@ impl World {
     pub(crate) fn shut_down_write(&mut self, id: usize) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
-        if stream.phase != Phase::Established {
+        if stream.phase != Phase::Established || stream.is_over() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if !std::mem::replace(&mut stream.is_shut, true) {
             self.note(Happening::ShutDown, node, id as u64, 0);
             self.send(id, Segment::End);
-            self.edge(id);
         }
+        self.edge(id);
         Ok(())
     }
 }
