@@ -75,6 +75,15 @@ pub(crate) fn runs_all_loops() -> bool {
     false
 }
 
+/// Returns whether the calling thread drops what a killed process of a simulated machine has left.
+/// No code of the program may run then, besides its destructors.
+pub(crate) fn is_killed() -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::current().is_some_and(|machine| !machine.is_alive());
+    #[cfg(not(feature = "simulation"))]
+    false
+}
+
 /// Refuses something that works with threads or sockets of the operating system.
 ///
 /// # Errors

@@ -239,6 +239,32 @@ fn the_program_of_the_readme_runs_as_it_stands() {
 }
 
 #[test]
+fn callbacks_of_a_killed_program_are_not_called() {
+    for loses_power in [false, true] {
+        let mut simulation = Simulation::new(1);
+        let called = Journal::new();
+        let journal = called.clone();
+        let node = simulation.node("one", "10.0.0.1", move || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let server = ServerBootstrap::new(&group)
+                .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
+                .bind("10.0.0.1:7000")?;
+            let journal = journal.clone();
+            server.closed().on_complete(move |_| journal.push("the server has ended"));
+            server.closed().wait()
+        });
+        simulation.run_for(SECOND).unwrap();
+        if loses_power {
+            simulation.power_off(node)
+        } else {
+            simulation.kill(node)
+        }
+        simulation.run_for(SECOND).unwrap();
+        assert!(called.is_empty());
+    }
+}
+
+#[test]
 fn what_a_simulation_does_not_have_is_refused() {
     use netwheel::{codec::RawBytes, timer::HashedWheelTimer};
 
