@@ -239,6 +239,25 @@ fn the_program_of_the_readme_runs_as_it_stands() {
 }
 
 #[test]
+fn each_waiter_learns_why_a_listener_has_failed() {
+    let faults = Faults::none().rate("registration-fails", 1_000_000);
+    let mut simulation = Simulation::with_faults(1, &faults);
+    let node = simulation.node("one", "10.0.0.1", || {
+        let group = EventLoopGroup::builder().threads(2).build()?;
+        let server = ServerBootstrap::new(&group)
+            .listener_per_loop(true)
+            .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
+            .bind("10.0.0.1:7000")?;
+        let before = server.closed();
+        for closed in [before.wait(), server.closed().wait()] {
+            assert!(matches!(closed, Err(Error::Io { .. })), "{closed:?}");
+        }
+        Ok(())
+    });
+    simulation.run_until_ended(node, 10 * SECOND).unwrap();
+}
+
+#[test]
 fn callbacks_of_a_killed_program_are_not_called() {
     for loses_power in [false, true] {
         let mut simulation = Simulation::new(1);
