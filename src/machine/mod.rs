@@ -57,6 +57,21 @@ pub(crate) fn seed() -> Option<u64> {
     None
 }
 
+/// Fills `bytes` with random bytes of a simulated machine. Returns `false` on the operating system.
+#[cfg(feature = "websocket")]
+pub(crate) fn fill_random(bytes: &mut [u8]) -> bool {
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = simulated::current() {
+        for chunk in bytes.chunks_mut(8) {
+            let drawn = machine.seed().to_le_bytes();
+            chunk.copy_from_slice(&drawn[..chunk.len()]);
+        }
+        return true;
+    }
+    let _ = bytes;
+    false
+}
+
 /// Returns the number of a new loop, from a simulated machine. `None` on the operating system.
 pub(crate) fn next_loop_id() -> Option<u32> {
     #[cfg(feature = "simulation")]
