@@ -1,0 +1,7 @@
+//! Programs in simulated machines: one scenario in each file, with its checks. `support` has what
+//! they share.
+
+#[cfg(feature = "http")]
+mod http_pool;
+mod reconnecting;
+mod support;
