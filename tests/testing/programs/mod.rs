@@ -5,3 +5,5 @@
 mod http_pool;
 mod reconnecting;
 mod support;
+#[cfg(feature = "websocket")]
+mod websocket;
