@@ -186,6 +186,7 @@ pub mod time {
     pub use crate::{
         channel::timers::{Delay, MissedRuns, Periodic, ScheduledTask},
         clock::{Clock, SystemClock},
+        machine::default_clock,
     };
 }
 

@@ -29,8 +29,11 @@ pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::R
     std::thread::Builder::new().name(name).spawn(body).map(drop)
 }
 
-/// Returns the clock of the machine.
-pub(crate) fn clock() -> Arc<dyn Clock> {
+/// Returns the clock of the machine: [`SystemClock`], or that of the node in a simulation.
+///
+/// Groups of event loops use it unless they are built with another one. Programs use it where no
+/// loop gives the time, so that they also run in a simulation.
+pub fn default_clock() -> Arc<dyn Clock> {
     #[cfg(feature = "simulation")]
     if let Some(machine) = simulated::current() {
         return Arc::new(machine.clock());

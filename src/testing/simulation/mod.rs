@@ -37,7 +37,7 @@
 //! |---|---|
 //! | `std::thread::spawn` | a second program on the node ([`Simulation::spawn`]), or a [`WorkerPool`](crate::worker_pool::WorkerPool) |
 //! | `std::thread::sleep`, channels and locks that a thread of a node waits in | [`Completion::wait`](crate::Completion::wait), [`sleep`] |
-//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now) |
+//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now), or [`default_clock`](crate::time::default_clock) |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
