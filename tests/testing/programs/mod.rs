@@ -5,5 +5,7 @@
 mod http_pool;
 mod reconnecting;
 mod support;
+#[cfg(feature = "tls")]
+mod tls_relay;
 #[cfg(feature = "websocket")]
 mod websocket;
