@@ -71,7 +71,10 @@
 #![deny(unsafe_code)]
 // A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
 // and nothing depends on the order of a hash. Tests may use what clippy.toml lists.
-#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::iter_over_hash_type))]
+#![cfg_attr(
+    not(test),
+    warn(clippy::disallowed_methods, clippy::disallowed_types, clippy::iter_over_hash_type)
+)]
 
 mod bootstrap;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
@@ -79,6 +82,7 @@ mod clock;
 mod event_loop;
 mod id;
 mod log_throttle;
+mod lookup;
 mod machine;
 mod settings;
 mod sync;
