@@ -1,7 +1,7 @@
 //! Hash tables that are only looked up.
 //!
-//! Invariant: nothing depends on their order, which differs in each run. Clippy refuses the types of
-//! the standard library elsewhere, and refuses loops over these.
+//! Invariant: nothing depends on their order, which differs in each run. Clippy refuses the types
+//! of the standard library elsewhere, and loops over these types.
 
 #![allow(clippy::disallowed_types, reason = "the one place that names them")]
 

@@ -2,7 +2,11 @@
 
 use crate::{hub::Hub, listeners, options::Options, output::say, presence};
 use netwheel::{
-    Completion, diagnostics::Watchdog, prelude::*, shutdown::ShutdownOptions, time::Periodic,
+    Completion,
+    diagnostics::Watchdog,
+    prelude::*,
+    shutdown::{ShutdownOptions, ShutdownReport},
+    time::Periodic,
     worker_pool::WorkerPool,
 };
 use std::{
@@ -43,8 +47,7 @@ impl ChatServer {
         Ok(ChatServer { hub, group })
     }
 
-    /// Binds all listeners. Returns a `Completion` per listener that completes when the listener has
-    /// ended.
+    /// Binds all listeners. Returns a `Completion` for the end of each listener.
     pub(crate) fn listen(&self, options: &Options) -> Result<Vec<Completion>> {
         let ends = listeners::listen(&self.group, &self.hub, options)?;
         if let Some(period) = options.stats {
@@ -54,7 +57,7 @@ impl ChatServer {
     }
 
     /// Sends a `bye` to all clients, and ends the loops.
-    pub(crate) fn shut_down(&self, options: &Options) -> Result<netwheel::shutdown::ShutdownReport> {
+    pub(crate) fn shut_down(&self, options: &Options) -> Result<ShutdownReport> {
         let shutdown = ShutdownOptions::new()
             .quiet_period(Duration::ZERO)
             .drain_window(options.drain)

@@ -24,7 +24,8 @@
 //! `pace.rs` slows down expensive clients, and unacknowledged direct messages count against a
 //! budget. The `attack` example tests these bounds.
 //!
-//! Reading order: `chat_server.rs` (the loops), `options.rs`, `listeners.rs` (what listens, and its limits), `web/` (pages, dashboard, frames),
+//! Reading order: `options.rs`, `chat_server.rs` (the loops and their end), `listeners.rs` (what
+//! listens, and its limits), `web/` (pages, dashboard, frames),
 //! `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (rate limits
 //! of a client), `name.rs` (rules for names), `direct.rs` (direct messages waiting for an
 //! acknowledgement), `directory.rs` (a blocking lookup), `hub.rs` and `room.rs` (shared state),

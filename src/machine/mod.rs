@@ -93,8 +93,8 @@ pub(crate) fn runs_all_loops() -> bool {
     false
 }
 
-/// Returns whether the calling thread drops what a killed process of a simulated machine has left.
-/// No code of the program may run then, besides its destructors.
+/// Returns whether the process of the calling thread was killed in a simulation, so that its values
+/// are being dropped. Only destructors of the program may run then.
 pub(crate) fn is_killed() -> bool {
     #[cfg(feature = "simulation")]
     return simulated::current().is_some_and(|machine| !machine.is_alive());

@@ -151,7 +151,7 @@ impl Ledger {
         self.sessions.iter_mut().for_each(|session| session.read = 0);
     }
 
-    /// Checks what happens when nothing fails.
+    /// Checks the sessions, the outcomes and the presence of the time without faults.
     pub(super) fn check_calm(&self, bots: u32) {
         let (sessions, directs) = self.before_calm;
         self.violations.unless(self.is_settled(bots), || format!("bots have other views: {:?}", self.views));

@@ -16,7 +16,10 @@ use netwheel::{
     testing::simulation::sleep,
     websocket::{WebSocketClient, WebSocketSettings},
 };
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 pub(super) fn run(number: u32, ledger: &Arc<Mutex<Ledger>>, calm: &Calm) -> Result {
     let is_websocket = number % 2 == 1;
@@ -28,7 +31,7 @@ pub(super) fn run(number: u32, ledger: &Arc<Mutex<Ledger>>, calm: &Calm) -> Resu
         let bot = move || Bot::new(number, is_websocket, ledger.clone(), calm.clone());
         let idle = IdleTimeouts::new().reader(8 * SECOND);
         let ended = if is_websocket {
-            let settings = WebSocketSettings::new().ping_interval(0 * SECOND);
+            let settings = WebSocketSettings::new().ping_interval(Duration::ZERO);
             let websocket = WebSocketClient::new("server").with(settings)?;
             let client = bootstrap.pipeline(move |_peer| {
                 let bot = bot.clone();

@@ -18,7 +18,7 @@ struct Fate {
     is_safe: bool,
     /// How often the request has arrived at a server.
     arrivals: u32,
-    /// Whether the client was told that it was not sent.
+    /// Whether its call has failed with `NotSent`.
     is_not_sent: bool,
 }
 

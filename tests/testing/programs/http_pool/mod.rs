@@ -1,8 +1,8 @@
 //! HTTP calls through pools: to a server of this crate, and to a server that misbehaves.
 //!
 //! Each call ends in time, with its own response or an error. A request that is not safe arrives at
-//! most once, and one that was reported as not sent never arrives. A server never receives a request
-//! while it answers another one on the same connection.
+//! most once. A request whose call was reported as not sent never arrives. A server never receives
+//! a request while it answers another one on the same connection.
 
 mod client;
 mod honest;

@@ -29,7 +29,7 @@ pub(super) struct ClientNode {
     pub(super) number: u32,
     pub(super) violations: Violations,
     pub(super) calm: Calm,
-    /// Which clients are connected, as their events say.
+    /// Whether each client is connected, according to its events.
     pub(super) connected: PerClient<bool>,
     /// How long each client has waited before attempts, since the beginning.
     pub(super) waited: PerClient<Duration>,

@@ -1,7 +1,7 @@
 //! A gateway: TLS in front, and a relay to a plain backend.
 //!
-//! The bytes of both directions are a prefix of those that were written. The end of a stream
-//! arrives as such only behind all of its bytes, so a cut and a reset are never taken for it.
+//! The bytes that arrive in each direction are a prefix of the written bytes. The end of a stream
+//! arrives only behind all of its bytes, so a cut or a reset never looks like an end.
 //!
 //! rustls draws its own random numbers. The key is Ed25519, whose signatures have one length, and
 //! the version is TLS 1.3. So the runs of a seed have records of the same lengths.

@@ -21,8 +21,8 @@ pub(super) struct Transfers {
 struct Transfer {
     client: Stream,
     backend: Stream,
-    /// Whether the process of the gateway or of the backend has ended since. Its kernel ends a plain
-    /// connection as if the stream was complete.
+    /// Whether the process of the gateway or of the backend has ended since. The kernel ends a
+    /// plain connection of a killed process as if the stream was complete.
     is_excused: bool,
 }
 
@@ -121,7 +121,7 @@ impl Transfers {
         }
     }
 
-    /// Checks a transfer that had no reason to fail.
+    /// Checks that a transfer without faults is complete in both directions.
     pub(super) fn check_complete(&mut self, id: usize, result: &str) {
         let Some(transfer) = self.all.get(id) else { return };
         let (client, backend) = (&transfer.client, &transfer.backend);

@@ -1,8 +1,8 @@
 //! WebSocket conversations, with and without compression, also in fragments.
 //!
-//! Messages arrive in order and whole. A Close frame arrives behind all messages, with the code that
-//! was sent. A side that sees no Close frame has a reason: a broken connection, a killed peer, or a
-//! peer that closes without one.
+//! Messages arrive in order and whole. A Close frame arrives behind all messages, with its code. If
+//! a side reads no Close frame, then its connection has broken, its peer was killed, or its peer
+//! has closed without a Close frame.
 
 mod conversation;
 mod fragments;

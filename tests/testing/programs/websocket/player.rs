@@ -122,7 +122,6 @@ impl Handler for Player {
         let mut conversation = self.conversation.lock().unwrap();
         match error {
             Error::TimedOut { .. } => sometimes("peer does not answer"),
-            // A Close frame precedes what the other one has still sent.
             Error::Closed | Error::Io { .. } => {}
             error => conversation.violated(&format!("{:?} has an error: {error:#}", self.side)),
         }
