@@ -143,6 +143,8 @@ impl Bot {
                 sometimes("undelivered");
                 self.ledger.lock().unwrap().direct_ends(self.session, number, false);
             }
+            // A request without an id had no effect, for example while the loops shut down.
+            (Code::Busy, None) => self.ledger.lock().unwrap().may_skip(self.session),
             (code, _) => {
                 self.ledger.lock().unwrap().violated(&format!("the server says {code:?}: {message}"))
             }

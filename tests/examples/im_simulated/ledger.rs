@@ -24,6 +24,8 @@ struct Session {
     /// The last message of each other session, while this one stays in the room.
     last: BTreeMap<u32, u32>,
     has_ended: bool,
+    /// Whether the server has refused one of its messages, so that a number is missing.
+    may_skip: bool,
     /// The messages of other sessions that were read.
     read: u32,
 }
@@ -73,6 +75,10 @@ impl Ledger {
         self.sessions[session as usize].last.clear();
     }
 
+    pub(super) fn may_skip(&mut self, session: u32) {
+        self.sessions[session as usize].may_skip = true;
+    }
+
     // ---- messages to the room -------------------------------------------------------------------
 
     pub(super) fn next_message(&mut self, session: u32) -> u32 {
@@ -86,11 +92,13 @@ impl Ledger {
         let (Some(Ok(session)), Some(Ok(number))) = (words.next(), words.next()) else {
             return self.violated(&format!("a message of {from} is {text:?}"));
         };
-        let sent = self.sessions.get(session as usize).map_or(0, |session| session.sent);
+        let sender = self.sessions.get(session as usize);
+        let (sent, may_skip) = sender.map_or((0, false), |sender| (sender.sent, sender.may_skip));
         let reader = &mut self.sessions[at as usize];
         reader.read += 1;
         let last = reader.last.insert(session, number);
-        let is_next = last.is_none_or(|last| number == last + 1) && number <= sent;
+        let follows = |last| number == last + 1 || may_skip && number > last;
+        let is_next = last.is_none_or(follows) && number <= sent;
         self.violations.unless(is_next, || {
             format!(
                 "session {at} reads message {number} of session {session} after {last:?}; {sent} were sent"
