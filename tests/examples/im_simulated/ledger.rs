@@ -148,10 +148,10 @@ impl Ledger {
         self.views.insert(bot, members);
     }
 
-    /// Returns whether all bots see each other.
+    /// Returns whether the first `bots` bots see each other, and no other one.
     pub(super) fn is_settled(&self, bots: u32) -> bool {
         let all: BTreeSet<String> = (0..bots).map(name).collect();
-        self.views.len() == bots as usize && self.views.values().all(|members| *members == all)
+        (0..bots).all(|bot| self.views.get(&bot) == Some(&all))
     }
 
     pub(super) fn begin_counting(&mut self) {

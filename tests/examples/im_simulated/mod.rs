@@ -41,10 +41,11 @@ fn chat(simulation: &mut Simulation) -> Result<(), Failure> {
     let calm = Calm::default();
     let its_calm = calm.clone();
     simulation.node("server", "10.0.0.1", move || server::serve(&its_calm));
+    let mut nodes = Vec::new();
     for number in 0..BOTS {
         let (ledger, calm) = (ledger.clone(), calm.clone());
         let main = move || node::run(number, &ledger, &calm);
-        simulation.node(&format!("node-{number}"), &format!("10.0.0.{}", number + 2), main);
+        nodes.push(simulation.node(&format!("node-{number}"), &format!("10.0.0.{}", number + 2), main));
     }
     simulation.run_for(90 * SECOND)?;
     simulation.heal();
@@ -55,7 +56,11 @@ fn chat(simulation: &mut Simulation) -> Result<(), Failure> {
     ledger.lock().unwrap().begin_counting();
     simulation.run_for(40 * SECOND)?;
     ledger.lock().unwrap().check_calm(BOTS);
-    simulation.run_for(MS)
+    simulation.run_for(MS)?;
+    // The idle timeout of the server ends the session of the last bot.
+    simulation.power_off(nodes[BOTS as usize - 1]);
+    let is_settled = move || ledger.lock().unwrap().is_settled(BOTS - 1);
+    simulation.run_until("the others see that a bot has gone", 60 * SECOND, is_settled)
 }
 
 #[test]
