@@ -82,7 +82,8 @@ impl Bot {
                 Ok(())
             }
             6..8 => self.direct(ctx),
-            8 => ctx.write(Request::Who { room: ROOM.into() }),
+            // In calm, the announcements have to be enough.
+            8 if !self.calm.is_now() => ctx.write(Request::Who { room: ROOM.into() }),
             9 => {
                 let user = name(self.draw.below(BOTS.into()) as u32);
                 ctx.write(Request::Lookup { user, id: None })

@@ -47,9 +47,15 @@ fn calls(simulation: &mut Simulation, slack: Duration) -> Result<(), Failure> {
     let ledger = Arc::new(Mutex::new(Ledger::new(violations.clone())));
     let (servers_calm, clients_calm) = (Calm::default(), Calm::default());
     let (seen, calm) = (ledger.clone(), servers_calm.clone());
-    simulation.node("rogue", "10.0.0.1", move || Ok(rogue::serve(&seen, &calm)));
+    simulation.node("rogue", "10.0.0.1", move || {
+        rogue::serve(&seen, &calm);
+        Ok(())
+    });
     let (seen, calm) = (ledger.clone(), servers_calm.clone());
-    simulation.node("honest", "10.0.0.2", move || Ok(honest::serve(&seen, &calm)));
+    simulation.node("honest", "10.0.0.2", move || {
+        honest::serve(&seen, &calm);
+        Ok(())
+    });
     let mut clients = Vec::new();
     for n in 3..5 {
         let client = Client {

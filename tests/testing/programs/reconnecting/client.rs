@@ -57,7 +57,10 @@ impl Handler for Link {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
             IdleState::Writer => ctx.write(self.name.clone()),
-            _ => Ok(ctx.close()),
+            _ => {
+                ctx.close();
+                Ok(())
+            }
         }
     }
 

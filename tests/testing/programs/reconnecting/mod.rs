@@ -39,7 +39,10 @@ fn reconnecting(simulation: &mut Simulation, is_timed: bool) -> Result<(), Failu
     let violations = Violations::checked_by(simulation);
     let (calm, online) = (Calm::default(), Arc::new(Mutex::new(Online::default())));
     let (of_server, its_calm) = (online.clone(), calm.clone());
-    simulation.node("server", "10.0.0.1", move || Ok(server::serve(&of_server, &its_calm)));
+    simulation.node("server", "10.0.0.1", move || {
+        server::serve(&of_server, &its_calm);
+        Ok(())
+    });
     let connected = Arc::new(Mutex::new(BTreeMap::new()));
     let waited = Arc::new(Mutex::new(BTreeMap::new()));
     for number in 0..NODES {

@@ -32,7 +32,10 @@ fn relays(simulation: &mut Simulation) -> Result<(), Failure> {
     let transfers = Arc::new(Mutex::new(Transfers::new(violations)));
     let calm = Calm::default();
     let (of_backend, its_calm) = (transfers.clone(), calm.clone());
-    simulation.node("backend", "10.0.0.1", move || Ok(backend::serve(&of_backend, &its_calm)));
+    simulation.node("backend", "10.0.0.1", move || {
+        backend::serve(&of_backend, &its_calm);
+        Ok(())
+    });
     let (of_gateway, its_calm) = (transfers.clone(), calm.clone());
     simulation.node("gateway", "10.0.0.2", move || gateway::serve(&of_gateway, &its_calm));
     for n in 3..6 {
