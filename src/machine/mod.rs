@@ -9,24 +9,54 @@
 //! no simulated machine uses the operating system.
 
 mod condvar;
+mod disk;
+mod join_handle;
+mod parker;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 
 pub(crate) use condvar::Condvar;
+pub(crate) use disk::{Disk, DiskError};
+pub(crate) use join_handle::JoinHandle;
+pub(crate) use parker::Parker;
 
 use crate::clock::{Clock, SystemClock};
 #[cfg(feature = "simulation")]
 use std::time::Duration;
-use std::{io, sync::Arc, time::Instant};
+use std::{any::Any, io, sync::Arc, time::Instant};
 
 /// Starts a thread.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     #[cfg(feature = "simulation")]
     if let Some(machine) = simulated::current() {
-        machine.spawn(name, Box::new(body));
-        return Ok(());
+        let ending: Arc<join_handle::Ending<T>> = Arc::default();
+        let theirs = ending.clone();
+        machine.spawn(name, Box::new(move || theirs.run(body)));
+        return Ok(JoinHandle::Simulated(ending));
     }
-    std::thread::Builder::new().name(name).spawn(body).map(drop)
+    std::thread::Builder::new().name(name).spawn(body).map(JoinHandle::System)
+}
+
+/// Returns whether a thread may wait actively for another one. In a simulation, the other one does
+/// not run meanwhile.
+pub(crate) fn may_spin() -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::current().is_none();
+    #[cfg(not(feature = "simulation"))]
+    true
+}
+
+/// Returns the payload of a panic that was caught, unless it unwinds a thread of a simulated node
+/// that was killed: then the unwinding continues. Called wherever the crate catches panics of
+/// programs on threads that may block.
+pub(crate) fn resume_killed(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    #[cfg(feature = "simulation")]
+    return simulated::resume_killed(payload);
+    #[cfg(not(feature = "simulation"))]
+    payload
 }
 
 /// Returns the clock of the machine.

@@ -5,8 +5,12 @@ mod support;
 
 mod embedded;
 mod embedded_loop;
+#[cfg(all(feature = "simulation", feature = "durable"))]
+mod simulated_durable;
 #[cfg(feature = "simulation")]
 mod simulated_traffic;
+#[cfg(feature = "simulation")]
+mod simulated_wheel;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod virtual_time;

@@ -240,7 +240,7 @@ fn the_program_of_the_readme_runs_as_it_stands() {
 
 #[test]
 fn what_a_simulation_does_not_have_is_refused() {
-    use netwheel::{codec::RawBytes, timer::HashedWheelTimer};
+    use netwheel::codec::RawBytes;
 
     let mut simulation = Simulation::new(1);
     let node = simulation.node("one", "10.0.0.1", || {
@@ -251,7 +251,6 @@ fn what_a_simulation_does_not_have_is_refused() {
             other => panic!("{what}: {other:?}"),
         };
         unsupported(EventLoopGroup::builder().build_manual().map(drop), "a manual loop");
-        unsupported(HashedWheelTimer::builder().build().map(drop), "a timer with a thread");
         let group = EventLoopGroup::builder().threads(1).build()?;
         let client = ClientBootstrap::new(&group)
             .pipeline(|_peer| Pipeline::codec(RawBytes).on_read(|_ctx, _bytes| Ok(())));

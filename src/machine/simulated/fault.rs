@@ -70,6 +70,12 @@ faults! {
     OutOfDescriptors "out-of-descriptors" 20_000,
     NodeKilled "node-killed" 10_000,
     NodeLosesPower "node-loses-power" 10_000,
+    DiskFull "disk-full" 10_000,
+    // The following are those of disks.
+    DiskBusy "disk-busy" 3_000,
+    SlowDisk "slow-disk" 3_000,
+    /// A sync fails, and what was written since the last one is lost or not.
+    SyncFails "sync-fails" 500,
 }
 
 /// Returns the name of the fault with this number.

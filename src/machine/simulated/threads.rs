@@ -7,7 +7,8 @@
 
 use super::{Entered, Machine, current};
 use std::{
-    cell::RefCell,
+    any::Any,
+    cell::{Cell, RefCell},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Condvar, Mutex, PoisonError},
     time::Duration,
@@ -38,6 +39,8 @@ pub(crate) struct Threads {
 
 thread_local! {
     static THREAD: RefCell<Option<(Machine, usize)>> = const { RefCell::new(None) };
+    /// Whether the thread is being unwound because its node was killed.
+    static IS_KILLED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns whether the calling thread is a thread of a simulated node.
@@ -59,6 +62,8 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
             catch_unwind(AssertUnwindSafe(body))
                 .map_err(|panic| (!panic.is::<Killed>()).then(|| message(&*panic)))
         } else {
+            // Its destructors run before another thread does.
+            drop(body);
             Ok(())
         };
         {
@@ -71,7 +76,7 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
 }
 
 /// Returns the message of a panic.
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
@@ -129,6 +134,10 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
         // The destructors of a killed thread do not wait for anything.
         return true;
     }
+    if IS_KILLED.get() {
+        // The panic was caught on its way.
+        resume_unwind(Box::new(Killed));
+    }
     let shared = machine.shared();
     let deadline = {
         let mut world = shared.lock();
@@ -138,9 +147,18 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
     };
     shared.threads.pass(Turn::Driver);
     if !shared.threads.await_turn(index) {
+        IS_KILLED.set(true);
         resume_unwind(Box::new(Killed));
     }
     deadline.is_some_and(|deadline| shared.lock().now() >= deadline)
+}
+
+/// Continues the unwinding of a killed thread whose panic was caught. Returns any other payload.
+pub(crate) fn resume_killed(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    if payload.is::<Killed>() && !std::thread::panicking() {
+        resume_unwind(payload);
+    }
+    payload
 }
 
 /// Wakes the threads that wait for a condition.

@@ -37,7 +37,7 @@
 //! |---|---|
 //! | `std::thread::spawn` | a second program on the node ([`Simulation::spawn`]), or a [`WorkerPool`](crate::worker_pool::WorkerPool) |
 //! | `std::thread::sleep`, channels and locks that a thread of a node waits in | [`Completion::wait`](crate::Completion::wait), [`sleep`] |
-//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now) |
+//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now); [`wall_time`] |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
@@ -77,7 +77,7 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{Arc, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 /// Nodes, their programs and the network between them. See the [module](self).
@@ -239,6 +239,7 @@ impl Simulation {
             let now = world.now();
             world.faults.end_at(now);
             world.heal_links();
+            world.heal_disks();
             (0..world.nodes.len()).filter(|node| !world.nodes[*node].is_up).collect()
         };
         for node in down {
@@ -351,7 +352,10 @@ impl Simulation {
         }
     }
 
-    fn fail(&mut self, message: String) -> Failure {
+    /// Ends the simulation because of something that a scenario has found. Returns the failure, with
+    /// the faults so far.
+    pub fn fail(&mut self, message: impl Into<String>) -> Failure {
+        let message = message.into();
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
@@ -392,6 +396,12 @@ impl fmt::Debug for Simulation {
 /// simulation, the thread is suspended.
 pub fn sleep(time: Duration) {
     crate::machine::sleep(time);
+}
+
+/// Returns the time of day on the machine of the calling program, by which its durable timers are
+/// due. Outside of a simulation, that of the system.
+pub fn wall_time() -> SystemTime {
+    crate::machine::clock().wall_time()
 }
 
 /// Draws a seed for a random number generator of the calling program. `None` outside of a

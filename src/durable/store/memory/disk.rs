@@ -5,7 +5,7 @@ use super::{
     tables::{Tables, Write},
     transaction::MemoryTransaction,
 };
-use crate::{Error, Result, durable::StoreError};
+use crate::{Error, Result, durable::StoreError, machine};
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -75,6 +75,10 @@ struct Disk {
     /// Stores that were opened.
     opened: u64,
     commits: u64,
+    /// The disk of the machine on which the store was opened last, in a simulation.
+    medium: machine::Disk,
+    /// How often that machine had lost its power.
+    power_losses: u64,
     /// Commits that will fail.
     failures: u32,
     is_full: bool,
@@ -89,6 +93,8 @@ impl Default for Disk {
             open: None,
             opened: 0,
             commits: 0,
+            medium: machine::Disk::default(),
+            power_losses: 0,
             failures: 0,
             is_full: false,
         }
@@ -125,7 +131,9 @@ impl MemoryDisk {
         }
         disk.opened += 1;
         disk.open = Some(disk.opened);
-        Ok(MemoryStore::new(self.clone(), disk.opened))
+        disk.medium = machine::Disk::of_machine();
+        disk.power_losses = disk.medium.power_losses();
+        Ok(MemoryStore::new(self.clone(), disk.opened, disk.medium.clone()))
     }
 
     /// Sets after how many commits the disk syncs. 1 by default: a commit that has returned
@@ -149,14 +157,7 @@ impl MemoryDisk {
     /// the others are lost; `seed` decides how many. The open store fails from now on, and another
     /// one can be opened. Returns the number of lost commits.
     pub fn crash(&self, seed: u64) -> usize {
-        let mut disk = self.lock();
-        disk.open = None;
-        let kept = fastrand::Rng::with_seed(seed).usize(..=disk.unsynced.len());
-        let lost = disk.unsynced.split_off(kept);
-        let count = lost.len();
-        disk.tables.undo(lost.into_iter().flatten());
-        disk.unsynced.clear();
-        count
+        self.lock().crash(seed)
     }
 
     /// Makes the next commits fail with [`StoreError::Busy`], with nothing stored. Applies to
@@ -243,8 +244,24 @@ impl MemoryDisk {
         }
     }
 
+    /// Notes that what was written by a store is synced now.
+    pub(super) fn synced(&self, store: u64) -> std::result::Result<(), StoreError> {
+        let mut disk = self.lock();
+        disk.check(store)?;
+        disk.sync();
+        Ok(())
+    }
+
+    /// Locks the disk. If its machine has lost the power since the last time, that happens first.
     fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut disk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let losses = disk.medium.power_losses();
+        if losses != disk.power_losses {
+            disk.power_losses = losses;
+            let seed = disk.medium.seed();
+            disk.crash(seed);
+        }
+        disk
     }
 }
 
@@ -261,10 +278,27 @@ impl Disk {
         if !inverse.is_empty() {
             self.commits += 1;
             self.unsynced.push_back(inverse);
-            if self.unsynced.len() >= self.sync_every {
-                self.unsynced.clear();
+            if !self.medium.needs_sync() {
+                self.sync();
             }
         }
+    }
+
+    fn sync(&mut self) {
+        if self.unsynced.len() >= self.sync_every {
+            self.unsynced.clear();
+        }
+    }
+
+    /// Loses some of the last transactions, or none, and returns their number.
+    fn crash(&mut self, seed: u64) -> usize {
+        self.open = None;
+        let kept = fastrand::Rng::with_seed(seed).usize(..=self.unsynced.len());
+        let lost = self.unsynced.split_off(kept);
+        let count = lost.len();
+        self.tables.undo(lost.into_iter().flatten());
+        self.unsynced.clear();
+        count
     }
 }
 

@@ -21,11 +21,12 @@ use super::{
     BackupWork, Change, DeadLetters, DueKey, Effect, LoadRange, Loaded, Outcome, StoreError,
     StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerStore, TopicCounts, start_in::Starter,
 };
+use crate::machine;
 use changes::Batch;
 use disk::Kind;
 use starts::MemoryStarts;
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
-use tables::Write;
+use tables::{Tables, Write};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
@@ -52,10 +53,11 @@ pub struct MemoryStore {
     is_noted_open: bool,
     /// Timers that transactions of the program have started, and that were not looked for.
     program_starts: VecDeque<i64>,
+    medium: machine::Disk,
 }
 
 impl MemoryStore {
-    fn new(disk: MemoryDisk, number: u64) -> Self {
+    fn new(disk: MemoryDisk, number: u64, medium: machine::Disk) -> Self {
         MemoryStore {
             disk,
             number,
@@ -64,6 +66,7 @@ impl MemoryStore {
             was_interrupted: false,
             is_noted_open: false,
             program_starts: VecDeque::new(),
+            medium,
         }
     }
 
@@ -79,9 +82,28 @@ impl MemoryStore {
         kind: Kind,
         work: impl FnOnce(&mut MemoryTransaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.medium.write().map_err(disk_error)?;
         let (value, started) = self.disk.transact(self.number, kind, work)?;
+        if self.medium.needs_sync() {
+            self.sync()?;
+        }
         self.program_starts.extend(started);
         Ok(value)
+    }
+
+    /// Syncs what was written, in a simulation. If that fails, some of it may be lost.
+    fn sync(&self) -> Result<(), StoreError> {
+        if let Err(error) = self.medium.sync() {
+            self.disk.crash(self.medium.seed());
+            return Err(disk_error(error));
+        }
+        self.disk.synced(self.number)
+    }
+
+    /// Calls `read` with the tables.
+    fn read<T>(&self, read: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
+        self.medium.read();
+        self.disk.read(self.number, read)
     }
 
     /// Calls `work` with the changes of a transaction, and commits them if the work succeeds.
@@ -136,19 +158,19 @@ impl TimerStore for MemoryStore {
         // A program that fires nothing loads nothing, and does not say that the last one was
         // closed.
         self.note_open(true)?;
-        self.disk.read(self.number, |tables| reads::load(tables, &self.topics, range))
+        self.read(|tables| reads::load(tables, &self.topics, range))
     }
 
     fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
-        self.disk.read(self.number, |tables| reads::far_periodic(tables, &self.topics, after, limit))
+        self.read(|tables| reads::far_periodic(tables, &self.topics, after, limit))
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-        self.disk.read(self.number, |tables| reads::list(tables, filter))
+        self.read(|tables| reads::list(tables, filter))
     }
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
-        self.disk.read(self.number, reads::counts)
+        self.read(reads::counts)
     }
 
     fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
@@ -194,6 +216,15 @@ impl TimerStore for MemoryStore {
             Err(error) if error.is_transient() => Ok(()),
             noted => noted,
         }
+    }
+}
+
+/// Returns the error of a simulated disk.
+fn disk_error(error: machine::DiskError) -> StoreError {
+    match error {
+        machine::DiskError::Busy => StoreError::Busy("the simulated disk is busy".into()),
+        machine::DiskError::Full => StoreError::DiskFull,
+        machine::DiskError::Failed => StoreError::failed("a sync of the simulated disk has failed"),
     }
 }
 

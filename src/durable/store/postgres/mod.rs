@@ -42,7 +42,7 @@ use super::{
     StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
     start_in::{PostgresClient, StartTimers, Starter},
 };
-use crate::Result as CrateResult;
+use crate::{Result as CrateResult, machine::refuse_in_simulation};
 use answer_limit::AnswerLimit;
 use connector::Connect;
 use outside_runtime::outside_runtime;
@@ -155,6 +155,7 @@ impl PostgresStore {
     }
 
     fn connect(settings: Settings, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        refuse_in_simulation("PostgresStore").map_err(StoreError::failed)?;
         outside_runtime(|| Self::connect_here(settings, connector))
     }
 

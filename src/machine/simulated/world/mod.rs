@@ -6,12 +6,13 @@
 //!
 //! Modules: `node`, `poll` (readiness), `sockets`, `stream` and `datagrams` (their state),
 //! `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
-//! `waiting_threads`, `strike` (faults from outside).
+//! `disk`, `waiting_threads`, `strike` (faults from outside).
 
 mod arrival;
 mod close;
 mod connect;
 mod datagrams;
+mod disk;
 mod link;
 mod node;
 mod poll;

@@ -20,6 +20,10 @@ pub(crate) struct Node {
     pub(super) stalled_until: u64,
     /// Accepting and opening sockets fails until this time.
     pub(super) out_of_descriptors_until: u64,
+    /// Writes to the disk fail until this time.
+    pub(super) disk_full_until: u64,
+    /// How often the node has lost its power.
+    pub(crate) power_losses: u64,
     pub(super) next_port: u16,
 }
 
@@ -44,6 +48,8 @@ impl World {
             wall_shift: 0,
             stalled_until: 0,
             out_of_descriptors_until: 0,
+            disk_full_until: 0,
+            power_losses: 0,
             next_port: 32_768,
         });
         self.nodes.len() - 1
@@ -67,6 +73,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.is_up = false;
         state.life += 1;
+        state.power_losses += u64::from(loses_power);
         for index in 0..self.loops.len() {
             if self.loops[index].node == node {
                 self.loops[index].ticket += 1;

@@ -75,5 +75,10 @@ impl World {
             let time = self.faults.size(Fault::OutOfDescriptors, 1_000_000..3_000_000_000);
             self.exhaust_descriptors(node, time);
         }
+        if self.fails(Fault::DiskFull) {
+            let node = self.faults.size(Fault::DiskFull, 0..nodes) as usize;
+            let time = self.faults.size(Fault::DiskFull, 1_000_000..10_000_000_000);
+            self.nodes[node].disk_full_until = self.now.saturating_add(time);
+        }
     }
 }
