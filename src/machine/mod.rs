@@ -12,6 +12,7 @@ mod condvar;
 mod disk;
 mod join_handle;
 mod parker;
+mod route;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 
@@ -19,6 +20,7 @@ pub(crate) use condvar::Condvar;
 pub(crate) use disk::{Disk, DiskError};
 pub(crate) use join_handle::JoinHandle;
 pub(crate) use parker::Parker;
+pub(crate) use route::{Route, RouteError};
 
 use crate::clock::{Clock, SystemClock};
 #[cfg(feature = "simulation")]

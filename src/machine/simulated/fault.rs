@@ -76,6 +76,9 @@ faults! {
     SlowDisk "slow-disk" 3_000,
     /// A sync fails, and what was written since the last one is lost or not.
     SyncFails "sync-fails" 500,
+    // The following are those of services without sockets.
+    RequestRefused "request-refused" 3_000,
+    AnswerLost "answer-lost" 3_000,
 }
 
 /// Returns the name of the fault with this number.

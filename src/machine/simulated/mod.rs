@@ -10,10 +10,11 @@
 //!
 //! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
 //! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what
-//! has happened), `run` (a loop as the driver sees it), `seeds`.
+//! has happened), `hop` (requests without sockets), `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
 mod fault;
+mod hop;
 mod run;
 mod seeds;
 mod socket;
@@ -23,6 +24,7 @@ mod world;
 
 pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord, Faults};
+pub(crate) use hop::Hop;
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use threads::{block, is_thread, notify, resume_killed};

@@ -13,6 +13,7 @@ use crate::machine::simulated::{self, Fault};
 /// | `slow-turn`, `slow-segment` | of time |
 /// | `datagram-lost`, `datagram-twice`, `datagram-late` | of UDP |
 /// | `disk-busy`, `slow-disk`, `sync-fails` | of disks: accesses of a [`MemoryDisk`](crate::durable::MemoryDisk) |
+/// | `request-refused`, `answer-lost` | of the server of a [`MemoryDatabase`](crate::durable::MemoryDatabase) |
 /// | `link-cut`, `link-clogged`, `connection-reset` | of links, about once a second |
 /// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `disk-full`, `node-killed`, `node-loses-power` | of nodes, about once a second |
 #[derive(Debug, Clone, Default)]

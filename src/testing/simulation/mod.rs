@@ -287,6 +287,11 @@ impl Simulation {
         self.shared.lock().jump_clock(node.0, crate::clock::nanos(by));
     }
 
+    /// Exempts the clock of a node from faults, so that a check can rely on it.
+    pub fn steady_clock(&mut self, node: NodeId) {
+        self.shared.lock().nodes[node.0].has_steady_clock = true;
+    }
+
     /// Returns the number of sockets that the programs of a node hold.
     pub fn open_sockets(&self, node: NodeId) -> usize {
         self.shared.lock().open_sockets(node.0)

@@ -2,6 +2,7 @@
 
 mod one_node;
 mod oracle;
+mod three_nodes;
 mod workload;
 
 use netwheel::{
@@ -30,7 +31,7 @@ fn report(explored: Result<Explored, Box<Failure>>, totals: &Totals, states: &[&
         explored.events(),
         explored.faults().collect::<Vec<_>>()
     );
-    if explored.seeds() >= 20 {
+    if explored.seeds() >= 100 {
         for (state, times) in reached {
             assert!(times > 0, "no seed reached: {state}");
         }

@@ -10,11 +10,15 @@ use netwheel::{
     durable::MemoryDisk,
     testing::simulation::{Exploration, Failure, Faults, Simulation, wall_time},
 };
-use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Lets a node work amid faults, and checks that nothing is lost.
 fn one_node(simulation: &mut Simulation, disk: &MemoryDisk, totals: &Totals) -> Result<(), Failure> {
-    let scene = Scene::new(|_| wall_time());
+    let scene = Scene::new(Arc::new(wall_time));
     let (programs, opened) = (scene.clone(), disk.clone());
     simulation.node("timers", "10.0.0.1", move || program(&programs, || opened.open().ok()));
     let oracle = Rc::new(RefCell::new(Oracle::default()));

@@ -93,12 +93,17 @@ pub(super) struct Oracle {
     moved: BTreeSet<Id>,
     ended: BTreeSet<Id>,
     /// Whether several nodes share the store. Then a run may be repeated without a new life.
-    pub(super) has_nodes: bool,
+    has_nodes: bool,
     /// Whether a node may take its clock for that of the store although it has jumped.
-    pub(super) may_be_early: bool,
+    may_be_early: bool,
 }
 
 impl Oracle {
+    /// Returns the oracle of several nodes.
+    pub(super) fn of_nodes(may_be_early: bool) -> Self {
+        Oracle { has_nodes: true, may_be_early, ..Oracle::default() }
+    }
+
     /// Looks at the events that are new.
     pub(super) fn look(&mut self, events: &[Event]) -> Result<(), String> {
         let new = events.get(self.seen..).unwrap_or_default();

@@ -37,11 +37,11 @@ pub(super) struct Scene {
     pub(super) is_calm: Arc<AtomicBool>,
     lives: Arc<AtomicU64>,
     /// Returns the time by the clock that decides when timers are due.
-    now: fn(&Scene) -> SystemTime,
+    now: Arc<dyn Fn() -> SystemTime + Send + Sync>,
 }
 
 impl Scene {
-    pub(super) fn new(now: fn(&Scene) -> SystemTime) -> Self {
+    pub(super) fn new(now: Arc<dyn Fn() -> SystemTime + Send + Sync>) -> Self {
         Scene {
             events: Journal::new(),
             left: Journal::new(),
@@ -96,7 +96,7 @@ fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
     let scene = scene.clone();
     let topic = Topic::new(kind.topic(), Late::RunOnce, retry, move |due: Due<Number>| {
         let (id, number, attempt) = (due.id(), *due.payload(), due.attempt());
-        let now = (scene.now)(&scene);
+        let now = (scene.now)();
         let run = Run { life, id: id.get(), scheduled: due.scheduled(), now, attempt };
         scene.events.push(Event::Ran(kind, number, run));
         let timers = due.timers();
@@ -238,7 +238,7 @@ fn start(
 
 /// Lets everything fire that is still there. Returns whether nothing is left.
 fn drain(scene: &Scene, timers: &DurableTimers) -> bool {
-    let now = (scene.now)(scene);
+    let now = (scene.now)();
     let Some(all) = list(timers) else { return false };
     let mut is_drained = true;
     for info in all.iter().filter(|info| info.state == TimerState::Pending) {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Error, Result, durable::StoreError, machine};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -70,8 +70,8 @@ struct Disk {
     /// The changes that undo each transaction that was not synced, in the order of the commits.
     unsynced: VecDeque<Vec<Write>>,
     sync_every: usize,
-    /// The number of the open store.
-    open: Option<u64>,
+    /// The numbers of the open stores: one, unless it is the disk of a database.
+    open: BTreeSet<u64>,
     /// Stores that were opened.
     opened: u64,
     commits: u64,
@@ -90,7 +90,7 @@ impl Default for Disk {
             tables: Tables::default(),
             unsynced: VecDeque::new(),
             sync_every: 1,
-            open: None,
+            open: BTreeSet::new(),
             opened: 0,
             commits: 0,
             medium: machine::Disk::default(),
@@ -126,14 +126,13 @@ impl MemoryDisk {
     /// [`StoreError::InUse`] while another store on this disk is open.
     pub fn open(&self) -> std::result::Result<MemoryStore, StoreError> {
         let mut disk = self.lock();
-        if disk.open.is_some() {
+        if !disk.open.is_empty() {
             return Err(StoreError::InUse);
         }
-        disk.opened += 1;
-        disk.open = Some(disk.opened);
+        let number = disk.open_next();
         disk.medium = machine::Disk::of_machine();
         disk.power_losses = disk.medium.power_losses();
-        Ok(MemoryStore::new(self.clone(), disk.opened, disk.medium.clone()))
+        Ok(MemoryStore::new(self.clone(), number, disk.medium.clone()))
     }
 
     /// Sets after how many commits the disk syncs. 1 by default: a commit that has returned
@@ -212,7 +211,7 @@ impl MemoryDisk {
             disk.failures -= 1;
             return Err(StoreError::Busy("the test has asked for a failed commit".into()));
         }
-        let mut transaction = MemoryTransaction::begin(self.id(), std::mem::take(&mut disk.tables));
+        let mut transaction = MemoryTransaction::begin(self.id(), store, std::mem::take(&mut disk.tables));
         let result = work(&mut transaction);
         let (tables, inverse, started) = transaction.end();
         disk.tables = tables;
@@ -236,12 +235,22 @@ impl MemoryDisk {
         Arc::as_ptr(&self.0).addr()
     }
 
+    /// Opens a session of a store with several nodes, and returns its number.
+    pub(super) fn connect(&self, partitions: u32) -> u64 {
+        let mut disk = self.lock();
+        let partitions = partitions as usize;
+        disk.tables.partitions.resize_with(partitions, Default::default);
+        disk.open_next()
+    }
+
+    /// Returns whether a store or session is open.
+    pub(super) fn is_open(&self, store: u64) -> bool {
+        self.lock().open.contains(&store)
+    }
+
     /// Notes that a store was dropped.
     pub(super) fn close(&self, store: u64) {
-        let mut disk = self.lock();
-        if disk.open == Some(store) {
-            disk.open = None;
-        }
+        self.lock().open.remove(&store);
     }
 
     /// Notes that what was written by a store is synced now.
@@ -267,7 +276,7 @@ impl MemoryDisk {
 
 impl Disk {
     fn check(&self, store: u64) -> std::result::Result<(), StoreError> {
-        if self.open == Some(store) {
+        if self.open.contains(&store) {
             Ok(())
         } else {
             Err(StoreError::failed("the memory disk has crashed since the store was opened"))
@@ -284,6 +293,12 @@ impl Disk {
         }
     }
 
+    fn open_next(&mut self) -> u64 {
+        self.opened += 1;
+        self.open.insert(self.opened);
+        self.opened
+    }
+
     fn sync(&mut self) {
         if self.unsynced.len() >= self.sync_every {
             self.unsynced.clear();
@@ -292,7 +307,7 @@ impl Disk {
 
     /// Loses some of the last transactions, or none, and returns their number.
     fn crash(&mut self, seed: u64) -> usize {
-        self.open = None;
+        self.open.clear();
         let kept = fastrand::Rng::with_seed(seed).usize(..=self.unsynced.len());
         let lost = self.unsynced.split_off(kept);
         let count = lost.len();

@@ -15,6 +15,9 @@ const FIRST_RETRANSMISSION: u64 = 200_000_000;
 /// The longest pause, in nanoseconds.
 const LAST_RETRANSMISSION: u64 = 30_000_000_000;
 
+/// The length of a message without a socket, in bytes.
+const MESSAGE: usize = 500;
+
 /// The latency between two sockets of one node, in nanoseconds.
 const LOOPBACK: u64 = 10_000;
 
@@ -90,7 +93,7 @@ impl Links {
 }
 
 /// Returns the pause before the attempt with this number.
-pub(super) fn retransmission(attempt: u32) -> u64 {
+pub(in crate::machine::simulated) fn retransmission(attempt: u32) -> u64 {
     FIRST_RETRANSMISSION.saturating_mul(1 << attempt.min(20)).min(LAST_RETRANSMISSION)
 }
 
@@ -107,6 +110,12 @@ impl World {
         self.note(Happening::LinkClogged, from, to as u64, time);
         let until = self.now().saturating_add(time);
         self.links.directions.entry((from, to)).or_default().clogged_until = until;
+    }
+
+    /// Returns the time that a small message takes if it is sent now. `None` if it is lost.
+    pub(crate) fn message_delay(&mut self, from: usize, to: usize) -> Option<u64> {
+        let now = self.now();
+        (!self.links.is_cut(from, to, now)).then(|| self.links.delay(from, to, MESSAGE, now))
     }
 
     /// Heals all links.

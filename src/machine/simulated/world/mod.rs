@@ -24,6 +24,7 @@ mod udp;
 mod waiting_threads;
 
 pub(crate) use link::LinkSettings;
+pub(in crate::machine::simulated) use link::retransmission;
 pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 
 use super::{

@@ -17,9 +17,11 @@ pub(crate) struct Node {
     /// How far the time of day is shifted, in nanoseconds.
     pub(crate) wall_shift: i64,
     /// The node does not run before this time.
-    pub(super) stalled_until: u64,
+    pub(crate) stalled_until: u64,
     /// Accepting and opening sockets fails until this time.
     pub(super) out_of_descriptors_until: u64,
+    /// Faults leave the clock as it is.
+    pub(crate) has_steady_clock: bool,
     /// Writes to the disk fail until this time.
     pub(super) disk_full_until: u64,
     /// How often the node has lost its power.
@@ -48,6 +50,7 @@ impl World {
             wall_shift: 0,
             stalled_until: 0,
             out_of_descriptors_until: 0,
+            has_steady_clock: false,
             disk_full_until: 0,
             power_losses: 0,
             next_port: 32_768,
