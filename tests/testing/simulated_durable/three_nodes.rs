@@ -39,9 +39,9 @@ fn three_nodes(simulation: &mut Simulation, may_be_early: bool, totals: &Totals)
     let oracle = Rc::new(RefCell::new(Oracle::of_nodes(may_be_early)));
     let (checked, events) = (oracle.clone(), scene.events.clone());
     simulation.check("timers", move || events.with(|events| checked.borrow_mut().look(events)));
-    simulation.run_for(60 * SECOND)?;
+    simulation.run_for(40 * SECOND)?;
     simulation.heal();
-    simulation.run_for(30 * SECOND)?;
+    simulation.run_for(15 * SECOND)?;
     scene.is_calm.store(true, Ordering::Relaxed);
     simulation.run_until("nothing is left", 120 * SECOND, || !scene.left.is_empty())?;
     let (mut oracle, rows) = (oracle.borrow_mut(), database.disk().rows());
@@ -64,7 +64,7 @@ const STATES: [&str; 5] = [
 #[test]
 fn three_nodes_lose_nothing_and_are_never_early() {
     let totals = Totals::default();
-    let explored = Exploration::new(seeds(5))
+    let explored = Exploration::new(seeds(3))
         .faults(Faults::all().rate("clock-jumps", 0))
         .run(|simulation| three_nodes(simulation, false, &totals));
     report(explored, &totals, &STATES);
@@ -81,7 +81,7 @@ fn three_nodes_whose_clocks_jump_lose_nothing() {
         .rate("node-stalls", 30_000)
         .rate("link-cut", 30_000);
     let explored =
-        Exploration::new(seeds(3)).faults(faults).run(|simulation| three_nodes(simulation, true, &totals));
+        Exploration::new(seeds(2)).faults(faults).run(|simulation| three_nodes(simulation, true, &totals));
     report(explored, &totals, &STATES[..2]);
 }
 
