@@ -5,6 +5,7 @@ use super::simulated::Machine;
 
 /// Why a simulated disk has refused something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "simulation"), allow(dead_code, reason = "only simulations fail"))]
 pub(crate) enum DiskError {
     /// Nothing was written, and another attempt may succeed.
     Busy,

@@ -9,17 +9,21 @@
 //! no simulated machine uses the operating system.
 
 mod condvar;
+#[cfg(feature = "durable")]
 mod disk;
 mod join_handle;
 mod parker;
+#[cfg(feature = "durable")]
 mod route;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 
 pub(crate) use condvar::Condvar;
+#[cfg(feature = "durable")]
 pub(crate) use disk::{Disk, DiskError};
 pub(crate) use join_handle::JoinHandle;
 pub(crate) use parker::Parker;
+#[cfg(feature = "durable")]
 pub(crate) use route::{Route, RouteError};
 
 use crate::clock::{Clock, SystemClock};
@@ -44,6 +48,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Returns whether a thread may wait actively for another one. In a simulation, the other one does
 /// not run meanwhile.
+#[cfg(feature = "durable")]
 pub(crate) fn may_spin() -> bool {
     #[cfg(feature = "simulation")]
     return simulated::current().is_none();

@@ -9,6 +9,7 @@ use std::{
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "simulation"), allow(dead_code, reason = "only simulations fail"))]
 pub(crate) enum RouteError {
     /// The service is down.
     Unreachable,

@@ -40,6 +40,7 @@ impl Ownership {
     }
 
     /// Returns the partitions whose timers fire here.
+    #[cfg(feature = "durable-postgres")]
     pub(in crate::durable::store) fn active(&self) -> Vec<u32> {
         self.active.keys().copied().collect()
     }

@@ -14,6 +14,7 @@
 
 mod clock;
 mod fault;
+#[cfg(feature = "durable")]
 mod hop;
 mod run;
 mod seeds;
@@ -24,6 +25,7 @@ mod world;
 
 pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord, Faults};
+#[cfg(feature = "durable")]
 pub(crate) use hop::Hop;
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;

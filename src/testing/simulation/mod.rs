@@ -50,8 +50,9 @@
 //!
 //! The following fail with [`Error::Io`](crate::Error::Io) of the kind `Unsupported`: Unix sockets,
 //! multicast, file descriptors of the system ([`EventLoop::register`](crate::EventLoop::register)),
-//! adopted listeners, manual event loops, `HashedWheelTimer` and durable timers. The watchdog is
-//! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
+//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused as well:
+//! durable timers use a [`MemoryDisk`](crate::durable::MemoryDisk) or a
+//! [`MemoryDatabase`](crate::durable::MemoryDatabase). The watchdog is ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
 //! `localhost`.
 
 mod driver;

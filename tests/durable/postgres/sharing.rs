@@ -3,7 +3,8 @@
 use super::{
     server::server,
     stores::{
-        NOW, Nodes, changed, commit, end, for_each_kind_of_nodes, keyed, load, node, patiently, periodic, renew_until, renewed, start, timer,
+        NOW, Nodes, changed, commit, end, for_each_kind_of_nodes, keyed, load, node, patiently, periodic,
+        renew_until, renewed, start, timer,
     },
 };
 use netwheel::durable::{

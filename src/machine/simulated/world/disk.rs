@@ -33,11 +33,6 @@ impl World {
         (time, self.fails(Fault::SyncFails).then_some(DiskError::Failed))
     }
 
-    /// Ends the faults of all disks.
-    pub(crate) fn heal_disks(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.disk_full_until = 0);
-    }
-
     fn disk_time(&mut self, usual: Range<u64>) -> Duration {
         let mut time = self.draw(usual);
         if self.fails(Fault::SlowDisk) {

@@ -16,6 +16,7 @@ const FIRST_RETRANSMISSION: u64 = 200_000_000;
 const LAST_RETRANSMISSION: u64 = 30_000_000_000;
 
 /// The length of a message without a socket, in bytes.
+#[cfg(feature = "durable")]
 const MESSAGE: usize = 500;
 
 /// The latency between two sockets of one node, in nanoseconds.
@@ -113,6 +114,7 @@ impl World {
     }
 
     /// Returns the time that a small message takes if it is sent now. `None` if it is lost.
+    #[cfg(feature = "durable")]
     pub(crate) fn message_delay(&mut self, from: usize, to: usize) -> Option<u64> {
         let now = self.now();
         (!self.links.is_cut(from, to, now)).then(|| self.links.delay(from, to, MESSAGE, now))

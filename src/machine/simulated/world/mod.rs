@@ -12,6 +12,7 @@ mod arrival;
 mod close;
 mod connect;
 mod datagrams;
+#[cfg(feature = "durable")]
 mod disk;
 mod link;
 mod node;
@@ -24,6 +25,7 @@ mod udp;
 mod waiting_threads;
 
 pub(crate) use link::LinkSettings;
+#[cfg(feature = "durable")]
 pub(in crate::machine::simulated) use link::retransmission;
 pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 

@@ -23,8 +23,10 @@ pub(crate) struct Node {
     /// Faults leave the clock as it is.
     pub(crate) has_steady_clock: bool,
     /// Writes to the disk fail until this time.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only timers have disks"))]
     pub(super) disk_full_until: u64,
     /// How often the node has lost its power.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only disks ask"))]
     pub(crate) power_losses: u64,
     pub(super) next_port: u16,
 }
@@ -119,6 +121,11 @@ impl World {
     pub(crate) fn shift_wall_time(&mut self, node: usize, by: i64) {
         self.note(Happening::WallTimeShifted, node, by.unsigned_abs(), u64::from(by < 0));
         self.nodes[node].wall_shift = self.nodes[node].wall_shift.saturating_add(by);
+    }
+
+    /// Ends the faults of all disks.
+    pub(crate) fn heal_disks(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.disk_full_until = 0);
     }
 
     pub(crate) fn exhaust_descriptors(&mut self, node: usize, time: u64) {
