@@ -1,21 +1,11 @@
 //! `Disk`: the time that a disk takes, and its faults.
 
+use super::failure::DiskError;
 #[cfg(feature = "simulation")]
 use super::simulated::Machine;
 
-/// Why a simulated disk has refused something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "simulation"), allow(dead_code, reason = "only simulations fail"))]
-pub(crate) enum DiskError {
-    /// Nothing was written, and another attempt may succeed.
-    Busy,
-    Full,
-    /// A sync has failed, so it is not known what was written.
-    Failed,
-}
-
-/// The disk of the machine on which it was made. On the operating system it takes no time and never
-/// fails, because what is stored in memory has no disk there.
+/// The disk of the machine that runs the thread which calls [`Disk::of_machine`]. On the operating
+/// system, operations take no time and do not fail, because memory has no disk.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     #[cfg(feature = "simulation")]
@@ -67,7 +57,7 @@ impl Disk {
         self.machine.as_ref().map_or(0, |machine| machine.lock().nodes[machine.node()].power_losses)
     }
 
-    /// Draws the seed of what a loss of power, or a sync that has failed, leaves on the disk.
+    /// Draws a seed that decides how many unsynced transactions a crash loses.
     pub(crate) fn seed(&self) -> u64 {
         self.machine.as_ref().map_or(0, Machine::seed)
     }

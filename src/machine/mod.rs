@@ -11,6 +11,8 @@
 mod condvar;
 #[cfg(feature = "durable")]
 mod disk;
+#[cfg(feature = "durable")]
+mod failure;
 mod join_handle;
 mod parker;
 #[cfg(feature = "durable")]
@@ -20,11 +22,13 @@ pub(crate) mod simulated;
 
 pub(crate) use condvar::Condvar;
 #[cfg(feature = "durable")]
-pub(crate) use disk::{Disk, DiskError};
+pub(crate) use disk::Disk;
+#[cfg(feature = "durable")]
+pub(crate) use failure::{DiskError, RouteError};
 pub(crate) use join_handle::JoinHandle;
 pub(crate) use parker::Parker;
 #[cfg(feature = "durable")]
-pub(crate) use route::{Route, RouteError};
+pub(crate) use route::Route;
 
 use crate::clock::{Clock, SystemClock};
 #[cfg(feature = "simulation")]
@@ -46,8 +50,8 @@ pub(crate) fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name).spawn(body).map(JoinHandle::System)
 }
 
-/// Returns whether a thread may wait actively for another one. In a simulation, the other one does
-/// not run meanwhile.
+/// Returns whether a thread may spin while it waits for another one. `false` in a simulation, where
+/// one thread runs at a time.
 #[cfg(feature = "durable")]
 pub(crate) fn may_spin() -> bool {
     #[cfg(feature = "simulation")]

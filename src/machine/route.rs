@@ -1,35 +1,12 @@
 //! `Route`: requests to a service that is modelled on a node of a simulation.
 
+use super::failure::RouteError;
 #[cfg(feature = "simulation")]
 use super::simulated::Hop;
 use std::{
     fmt,
     time::{Duration, SystemTime},
 };
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "simulation"), allow(dead_code, reason = "only simulations fail"))]
-pub(crate) enum RouteError {
-    /// The service is down.
-    Unreachable,
-    /// Nothing has come back in time. The request was not carried out.
-    Lost,
-    /// The request was carried out, and its answer was lost.
-    AnswerLost,
-    /// The service has refused the request.
-    Refused,
-}
-
-impl fmt::Display for RouteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RouteError::Unreachable => "the server is down",
-            RouteError::Lost | RouteError::AnswerLost => "no answer from the server",
-            RouteError::Refused => "a simulated refusal",
-        })
-    }
-}
 
 /// The way from the calling thread's node to a service on another one. Outside of a simulation, the
 /// service is here.

@@ -64,7 +64,7 @@ impl<T> Shared<T> {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value. Returns it if there is no receiver.
+    /// Sends a value. Returns the value if the receiver was dropped.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut state = self.0.lock();
         if !state.has_receiver {

@@ -74,7 +74,7 @@ faults! {
     // The following are those of disks.
     DiskBusy "disk-busy" 3_000,
     SlowDisk "slow-disk" 3_000,
-    /// A sync fails, and what was written since the last one is lost or not.
+    /// A sync fails, and unsynced transactions may be lost.
     SyncFails "sync-fails" 500,
     // The following are those of services without sockets.
     RequestRefused "request-refused" 3_000,

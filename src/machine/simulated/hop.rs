@@ -4,10 +4,10 @@
 //! again, as TCP does, until its time is over. A node that is stalled answers later, and one that
 //! is down refuses at once.
 
-use super::{Fault, Machine, current, world::retransmission};
+use super::{Fault, Machine, block, current, is_driver, world::retransmission};
 use crate::{
     clock::{Clock, nanos},
-    machine::{RouteError, sleep},
+    machine::failure::RouteError,
 };
 use std::time::{Duration, SystemTime};
 
@@ -70,8 +70,10 @@ impl Hop {
 
     fn sleep_until(&self, time: u64) {
         let left = time.saturating_sub(self.now());
-        if left > 0 {
-            sleep(Duration::from_nanos(left));
+        if is_driver() {
+            self.machine.lock().spend(left);
+        } else if left > 0 {
+            block(0, Some(Duration::from_nanos(left)));
         }
     }
 

@@ -50,10 +50,9 @@
 //!
 //! The following fail with [`Error::Io`](crate::Error::Io) of the kind `Unsupported`: Unix sockets,
 //! multicast, file descriptors of the system ([`EventLoop::register`](crate::EventLoop::register)),
-//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused as well:
-//! durable timers use a [`MemoryDisk`](crate::durable::MemoryDisk) or a
-//! [`MemoryDatabase`](crate::durable::MemoryDatabase). The watchdog is ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
-//! `localhost`.
+//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused, too.
+//! Durable timers use a `MemoryDisk` or a `MemoryDatabase`. The watchdog is ignored. Futures that
+//! run on tokio are not under control. Names are those of the nodes, and `localhost`.
 
 mod driver;
 mod exploration;
@@ -358,8 +357,7 @@ impl Simulation {
         }
     }
 
-    /// Ends the simulation because of something that a scenario has found. Returns the failure, with
-    /// the faults so far.
+    /// Ends the simulation with a failure that a scenario has found, and returns the failure.
     pub fn fail(&mut self, message: impl Into<String>) -> Failure {
         let message = message.into();
         let world = self.shared.lock();

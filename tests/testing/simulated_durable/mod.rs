@@ -19,7 +19,7 @@ fn seeds(usual: u64) -> u64 {
     std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
-/// Prints what was explored, and checks that the states were reached if there were enough seeds.
+/// Prints a summary. After many seeds, checks that each state was reached.
 fn report(explored: Result<Explored, Box<Failure>>, totals: &Totals, states: &[&str]) {
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
     let totals = totals.borrow();

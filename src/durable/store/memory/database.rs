@@ -1,11 +1,11 @@
 //! `MemoryDatabase`: a memory store of several nodes.
 
-use super::{MemoryDisk, MemoryStore, shared::Session};
-use crate::{Error, Result, durable::StoreError, machine::Route};
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
+use super::{
+    MemoryDisk, MemoryStore,
+    shared::{Session, Settings},
 };
+use crate::{Error, Result, durable::StoreError, machine::Route};
+use std::time::{Duration, SystemTime};
 
 /// A database in memory that several nodes share, for tests of programs.
 ///
@@ -43,17 +43,7 @@ use std::{
 #[derive(Debug, Clone)]
 pub struct MemoryDatabase {
     disk: MemoryDisk,
-    pub(super) settings: Settings,
-}
-
-/// The settings of a database, which all its stores have.
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) partitions: u32,
-    pub(super) lease: Duration,
-    pub(super) drain_within: Option<Duration>,
-    pub(super) request_timeout: Option<Duration>,
-    host: Option<Arc<str>>,
+    settings: Settings,
 }
 
 impl Default for MemoryDatabase {

@@ -253,7 +253,7 @@ impl MemoryDisk {
         self.lock().open.remove(&store);
     }
 
-    /// Notes that what was written by a store is synced now.
+    /// Notes that the transactions of a store are synced.
     pub(super) fn synced(&self, store: u64) -> std::result::Result<(), StoreError> {
         let mut disk = self.lock();
         disk.check(store)?;

@@ -59,7 +59,7 @@ pub struct MemoryStore {
     /// Timers that transactions of the program have started, and that were not looked for.
     program_starts: VecDeque<i64>,
     medium: machine::Disk,
-    /// The way to the database, and what this node knows of it. `None` in a store of one node.
+    /// The session with the database. `None` in a store of one node.
     session: Option<Box<Session>>,
 }
 
@@ -102,7 +102,7 @@ impl MemoryStore {
         Ok(value)
     }
 
-    /// Syncs what was written, in a simulation. If that fails, some of it may be lost.
+    /// Syncs the transactions, in a simulation. If the sync fails, some of them may be lost.
     fn sync(&self) -> Result<(), StoreError> {
         if let Err(error) = self.medium.sync() {
             self.disk.crash(self.medium.seed());
@@ -133,7 +133,7 @@ impl MemoryStore {
         let topics = self.topics.clone();
         let key_memory = self.key_memory;
         let route = self.session.as_ref().map(|session| session.route());
-        // The request needs the session, and the changes need what the node knows.
+        // The request borrows the session, and the changes borrow the member.
         let mut member = self.session.as_mut().map(|session| std::mem::take(&mut session.member));
         let result = self.transact(Kind::Commit, |transaction| {
             let time = route.as_ref().map(Route::wall_time);

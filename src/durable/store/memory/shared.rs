@@ -8,7 +8,6 @@
 use super::{
     MemoryDisk, MemoryStore, StoreError, View,
     changes::Sharing,
-    database::Settings,
     disk::Kind,
     reads,
     tables::{Partition, Write},
@@ -23,8 +22,19 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{SystemTime, UNIX_EPOCH},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+/// The settings of a database, which all its stores have.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) partitions: u32,
+    pub(super) lease: Duration,
+    pub(super) drain_within: Option<Duration>,
+    pub(super) request_timeout: Option<Duration>,
+    pub(super) host: Option<Arc<str>>,
+}
 
 /// How the requests of a node reach the database.
 #[derive(Debug)]
@@ -80,7 +90,7 @@ impl Session {
         Ok(store)
     }
 
-    fn timeout(&self) -> std::time::Duration {
+    fn timeout(&self) -> Duration {
         self.settings.request_timeout.unwrap_or(self.settings.lease / 2)
     }
 

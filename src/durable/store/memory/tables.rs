@@ -90,7 +90,7 @@ impl Timer {
     }
 }
 
-/// Which timers a store has: those of its topics, and of its partitions.
+/// A filter for the timers of a store, by topic and partition.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     /// The number of each attached topic.
