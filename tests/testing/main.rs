@@ -5,6 +5,8 @@ mod support;
 
 mod embedded;
 mod embedded_loop;
+#[cfg(all(unix, feature = "simulation"))]
+mod redis;
 #[cfg(feature = "simulation")]
 mod simulated_traffic;
 #[cfg(feature = "simulation")]
