@@ -55,8 +55,8 @@
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
 //! - `protobuf`: the stage `Protobuf` in [`stage`], which converts messages with prost 0.14.
-//! - `simulation`: the module `testing::simulation`, which runs whole programs on simulated
-//!   machines, for tests.
+//! - `simulation`: for tests, the modules `testing::simulation`, which runs whole programs on
+//!   simulated machines, and `testing::redis`, a simulated Redis.
 //! - `tls`: the module `tls`, TLS 1.2 and 1.3 for servers and clients. It uses rustls 0.23 with the
 //!   cryptography of ring.
 //! - `tls-aws-lc`: like `tls`, with the cryptography of aws-lc-rs. This adds the post-quantum key

@@ -84,7 +84,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is in the outbox.
+    /// Sends the values in the outbox.
     fn send(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let Some((process, client)) = self.served else { return Ok(()) };
         let values = {

@@ -66,7 +66,7 @@ impl RedisDisk {
         (disk.end() - disk.synced) as usize
     }
 
-    /// Returns the number of writes that crashes and failovers have lost so far.
+    /// Returns the number of writes lost in crashes and failovers.
     pub fn lost(&self) -> u64 {
         self.lock().lost
     }
@@ -99,7 +99,7 @@ impl RedisDisk {
         let mut disk = self.lock();
         disk.process += 1;
         let kept = disk.end().saturating_sub(lag.min(Self::MAX_LAG) as u64).max(disk.image_units);
-        // The replica has a file of its own, in which all that it knows is safe.
+        // The replica has its own file, which contains all of these writes.
         disk.cut(kept);
         (disk.process, disk.restored())
     }
@@ -132,7 +132,7 @@ impl RedisDisk {
         }
     }
 
-    /// Returns the number of writes so far, which is the offset of the replication.
+    /// Returns the number of writes: the offset of the replication.
     pub(super) fn end(&self) -> u64 {
         self.lock().end()
     }
@@ -164,8 +164,8 @@ impl Disk {
         (end - kept) as usize
     }
 
-    /// Removes the units behind the first `kept` ones, which include those of the image. What is
-    /// left is safe.
+    /// Keeps the first `kept` units, counted from the beginning of the image, and removes all
+    /// others. The kept units are safe.
     fn cut(&mut self, kept: u64) {
         self.lost += self.end() - kept;
         self.log.truncate((kept - self.image_units) as usize);

@@ -28,7 +28,7 @@ pub(super) fn float(text: &[u8]) -> Option<f64> {
     (!number.is_nan()).then_some(number)
 }
 
-/// The digits with which Redis 7.0 prints a double: those that identify it.
+/// The significant digits of a double in replies of Redis 7.0.
 const DIGITS: i32 = 17;
 
 /// Formats a double with 17 significant digits, as `printf("%.17g")` does.

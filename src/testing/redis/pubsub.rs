@@ -72,7 +72,7 @@ impl PubSub {
         self.outboxes.get(&client).map(|outbox| outbox.protocol).unwrap_or_default()
     }
 
-    /// Sets the version of the protocol for what follows.
+    /// Sets the version of the protocol for the next values.
     pub(super) fn set_protocol(&mut self, client: ClientId, protocol: Protocol) {
         if let Some(outbox) = self.outboxes.get_mut(&client) {
             outbox.protocol = protocol;
@@ -90,7 +90,7 @@ impl PubSub {
         self.woken.insert(client);
     }
 
-    /// Takes what a connection has to send. `None` if too much had been queued for it.
+    /// Takes the values for a connection. `None` if there were more than the limit.
     pub(super) fn take(&mut self, client: ClientId) -> Option<Vec<RespValue>> {
         self.woken.remove(&client);
         let outbox = self.outboxes.get_mut(&client)?;

@@ -70,7 +70,7 @@ impl fmt::Debug for ScriptContext<'_> {
     }
 }
 
-/// What runs in place of the Lua of a script.
+/// A closure in place of Lua.
 pub(super) type Body = Arc<dyn Fn(&mut ScriptContext<'_>) -> Result<RespValue, RespValue> + Send + Sync>;
 
 /// The scripts of a server, by the SHA-1 of their sources.
@@ -92,8 +92,8 @@ pub(super) fn sha1(source: &[u8]) -> String {
     Sha1::from(source).digest().to_string()
 }
 
-/// Converts what a script returns, as Redis converts values of Lua: numbers are integers, and
-/// `false` is an absent value.
+/// Converts the result of a script like a value of Lua: numbers become integers, and `false`
+/// becomes an absent value.
 pub(super) fn converted(value: RespValue) -> RespValue {
     match value {
         RespValue::Boolean(true) => RespValue::Integer(1),

@@ -69,6 +69,14 @@ impl RedisServer {
         self
     }
 
+    /// Sets how long the server loads its keys after each start, as by
+    /// [`load_for`](RedisServer::load_for). The default is zero.
+    #[must_use]
+    pub fn loading_time(self, time: Duration) -> Self {
+        lock(&self.shared).settings.loading_time = time;
+        self
+    }
+
     /// Registers a script: `EVAL` of `source`, and `EVALSHA` of its SHA-1, call `body`.
     ///
     /// The server does not interpret Lua. It is up to a test that runs both with a real
@@ -102,15 +110,18 @@ impl RedisServer {
     /// # Errors
     /// Those of [`ServerBootstrap::bind`].
     pub fn bind<E: ToAddress>(&self, group: &EventLoopGroup, address: E) -> Result<Server<E::Address>> {
-        let start = {
+        let (start, loading_time) = {
             let mut state = lock(&self.shared);
             let crash_seed = machine::seed();
             let seed = crash_seed.unwrap_or_else(Random::system_seed);
             state.start_process(seed, crash_seed);
             state.start += 1;
             state.event_loop = Some(group.next().clone());
-            state.start
+            (state.start, state.settings.loading_time)
         };
+        if !loading_time.is_zero() {
+            self.load_for(loading_time);
+        }
         let shared = self.shared.clone();
         ServerBootstrap::new(group)
             .pipeline(move |_peer| {

@@ -1,6 +1,9 @@
 //! Settings of a simulated Redis.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// When the writes of a simulated Redis are safe (`appendonly`, `appendfsync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +69,8 @@ pub(super) struct Settings {
     pub(super) password: Option<String>,
     pub(super) users: BTreeMap<String, RedisUser>,
     pub(super) maxmemory_policy: String,
+    /// How long each start takes.
+    pub(super) loading_time: Duration,
 }
 
 impl Default for Settings {
@@ -75,6 +80,7 @@ impl Default for Settings {
             password: None,
             users: BTreeMap::new(),
             maxmemory_policy: "noeviction".to_owned(),
+            loading_time: Duration::ZERO,
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) process: Process,
     /// Counts the calls of `bind`. A connection of an earlier one is refused.
     pub(super) start: u64,
-    /// The loop for what happens later.
+    /// The loop that runs syncs and ends conditions.
     pub(super) event_loop: Option<EventLoop>,
     /// Whether a sync is scheduled.
     pub(super) awaits_sync: bool,
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// Starts a process with what the disk has. It is a replica if the last one was.
+    /// Starts a process with the keys on the disk. It is a replica if the last process was.
     pub(super) fn start_process(&mut self, seed: u64, crash_seed: Option<u64>) {
         let (number, keyspace) = self.disk.start(self.settings.persistence, crash_seed);
         let is_read_only = self.process.conditions.is_read_only;

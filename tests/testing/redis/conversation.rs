@@ -148,7 +148,8 @@ pub(super) fn compare(servers: &Servers, file: &str, hellos: &[&str]) {
         let lines: Vec<&str> = lines.collect();
         for hello in hellos {
             for server in [&servers.real as &dyn Server, &servers.double] {
-                // A server with a password begins empty and keeps what the conversations leave.
+                // A server with a password refuses this. Its conversations expect the keys of
+                // earlier ones.
                 server.connect().ask("FLUSHALL");
                 server.connect().ask("SCRIPT FLUSH");
             }

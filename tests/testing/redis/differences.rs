@@ -1,9 +1,9 @@
-//! The differences between the simulated Redis and a real one: what is made equal before replies
-//! are compared.
+//! The differences between the simulated Redis and a real one. Parts of replies that differ are
+//! replaced before a comparison.
 
 use netwheel::codec::RespValue;
 
-/// Replies whose elements have no order.
+/// Commands whose replies are unordered.
 const UNORDERED: [&str; 4] = ["SMEMBERS", "KEYS", "PUBSUB CHANNELS", "COMMAND INFO"];
 
 /// Fields that describe the memory of Redis or the connection, and not the data.

@@ -1,4 +1,4 @@
-//! `Call`: what a command may use while it runs, and the effects that it has.
+//! `Call`: the keyspace and the time during a command, and the effects of it.
 
 use super::super::{
     keyspace::{Entry, Keyspace, Kind, Value},

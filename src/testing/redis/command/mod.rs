@@ -1,4 +1,4 @@
-//! Commands: their table, and those that work on the keyspace.
+//! The table of commands, and the commands of the keyspace.
 //!
 //! A command of the keyspace depends on the keyspace, the time and its arguments only. So a
 //! [`Call`] that is repeated with a copy of the keyspace has the same effects: this is how

@@ -79,21 +79,11 @@ pub(super) fn zrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     if options.by_score {
         return by_score(call, args, &options);
     }
-    if options.limit.is_some_and(|(_, limit)| limit != -1) {
-        return Err(Refusal::of(
-            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
-        ));
-    }
     by_rank(call, args, &options)
 }
 
 pub(super) fn zrevrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     let options = RangeOptions { reverse: true, ..RangeOptions::parse(&args[4..], false)? };
-    if options.limit.is_some_and(|(_, limit)| limit != -1) {
-        return Err(Refusal::of(
-            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
-        ));
-    }
     by_rank(call, args, &options)
 }
 
@@ -103,6 +93,11 @@ pub(super) fn zrangebyscore(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
 }
 
 fn by_rank(call: &mut Call<'_>, args: &[Bytes], options: &RangeOptions) -> Reply {
+    if options.limit.is_some_and(|(_, limit)| limit != -1) {
+        return Err(Refusal::of(
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+        ));
+    }
     let (start, end) = (integer(&args[2])?, integer(&args[3])?);
     let protocol = call.protocol;
     let Some(set) = call.read::<SortedSet>(&args[1])? else { return Ok(RespValue::Array(Vec::new())) };

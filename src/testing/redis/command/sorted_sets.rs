@@ -46,7 +46,7 @@ impl AddOptions {
         if self.nx && self.xx {
             return Err(Refusal::of("ERR XX and NX options at the same time are not compatible"));
         }
-        if (self.gt && self.nx) || (self.lt && self.nx) || (self.gt && self.lt) {
+        if (self.nx && (self.gt || self.lt)) || (self.gt && self.lt) {
             return Err(Refusal::of("ERR GT, LT, and/or NX options at the same time are not compatible"));
         }
         if self.incr && pairs > 1 {

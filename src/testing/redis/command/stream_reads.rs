@@ -24,10 +24,8 @@ pub(super) fn xrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
 }
 
 pub(super) fn xrevrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
-    let (end, start) = (stream_ids::end(&args[2]), stream_ids::start(&args[3]));
-    // The first argument is read as the end, but Redis reads the start first.
-    let start = start?;
-    interval(call, args, start, end?, true)
+    let (end, start) = (stream_ids::end(&args[2])?, stream_ids::start(&args[3])?);
+    interval(call, args, start, end, true)
 }
 
 fn interval(call: &mut Call<'_>, args: &[Bytes], start: StreamId, end: StreamId, reverse: bool) -> Reply {

@@ -1,4 +1,4 @@
-//! `Value`: what a key holds.
+//! `Value`: the value of a key.
 
 use super::{hash::Hash, sorted_set::SortedSet, stream::Stream};
 use bytes::Bytes;

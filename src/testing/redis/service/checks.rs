@@ -1,4 +1,4 @@
-//! What is checked before a command runs or is queued.
+//! The checks before a command runs or is queued.
 
 use super::{
     super::{
@@ -36,12 +36,12 @@ pub(super) fn check(
     }
     let conditions = &state.process.conditions;
     let is_exec = matches!(command.run, Run::Service(Service::Exec));
-    // `EXEC` needs and writes what its commands do.
+    // The flags of the queued commands apply to `EXEC`.
     let has = |flag| {
         let queued = queue.filter(|_| is_exec).into_iter().flat_map(|queue| &queue.commands);
         command.has(flag) || queued.into_iter().any(|(command, _)| command.has(flag))
     };
-    // A transaction takes memory, whatever its commands are.
+    // Queued commands take memory, so none is queued.
     if conditions.is_out_of_memory && (has("denyoom") || (queue.is_some() && !ends_a_queue(command))) {
         return Err(OUT_OF_MEMORY);
     }

@@ -1,4 +1,4 @@
-//! Requests: what is checked before a command runs, and the commands of connections and the server.
+//! Requests: the checks before a command runs, and the commands of connections and the server.
 //!
 //! The order of the checks is that of Redis 7.0, so the same error is replied if several apply.
 
@@ -31,7 +31,7 @@ pub(super) struct Request {
     pub(super) now_micros: i64,
 }
 
-/// What a connection does after a request.
+/// The next step of a connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Continue,
@@ -103,7 +103,7 @@ fn queue_of(state: &mut State, client: ClientId) -> Option<&mut Queue> {
     state.process.sessions.get_mut(&client)?.queue.as_mut()
 }
 
-/// Returns what a command of the keyspace may use.
+/// Returns the context of a command of the keyspace.
 fn call<'a>(state: &'a mut State, request: Request, effects: &'a mut Effects) -> Call<'a> {
     let process = &mut state.process;
     let database = process.sessions.get(&request.client).map_or(0, |session| session.database);

@@ -3,6 +3,7 @@
 use super::{super::scripts, ADDRESS, SECOND, program_client::ProgramClient, redis_node, with_client};
 use netwheel::{
     EventLoopGroup, Result,
+    codec::RespValue,
     testing::{
         redis::{Persistence, RedisDisk, RedisServer},
         simulation::{Journal, Simulation, sleep},
@@ -20,10 +21,13 @@ fn one_loop() -> Result<EventLoopGroup> {
 
 #[test]
 fn a_server_that_loads_refuses_most_commands() {
-    let server = server();
+    let server = server().loading_time(60 * SECOND);
     let redis = server.clone();
     with_client(&server, move || {
         let client = ProgramClient::connect(&one_loop()?)?;
+        assert!(client.text("PING").starts_with("LOADING"), "after the start");
+        sleep(60 * SECOND);
+        assert_eq!(client.text("PING"), "PONG");
         redis.load_for(2 * SECOND);
         assert_eq!(client.text("GET k"), "LOADING Redis is loading the dataset in memory");
         assert_eq!(client.text("PING"), "LOADING Redis is loading the dataset in memory");
@@ -66,7 +70,7 @@ fn held_commands_run_in_order_when_the_hold_ends() {
         let other = ProgramClient::connect(&group)?;
         redis.hold_for(10 * SECOND);
         let pushed = client.ask(&["SET", "k", "1"])?;
-        assert_eq!(pushed, netwheel::codec::RespValue::Simple("OK".into()));
+        assert_eq!(pushed, RespValue::Simple("OK".into()));
         assert_eq!(other.text("GET k"), "1");
         Ok(())
     });
@@ -220,4 +224,47 @@ fn two_servers_on_one_disk_are_two_lives() {
 
 fn server_on(disk: &RedisDisk) -> RedisServer {
     RedisServer::new(disk.clone())
+}
+
+#[test]
+fn a_test_brings_about_conditions_between_runs() {
+    let server = server();
+    let mut simulation = Simulation::new(1);
+    redis_node(&mut simulation, &server, &Journal::new());
+    let replies = Journal::new();
+    let heard = replies.clone();
+    simulation.node("client", "10.0.0.2", move || {
+        let group = one_loop()?;
+        loop {
+            if let Ok(client) = ProgramClient::connect(&group) {
+                while let Ok(reply) = client.ask(&["INCR", "n"]) {
+                    heard.push(reply);
+                    sleep(SECOND / 10);
+                }
+            }
+            sleep(SECOND / 10);
+        }
+    });
+    simulation.run_for(SECOND).unwrap();
+    let before = replies.len();
+    assert!(before > 5, "{before}");
+    server.hold_for(5 * SECOND);
+    simulation.run_for(4 * SECOND).unwrap();
+    assert!(replies.len() <= before + 1);
+    simulation.run_for(2 * SECOND).unwrap();
+    let held = replies.len();
+    assert!(held > before + 5, "{held}");
+    server.fail_over(2);
+    simulation.run_for(2 * SECOND).unwrap();
+    let numbers = replies.with(|replies| {
+        let number = |reply: &RespValue| match reply {
+            RespValue::Integer(number) => *number,
+            other => panic!("{other:?}"),
+        };
+        replies.iter().map(number).collect::<Vec<_>>()
+    });
+    assert!(numbers.len() > held + 5, "the client has connected again");
+    let rewinds = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).collect::<Vec<_>>();
+    assert_eq!(rewinds.len(), 1, "{numbers:?}");
+    assert_eq!(rewinds[0][1], rewinds[0][0] - 1, "two writes are lost: {numbers:?}");
 }
