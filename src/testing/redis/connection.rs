@@ -3,8 +3,9 @@
 use super::{
     process::Condition,
     pubsub::ClientId,
-    service::{DEFAULT_USER, Next, Request, serve},
+    service::{Next, Request, serve},
     session::{Session, Wake},
+    settings::DEFAULT_USER,
     state::State,
 };
 use crate::{Context, Error, Handler, Result, channel::InputGuard, codec::RespValue, error::PeerError};

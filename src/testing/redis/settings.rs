@@ -5,6 +5,9 @@ use std::{
     time::Duration,
 };
 
+/// The user of connections that have not named one.
+pub(super) const DEFAULT_USER: &str = "default";
+
 /// When the writes of a simulated Redis are safe (`appendonly`, `appendfsync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Persistence {

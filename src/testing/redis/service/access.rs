@@ -6,15 +6,13 @@ use super::{
         glob,
         pubsub::{ClientId, Protocol, Topic},
         refusal::{Refusal, Reply},
+        settings::DEFAULT_USER,
         state::State,
     },
     client, ok,
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
-
-/// The user of connections that have not named one.
-pub(in crate::testing::redis) const DEFAULT_USER: &str = "default";
 
 const NO_HELLO: Refusal = Refusal::of(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \

@@ -4,9 +4,9 @@ use super::{
     super::{
         pubsub::{ClientId, Protocol},
         refusal::{Refusal, Reply, SYNTAX},
+        settings::DEFAULT_USER,
         state::State,
     },
-    access::DEFAULT_USER,
     ok,
 };
 use crate::codec::RespValue;

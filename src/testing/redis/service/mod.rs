@@ -10,8 +10,6 @@ mod scripting;
 mod subscriptions;
 mod transaction;
 
-pub(super) use access::DEFAULT_USER;
-
 use super::{
     command::{Call, Command, Effects, Run, Service, integer, run},
     keyspace::DATABASES,
