@@ -15,10 +15,11 @@
 //! `$publish` is the source of a script, and `$sha:publish` its SHA-1.
 
 use super::{client::Client, differences::comparable, scripts::SCRIPTS, servers::Servers};
+use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::codec::RespValue;
 use sha1_smol::Sha1;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
 /// One of both servers.
 trait Server {
@@ -123,8 +124,9 @@ fn play(server: &dyn Server, hello: &str, lines: &[&str]) -> Vec<String> {
                 continue;
             }
             _ => {
-                let command = arguments(what);
+                let (command, begun) = (arguments(what), Instant::now());
                 loop {
+                    assert!(begun.elapsed() < PATIENCE, "{line}");
                     client.send([command.clone()]);
                     let reply = client.receive();
                     if !repeats || reply.is_null() || reply == RespValue::Integer(0) {

@@ -148,7 +148,15 @@ fn a_failover_loses_what_the_replica_lacks() {
         let exists = client.ask(&["EVALSHA", "0000000000000000000000000000000000000000", "0"])?;
         assert!(String::from_utf8_lossy(exists.as_bytes().unwrap()).starts_with("NOSCRIPT"));
         // The new master has its own file.
-        client.text("SET k v");
+        client.text("SET k v EX 1000");
+        let expiry = client.text("PEXPIRETIME k");
+        let added = client.text("XADD automatic * f v");
+        sleep(100 * SECOND);
+        redis.fail_over(0);
+        sleep(SECOND);
+        let client = ProgramClient::connect(&group)?;
+        assert_eq!(client.text("PEXPIRETIME k"), expiry, "commands are repeated at their time");
+        assert!(client.text("XRANGE automatic - +").contains(&added));
         redis.fail_over(RedisDisk::MAX_LAG);
         sleep(SECOND);
         assert_eq!(ProgramClient::connect(&group)?.text("DBSIZE"), "0");
