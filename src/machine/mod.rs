@@ -75,6 +75,14 @@ pub(crate) fn runs_all_loops() -> bool {
     false
 }
 
+/// Marks a point where the calling thread races with others. A simulation may run another thread
+/// here. The caller must not hold a lock.
+#[inline]
+pub(crate) fn race_point() {
+    #[cfg(feature = "simulation")]
+    simulated::race_point();
+}
+
 /// Refuses something that works with threads or sockets of the operating system.
 ///
 /// # Errors

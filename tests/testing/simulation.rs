@@ -4,7 +4,7 @@ use netwheel::{
     codec::Line,
     prelude::*,
     testing::simulation::{
-        Exploration, Failure, Faults, Journal, Network, NodeId, Simulation, sleep, sometimes,
+        Exploration, Failure, Faults, Journal, Network, NodeId, Simulation, now, sleep, sometimes,
     },
 };
 use std::time::Duration;
@@ -293,6 +293,26 @@ fn a_stalled_node_stops_its_programs_and_its_loops() {
     assert_eq!(ticks.len(), 3);
 }
 
+#[test]
+fn a_task_that_arrives_while_its_loop_falls_asleep_runs_at_once() {
+    let faults = Faults::none().rate("loop-preempted", 500_000).rate("thread-preempted", 500_000);
+    let mut simulation = Simulation::with_faults(1, &faults);
+    let node = simulation.node("one", "10.0.0.1", || {
+        let group = EventLoopGroup::builder().threads(1).build()?;
+        // The loop has a timer, so a lost wakeup delays the tasks until then.
+        let timer = group.next().schedule(3600 * SECOND, || ())?;
+        for n in 0..200 {
+            let begun = now();
+            assert_eq!(group.next().call(move || n).wait()?, n);
+            assert!(now() - begun < SECOND / 10, "task {n} has waited for {:?}", now() - begun);
+            sleep(SECOND / 1000);
+        }
+        assert!(timer.cancel());
+        Ok(())
+    });
+    simulation.run_until_ended(node, 60 * SECOND).unwrap();
+}
+
 mod datagrams {
     use super::*;
     use bytes::Bytes;
@@ -356,6 +376,8 @@ mod datagrams {
         assert!((20..100).contains(&lost.len()), "{}", lost.len());
         let doubled = mirrored(&Faults::none().rate("datagram-twice", 200_000));
         assert!((101..300).contains(&doubled.len()), "{}", doubled.len());
+        let blocked = mirrored(&Faults::none().rate("datagram-would-block", 400_000));
+        blocked.with(|answers| assert_eq!(answers.len(), 100, "none is lost"));
         let late = mirrored(&Faults::none().rate("datagram-late", 200_000));
         assert_eq!(late.len(), 100);
         late.with(|answers| assert!(!answers.is_sorted(), "none has overtaken another"));

@@ -36,6 +36,7 @@ use crate::{
         poll::{RebuildCause, Remedy, Selector, WakeCause},
         shutdown::Shutdown,
     },
+    machine::race_point,
 };
 use std::{io, time::Duration};
 
@@ -129,6 +130,7 @@ impl Turn {
         if !self.inbox.is_empty() {
             return Wait::NotAtAll;
         }
+        race_point();
         self.shared.wake_up.about_to_sleep(deadline);
         // Mail that arrived before the sleep was published has not written to the waker.
         if !self.inbox.is_empty() {

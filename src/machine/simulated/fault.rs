@@ -59,6 +59,13 @@ faults! {
     DatagramLost "datagram-lost" 20_000,
     DatagramTwice "datagram-twice" 10_000,
     DatagramLate "datagram-late" 20_000,
+    /// A datagram is not accepted at once. An edge follows.
+    DatagramWouldBlock "datagram-would-block" 20_000,
+    /// A thread loses the processor at a race point. Not usual, as is the next one: a thread of a
+    /// program may hold a lock there.
+    ThreadPreempted "thread-preempted" 0,
+    /// At a race point of a loop, another thread of the node runs.
+    LoopPreempted "loop-preempted" 0,
     // The following strike from outside, at intervals.
     LinkCut "link-cut" 30_000,
     LinkClogged "link-clogged" 50_000,

@@ -25,7 +25,7 @@ pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord, Faults};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
-pub(crate) use threads::{block, is_thread, notify};
+pub(crate) use threads::{block, is_thread, notify, race_point};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
 

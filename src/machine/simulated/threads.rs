@@ -5,17 +5,20 @@
 //! blocking in a wait of this crate, or by its end. A thread whose node was killed is unwound from
 //! its wait.
 
-use super::{Entered, Machine, current};
+use super::{Entered, Fault, Happening, Machine, current};
 use std::{
     cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     time::Duration,
 };
 
 /// How long the driver waits, in real time, for a thread that has the turn. A thread that takes
 /// longer blocks in something that the simulation does not control.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
+
+/// For how long a thread is preempted, in nanoseconds.
+const PREEMPTION: std::ops::Range<u64> = 1_000..2_000_000;
 
 /// The payload of the panic that unwinds a thread of a killed node.
 struct Killed;
@@ -33,7 +36,10 @@ enum Turn {
 #[derive(Default)]
 pub(crate) struct Threads {
     turn: Mutex<Turn>,
-    passed: Condvar,
+    /// Notified when the driver gets the turn.
+    driver: Condvar,
+    /// One for each thread, so that a turn wakes one thread only.
+    threads: Mutex<Vec<Arc<Condvar>>>,
 }
 
 thread_local! {
@@ -79,17 +85,30 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 impl Threads {
     fn pass(&self, to: Turn) {
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        self.passed.notify_all();
+        match to {
+            Turn::Driver => self.driver.notify_one(),
+            Turn::Thread(index) | Turn::Unwind(index) => self.of_thread(index).notify_one(),
+        }
+    }
+
+    /// Returns the condition of a thread.
+    fn of_thread(&self, index: usize) -> Arc<Condvar> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        while threads.len() <= index {
+            threads.push(Arc::default());
+        }
+        threads[index].clone()
     }
 
     /// Waits for the turn. Returns `false` if the thread is to be unwound.
     fn await_turn(&self, index: usize) -> bool {
+        let passed = self.of_thread(index);
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match *turn {
                 Turn::Thread(next) if next == index => return true,
                 Turn::Unwind(next) if next == index => return false,
-                _ => turn = self.passed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+                _ => turn = passed.wait(turn).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -98,7 +117,7 @@ impl Threads {
     fn await_driver(&self) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while *turn != Turn::Driver {
-            let waited = self.passed.wait_timeout(turn, LONGEST_TURN);
+            let waited = self.driver.wait_timeout(turn, LONGEST_TURN);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             turn = again;
             assert!(
@@ -141,6 +160,37 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
         resume_unwind(Box::new(Killed));
     }
     deadline.is_some_and(|deadline| shared.lock().now() >= deadline)
+}
+
+/// Lets another thread run where the caller races with it, if that is drawn: a thread of a node
+/// blocks for a moment, and within a loop the next thread of the same node runs.
+pub(crate) fn race_point() {
+    let Some(machine) = current() else { return };
+    if is_thread() {
+        let pause = {
+            let mut world = machine.lock();
+            world.fails(Fault::ThreadPreempted).then(|| world.faults.size(Fault::ThreadPreempted, PREEMPTION))
+        };
+        if let Some(pause) = pause {
+            block(0, Some(Duration::from_nanos(pause)));
+        }
+        return;
+    }
+    let thread = {
+        let mut world = machine.lock();
+        if !world.fails(Fault::LoopPreempted) {
+            return;
+        }
+        let within = world.faults.size(Fault::LoopPreempted, PREEMPTION);
+        let thread = world.preempting_thread(machine.node(), within);
+        if let Some(index) = thread {
+            world.note(Happening::ThreadRan, machine.node(), index as u64, 1);
+        }
+        thread
+    };
+    if let Some(index) = thread {
+        machine.shared().threads.run(index);
+    }
 }
 
 /// Wakes the threads that wait for a condition.

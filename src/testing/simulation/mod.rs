@@ -37,7 +37,7 @@
 //! |---|---|
 //! | `std::thread::spawn` | a second program on the node ([`Simulation::spawn`]), or a [`WorkerPool`](crate::worker_pool::WorkerPool) |
 //! | `std::thread::sleep`, channels and locks that a thread of a node waits in | [`Completion::wait`](crate::Completion::wait), [`sleep`] |
-//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now) |
+//! | `Instant::now`, `SystemTime::now` | [`now`], and the clock of the loop, [`Context::now`](crate::Context::now) |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
@@ -77,7 +77,7 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{Arc, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Nodes, their programs and the network between them. See the [module](self).
@@ -392,6 +392,12 @@ impl fmt::Debug for Simulation {
 /// simulation, the thread is suspended.
 pub fn sleep(time: Duration) {
     crate::machine::sleep(time);
+}
+
+/// Returns the time on the clock of the calling program's node. Outside of a simulation, returns
+/// the time of the system.
+pub fn now() -> Instant {
+    crate::machine::now()
 }
 
 /// Draws a seed for a random number generator of the calling program. `None` outside of a

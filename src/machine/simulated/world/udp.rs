@@ -51,6 +51,11 @@ impl World {
             return Err(error.into());
         }
         let to = to.or(datagrams.peer).ok_or(io::ErrorKind::NotConnected)?;
+        if self.fails(Fault::DatagramWouldBlock) {
+            let after = self.faults.size(Fault::DatagramWouldBlock, 1_000..10_000_000);
+            self.edge_later(id, after);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let to_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::NetworkUnreachable)?;
         let ip = if local.ip().is_unspecified() && to_node != node {
             self.nodes[node].address

@@ -1,6 +1,7 @@
 //! What the world knows of the threads of its nodes.
 
 use super::{Action, World};
+use std::cmp::Reverse;
 
 /// A thread as the world knows it.
 pub(crate) struct ThreadState {
@@ -43,6 +44,28 @@ impl World {
                 self.schedule(self.now(), Action::Thread { index, ticket });
             }
         }
+    }
+
+    /// Chooses the first thread of a node that runs `within` this time, and advances the time to
+    /// it. The caller runs it.
+    pub(crate) fn preempting_thread(&mut self, node: usize, within: u64) -> Option<usize> {
+        let until = self.now.saturating_add(within);
+        if self.nodes[node].stalled_until > self.now {
+            return None;
+        }
+        let runs = |action: &Action| match *action {
+            Action::Thread { index, ticket } => {
+                self.threads[index].node == node && self.threads[index].ticket == ticket
+            }
+            _ => false,
+        };
+        let due = self.queue.iter().filter(|Reverse((at, .., action))| *at <= until && runs(action));
+        let Reverse((at, .., Action::Thread { index, .. })) = *due.max()? else { return None };
+        // The entry of the queue is stale from now on.
+        self.threads[index].ticket += 1;
+        self.threads[index].waits_for = 0;
+        self.now = self.now.max(at);
+        Some(index)
     }
 
     /// Returns the threads of a node that have not ended.
