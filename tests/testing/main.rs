@@ -6,6 +6,8 @@ mod support;
 mod embedded;
 mod embedded_loop;
 #[cfg(feature = "simulation")]
+mod simulated_play;
+#[cfg(feature = "simulation")]
 mod simulated_traffic;
 #[cfg(feature = "simulation")]
 mod simulation;
