@@ -55,8 +55,8 @@
 //! - `prometheus`: the module `prometheus`, which exports metrics in the text format of Prometheus.
 //!   It implements a trait of prometheus-client 0.25.
 //! - `protobuf`: the stage `Protobuf` in [`stage`], which converts messages with prost 0.14.
-//! - `simulation`: the module `testing::simulation`, which runs whole programs on simulated
-//!   machines, for tests.
+//! - `simulation`: for tests, the modules `testing::simulation`, which runs whole programs on
+//!   simulated machines, and `testing::redis`, a simulated Redis.
 //! - `tls`: the module `tls`, TLS 1.2 and 1.3 for servers and clients. It uses rustls 0.23 with the
 //!   cryptography of ring.
 //! - `tls-aws-lc`: like `tls`, with the cryptography of aws-lc-rs. This adds the post-quantum key
@@ -71,7 +71,10 @@
 #![deny(unsafe_code)]
 // A run on a manual clock with a seed can be repeated: time and random numbers come from the loops,
 // and nothing depends on the order of a hash. Tests may use what clippy.toml lists.
-#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::iter_over_hash_type))]
+#![cfg_attr(
+    not(test),
+    warn(clippy::disallowed_methods, clippy::disallowed_types, clippy::iter_over_hash_type)
+)]
 
 mod bootstrap;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
@@ -79,6 +82,7 @@ mod clock;
 mod event_loop;
 mod id;
 mod log_throttle;
+mod lookup;
 mod machine;
 mod settings;
 mod sync;
@@ -186,6 +190,7 @@ pub mod time {
     pub use crate::{
         channel::timers::{Delay, MissedRuns, Periodic, ScheduledTask},
         clock::{Clock, SystemClock},
+        machine::default_clock,
     };
 }
 

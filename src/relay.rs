@@ -6,7 +6,7 @@
 //! channel's loop and has only a handle to the other channel, so the two may be on different loops.
 
 use crate::{
-    Channel, Completion, Context, Error, Handler, Result,
+    Channel, Completion, Context, Error, Handler, IdleEvent, Result,
     channel::{CloseCause, InputGuard},
 };
 
@@ -24,6 +24,7 @@ use crate::{
 /// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | the channel closes [cleanly](CloseCause::Clean) | [`close`](Channel::close): forwarded messages are flushed first |
 /// | the channel ends for any other [cause](CloseCause): a reset, a cut, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
+/// | an idle timeout expires | [`reset`](Channel::reset), and this channel is reset, too: a relay does not know whether a message is complete |
 /// | its loop shuts down | nothing: both channels stay open until a peer ends, or are reset at the timeout of the shutdown |
 ///
 /// Memory for one direction is therefore bounded by one read and the high water mark. Enable
@@ -183,6 +184,12 @@ impl<M: Send + 'static> Handler for Relay<M> {
             Target::Connected(target) => target.shutdown_write(),
             _ => ctx.close(),
         }
+        Ok(())
+    }
+
+    /// Resets the channel: an orderly close would look like the end of a complete stream.
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        ctx.reset();
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::protocol::{Reply, Request};
 use hdrhistogram::Histogram;
 use netwheel::{codec::Line, net::Address, prelude::*, stage::Json};
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -46,10 +46,10 @@ struct State {
     /// Messages written before this time count as delivered or lost, but not for the latency.
     measured_from: Duration,
     /// Number of messages sent by each client.
-    said: HashMap<u32, u64>,
+    said: BTreeMap<u32, u64>,
     /// For each listener and speaker: the highest number received, and the number of messages
     /// received.
-    heard: HashMap<(u32, u32), (u64, u64)>,
+    heard: BTreeMap<(u32, u32), (u64, u64)>,
     ready: u32,
     talking: bool,
     received: u64,
@@ -85,8 +85,8 @@ impl Innocents {
         let state = State {
             latency,
             measured_from: Duration::ZERO,
-            said: HashMap::new(),
-            heard: HashMap::new(),
+            said: BTreeMap::new(),
+            heard: BTreeMap::new(),
             ready: 0,
             talking: false,
             received: 0,

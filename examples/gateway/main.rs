@@ -106,7 +106,7 @@ struct Options {
     /// Time limit for a connection to a backend.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     connect_timeout: Duration,
-    /// Close a client after this time without traffic in either direction; 0s disables the
+    /// Reset a client after this time without traffic in either direction; 0s disables the
     /// timeout.
     #[arg(long, default_value = "5m", value_parser = humantime::parse_duration)]
     idle_timeout: Duration,

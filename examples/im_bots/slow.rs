@@ -6,13 +6,13 @@
 //! them.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// All slow bots by their numbers.
 #[derive(Default)]
-pub(crate) struct Slows(Mutex<HashMap<usize, Slow>>);
+pub(crate) struct Slows(Mutex<BTreeMap<usize, Slow>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slow {
@@ -90,7 +90,7 @@ impl Slows {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Slow>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Slow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

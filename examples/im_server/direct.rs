@@ -17,7 +17,7 @@ use crate::{
     session::Session,
 };
 use netwheel::{channel::TaskKey, prelude::*, time::Delay};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Maximum number of times that a direct message is sent again.
 pub(crate) const RESENDS: u32 = 3;
@@ -139,7 +139,7 @@ pub(crate) struct Unacked {
     bytes: Arc<ByteBudget>,
     /// Number of the last delivery.
     last: u64,
-    waiting: HashMap<u64, Waiting>,
+    waiting: BTreeMap<u64, Waiting>,
 }
 
 struct Waiting {
@@ -153,7 +153,7 @@ struct Waiting {
 impl Unacked {
     /// Returns an empty table for at most `max` messages with `max_bytes` in total.
     pub(crate) fn new(timeout: Duration, max: usize, max_bytes: usize) -> Self {
-        Unacked { timeout, max, bytes: ByteBudget::new(max_bytes), last: 0, waiting: HashMap::new() }
+        Unacked { timeout, max, bytes: ByteBudget::new(max_bytes), last: 0, waiting: BTreeMap::new() }
     }
 
     /// Sends a message for the first time.

@@ -13,15 +13,19 @@ use crate::{
     presence::Announcer,
     protocol::{Reason, Reply},
     room::Room,
-    session::{Session, unix_ms},
+    session::Session,
 };
-use netwheel::{Channel, ChannelId, Error, HandlerRef};
+use netwheel::{
+    Channel, ChannelId, Error, HandlerRef,
+    time::{Clock, default_clock},
+};
 use std::{
-    collections::{BTreeSet, HashMap, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Instant, UNIX_EPOCH},
 };
 
 /// Maximum number of members of a room.
@@ -30,8 +34,9 @@ pub(crate) const MAX_MEMBERS: usize = 10_000;
 pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
+    clock: Arc<dyn Clock>,
     users: Mutex<Users>,
-    rooms: Mutex<HashMap<Arc<str>, Arc<Room>>>,
+    rooms: Mutex<BTreeMap<Arc<str>, Arc<Room>>>,
     /// Rooms with joins and leaves that have not been announced.
     pub(crate) announcer: Announcer,
     /// Bytes of unacknowledged direct messages of all clients.
@@ -45,9 +50,9 @@ pub(crate) struct Hub {
 
 #[derive(Default)]
 struct Users {
-    by_name: HashMap<Arc<str>, User>,
+    by_name: BTreeMap<Arc<str>, User>,
     /// Maps the skeleton of each name in use to that name.
-    looks: HashMap<String, Arc<str>>,
+    looks: BTreeMap<String, Arc<str>>,
 }
 
 impl Default for Hub {
@@ -96,15 +101,27 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hub {
     /// Returns a hub with a limit for the bytes of unacknowledged direct messages.
     pub(crate) fn new(max_unacked_bytes: usize) -> Self {
+        let clock = default_clock();
         Hub {
+            latency: Latency::new(clock.clone()),
+            clock,
             users: Mutex::default(),
             rooms: Mutex::default(),
             announcer: Announcer::default(),
             unacked_bytes: ByteBudget::new(max_unacked_bytes),
             counters: Counters::default(),
-            latency: Latency::default(),
             later: OnceLock::new(),
         }
+    }
+
+    /// Returns the time by which rates are measured.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Returns the time of day in the protocol's format: milliseconds since 1970 (UTC).
+    pub(crate) fn unix_ms(&self) -> u64 {
+        unix_ms(&*self.clock)
     }
 
     /// Sets where reminders and messages are kept. Called once, before there are sessions.
@@ -128,7 +145,7 @@ impl Hub {
             Entry::Occupied(taken) => return Err(taken.get().clone()),
             Entry::Vacant(free) => drop(free.insert(name.clone())),
         }
-        users.by_name.insert(name.clone(), User { session, since: unix_ms(), rooms: BTreeSet::new() });
+        users.by_name.insert(name.clone(), User { session, since: self.unix_ms(), rooms: BTreeSet::new() });
         Ok(name)
     }
 
@@ -201,6 +218,12 @@ impl Hub {
         let room = lock(&self.rooms).get(room).cloned();
         room.map_or_else(Vec::new, |room| room.users())
     }
+}
+
+/// Returns the time of day of a clock, in milliseconds since 1970 (UTC).
+pub(crate) fn unix_ms(clock: &dyn Clock) -> u64 {
+    let since = clock.wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Sends a message to another session.

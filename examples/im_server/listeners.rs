@@ -2,8 +2,8 @@
 //! Clients on all of them share the same rooms.
 
 use crate::{
-    Options,
     hub::Hub,
+    options::Options,
     output::say,
     pace::Rates,
     protocol::{Reply, Request},

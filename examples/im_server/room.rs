@@ -7,7 +7,7 @@
 use crate::{hub::lock, protocol::Reply};
 use netwheel::{Channel, ChannelGroup, ChannelId, Error, channel::Broadcast};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -29,7 +29,7 @@ pub(crate) struct Room {
 #[derive(Default)]
 struct Users {
     /// Names of the members.
-    names: HashMap<ChannelId, Arc<str>>,
+    names: BTreeMap<ChannelId, Arc<str>>,
     /// Users that have joined or left since the last announcement, with their current membership.
     changed: BTreeMap<Arc<str>, bool>,
     /// Set while the announcer has this room in its list.

@@ -14,7 +14,7 @@ use crate::{
 use netwheel::{error::PeerError, prelude::*, time::Delay};
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 /// Rooms that one user may be in at the same time.
@@ -274,7 +274,7 @@ impl Session {
         let room = &self.rooms[self.position_of(room)?];
         let length = text.len();
         let mut message =
-            Reply::Message { room: room.name().to_string(), from, text, ts: unix_ms(), id: None };
+            Reply::Message { room: room.name().to_string(), from, text, ts: self.hub.unix_ms(), id: None };
         let begin = self.hub.latency.begin();
         let sent = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
         let congested = room.is_congested();
@@ -347,7 +347,7 @@ impl Session {
         })?;
         let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
         let receipt = SenderReceipt::new(from.clone(), ctx.channel(), to, id, under_way);
-        let message = Reply::Direct { from: from.to_string(), text, ts: unix_ms(), id: 0 };
+        let message = Reply::Direct { from: from.to_string(), text, ts: self.hub.unix_ms(), id: 0 };
         let direct = Direct { message, receipt: Receipt::Sender(receipt) };
         // If the message cannot be handed over, the receipt is dropped, which notifies the sender.
         let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
@@ -489,10 +489,4 @@ fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
     ctx.write(Reply::Bye { reason })?;
     ctx.close();
     Ok(())
-}
-
-/// Returns the time of day in the protocol's format: milliseconds since 1970 (UTC).
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

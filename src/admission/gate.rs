@@ -7,9 +7,9 @@
 //! under it.
 
 use super::{Admission, RejectReason};
-use crate::sync::Permits;
+use crate::{lookup::LookupMap, sync::Permits};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::hash_map::Entry,
     net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -18,7 +18,7 @@ pub(crate) struct Gate {
     settings: Admission,
     inside: Permits,
     /// The number of admitted connections of each address that has any.
-    addresses: Mutex<HashMap<IpAddr, usize>>,
+    addresses: Mutex<LookupMap<IpAddr, usize>>,
 }
 
 /// A guard that counts one admitted connection. Dropping it releases the permit.
@@ -115,7 +115,7 @@ impl Gate {
         AddressChange { gate: self.clone(), counted: admitted.map(Admitted::make_movable) }
     }
 
-    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn addresses(&self) -> MutexGuard<'_, LookupMap<IpAddr, usize>> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -72,17 +72,18 @@ impl<A> Server<A> {
 
     /// Completes when the server no longer listens: it was closed, was shut down with its loop, or
     /// failed. With [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when
-    /// the last listener has closed.
+    /// the last listener has closed, and the result is the first error of any.
+    ///
+    /// Each call returns the same result, also after the end.
     pub fn closed(&self) -> Completion {
-        let waiting = self.shared.closed.change(|closed| match closed {
-            ServerClosed::Done => (None, None),
-            ServerClosed::Awaited(_, waiting) => {
+        self.shared.closed.change(|closed| match closed {
+            ServerClosed::Done(result) => (Completion::ready(result.clone()), None),
+            ServerClosed::Awaited(_, _, waiting) => {
                 let acceptors = self.listeners.iter().map(|(acceptor, _)| acceptor.shared.id);
                 let (completer, completion) = completion_of_all(acceptors.collect());
-                (Some(completion), Some(waiting.push(completer)))
+                (completion, Some(waiting.push(completer)))
             }
-        });
-        waiting.unwrap_or_else(|| Completion::ready(Ok(())))
+        })
     }
 }
 

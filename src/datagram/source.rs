@@ -107,6 +107,21 @@ impl NewSource for NewDatagramChannel {
 }
 
 impl Source for DatagramSource {
+    #[cfg(feature = "simulation")]
+    fn counted_output(&self) -> Option<usize> {
+        Some(self.state.counted)
+    }
+
+    #[cfg(feature = "simulation")]
+    fn violation_asleep(&self) -> Option<&'static str> {
+        let socket = self.state.socket.as_ref()?.simulated()?;
+        if socket.unseen(0).input && !self.listed && !self.state.closing {
+            return Some("a datagram channel has input, and no event is pending");
+        }
+        let is_sending = !self.state.blocked && !self.state.queue.is_empty();
+        is_sending.then_some("a datagram channel has datagrams that nothing is going to send")
+    }
+
     fn opened(&mut self, ctx: &mut LoopContext<'_>) {
         self.active = true;
         self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Active);

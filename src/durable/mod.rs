@@ -60,8 +60,8 @@ pub use id::TimerId;
 pub use metrics::DurableMetrics;
 pub use policy::{Delivery, Late, Retry};
 pub use store::{
-    MemoryDisk, MemoryStore, MemoryTransaction, SqliteStore, StartIn, StoreError, StoreTransaction,
-    TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
+    MemoryDatabase, MemoryDisk, MemoryStore, MemoryTransaction, SqliteStore, StartIn, StoreError,
+    StoreTransaction, TimerFilter, TimerInfo, TimerState, TimerStore, TopicCounts,
 };
 #[cfg(feature = "durable-postgres")]
 pub use store::{PostgresStore, PostgresStoreBuilder};

@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     Completion, Result,
-    sync::{Completer, Permits, completion, completion_of_all},
+    sync::{Completer, Permits, Sender, completion, completion_of_all},
 };
-use crossbeam_channel::Sender;
 use std::{
     sync::{
         Arc,
@@ -57,7 +56,7 @@ impl Port {
         if is_start && self.is_closing.load(Ordering::Acquire) {
             return Err(request);
         }
-        self.requests.send(request).map_err(|refused| refused.0)
+        self.requests.send(request)
     }
 
     /// Returns the present time by the clock by which timers are due.

@@ -1,6 +1,7 @@
 //! Panics in the program's own code: caught, turned into text, logged.
 
 use crate::log_throttle::{PANICS, log_throttled, off_loop};
+use crate::machine;
 use log::Level;
 use std::{
     any::Any,
@@ -32,6 +33,7 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
 
 /// Returns the text of a panic. Drops the payload here, because its `Drop` may panic in turn.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let payload = machine::resume_killed(payload);
     let text = panic_text(&*payload);
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         // Dropping this payload could panic again, without end. Leaking it is safe.

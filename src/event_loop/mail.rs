@@ -58,6 +58,16 @@ impl LoopMail {
         }
     }
 
+    /// Returns when the mail has to be handled: 0 for now. `None` if it waits for the next wakeup.
+    #[cfg(feature = "simulation")]
+    pub(super) fn due(&self) -> Option<u64> {
+        match self {
+            LoopMail::Unschedule(_) | LoopMail::Channel(_, Mail::Cancel(_)) => None,
+            LoopMail::Schedule(deadline, _) => Some(*deadline),
+            _ => Some(0),
+        }
+    }
+
     /// Returns the site by which the duration of handling this mail is predicted.
     pub(super) fn site(&self) -> Site {
         match self {

@@ -76,6 +76,8 @@ pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
 pub(crate) use poll::STREAM_INTEREST;
+#[cfg(all(test, feature = "simulation", target_os = "linux"))]
+pub(crate) use poll::{LISTENER_INTEREST, PollWaker, Selector, WakeCause, simulated_ready};
 pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub(crate) use shutdown::{AcceptedShare, ShutdownRequest, end_and_report};

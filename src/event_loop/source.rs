@@ -138,6 +138,19 @@ pub(crate) trait Source {
     /// Makes the last call to the handler. The slot is free by now.
     fn inactive(&mut self, _ctx: &mut LoopContext<'_>) {}
 
+    /// Returns the bytes of pending output that its loop counts. `None` unless the source is a
+    /// datagram channel.
+    #[cfg(feature = "simulation")]
+    fn counted_output(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns a violation of an invariant if the loop sleeps.
+    #[cfg(feature = "simulation")]
+    fn violation_asleep(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the
     /// program. The slot is free by now, so a panic leaves nothing behind.
     fn end(self: Box<Self>, _ctx: &mut LoopContext<'_>, _result: Result) {}

@@ -9,28 +9,72 @@
 //! no simulated machine uses the operating system.
 
 mod condvar;
+#[cfg(feature = "durable")]
+mod disk;
+#[cfg(feature = "durable")]
+mod failure;
+mod join_handle;
+mod parker;
+#[cfg(feature = "durable")]
+mod route;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 
 pub(crate) use condvar::Condvar;
+#[cfg(feature = "durable")]
+pub(crate) use disk::Disk;
+#[cfg(feature = "durable")]
+pub(crate) use failure::{DiskError, RouteError};
+pub(crate) use join_handle::JoinHandle;
+pub(crate) use parker::Parker;
+#[cfg(feature = "durable")]
+pub(crate) use route::Route;
 
 use crate::clock::{Clock, SystemClock};
 #[cfg(feature = "simulation")]
 use std::time::Duration;
-use std::{io, sync::Arc, time::Instant};
+use std::{any::Any, io, sync::Arc, time::Instant};
 
 /// Starts a thread.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     #[cfg(feature = "simulation")]
     if let Some(machine) = simulated::current() {
-        machine.spawn(name, Box::new(body));
-        return Ok(());
+        let ending: Arc<join_handle::Ending<T>> = Arc::default();
+        let theirs = ending.clone();
+        machine.spawn(name, Box::new(move || theirs.run(body)));
+        return Ok(JoinHandle::Simulated(ending));
     }
-    std::thread::Builder::new().name(name).spawn(body).map(drop)
+    std::thread::Builder::new().name(name).spawn(body).map(JoinHandle::System)
 }
 
-/// Returns the clock of the machine.
-pub(crate) fn clock() -> Arc<dyn Clock> {
+/// Returns whether a thread may spin while it waits for another one. `false` in a simulation, where
+/// one thread runs at a time.
+#[cfg(feature = "durable")]
+pub(crate) fn may_spin() -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::current().is_none();
+    #[cfg(not(feature = "simulation"))]
+    true
+}
+
+/// Returns the payload of a panic that was caught, unless it unwinds a thread of a simulated node
+/// that was killed: then the unwinding continues. Called wherever the crate catches panics of
+/// programs on threads that may block.
+pub(crate) fn resume_killed(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    #[cfg(feature = "simulation")]
+    return simulated::resume_killed(payload);
+    #[cfg(not(feature = "simulation"))]
+    payload
+}
+
+/// Returns the clock of the machine: [`SystemClock`], or that of the node in a simulation.
+///
+/// Groups of event loops use it unless they are built with another one. Programs use it where no
+/// loop gives the time, so that they also run in a simulation.
+pub fn default_clock() -> Arc<dyn Clock> {
     #[cfg(feature = "simulation")]
     if let Some(machine) = simulated::current() {
         return Arc::new(machine.clock());
@@ -57,6 +101,21 @@ pub(crate) fn seed() -> Option<u64> {
     None
 }
 
+/// Fills `bytes` with random bytes of a simulated machine. Returns `false` on the operating system.
+#[cfg(feature = "websocket")]
+pub(crate) fn fill_random(bytes: &mut [u8]) -> bool {
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = simulated::current() {
+        for chunk in bytes.chunks_mut(8) {
+            let drawn = machine.seed().to_le_bytes();
+            chunk.copy_from_slice(&drawn[..chunk.len()]);
+        }
+        return true;
+    }
+    let _ = bytes;
+    false
+}
+
 /// Returns the number of a new loop, from a simulated machine. `None` on the operating system.
 pub(crate) fn next_loop_id() -> Option<u32> {
     #[cfg(feature = "simulation")]
@@ -73,6 +132,23 @@ pub(crate) fn runs_all_loops() -> bool {
     return simulated::is_driver();
     #[cfg(not(feature = "simulation"))]
     false
+}
+
+/// Returns whether the process of the calling thread was killed in a simulation, so that its values
+/// are being dropped. Only destructors of the program may run then.
+pub(crate) fn is_killed() -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::current().is_some_and(|machine| !machine.is_alive());
+    #[cfg(not(feature = "simulation"))]
+    false
+}
+
+/// Marks a point where the calling thread races with others. A simulation may run another thread
+/// here. The caller must not hold a lock.
+#[inline]
+pub(crate) fn race_point() {
+    #[cfg(feature = "simulation")]
+    simulated::race_point();
 }
 
 /// Refuses something that works with threads or sockets of the operating system.

@@ -1,11 +1,12 @@
 //! Thread-safe building blocks.
 //!
-//! They are the mailbox of a loop and its wakeup, completions, semaphores (`permits`), gauges for
-//! held input and pending output, lists of waiters, loop ids, random numbers, and the activity of a
-//! loop. `Locked` is a lock that is not held while code of the program runs. `primitives` provides
-//! their atomics and locks. `loom_tests` contains their models.
+//! They are the mailbox of a loop and its wakeup, a channel, completions, semaphores (`permits`),
+//! gauges for held input and pending output, lists of waiters, loop ids, random numbers, and the
+//! activity of a loop. `Locked` is a lock that is not held while code of the program runs.
+//! `primitives` provides their atomics and locks. `loom_tests` contains their models.
 
 mod activity;
+mod channel;
 mod completion;
 mod held_input;
 mod locked;
@@ -23,6 +24,7 @@ mod write_gauge;
 
 pub use activity::LoopPhase;
 pub(crate) use activity::{Activity, ActivitySnapshot, Occupation, TypeName};
+pub(crate) use channel::{ReceiveError, Receiver, Sender, channel};
 pub use completion::{Completer, Completion};
 pub(crate) use completion::{Unwanted, cancellable, cancellable_of_all, completion, completion_of_all};
 pub(crate) use held_input::HeldInput;

@@ -12,6 +12,8 @@ mod idle_cost_tests;
 mod memory_transport;
 mod outlet;
 #[cfg(feature = "simulation")]
+pub mod redis;
+#[cfg(feature = "simulation")]
 pub mod simulation;
 mod slot;
 

@@ -111,6 +111,12 @@ impl<T> Entries<T> {
         Self { slab: Vec::new(), base, len: 0 }
     }
 
+    /// Returns the values of all entries, in no order.
+    #[cfg(feature = "simulation")]
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slab.iter().filter_map(WheelEntry::value)
+    }
+
     /// Returns the number of entries held.
     pub(super) fn len(&self) -> usize {
         self.len

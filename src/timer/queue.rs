@@ -192,6 +192,12 @@ impl<T> ScheduledQueue<T> {
         self.nodes[key.index as usize].value.as_ref()
     }
 
+    /// Returns the values of all entries, in no order.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().filter_map(|node| node.value.as_ref())
+    }
+
     /// Returns the number of scheduled entries.
     pub fn len(&self) -> usize {
         self.heap.len()

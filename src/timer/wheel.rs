@@ -302,6 +302,12 @@ impl<T> Wheel<T> {
         self.current_time
     }
 
+    /// Returns the values of all entries, in no order.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.values()
+    }
+
     /// Returns the number of entries held, including due entries that have not been returned.
     pub fn len(&self) -> usize {
         self.entries.len()

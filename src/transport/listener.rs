@@ -4,7 +4,10 @@
 use super::unix::{self, UnixListener};
 use super::{Address, ListenerOptions, Stream, tcp};
 #[cfg(feature = "simulation")]
-use crate::machine::{self, simulated::SimulatedSocket};
+use crate::machine::{
+    self,
+    simulated::{BindOptions, SimulatedSocket},
+};
 use mio::{event::Source, net::TcpListener};
 use std::{io, net::SocketAddr};
 
@@ -19,6 +22,15 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match self {
+            Listener::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens `listeners` sockets on one address. If its port is 0, all get the same free port. Only
     /// TCP supports more than one.
     pub(crate) fn listen_all(
@@ -47,10 +59,14 @@ impl Listener {
         listeners: usize,
     ) -> io::Result<Vec<Self>> {
         let mut address = address.as_tcp().ok_or_else(super::stream::simulated_only_tcp)?;
-        let shares = options.reuse_port || listeners > 1;
+        let bind = BindOptions {
+            reuse_address: options.reuse_address,
+            reuse_port: options.reuse_port || listeners > 1,
+            only_v6: options.only_v6.unwrap_or(false),
+        };
         let mut all = Vec::new();
         for _ in 0..listeners {
-            let socket = SimulatedSocket::listen(address, options.backlog as usize, shares)?;
+            let socket = SimulatedSocket::listen(address, options.backlog as usize, bind)?;
             address = socket.local_address()?;
             all.push(Listener::Simulated(socket));
         }

@@ -148,10 +148,10 @@ impl Transport for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(tcp) => calls::read(tcp, buffer),
-            #[cfg(unix)]
+            #[cfg(all(unix, not(feature = "simulation")))]
             Stream::Unix(unix) => calls::read_unix(unix, buffer),
             #[cfg(feature = "simulation")]
-            Stream::Simulated(socket) => socket.read(buffer),
+            other => other.read_other(buffer),
         }
     }
 
@@ -161,6 +161,12 @@ impl Transport for Stream {
 
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "simulation")]
+        return match self {
+            Stream::Tcp(tcp) => calls::write(tcp, bytes),
+            other => other.write_other(bytes),
+        };
+        #[cfg(not(feature = "simulation"))]
         each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))
     }
 
@@ -173,7 +179,36 @@ impl Transport for Stream {
     }
 }
 
+/// Reads and writes of sockets that are not TCP sockets of the system. They are not inlined, so
+/// that TCP does not pay for a third kind of socket.
+#[cfg(feature = "simulation")]
 impl Stream {
+    #[inline(never)]
+    fn read_other(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(tcp) => calls::read(tcp, buffer),
+            #[cfg(unix)]
+            Stream::Unix(unix) => calls::read_unix(unix, buffer),
+            Stream::Simulated(socket) => socket.read(buffer),
+        }
+    }
+
+    #[inline(never)]
+    fn write_other(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        each!(self, socket => calls::write(socket, bytes), simulated s => s.write(bytes))
+    }
+}
+
+impl Stream {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match self {
+            Stream::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens a socket and starts to connect it. The socket becomes writable when the connect has
     /// succeeded or failed.
     ///
@@ -248,7 +283,7 @@ impl Stream {
             // On some systems (Windows), closing a non-blocking socket fails instead of waiting.
             socket.set_nonblocking(false)?;
             socket.set_linger(Some(time))
-        }, simulated s => if time.is_zero() { s.reset() } else { Ok(()) })
+        }, simulated s => if time.is_zero() { s.reset_on_close() } else { Ok(()) })
     }
 
     /// Returns the event source to register with the poll.

@@ -8,7 +8,7 @@ use super::options::socket_options::{
     IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
 };
 #[cfg(feature = "simulation")]
-use crate::machine::simulated::SimulatedSocket;
+use crate::machine::simulated::{BindOptions, SimulatedSocket};
 use crate::{Error, Result};
 use mio::event::Source;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -236,6 +236,15 @@ pub(crate) struct UdpSocket {
 }
 
 impl UdpSocket {
+    /// Returns the socket of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(&self) -> Option<&SimulatedSocket> {
+        match &self.socket {
+            Datagrams::Simulated(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Opens and binds a socket, and joins the groups of `options`.
     ///
     /// # Errors
@@ -245,8 +254,12 @@ impl UdpSocket {
         let failed = |operation| move |e| Error::io(operation, e);
         #[cfg(feature = "simulation")]
         if crate::machine::simulated::current().is_some() {
-            let shares = options.reuse_address || options.reuse_port;
-            let socket = SimulatedSocket::bind_datagrams(address, shares).map_err(failed("binding"))?;
+            let bind = BindOptions {
+                reuse_address: options.reuse_address,
+                reuse_port: options.reuse_port,
+                only_v6: false,
+            };
+            let socket = SimulatedSocket::bind_datagrams(address, bind).map_err(failed("binding"))?;
             let bound = socket.local_address().map_err(failed("binding"))?;
             let socket = UdpSocket { socket: Datagrams::Simulated(socket), bound };
             options.groups.iter().try_for_each(|group| socket.join(group))?;

@@ -31,3 +31,4 @@ mod start_in;
 mod start_many;
 mod timers;
 mod topics;
+mod wrong_clock;

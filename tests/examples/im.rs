@@ -6,23 +6,28 @@
 
 #[path = "../../examples/im_server/byte_budget.rs"]
 pub(crate) mod byte_budget;
+#[cfg(all(feature = "prometheus", feature = "websocket"))]
+#[path = "../../examples/im_server/chat_server.rs"]
+pub(crate) mod chat_server;
 #[path = "../../examples/im_server/direct.rs"]
 pub(crate) mod direct;
 #[path = "../../examples/im_server/directory.rs"]
 pub(crate) mod directory;
-#[cfg(feature = "websocket")]
-#[path = "../../examples/im_server/web/frames.rs"]
-pub(crate) mod frames;
 #[path = "../../examples/im_server/hub.rs"]
 pub(crate) mod hub;
 #[path = "../../examples/im_server/latency.rs"]
 pub(crate) mod latency;
 #[path = "../../examples/im_server/later/mod.rs"]
 pub(crate) mod later;
+#[cfg(all(feature = "prometheus", feature = "websocket"))]
+#[path = "../../examples/im_server/listeners.rs"]
+pub(crate) mod listeners;
 #[path = "../../examples/im/message_id.rs"]
 pub(crate) mod message_id;
 #[path = "../../examples/im_server/name.rs"]
 pub(crate) mod name;
+#[path = "../../examples/im_server/options.rs"]
+pub(crate) mod options;
 #[path = "../../examples/im_server/pace.rs"]
 pub(crate) mod pace;
 #[path = "../../examples/im_server/presence.rs"]
@@ -37,6 +42,9 @@ pub(crate) mod room;
 pub(crate) mod session;
 #[path = "../../examples/im_server/slow_consumer.rs"]
 pub(crate) mod slow_consumer;
+#[cfg(all(feature = "prometheus", feature = "websocket"))]
+#[path = "../../examples/im_server/web/mod.rs"]
+pub(crate) mod web;
 #[path = "../../examples/im_server/wire.rs"]
 pub(crate) mod wire;
 

@@ -1,6 +1,6 @@
 //! The chat over WebSocket: a client that breaks the protocol gets the reason in a Close frame.
 
-use crate::im::{SETTINGS, frames::ChatFrames, hub::Hub, session::Session};
+use crate::im::{SETTINGS, hub::Hub, session::Session, web::ChatFrames};
 use netwheel::{
     http::{HttpServer, Part, Request, Response},
     prelude::*,

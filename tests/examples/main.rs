@@ -13,7 +13,7 @@ mod im;
 mod im_abuse;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_direct;
-#[cfg(all(feature = "durable", feature = "json", feature = "websocket"))]
+#[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_frames;
 #[cfg(all(feature = "durable", feature = "json", feature = "prometheus", feature = "websocket"))]
 mod im_later;
@@ -21,8 +21,20 @@ mod im_later;
 mod im_lookup;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_rooms;
+#[cfg(all(
+    feature = "durable",
+    feature = "json",
+    feature = "prometheus",
+    feature = "simulation",
+    feature = "websocket"
+))]
+mod im_simulated;
 #[cfg(all(feature = "durable", feature = "json"))]
 mod im_slow;
+// At the crate root, where the server's files expect it.
+#[path = "../../examples/support/output.rs"]
+#[allow(dead_code, reason = "the tests do not redirect standard output")]
+mod output;
 mod shared;
 // At the crate root, where the server's files expect it.
 #[path = "../../examples/support/token_bucket.rs"]

@@ -3,13 +3,13 @@
 #[path = "../../examples/im/descriptors.rs"]
 #[allow(dead_code, reason = "the tests do not change the limit of this process")]
 mod descriptors;
-#[path = "../../examples/support/output.rs"]
-#[allow(dead_code, reason = "the tests do not redirect standard output")]
-mod output;
 
-use crate::{support::wait::PATIENCE, token_bucket::TokenBucket};
+use crate::{
+    output::{MAX_QUEUED, Queue},
+    support::wait::PATIENCE,
+    token_bucket::TokenBucket,
+};
 use descriptors::DescriptorLimit;
-use output::{MAX_QUEUED, Queue};
 use std::{
     io::{self, Write},
     sync::mpsc::{Receiver, Sender, channel},

@@ -11,6 +11,7 @@ mod pipeline_errors;
 mod property_tests;
 mod prose_width;
 mod source_tokens;
+mod walks;
 
 use std::{
     fs,

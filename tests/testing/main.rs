@@ -6,7 +6,19 @@ mod support;
 mod embedded;
 mod embedded_loop;
 #[cfg(feature = "simulation")]
+mod programs;
+#[cfg(all(unix, feature = "simulation"))]
+mod redis;
+#[cfg(all(feature = "simulation", feature = "durable"))]
+mod simulated_durable;
+#[cfg(feature = "simulation")]
+mod simulated_exploration;
+#[cfg(feature = "simulation")]
+mod simulated_play;
+#[cfg(feature = "simulation")]
 mod simulated_traffic;
+#[cfg(feature = "simulation")]
+mod simulated_wheel;
 #[cfg(feature = "simulation")]
 mod simulation;
 mod virtual_time;

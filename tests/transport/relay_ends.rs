@@ -11,12 +11,13 @@ use crate::{
 use bytes::Bytes;
 use netwheel::{
     Server,
-    channel::ChannelOptions,
+    channel::{ChannelOptions, CloseCause},
     codec::RawBytes,
     error::PeerError,
     net::Address,
     prelude::*,
     relay::Relay,
+    testing::EmbeddedChannel,
     tls::{TlsClient, TlsRoots, TlsServer},
 };
 use std::{
@@ -253,6 +254,22 @@ mod unix {
         std::fs::remove_file(&path).unwrap();
         end(&group);
         end(&peers);
+    }
+}
+
+#[test]
+fn an_idle_timeout_of_a_relay_is_no_regular_end_for_either_side() {
+    let quiet = || Pipeline::codec(RawBytes).on_read(|_ctx, _bytes: Bytes| Ok(()));
+    let mut back = EmbeddedChannel::new(quiet());
+    let idle = IdleTimeouts::new().all(PATIENCE);
+    let relay = Relay::to(back.channel());
+    let mut front = EmbeddedChannel::new(Pipeline::codec(RawBytes).idle(idle).handler(relay));
+    front.write_inbound(b"half of a mess").unwrap();
+    back.run_pending();
+    front.advance(PATIENCE + Duration::from_secs(1));
+    back.run_pending();
+    for channel in [front.channel(), back.channel()] {
+        assert_eq!(channel.close_cause(), Some(CloseCause::Reset));
     }
 }
 

@@ -9,6 +9,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 mod check;
+#[path = "../../../tests/testing/simulated_play/filter.rs"]
 mod filter;
 mod frame;
 mod life;

@@ -13,7 +13,7 @@ use crate::{
 };
 use netwheel::durable::TimerId;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Mailbox {
     receivers: Arc<Quota>,
     senders: Arc<Quota>,
     bytes: Arc<ByteBudget>,
-    by_receiver: Mutex<HashMap<String, BTreeMap<u64, Entry>>>,
+    by_receiver: Mutex<BTreeMap<String, BTreeMap<u64, Entry>>>,
 }
 
 /// Counts a message until it is dropped.

@@ -22,16 +22,16 @@ pub(crate) use kept::Kept;
 pub(crate) use receipt::KeptReceipt;
 
 use crate::{
-    hub::{self, Hub},
+    hub::{self, Hub, unix_ms},
     message_id::MessageId,
     protocol::{Code, Reply},
-    session::unix_ms,
 };
 use kept::{Content, Reminder};
 use mailbox::{Mailbox, Next, Shares};
 use netwheel::{
     Channel, Error, EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
+    time::{Clock, default_clock},
 };
 use quota::Exhausted;
 use reminders::Reminders;
@@ -55,6 +55,7 @@ const CLOSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Later {
     hub: Weak<Hub>,
+    clock: Arc<dyn Clock>,
     timers: OnceLock<DurableTimers>,
     /// Whether direct messages to users that are not connected are kept.
     keeps_messages: bool,
@@ -79,13 +80,16 @@ impl Later {
                 .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
             None => SqliteStore::in_memory()?,
         };
+        let clock = default_clock();
+        let now = unix_ms(&*clock);
         let later = Arc::new(Later {
             hub: Arc::downgrade(hub),
+            clock,
             timers: OnceLock::new(),
             keeps_messages: file.is_some(),
             expiry,
             // Numbers go on increasing after a restart. They are exact in JavaScript.
-            next: AtomicU64::new(unix_ms().saturating_mul(1000)),
+            next: AtomicU64::new(now.saturating_mul(1000)),
             reminders: Reminders::new(),
             mailbox: Mailbox::new(),
         });
@@ -139,7 +143,7 @@ impl Later {
 
     /// Returns when a message that is stored now expires, in milliseconds since 1970 (UTC).
     fn expires(&self) -> u64 {
-        unix_ms().saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
+        unix_ms(&*self.clock).saturating_add(u64::try_from(self.expiry.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Keeps a direct message. The sender is notified when it is stored.
@@ -155,7 +159,7 @@ impl Later {
         id: Option<MessageId>,
     ) -> Result<(), String> {
         let own_id = id.as_ref().map(|id| id.as_json().to_owned());
-        let content = Content::Direct { from: from.to_string(), text, ts: unix_ms(), id: own_id };
+        let content = Content::Direct { from: from.to_string(), text, ts: unix_ms(&*self.clock), id: own_id };
         let kept = Kept { number: self.number(), to: to.clone(), content };
         let shares = self.mailbox.reserve(from, &to, RECORD + kept.len())?;
         self.mailbox.add(kept.clone(), shares);

@@ -2,7 +2,7 @@
 
 use crate::hub::lock;
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -15,7 +15,7 @@ pub(crate) struct Quota {
 
 #[derive(Default)]
 struct Counts {
-    by_user: HashMap<Arc<str>, usize>,
+    by_user: BTreeMap<Arc<str>, usize>,
     all: usize,
 }
 

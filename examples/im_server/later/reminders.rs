@@ -9,7 +9,7 @@ use super::{
 use crate::hub::lock;
 use netwheel::durable::TimerId;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -20,7 +20,7 @@ const MAX_OF_ALL: usize = 10_000;
 
 pub(crate) struct Reminders {
     quota: Arc<Quota>,
-    by_user: Mutex<HashMap<String, BTreeMap<u64, Entry>>>,
+    by_user: Mutex<BTreeMap<String, BTreeMap<u64, Entry>>>,
 }
 
 struct Entry {

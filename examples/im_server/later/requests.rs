@@ -7,7 +7,7 @@ use crate::{
     message_id::MessageId,
     pace::Cost,
     protocol::{Code, ReminderInfo, Reply},
-    session::{Answer, Refusal, Session, unix_ms},
+    session::{Answer, Refusal, Session},
 };
 use netwheel::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -53,7 +53,7 @@ impl Session {
             return Err(bad(format!("the text of a reminder must have at most {MAX_TEXT} bytes")));
         }
         self.pace.charge(Cost::stored());
-        let due = unix_ms().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        let due = self.hub.unix_ms().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         let (channel, name) = (ctx.channel(), user.clone());
         let reply = move |stored: Result<u64>| {
             let reply = match stored {

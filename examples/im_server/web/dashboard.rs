@@ -141,7 +141,7 @@ impl Sample {
     fn take(hub: &Hub, loops: &[EventLoop]) -> Sample {
         let loops: Vec<LoopMetrics> = loops.iter().map(EventLoop::metrics).collect();
         Sample {
-            time: Instant::now(),
+            time: hub.now(),
             messages: hub.counters.messages.load(Ordering::Relaxed),
             deliveries: hub.counters.deliveries.load(Ordering::Relaxed),
             bytes_in: loops.iter().map(|metrics| metrics.bytes_read).sum(),
@@ -165,7 +165,7 @@ impl State {
         latency.sort_unstable();
         let loops = now.loops.iter().zip(&before.loops);
         State {
-            t: crate::session::unix_ms(),
+            t: hub.unix_ms(),
             period: seconds,
             connections: hub.counters.connections.load(Ordering::Relaxed),
             messages_per_second: rate(now.messages, before.messages),

@@ -65,7 +65,8 @@ impl ChannelPool<Call> {
     ///
     /// # Errors
     /// Those of a [`Call`]. Errors before the request is sent are a [`NotSent`], with an error of
-    /// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`] as their cause.
+    /// [`acquire`](ChannelPool::acquire) or [`Error::TimedOut`] as their cause. If the request of a
+    /// repeated call was sent before, the call fails with that cause itself.
     pub fn call_within(&self, request: Request, limit: Duration) -> Completion<Message<Response>> {
         let started = self.service.timers.now();
         let (service, state) = (self.service.clone(), Mutex::default());
@@ -101,6 +102,8 @@ struct State {
     /// Limits the time until the call has a channel.
     timer: Option<ScheduledTask>,
     repeats: u32,
+    /// Whether the request was sent, on any connection.
+    was_sent: bool,
 }
 
 #[derive(Default)]
@@ -196,6 +199,7 @@ impl PooledCall {
         drop(channel);
         let repeats = {
             let mut state = self.lock();
+            state.was_sent |= NotSent::of(&error).is_none();
             state.repeats += 1;
             state.repeats <= REPEATS
         };
@@ -221,8 +225,13 @@ impl PooledCall {
     }
 
     fn complete(&self, result: Result<Message<Response>>) {
+        let was_sent = self.lock().was_sent;
         if let Some(reply) = self.end() {
-            reply.complete(result);
+            reply.complete(result.map_err(|error| match NotSent::of(&error) {
+                // The last repetition was not sent, but the request may have arrived before.
+                Some(not_sent) if was_sent => not_sent.cause().clone(),
+                _ => error,
+            }));
         }
     }
 

@@ -11,13 +11,14 @@ use crate::{
     Channel, Error, Result,
     channel::{Reuse, ScheduledTask},
     id::ChannelId,
+    lookup::LookupMap,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 pub(super) struct PoolState<M, C> {
     size: usize,
     order: PoolOrder,
-    places: HashMap<ChannelId, ChannelPlace>,
+    places: LookupMap<ChannelId, ChannelPlace>,
     /// The channel that was released last is at the back.
     free: VecDeque<Channel<M>>,
     /// The number of channels that are being opened.
@@ -81,7 +82,7 @@ impl<M: 'static, C> PoolState<M, C> {
         PoolState {
             size,
             order,
-            places: HashMap::new(),
+            places: LookupMap::new(),
             free: VecDeque::new(),
             making: 0,
             waiters: VecDeque::new(),

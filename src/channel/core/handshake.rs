@@ -133,6 +133,8 @@ impl ChannelCore {
     fn install(&mut self, services: &mut LoopServices, establish: &mut dyn Establish) -> Result {
         let peer = self.state.peer();
         let AnyPipeline { links, mut settings } = establish.pipeline(&peer)?;
+        #[cfg(feature = "simulation")]
+        let links = crate::channel::links::checked(links);
         self.links = links;
         settings.extras.remove_filters();
         self.state.apply(services, settings);

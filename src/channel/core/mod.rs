@@ -63,7 +63,14 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         // A new channel has no extras, so none are replaced.
         state.apply(services, pipeline.settings);
-        ChannelCore { state, links: pipeline.links }
+        let links = pipeline.links;
+        #[cfg(feature = "simulation")]
+        let links = {
+            let crate::id::Key { index, generation } = id.key;
+            crate::machine::simulated::note_channel(id.event_loop, index, generation);
+            super::links::checked(links)
+        };
+        ChannelCore { state, links }
     }
 
     pub(crate) fn handler_name(&self) -> &'static str {

@@ -131,6 +131,11 @@ impl ChannelCore {
             }
         }
         let AnyPipeline { links, mut settings } = pipeline;
+        #[cfg(feature = "simulation")]
+        let links = {
+            self.links.note_replaced();
+            crate::channel::links::checked(links)
+        };
         let links = std::mem::replace(&mut self.links, links);
         settings.extras.remove_filters();
         let extras = self.state.apply(services, settings);

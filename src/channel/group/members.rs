@@ -7,12 +7,13 @@
 use crate::{
     channel::handle::{Channel, MailSender, MemberReservation, SizeHint},
     id::{ChannelId, Key},
+    lookup::LookupMap,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 pub(super) struct Members<M> {
     /// The index of each member among those of its loop.
-    places: HashMap<ChannelId, usize>,
+    places: LookupMap<ChannelId, usize>,
     loops: Vec<OnLoop<M>>,
     /// Copies of the membership, if it has not changed since they were made.
     parts: Option<Arc<[Part]>>,
@@ -40,7 +41,7 @@ pub(super) type PartReservations = Option<Vec<Option<MemberReservation>>>;
 
 impl<M> Default for Members<M> {
     fn default() -> Self {
-        Members { places: HashMap::new(), loops: Vec::new(), parts: None, channels: None, is_closed: false }
+        Members { places: LookupMap::new(), loops: Vec::new(), parts: None, channels: None, is_closed: false }
     }
 }
 

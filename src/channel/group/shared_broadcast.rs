@@ -32,12 +32,12 @@ use crate::{
     error::caught,
     id::{ChannelId, Key},
     log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
+    lookup::LookupSet,
 };
 use bytes::Bytes;
 use log::Level;
 use std::{
     any::{Any, type_name},
-    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -157,7 +157,7 @@ pub(crate) struct Delivery {
     /// The next member.
     next: usize,
     /// Members behind `next` that were taken out of turn.
-    early: HashSet<usize>,
+    early: LookupSet<usize>,
     except: Option<Key>,
     memo: EncodingMemo,
     report: BroadcastReport,
@@ -199,7 +199,7 @@ impl Delivery {
             keys,
             reserved,
             next: 0,
-            early: HashSet::new(),
+            early: LookupSet::new(),
             except,
             memo: EncodingMemo::default(),
             report,

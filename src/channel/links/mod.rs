@@ -4,11 +4,15 @@
 //! handler for each write ([`Push`]). The pipeline layer implements both; the channel layer does
 //! not know how.
 
+#[cfg(feature = "simulation")]
+mod checked;
 mod decode_pass;
 mod pipeline;
 mod placeholder;
 mod shared_message;
 
+#[cfg(feature = "simulation")]
+pub(in crate::channel) use checked::checked;
 pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
 pub use pipeline::{AnyPipeline, IntoPipeline, Pipeline};
 pub(in crate::channel) use placeholder::Placeholder;
@@ -93,4 +97,8 @@ pub(crate) trait ErasedPipeline {
 
     /// Returns the types that handles to this pipeline must match.
     fn types(&self) -> PipelineTypes;
+
+    /// Notes that another pipeline takes over, so that `inactive` is not called.
+    #[cfg(feature = "simulation")]
+    fn note_replaced(&mut self) {}
 }

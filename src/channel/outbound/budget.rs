@@ -92,6 +92,12 @@ impl OutboundLease {
         self.limit
     }
 
+    /// Returns the part of its bytes that the budget has counted.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn counted(&self) -> usize {
+        self.counted
+    }
+
     /// Returns its memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() - size_of::<OutboundBuffer>() + self.buffer.memory()

@@ -11,6 +11,8 @@
 //! transport nor pipeline.
 
 mod handles;
+#[cfg(feature = "simulation")]
+mod invariants;
 mod outbound;
 mod packed_address;
 mod pending_writes;

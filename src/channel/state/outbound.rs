@@ -230,6 +230,8 @@ impl ChannelState {
 
     /// Drops the `n` bytes behind the first `keep`.
     pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
+        #[cfg(feature = "simulation")]
+        crate::machine::simulated::note_dropped_output();
         // The time limits must count the bytes before their loss is recorded.
         self.note_pending(self.now());
         if let Some(loan) = &mut self.outbound {

@@ -53,6 +53,12 @@ impl DueQueue {
         self.0.borrow().next_deadline()
     }
 
+    /// Returns whether `wanted` is true for an entry.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn any(&self, wanted: impl Fn(&Due) -> bool) -> bool {
+        self.0.borrow().values().any(wanted)
+    }
+
     /// Returns the deadline of an entry.
     pub(crate) fn deadline(&self, key: QueueKey) -> Option<u64> {
         self.0.borrow().deadline(key)

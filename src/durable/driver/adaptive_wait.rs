@@ -6,7 +6,10 @@
 //! long, the thread sleeps at once, so a pause of the program costs one such moment. RocksDB's
 //! writers do the same (`enable_write_thread_adaptive_yield`).
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crate::{
+    machine,
+    sync::{ReceiveError, Receiver},
+};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -29,38 +32,39 @@ impl Default for AdaptiveWait {
 
 impl AdaptiveWait {
     /// Returns the next message, or `None` if all senders are gone.
-    #[allow(clippy::disallowed_methods, reason = "a thread that waits measures real time")]
     pub(super) fn recv<T>(&mut self, messages: &Receiver<T>) -> Option<T> {
-        let begun = Instant::now();
+        let begun = machine::now();
         let message = loop {
-            match messages.try_recv() {
+            match messages.try_receive() {
                 Ok(message) => break Some(message),
-                Err(TryRecvError::Disconnected) => break None,
-                Err(TryRecvError::Empty) if self.was_short && begun.elapsed() < self.short => {
-                    thread::yield_now();
-                }
-                Err(TryRecvError::Empty) => break messages.recv().ok(),
+                Err(ReceiveError::Disconnected) => break None,
+                Err(ReceiveError::Empty) if self.was_short && self.is_short(begun) => thread::yield_now(),
+                Err(ReceiveError::Empty) => break messages.receive(None).ok(),
             }
         };
-        self.was_short = begun.elapsed() < self.short;
+        self.was_short = machine::may_spin() && self.is_short(begun);
         message
+    }
+
+    fn is_short(&self, begun: Instant) -> bool {
+        machine::now().saturating_duration_since(begun) < self.short
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::unbounded;
+    use crate::sync::channel;
 
     /// Receives messages that a program sends one after the other, each when the last one has
     /// arrived. Waits of up to `short` are short.
     fn play(short: Duration) {
-        let (sender, messages) = unbounded();
-        let (stored, next) = unbounded();
+        let (sender, messages) = channel();
+        let (stored, next) = channel();
         let program = thread::spawn(move || {
             for message in 1..=1000 {
                 sender.send(message).unwrap();
-                next.recv().unwrap();
+                next.receive(None).unwrap();
             }
         });
         let mut wait = AdaptiveWait { short, ..AdaptiveWait::default() };

@@ -23,9 +23,9 @@ use crate::{
     Error,
     clock::nanos,
     error::panic_message,
-    sync::{Completer, loop_id},
+    machine,
+    sync::{Completer, ReceiveError, Receiver, loop_id},
 };
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -133,7 +133,7 @@ impl Writer {
         let Some(Closed { completers, result }) = closed else { return };
         // The file is unlocked and requests are refused before the completions are done.
         drop(self.store);
-        refuse(self.queue.into_iter().chain(self.requests.try_iter()));
+        refuse(self.queue.into_iter().chain(self.requests.drain()));
         drop(self.requests);
         completers.into_iter().for_each(|completer| completer.complete(result.clone()));
     }
@@ -172,7 +172,6 @@ impl Writer {
 
     /// Returns the next request, or `None` if all senders are gone. Commits changes that are left
     /// first, however many requests there are, but a renewal does not wait for them.
-    #[allow(clippy::disallowed_methods, reason = "the pause after a transient error is real time")]
     fn next(&mut self) -> Option<Request> {
         loop {
             if !self.batch.is_empty() {
@@ -183,7 +182,7 @@ impl Writer {
                 continue;
             }
             let retry_at = self.retry_at.filter(|_| !self.failed_before.is_empty());
-            if retry_at.is_some_and(|at| at <= Instant::now()) {
+            if retry_at.is_some_and(|at| at <= machine::now()) {
                 self.batch.append(&mut self.failed_before);
                 self.limit.try_again();
                 continue;
@@ -192,17 +191,17 @@ impl Writer {
                 return Some(request);
             }
             let Some(retry_at) = retry_at else { return self.wait.recv(&self.requests) };
-            match self.requests.recv_deadline(retry_at) {
+            match self.requests.receive(Some(retry_at)) {
                 Ok(request) => return Some(request),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(ReceiveError::Empty) => {}
+                Err(ReceiveError::Disconnected) => return None,
             }
         }
     }
 
     /// Takes a renewal out of the requests that wait.
     fn take_renewal(&mut self) -> Option<Request> {
-        self.queue.extend(self.requests.try_iter());
+        self.queue.extend(self.requests.drain());
         let is_renewal = |request: &Request| matches!(request, Request::Renew { .. });
         self.queue.iter().position(is_renewal).and_then(|index| self.queue.remove(index))
     }
@@ -210,9 +209,8 @@ impl Writer {
     /// Receives more changes for the same transaction, for at most `commit_within`. Does not wait
     /// any longer once the expected starts and commands are there. Nobody waits for the end of a
     /// run, so ends alone wait for the whole time.
-    #[allow(clippy::disallowed_methods, reason = "how long a transaction waits for company is real time")]
     fn gather(&mut self) {
-        let until = Instant::now() + self.commit_within;
+        let until = machine::now() + self.commit_within;
         while self.batch.len() < BATCH_LIMIT {
             match self.queue.pop_front() {
                 None => {}
@@ -227,8 +225,8 @@ impl Writer {
             }
             let awaited = self.batch.awaited();
             let is_complete = awaited > 0 && awaited >= self.expected;
-            let request = match self.requests.try_recv() {
-                Err(TryRecvError::Empty) if !is_complete => self.requests.recv_deadline(until).ok(),
+            let request = match self.requests.try_receive() {
+                Err(ReceiveError::Empty) if !is_complete => self.requests.receive(Some(until)).ok(),
                 received => received.ok(),
             };
             match request {
@@ -256,21 +254,20 @@ impl Writer {
 
     /// Puts a request behind those that wait.
     pub(super) fn put_back(&mut self, request: Request) {
-        self.queue.extend(self.requests.try_iter());
+        self.queue.extend(self.requests.drain());
         self.queue.push_back(request);
     }
 
     /// Commits the gathered changes, and delivers their outcomes.
-    #[allow(clippy::disallowed_methods, reason = "how long a transaction takes is real time")]
     fn commit(&mut self) {
         if let Some(error) = self.failed.clone() {
             return self.batch.refuse(&error);
         }
         let size = self.limit.of(self.batch.len());
         let now = self.clock.present_millis();
-        let begun = Instant::now();
+        let begun = machine::now();
         let result = self.store.commit(self.batch.changes(size), now);
-        let took = begun.elapsed();
+        let took = machine::now().saturating_duration_since(begun);
         match result {
             Ok(outcomes) => {
                 self.limit.succeeded(took);
@@ -303,7 +300,7 @@ impl Writer {
                 if !is_refusal {
                     self.limit.failed(size);
                 }
-                self.retry_at = Some(Instant::now() + fails(&mut self.commits, &error));
+                self.retry_at = Some(machine::now() + fails(&mut self.commits, &error));
                 // The change that was refused is repeated behind the others.
                 let mut refused = self.batch.take_first(if is_refusal { size } else { 0 });
                 let mut rest = if fails_all { std::mem::take(&mut self.batch) } else { Batch::default() };

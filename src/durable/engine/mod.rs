@@ -356,6 +356,7 @@ impl Engine {
         }
         if self.has_room()
             && self.may_fire(now)
+            && !self.waits_for_alone()
             && let Some(first) = self.window.first()
         {
             let wall = self.clock.believed(now.wall, now.monotonic);

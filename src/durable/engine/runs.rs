@@ -34,7 +34,7 @@ impl Engine {
             if self.ready.len() >= self.limits.fires_per_turn || !self.has_room() || !self.may_fire(now) {
                 break;
             }
-            if self.alone.is_some() && self.is_first_alone() {
+            if self.waits_for_alone() {
                 break;
             }
             let Some((row, permit)) = self.window.pop_due(now.wall) else { break };
@@ -89,9 +89,10 @@ impl Engine {
         steps.push(Step::Change { id, change, purpose });
     }
 
-    /// Returns whether the first timer must begin alone.
-    fn is_first_alone(&self) -> bool {
-        self.window.first_row().is_some_and(|row| self.suspects.suspicion(row) == Suspicion::Alone)
+    /// Returns whether the first timer must begin alone, and waits for another one.
+    pub(super) fn waits_for_alone(&self) -> bool {
+        self.alone.is_some()
+            && self.window.first_row().is_some_and(|row| self.suspects.suspicion(row) == Suspicion::Alone)
     }
 
     /// Notes the attempt of a suspect before it begins. Its answer finds it counted.

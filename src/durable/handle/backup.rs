@@ -4,8 +4,9 @@ use super::DurableTimers;
 use crate::{
     Completion, Error,
     durable::{request::Request, store::TimerStore},
+    machine,
 };
-use std::{path::PathBuf, thread};
+use std::path::PathBuf;
 
 impl DurableTimers {
     /// Writes a copy of an SQLite store to a new file, while the timers go on.
@@ -48,9 +49,8 @@ impl DurableTimers {
                 Ok(work) => work,
                 Err(error) => return completer.complete(Err(error)),
             };
-            let thread = thread::Builder::new().name("netwheel-backup".to_owned());
             // If there are no more threads, the work and with it the completer are dropped.
-            let spawned = thread.spawn(move || {
+            let spawned = machine::spawn("netwheel-backup".to_owned(), move || {
                 completer.complete(work().map_err(Error::from));
                 drop(permit);
             });

@@ -13,10 +13,10 @@ use crate::durable::{
     unix_millis::duration_millis,
 };
 use crate::{
-    Error, EventLoopGroup, Result,
-    sync::{Permits, loop_id},
+    Error, EventLoopGroup, Result, machine,
+    sync::{Permits, channel, loop_id},
 };
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, path::Path, sync::Arc, time::Duration};
 
 /// When a timer is late, unless set otherwise.
 const LATE_AFTER: Duration = Duration::from_secs(1);
@@ -186,7 +186,6 @@ impl DurableTimersBuilder {
     /// [`Error::Other`] with a [`StoreError`](crate::durable::StoreError), [`Error::Io`] if the
     /// thread cannot be started.
     pub fn start(mut self, group: &EventLoopGroup) -> Result<DurableTimers> {
-        crate::machine::refuse_in_simulation("the thread of a timer store")?;
         self.check()?;
         let names: Vec<String> = self.topics.iter().map(|topic| topic.name.clone()).collect();
         let counts = self.store.attach(&names)?;
@@ -229,7 +228,7 @@ impl DurableTimersBuilder {
             log::info!("the last program has not closed the timer store; attempts of due timers are noted");
             engine.suspect_store();
         }
-        let (sender, requests) = crossbeam_channel::unbounded();
+        let (sender, requests) = channel();
         let event_loop = group.next().clone();
         let clock = Arc::new(TimerClock::new(event_loop.shared.time.clone()));
         if let Some(reading) = self.store.clock() {
@@ -264,9 +263,7 @@ impl DurableTimersBuilder {
             store_thread,
         )
         .with_topics(kept, paused);
-        let thread = thread::Builder::new().name("netwheel-timers".to_owned());
-        thread
-            .spawn(move || writer.run())
+        machine::spawn("netwheel-timers".to_owned(), move || writer.run())
             .map_err(|e| Error::io("starting the thread of a timer store", e))?;
         inbox.tell(Message::Paused { topics: paused, pausing: None });
         Ok(DurableTimers::new(port, driver))

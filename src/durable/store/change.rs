@@ -126,7 +126,6 @@ pub enum Change {
 
 impl Change {
     /// Returns the run that the change is about, if it is about one.
-    #[cfg(feature = "durable-postgres")]
     pub(super) fn held(&self) -> Option<Held> {
         match self {
             Change::End { held, .. }

@@ -8,9 +8,11 @@ mod lease;
 mod listing;
 mod maintenance;
 mod memory;
+mod ownership;
 #[cfg(feature = "durable-postgres")]
 mod postgres;
 mod row;
+mod server_clock;
 mod sqlite;
 mod start_in;
 mod topic_set;
@@ -22,7 +24,7 @@ pub use error::StoreError;
 pub use lease::{ClockReading, Lease};
 pub use listing::{TimerFilter, TimerInfo, TimerState, TopicCounts};
 pub use maintenance::{BackupWork, Maintenance};
-pub use memory::{MemoryDisk, MemoryStore, MemoryTransaction};
+pub use memory::{MemoryDatabase, MemoryDisk, MemoryStore, MemoryTransaction};
 #[cfg(feature = "durable-postgres")]
 pub use postgres::{PostgresStore, PostgresStoreBuilder};
 pub use row::{Begun, DueKey, Held, TimerRow};

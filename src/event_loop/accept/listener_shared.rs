@@ -19,9 +19,10 @@ pub(crate) struct ServerShared {
 }
 
 pub(crate) enum ServerClosed {
-    /// The number of listeners that have not ended, and the completers that wait for their end.
-    Awaited(usize, Waiters),
-    Done,
+    /// The number of listeners that have not ended, the first error of the others, and the
+    /// completers that wait for their end.
+    Awaited(usize, Result, Waiters),
+    Done(Result),
 }
 
 /// The state that a server's handle shares with the loop of one listener.
@@ -51,21 +52,28 @@ impl Drop for ListenerGuard {
 impl ServerShared {
     /// Creates the state of a server with this number of listeners.
     pub(crate) fn new(listeners: usize) -> Self {
-        ServerShared { closed: Locked::new(ServerClosed::Awaited(listeners, Waiters::default())) }
+        ServerShared { closed: Locked::new(ServerClosed::Awaited(listeners, Ok(()), Waiters::default())) }
     }
 
-    /// Notes that a listener has ended. The last one ends the server with its result.
+    /// Notes that a listener has ended. The last one ends the server, with the first error of any.
     fn listener_ended(&self, result: impl Fn() -> Result) {
-        let before = self.closed.change(|closed| {
-            if let ServerClosed::Awaited(listeners @ 2.., _) = closed {
-                *listeners -= 1;
-                return (None, ());
+        let ended = result();
+        let done = self.closed.change(|closed| {
+            let ServerClosed::Awaited(listeners, result, waiting) = closed else { return (None, None) };
+            if result.is_ok() {
+                *result = ended;
             }
-            (Some(std::mem::replace(closed, ServerClosed::Done)), ())
+            *listeners = listeners.saturating_sub(1);
+            if *listeners > 0 {
+                return (None, None);
+            }
+            let (result, waiting) = (result.clone(), waiting.take());
+            let before = std::mem::replace(closed, ServerClosed::Done(result.clone()));
+            (Some((result, waiting)), Some(before))
         });
-        if let Some(ServerClosed::Awaited(_, mut waiting)) = before {
-            for completer in waiting.take() {
-                completer.complete(result());
+        if let Some((result, waiting)) = done {
+            for completer in waiting {
+                completer.complete(result.clone());
             }
         }
     }

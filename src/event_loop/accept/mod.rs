@@ -46,6 +46,7 @@ use crate::{
     id::Key,
     log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
     metrics::Metrics,
+    timer::QueueKey,
     transport::{Address, Listener, Stream},
 };
 use log::Level;
@@ -111,6 +112,8 @@ pub(crate) struct AcceptProgress {
     /// Whether the listener is paused: until its retry timer expires after an error, or until the
     /// next turn after its share of this one.
     paused: bool,
+    /// The timer that ends a pause after an error.
+    timer: Option<QueueKey>,
     retry: AcceptRetry,
 }
 
@@ -189,9 +192,16 @@ impl ListenerSource {
     }
 
     fn pause_for(&mut self, ctx: &mut LoopContext<'_>, rest: u64) {
+        self.cancel_timer(ctx);
         self.progress.paused = true;
         let deadline = ctx.io.services.now.saturating_add(rest);
-        ctx.io.services.queue.insert(deadline, Due::Source(ctx.key));
+        self.progress.timer = Some(ctx.io.services.queue.insert(deadline, Due::Source(ctx.key)));
+    }
+
+    fn cancel_timer(&mut self, ctx: &mut LoopContext<'_>) {
+        if let Some(timer) = self.progress.timer.take() {
+            drop(ctx.io.services.cancel_timer(timer));
+        }
     }
 
     /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None`
@@ -273,6 +283,16 @@ impl NewSource for ListenerSource {
 }
 
 impl Source for ListenerSource {
+    #[cfg(feature = "simulation")]
+    fn violation_asleep(&self) -> Option<&'static str> {
+        let socket = self.listener.simulated()?;
+        if self.progress.paused {
+            return self.progress.timer.is_none().then_some("a listener pauses without a timer");
+        }
+        (self.accepting && socket.unseen(0).input)
+            .then_some("a connection waits to be accepted, and no event is pending")
+    }
+
     fn ready(&mut self, ctx: &mut LoopContext<'_>, _ready: Ready) -> Transition {
         self.begin_accepting(ctx)
     }
@@ -305,6 +325,7 @@ impl Source for ListenerSource {
     }
 
     fn timer(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.progress.timer = None;
         self.proceed(ctx)
     }
 
@@ -335,6 +356,7 @@ impl Source for ListenerSource {
         if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
             log::debug!("{}: deregistering a listener: {e:#}", ctx.loop_name);
         }
+        self.cancel_timer(ctx);
         let ListenerSource { listener, shared, .. } = *self;
         drop(listener);
         shared.set_closed(|| Ok(()));

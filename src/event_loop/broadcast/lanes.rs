@@ -12,8 +12,9 @@
 use crate::{
     channel::{Delivery, Recipient},
     id::Key,
+    lookup::LookupMap,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The number of deliveries of one group before the next group has its turn.
 const QUANTUM: usize = 256;
@@ -40,7 +41,7 @@ pub(in crate::event_loop) struct WaitingPlace {
 
 #[derive(Default)]
 pub(in crate::event_loop) struct Lanes {
-    lanes: HashMap<usize, VecDeque<WaitingDelivery>>,
+    lanes: LookupMap<usize, VecDeque<WaitingDelivery>>,
     /// The groups with waiting broadcasts, in the order of their turns.
     turns: VecDeque<usize>,
     /// The number of deliveries left in the turn of the first group.
@@ -159,6 +160,15 @@ impl Lanes {
         let recipient = pending.delivery.take(waiting.place)?;
         self.counts[recipient.key().index as usize] -= 1;
         Some((recipient, &mut pending.delivery))
+    }
+}
+
+impl Drop for Lanes {
+    /// Drops the broadcasts in the order of their turns. Their reports complete meanwhile.
+    fn drop(&mut self) {
+        for group in self.turns.drain(..) {
+            drop(self.lanes.remove(&group));
+        }
     }
 }
 

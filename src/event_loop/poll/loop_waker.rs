@@ -25,7 +25,7 @@ pub(crate) enum PollWaker {
 }
 
 impl PollWaker {
-    pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
+    pub(crate) fn wake(&self) -> io::Result<()> {
         match self {
             PollWaker::System(waker) => waker.wake(),
             #[cfg(feature = "simulation")]

@@ -9,10 +9,13 @@ mod selector;
 mod sleep;
 mod spin;
 
-pub(super) use loop_waker::{LoopWaker, PollWaker};
+pub(super) use loop_waker::LoopWaker;
+pub(crate) use loop_waker::PollWaker;
 pub use rebuild_report::{PollRebuild, RebuildCause};
-pub(crate) use selector::STREAM_INTEREST;
-pub(super) use selector::{LISTENER_INTEREST, Selector, Successor, WakeCause};
+pub(super) use selector::Successor;
+#[cfg(feature = "simulation")]
+pub(crate) use selector::simulated_ready;
+pub(crate) use selector::{LISTENER_INTEREST, STREAM_INTEREST, Selector, WakeCause};
 pub(super) use sleep::Sleep;
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub(super) use spin::{Remedy, SpinGuard};

@@ -10,7 +10,7 @@
 use super::PollWaker;
 use crate::channel::driver::Ready;
 #[cfg(feature = "simulation")]
-use crate::machine::simulated::{self, SimulatedPoll};
+use crate::machine::simulated::{self, ReadyEvent, SimulatedPoll};
 use mio::{Events, Interest, Poll, Registry, Token, Waker, event::Event, event::Source};
 use std::{io, time::Duration};
 
@@ -247,6 +247,20 @@ fn ready(event: &Event) -> Ready {
         .with_if(event.is_write_closed(), Ready::WRITE_CLOSED)
         .with_if(event.is_error(), Ready::ERROR)
         .with_if(event.is_priority(), Ready::PRIORITY)
+}
+
+/// Converts an event of a simulated poll, as mio converts the bits of epoll(7).
+#[cfg(feature = "simulation")]
+pub(crate) fn simulated_ready(event: &ReadyEvent) -> Ready {
+    let has_only_failed =
+        event.error && !(event.readable || event.writable || event.read_closed || event.hang_up);
+    let is_write_closed = event.hang_up || (event.writable && event.error) || has_only_failed;
+    Ready::NONE
+        .with_if(event.readable, Ready::READABLE)
+        .with_if(event.writable, Ready::WRITABLE)
+        .with_if(event.hang_up || (event.readable && event.read_closed), Ready::READ_CLOSED)
+        .with_if(is_write_closed, Ready::WRITE_CLOSED)
+        .with_if(event.error, Ready::ERROR)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::{
     event_loop::{mail::LoopMail, poll::PollWaker},
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
+    machine::race_point,
     sync::{Asleep, Mailbox, loop_id},
 };
 use log::Level;
@@ -76,6 +77,7 @@ impl LoopShared {
         if let Err(reason) = self.must_live() {
             return Err(SendError::new(value, reason));
         }
+        race_point();
         let put = self.mailbox.put_with(value, make);
         self.wake_for_mail(when);
         put.map_err(|(why, value)| SendError::new(value, self.mailbox.reason(why)))
@@ -90,6 +92,7 @@ impl LoopShared {
         if let Err(reason) = self.must_live() {
             return Err(SendError::new(mail, reason));
         }
+        race_point();
         let put = put(&self.mailbox, mail);
         self.wake_for_mail(when);
         put
@@ -115,8 +118,10 @@ impl LoopShared {
     /// Wakes the loop for mail that must be handled at `when`, even if the mail was refused.
     #[inline]
     fn wake_for_mail(&self, when: u64) {
+        race_point();
         let now = when > 0 && self.mailbox.is_crowded();
         self.wake_if_asleep(if now { 0 } else { when });
+        race_point();
     }
 
     /// Puts mail into the queue without limit. Does not wake the loop unless the queue is crowded.

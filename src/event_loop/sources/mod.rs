@@ -171,6 +171,24 @@ impl Sources {
         used.map(|(index, (_, generation))| Key { index: index as u32, generation: *generation }).collect()
     }
 
+    /// Returns all sources.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter_map(|slot| slot.as_deref())
+    }
+
+    /// Returns whether there is a source with this key.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.key_at(key.index) == Some(key) && self.slots[key.index as usize].is_some()
+    }
+
+    /// Returns whether there is a source that a timer belongs to.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn has_timer_owner(&self, token: TimerToken) -> bool {
+        self.key_at(token.index()).is_some_and(|key| token.is_for(key) && self.has(key))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

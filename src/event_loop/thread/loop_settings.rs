@@ -54,7 +54,7 @@ impl Default for LoopSettings {
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             busy_poll: Duration::ZERO,
-            clock: machine::clock(),
+            clock: machine::default_clock(),
             executor: Executor::default(),
         }
     }

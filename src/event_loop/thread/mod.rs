@@ -4,10 +4,12 @@
 //! its queue is run or refused, its hooks run, and its termination completes.
 //!
 //! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the
-//! core of a thread).
+//! core of a thread), `simulated` (loops of simulations) and `invariants` (their checks).
 
 mod affinity;
 mod driven;
+#[cfg(feature = "simulation")]
+mod invariants;
 mod loop_settings;
 #[cfg(feature = "simulation")]
 mod simulated;

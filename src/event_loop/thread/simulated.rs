@@ -3,12 +3,18 @@
 //! Invariant: the loop's code runs within the calls of [`LoopRun`] only, on the thread of the
 //! simulation, with the machine of its node entered.
 
-use super::end;
+use super::{
+    end,
+    invariants::{Invariants, violation_at_end},
+};
 use crate::{
-    channel::driver::Ready,
     error::caught,
-    event_loop::{poll::WakeCause, tasks, turn::Turn, turn::Wait},
-    machine::simulated::{LoopRun, Next, Polled, ReadyEvent},
+    event_loop::{
+        poll::{WakeCause, simulated_ready},
+        tasks,
+        turn::{Turn, Wait},
+    },
+    machine::simulated::{LoopRun, Next, Polled, ReadyEvent, forget_channels, violate},
     sync::loop_id,
 };
 
@@ -16,11 +22,12 @@ pub(super) struct SimulatedLoop {
     /// `None` once the loop has ended.
     turn: Option<Turn>,
     wait: Wait,
+    invariants: Invariants,
 }
 
 impl SimulatedLoop {
     pub(super) fn new(turn: Turn) -> Self {
-        SimulatedLoop { turn: Some(turn), wait: Wait::NotAtAll }
+        SimulatedLoop { turn: Some(turn), wait: Wait::NotAtAll, invariants: Invariants::default() }
     }
 
     /// Runs `call` on the loop's thread. Ends the loop after its last turn, and after a panic.
@@ -31,7 +38,12 @@ impl SimulatedLoop {
         let cause = caught(|| wait = call(turn));
         let (Some(wait), None) = (wait, &cause) else {
             if let Some(turn) = self.turn.take() {
+                let (shared, has_failed) = (turn.shared.clone(), cause.is_some());
                 end(turn, cause, None);
+                if !has_failed && let Some(violation) = violation_at_end(&shared) {
+                    violate(|| format!("{}: {violation}", shared.name));
+                }
+                forget_channels(shared.id);
             }
             return Next::Ended;
         };
@@ -51,16 +63,6 @@ fn enter(turn: &Turn) -> (loop_id::Entered, tasks::LocalQueue) {
     (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()))
 }
 
-/// Converts an event as mio does.
-fn ready(event: &ReadyEvent) -> Ready {
-    Ready::NONE
-        .with_if(event.readable, Ready::READABLE)
-        .with_if(event.writable, Ready::WRITABLE)
-        .with_if(event.hang_up || (event.readable && event.read_closed), Ready::READ_CLOSED)
-        .with_if(event.hang_up || (event.writable && event.error), Ready::WRITE_CLOSED)
-        .with_if(event.error, Ready::ERROR)
-}
-
 impl LoopRun for SimulatedLoop {
     fn begin(&mut self) -> Next {
         self.call(|turn| Some(turn.fall_asleep()))
@@ -77,7 +79,8 @@ impl LoopRun for SimulatedLoop {
                 Polled::Interrupted => Ok(Some(WakeCause::Interrupted)),
                 Polled::Failed(e) => Err(e),
             };
-            let last = turn.resume(wait, polled, events.iter().map(|event| (event.token, ready(event))));
+            let last =
+                turn.resume(wait, polled, events.iter().map(|event| (event.token, simulated_ready(event))));
             if last { None } else { Some(turn.fall_asleep()) }
         })
     }
@@ -94,18 +97,23 @@ impl LoopRun for SimulatedLoop {
         self.turn.as_ref().map_or("", |turn| &turn.shared.name)
     }
 
-    fn check_asleep(&self) -> Option<&'static str> {
-        let turn = self.turn.as_ref()?;
-        // Quiet mail may wait for the end of the sleep, so only mail that has to wake is looked at.
-        let is_asleep = turn.shared.wake_up.is_asleep();
-        (is_asleep && turn.shared.mailbox.is_crowded())
-            .then_some("a loop sleeps although its queue is crowded")
+    fn check(&mut self) -> Option<String> {
+        let wait = self.wait;
+        match &mut self.turn {
+            Some(turn) => self.invariants.violation(turn, wait),
+            None => None,
+        }
+    }
+
+    fn lost_wakeup(&self, runs_next: bool) -> Option<&'static str> {
+        self.invariants.lost_wakeup(self.turn.as_ref()?, self.wait, runs_next)
     }
 
     fn kill(self: Box<Self>) {
         let Some(turn) = self.turn else { return };
         let _entered = enter(&turn);
         let shared = turn.shared.clone();
+        forget_channels(shared.id);
         // The process is gone: no handler is notified, and handles see a loop that has ended.
         shared.advance(crate::event_loop::shared::LifeState::Terminated);
         caught(move || drop(turn));

@@ -24,6 +24,7 @@ use log::Level;
 impl Turn {
     /// Flushes and closes channels that have requested it. A channel that requests it again during
     /// this call waits for the next turn.
+    #[inline(always)]
     pub(super) fn flush_channels(&mut self) {
         if self.io.services.attention.is_empty() {
             if self.stopwatch.span() == Span::Flushing {

@@ -17,7 +17,7 @@ const CARRIED_OVER_PER_TURN: usize = 1024;
 
 impl Turn {
     /// Handles the sources that are ready. Returns their number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn handle_io(&mut self, mut events: impl Iterator<Item = (usize, Ready)>) -> u64 {
         let was_cut = self.io.begin_turn();
         // Sources that are added while events are handled have had their share, and wait for the
@@ -70,6 +70,7 @@ impl Turn {
         handled
     }
 
+    #[inline(always)]
     fn handle_event(&mut self, token: usize, ready: Ready, current: &mut Option<Key>) {
         let Turn { sources, io, shared, .. } = self;
         // An event for a source that was closed earlier in this batch finds another generation, or

@@ -102,7 +102,7 @@ impl Turn {
 
     /// Runs the phases that follow the poll: channels, tasks, timers, flush and close. `handled` is
     /// the number of sources that were ready. Returns whether the turn was the last.
-    #[inline]
+    #[inline(always)]
     pub(super) fn run_phases(&mut self, cause: Option<WakeCause>, handled: u64) -> bool {
         self.stopwatch.note_events(handled);
         let did_io = handled > 0;
@@ -157,6 +157,7 @@ impl Turn {
 
     /// Ends the I/O of this turn. Returns the share of the tasks, which is also that of the timers.
     /// Returns `None` if neither is waiting.
+    #[inline(always)]
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
         // I/O that was cut off has just read the clock. A timer that became due since the poll runs

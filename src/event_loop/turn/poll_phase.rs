@@ -27,6 +27,9 @@
 //! Invariants: the driver answers each [`Wait`] with [`Turn::resume`], except [`Wait::Rest`], after
 //! which it calls [`Turn::fall_asleep`] again. A loop on a manual clock never waits for real time,
 //! except for the limit that the owner of a manual loop has set. Runs on the loop's thread.
+//!
+//! The two halves are inlined into each driver, so that the driver of the kernel does not pay for
+//! another one.
 
 use super::Turn;
 use crate::{
@@ -36,6 +39,7 @@ use crate::{
         poll::{RebuildCause, Remedy, Selector, WakeCause},
         shutdown::Shutdown,
     },
+    machine::race_point,
 };
 use std::{io, time::Duration};
 
@@ -90,7 +94,7 @@ impl Turn {
     }
 
     /// The first half of a turn: decides how long to wait, and publishes the sleep to submitters.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fall_asleep(&mut self) -> Wait {
         if let Some(until) = self.rest_until
             && let Some(rest) = self.go_on_resting(until)
@@ -105,6 +109,7 @@ impl Turn {
         wait
     }
 
+    #[inline(always)]
     fn choose_wait(&mut self) -> Wait {
         if self.has_work() || self.sleep.is_forbidden(self.io.services.now) {
             return Wait::NotAtAll;
@@ -129,6 +134,7 @@ impl Turn {
         if !self.inbox.is_empty() {
             return Wait::NotAtAll;
         }
+        race_point();
         self.shared.wake_up.about_to_sleep(deadline);
         // Mail that arrived before the sleep was published has not written to the waker.
         if !self.inbox.is_empty() {
@@ -149,7 +155,7 @@ impl Turn {
     ///
     /// `polled` is the reason why the poll returned, or `None` if nothing has happened. `events`
     /// are the sources that are ready, by their tokens.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resume(
         &mut self,
         wait: Wait,
@@ -162,6 +168,7 @@ impl Turn {
     }
 
     /// Begins the turn after the poll. Returns the cause of the wakeup, unless the poll failed.
+    #[inline(always)]
     fn wake(&mut self, wait: Wait, polled: io::Result<Option<WakeCause>>) -> Option<WakeCause> {
         self.shared.wake_up.awake();
         self.shared.activity.begin_turn();
@@ -222,6 +229,7 @@ impl Turn {
             || self.broadcasts.is_waiting()
     }
 
+    #[inline(always)]
     fn next_deadline(&self) -> Option<u64> {
         let timers = self.io.services.next_deadline();
         let next = match (timers, self.shutdown.as_ref().map(Shutdown::next_look)) {

@@ -173,6 +173,7 @@ impl Turn {
     }
 
     /// Runs at the end of a turn. Returns whether it was the last.
+    #[inline(always)]
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
         self.begin_outgoing_if_due();
         let event_sources = self.shared.metrics.event_sources.read() as usize;

@@ -13,9 +13,8 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock},
     error::panic_message,
-    sync::Activity,
+    sync::{Activity, ReceiveError, Receiver, Sender, channel},
 };
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -87,7 +86,7 @@ impl WatchdogThread {
         if let Some(commands) = commands.upgrade() {
             return Ok(commands);
         }
-        let (sender, receiver) = crossbeam_channel::unbounded();
+        let (sender, receiver) = channel();
         let watchdog_thread = self.clone();
         thread::Builder::new()
             .name(self.thread_name.clone())
@@ -104,14 +103,14 @@ impl WatchdogThread {
         let mut loops: Vec<Watched> = Vec::new();
         let mut last = SystemClock.now();
         loop {
-            let ended = match commands.recv_deadline(last + interval) {
+            let ended = match commands.receive(Some(last + interval)) {
                 Ok(Command::Watch(watched)) => {
                     loops.push(watched);
                     continue;
                 }
                 Ok(Command::Forget(activity)) => Some(activity),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(ReceiveError::Empty) => None,
+                Err(ReceiveError::Disconnected) => return,
             };
             let now = SystemClock.now();
             let late = now.saturating_duration_since(last) > interval + tolerance;

@@ -213,6 +213,7 @@ impl Codec for ClientCodec {
     }
 
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
+        self.outstanding.end();
         if !input.is_empty() || self.has_more() {
             let part = self.decode(input)?;
             if part.is_some() || matches!(self.state, State::Failed) {

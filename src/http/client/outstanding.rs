@@ -15,6 +15,8 @@ pub(super) struct Outstanding {
     requests: RefCell<VecDeque<Written>>,
     /// The length of the input that the codec has seen.
     arrived: Cell<u64>,
+    /// Whether the server has ended its stream, so that no response follows.
+    has_ended: Cell<bool>,
     /// Whether bytes have arrived that belong to no request. Whatever follows cannot be trusted.
     is_spoiled: Cell<bool>,
 }
@@ -67,6 +69,14 @@ impl Outstanding {
 
     pub(super) fn spoil(&self) {
         self.is_spoiled.set(true);
+    }
+
+    pub(super) fn end(&self) {
+        self.has_ended.set(true);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.get()
     }
 
     pub(super) fn is_spoiled(&self) -> bool {

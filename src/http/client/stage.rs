@@ -241,6 +241,16 @@ impl Stage for ClientStage {
         Ok(Some(part))
     }
 
+    /// Ends a connection whose server has gone before it has taken all requests. Sending the rest
+    /// would delay the end of the calls, which no response can follow.
+    fn read_complete(&mut self, ctx: &mut Ctx<'_>) -> Result {
+        if self.outstanding.has_ended() && self.outstanding.len() > 0 && ctx.pending_bytes() > 0 {
+            self.exchanges.end();
+            ctx.close_now();
+        }
+        Ok(())
+    }
+
     fn write(&mut self, ctx: &mut Ctx<'_>, part: Part<Request>) -> Result {
         match part {
             Part::Head(request) => self.write_head(ctx, request),

@@ -44,6 +44,17 @@ fn cause(result: Result<Message<Response>>) -> Error {
 }
 
 #[test]
+fn a_call_whose_server_goes_before_it_has_taken_the_request_fails_at_once() {
+    let mut channel = client(HttpSettings::new());
+    channel.set_outbound_room(Some(10));
+    let answer = get(&mut channel);
+    assert!(channel.pending_bytes() > 0);
+    channel.end_inbound();
+    assert!(matches!(done(answer), Err(Error::Closed)));
+    assert!(channel.is_closed());
+}
+
+#[test]
 fn a_call_beyond_the_limit_fails_alone() {
     let mut channel = client(HttpSettings::new().pipelined(2));
     let answers = [get(&mut channel), get(&mut channel)];

@@ -223,6 +223,30 @@ fn a_safe_request_is_repeated_if_its_connection_had_ended() {
 }
 
 #[test]
+fn a_repeated_call_that_cannot_be_sent_again_is_not_reported_as_not_sent() {
+    let (arrive, arrived) = std::sync::mpsc::channel();
+    let (allow, allowed) = std::sync::mpsc::channel::<()>();
+    let allowed = std::sync::Mutex::new(allowed);
+    let site = Site::new(move |_, request, target| match request {
+        0 => Answer::Bytes(ok(target)),
+        _ => {
+            arrive.send(()).unwrap();
+            allowed.lock().unwrap().recv().unwrap();
+            Answer::Close
+        }
+    });
+    let (_group, pool) = site.pool(1);
+    assert_eq!(text(pool.call(Request::get("/first"))), "/first");
+    let second = pool.call(Request::get("/second"));
+    arrived.recv_timeout(PATIENCE).unwrap();
+    // The repetition finds a closed pool.
+    pool.close();
+    allow.send(()).unwrap();
+    let error = get(second).unwrap_err();
+    assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+#[test]
 fn a_request_is_not_repeated_on_new_connections() {
     let site = Site::new(|_, _, _| Answer::Close);
     let (_group, pool) = site.pool(1);

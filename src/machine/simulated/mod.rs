@@ -8,26 +8,42 @@
 //! Invariants: a thread that works for a node has a [`Machine`] in its thread-local [`current`].
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
-//! Modules: `world` (the queue of events, the network and all sockets), `threads` (whose turn it
-//! is), `socket` (the handle that transports use), `fault` (what fails, and when), `trace` (what
-//! has happened), `run` (a loop as the driver sees it), `seeds`.
+//! Modules: `world` (the queue of events, the network and all sockets), `threads` (their turns),
+//! `socket` (the handle that transports use), `fault` and `faults` (their kinds and draws),
+//! `operation` (optional operations of programs), `mask` (a list of both), `trace` (the events),
+//! `digest` (contents), `states` (a count of different ones), `hop` (requests without sockets),
+//! `run` (a loop as the driver sees it), `seeds`.
 
 mod clock;
+mod digest;
 mod fault;
+mod faults;
+#[cfg(feature = "durable")]
+mod hop;
+mod mask;
+mod operation;
 mod run;
 mod seeds;
 mod socket;
+mod states;
 mod threads;
 mod trace;
 mod world;
 
 pub(crate) use clock::MachineClock;
-pub(crate) use fault::{Fault, FaultRecord, Faults};
+pub(crate) use fault::{Fault, FaultRecord};
+pub(crate) use faults::Faults;
+#[cfg(feature = "durable")]
+pub(crate) use hop::Hop;
+pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
-pub(crate) use threads::{block, is_thread, notify};
+pub(crate) use states::States;
+pub(crate) use threads::{block, is_thread, notify, race_point, resume_killed};
 pub(crate) use trace::{Happening, Record};
-pub(crate) use world::{LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, Step, World};
+pub(crate) use world::{
+    BindOptions, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Step, Unseen, World,
+};
 
 use std::{
     cell::RefCell,
@@ -154,6 +170,34 @@ pub(crate) fn current() -> Option<Machine> {
 /// Returns whether the calling thread is the driver of a simulation, in a call of a loop.
 pub(crate) fn is_driver() -> bool {
     CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false) && !is_thread()
+}
+
+/// Notes that a channel has dropped output. What its socket refused before is not written again.
+#[cold]
+pub(crate) fn note_dropped_output() {
+    let _ = with_world(|_, world| world.note_dropped_output());
+}
+
+/// Notes a new channel, whose key in its loop must not have been that of another one.
+pub(crate) fn note_channel(event_loop: u32, index: u32, generation: u32) {
+    let _ = with_world(|_, world| world.note_channel(event_loop, index, generation));
+}
+
+/// Forgets the channels of a loop that has ended.
+pub(crate) fn forget_channels(event_loop: u32) {
+    let _ = with_world(|_, world| world.forget_channels(event_loop));
+}
+
+/// Reports a violation of an invariant. The run of the simulation fails.
+#[cold]
+pub(crate) fn violate(violation: impl FnOnce() -> String) {
+    let _ = with_world(|_, world| world.violate(violation));
+}
+
+/// Draws whether the calling program performs an optional operation. `false` outside of a
+/// simulation.
+pub(crate) fn chance(name: &'static str, per_million: u32) -> bool {
+    with_world(|machine, world| world.chance(machine.node, name, per_million)).unwrap_or(false)
 }
 
 /// Calls `f` with the world of the calling thread's machine. `None` without one.

@@ -60,8 +60,12 @@ pub(crate) trait LoopRun {
     /// Returns the name of the loop.
     fn name(&self) -> &str;
 
-    /// Returns a violation of an invariant of a loop that sleeps, if there is one.
-    fn check_asleep(&self) -> Option<&'static str>;
+    /// Returns a violation of an invariant after a turn, if there is one.
+    fn check(&mut self) -> Option<String>;
+
+    /// Returns a violation of a loop that sleeps while others run. `runs_next` is whether the
+    /// machine is about to run the loop.
+    fn lost_wakeup(&self, runs_next: bool) -> Option<&'static str>;
 
     /// Drops the loop without notifying its handlers, because its process was killed.
     fn kill(self: Box<Self>);

@@ -4,7 +4,7 @@
 //! closes the socket. Calls work on the world of the calling thread's machine; without one, which
 //! is after the end of a simulation, they fail.
 
-use super::{World, with_world};
+use super::{BindOptions, Unseen, World, with_world};
 use mio::{Interest, Registry, Token, event::Source};
 use std::{
     io::{self, IoSlice},
@@ -35,16 +35,16 @@ impl SimulatedSocket {
         self.0 as usize
     }
 
-    pub(crate) fn listen(address: SocketAddr, backlog: usize, shares: bool) -> io::Result<Self> {
-        in_world(|world, node| Self::of(world.listen(node, address, backlog, shares)?))
+    pub(crate) fn listen(address: SocketAddr, backlog: usize, options: BindOptions) -> io::Result<Self> {
+        in_world(|world, node| Self::of(world.listen(node, address, backlog, options)?))
     }
 
     pub(crate) fn connect(to: SocketAddr, local: Option<SocketAddr>) -> io::Result<Self> {
         in_world(|world, node| Self::of(world.connect(node, local, to)?))
     }
 
-    pub(crate) fn bind_datagrams(address: SocketAddr, shares: bool) -> io::Result<Self> {
-        in_world(|world, node| Self::of(world.bind_datagrams(node, address, shares)?))
+    pub(crate) fn bind_datagrams(address: SocketAddr, options: BindOptions) -> io::Result<Self> {
+        in_world(|world, node| Self::of(world.bind_datagrams(node, address, options)?))
     }
 
     pub(crate) fn accept(&self) -> io::Result<(Self, SocketAddr)> {
@@ -54,6 +54,15 @@ impl SimulatedSocket {
         })
     }
 
+    /// Returns whether the socket has input or room without a pending event of the poll. `state` is
+    /// the state of its channel, for a count of different states.
+    pub(crate) fn unseen(&self, state: u32) -> Unseen {
+        in_world(|world, _| Ok(world.unseen(self.id(), state))).unwrap_or_default()
+    }
+
+    // Calls of sockets are not inlined, so that a socket of the system does not pay for them.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         in_world(|world, _| world.read(self.id(), buffer))
     }
@@ -62,10 +71,14 @@ impl SimulatedSocket {
         in_world(|world, _| world.peek(self.id()))
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         in_world(|world, _| world.write(self.id(), &[bytes]))
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
         in_world(|world, _| world.write(self.id(), &slices))
@@ -87,10 +100,10 @@ impl SimulatedSocket {
         in_world(|world, _| world.local_address(self.id()))
     }
 
-    /// Resets the connection instead of ending it when the socket is closed.
-    pub(crate) fn reset(&self) -> io::Result<()> {
+    /// Lets the close reset the connection instead of ending it.
+    pub(crate) fn reset_on_close(&self) -> io::Result<()> {
         in_world(|world, _| {
-            world.reset(self.id());
+            world.reset_on_close(self.id());
             Ok(())
         })
     }
@@ -122,15 +135,28 @@ impl Drop for SimulatedSocket {
 
 impl Source for SimulatedSocket {
     fn register(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        in_world(|world, _| world.watch(self.id(), token, interests))
+        in_world(|world, _| {
+            if world.is_watched(self.id()) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            world.watch(self.id(), token, interests)
+        })
     }
 
     fn reregister(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        in_world(|world, _| world.watch(self.id(), token, interests))
+        in_world(|world, _| {
+            if !world.is_watched(self.id()) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            world.watch(self.id(), token, interests)
+        })
     }
 
     fn deregister(&mut self, _registry: &Registry) -> io::Result<()> {
         in_world(|world, _| {
+            if !world.is_watched(self.id()) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             world.unwatch(self.id());
             Ok(())
         })

@@ -5,17 +5,22 @@
 //! blocking in a wait of this crate, or by its end. A thread whose node was killed is unwound from
 //! its wait.
 
-use super::{Entered, Machine, current};
+use super::{Entered, Fault, Happening, Machine, current};
 use std::{
-    cell::RefCell,
+    any::Any,
+    cell::{Cell, RefCell},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, Thread},
     time::Duration,
 };
 
 /// How long the driver waits, in real time, for a thread that has the turn. A thread that takes
 /// longer blocks in something that the simulation does not control.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
+
+/// For how long a thread is preempted, in nanoseconds.
+const PREEMPTION: std::ops::Range<u64> = 1_000..2_000_000;
 
 /// The payload of the panic that unwinds a thread of a killed node.
 struct Killed;
@@ -32,12 +37,22 @@ enum Turn {
 
 #[derive(Default)]
 pub(crate) struct Threads {
-    turn: Mutex<Turn>,
+    state: Mutex<State>,
+    /// Only the driver waits for it. Threads are unparked, one at a time.
     passed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    turn: Turn,
+    /// The threads that wait for their turn, by index.
+    waiting: Vec<Option<Thread>>,
 }
 
 thread_local! {
     static THREAD: RefCell<Option<(Machine, usize)>> = const { RefCell::new(None) };
+    /// Whether the thread is being unwound because its node was killed.
+    static IS_KILLED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns whether the calling thread is a thread of a simulated node.
@@ -59,6 +74,8 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
             catch_unwind(AssertUnwindSafe(body))
                 .map_err(|panic| (!panic.is::<Killed>()).then(|| message(&*panic)))
         } else {
+            // Its destructors run before another thread does.
+            drop(body);
             Ok(())
         };
         {
@@ -71,38 +88,57 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
 }
 
 /// Returns the message of a panic.
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
 
 impl Threads {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pass(&self, to: Turn) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        self.passed.notify_all();
+        let mut state = self.lock();
+        state.turn = to;
+        match to {
+            Turn::Driver => self.passed.notify_one(),
+            Turn::Thread(index) | Turn::Unwind(index) => {
+                // A thread that does not wait yet looks at the turn before it does.
+                if let Some(thread) = state.waiting.get_mut(index).and_then(Option::take) {
+                    thread.unpark();
+                }
+            }
+        }
     }
 
     /// Waits for the turn. Returns `false` if the thread is to be unwound.
     fn await_turn(&self, index: usize) -> bool {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match *turn {
+            let mut state = self.lock();
+            match state.turn {
                 Turn::Thread(next) if next == index => return true,
                 Turn::Unwind(next) if next == index => return false,
-                _ => turn = self.passed.wait(turn).unwrap_or_else(PoisonError::into_inner),
+                _ => {}
             }
+            if state.waiting.len() <= index {
+                state.waiting.resize(index + 1, None);
+            }
+            state.waiting[index] = Some(thread::current());
+            drop(state);
+            thread::park();
         }
     }
 
     #[allow(clippy::disallowed_methods, reason = "guards against threads that never give the turn back")]
     fn await_driver(&self) {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        while *turn != Turn::Driver {
-            let waited = self.passed.wait_timeout(turn, LONGEST_TURN);
+        let mut state = self.lock();
+        while state.turn != Turn::Driver {
+            let waited = self.passed.wait_timeout(state, LONGEST_TURN);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            turn = again;
+            state = again;
             assert!(
-                !time.timed_out() || *turn == Turn::Driver,
+                !time.timed_out() || state.turn == Turn::Driver,
                 "a thread of the simulation blocks in something that the simulation does not control"
             );
         }
@@ -129,6 +165,10 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
         // The destructors of a killed thread do not wait for anything.
         return true;
     }
+    if IS_KILLED.get() {
+        // The panic was caught on its way.
+        resume_unwind(Box::new(Killed));
+    }
     let shared = machine.shared();
     let deadline = {
         let mut world = shared.lock();
@@ -138,9 +178,66 @@ pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
     };
     shared.threads.pass(Turn::Driver);
     if !shared.threads.await_turn(index) {
+        IS_KILLED.set(true);
         resume_unwind(Box::new(Killed));
     }
     deadline.is_some_and(|deadline| shared.lock().now() >= deadline)
+}
+
+/// Continues the unwinding of a killed thread whose panic was caught. Returns any other payload.
+pub(crate) fn resume_killed(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+    if payload.is::<Killed>() && !std::thread::panicking() {
+        resume_unwind(payload);
+    }
+    payload
+}
+
+/// A thread of a node that is suspended at a race point, until this is dropped.
+struct Preempted(Machine);
+
+impl Preempted {
+    fn new(machine: Machine) -> Self {
+        machine.lock().preempted += 1;
+        Preempted(machine)
+    }
+}
+
+impl Drop for Preempted {
+    fn drop(&mut self) {
+        self.0.lock().preempted -= 1;
+    }
+}
+
+/// Lets another thread run where the caller races with it, if that is drawn: a thread of a node
+/// blocks for a moment, and within a loop the next thread of the same node runs.
+pub(crate) fn race_point() {
+    let Some(machine) = current() else { return };
+    if is_thread() {
+        let pause = {
+            let mut world = machine.lock();
+            world.fails(Fault::ThreadPreempted).then(|| world.faults.size(Fault::ThreadPreempted, PREEMPTION))
+        };
+        if let Some(pause) = pause {
+            let _preempted = Preempted::new(machine);
+            block(0, Some(Duration::from_nanos(pause)));
+        }
+        return;
+    }
+    let thread = {
+        let mut world = machine.lock();
+        if !world.fails(Fault::LoopPreempted) {
+            return;
+        }
+        let within = world.faults.size(Fault::LoopPreempted, PREEMPTION);
+        let thread = world.preempting_thread(machine.node(), within);
+        if let Some(index) = thread {
+            world.note(Happening::ThreadRan, machine.node(), index as u64, 1);
+        }
+        thread
+    };
+    if let Some(index) = thread {
+        machine.shared().threads.run(index);
+    }
 }
 
 /// Wakes the threads that wait for a condition.

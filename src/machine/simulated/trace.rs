@@ -1,43 +1,70 @@
-//! What has happened, as a hash and, if asked for, as records.
+//! What has happened, as a hash and, if asked for, as records, text or JSON lines.
 //!
-//! Records hold numbers only. No address, no absolute time of the process and no content that a
-//! cryptographic library draws is part of them, so two runs of a seed have equal traces.
+//! Records hold numbers only. No address of the process and no time of the process is part of them,
+//! so two runs of a seed have equal traces. The contents of reads and writes are part of them as a
+//! digest, unless the program says that they are not reproducible.
 
-use std::fmt;
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
-/// A kind of event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Happening {
-    LoopStarted,
-    Turn,
-    LoopEnded,
-    ThreadRan,
-    Listened,
-    ConnectBegan,
-    Connected,
-    ConnectFailed,
-    Accepted,
-    Read,
-    Wrote,
-    ShutDown,
-    Closed,
-    Reset,
-    Arrived,
-    DatagramSent,
-    DatagramArrived,
-    DatagramLost,
-    Fault,
-    Killed,
-    Restarted,
-    Stalled,
-    ClockJumped,
-    ClockDrifts,
-    WallTimeShifted,
-    OutOfDescriptors,
-    LinkCut,
-    LinkClogged,
-    LinkHealed,
+const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
+
+macro_rules! happenings {
+    ($($name:ident $text:literal $a:literal $b:literal,)+) => {
+        /// A kind of event.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Happening {
+            $($name,)+
+        }
+
+        impl Happening {
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Happening::$name => $text),+ }
+            }
+
+            /// Returns the names of the two numbers of a record. Empty for an unused one.
+            fn fields(self) -> (&'static str, &'static str) {
+                match self { $(Happening::$name => ($a, $b)),+ }
+            }
+        }
+    };
+}
+
+happenings! {
+    LoopStarted "loop-started" "loop" "",
+    Turn "turn" "loop" "events",
+    LoopEnded "loop-ended" "loop" "",
+    ThreadRan "thread-ran" "thread" "",
+    Listened "listened" "socket" "port",
+    ConnectBegan "connect-began" "socket" "port",
+    Connected "connected" "socket" "peer",
+    ConnectFailed "connect-failed" "socket" "",
+    Accepted "accepted" "listener" "socket",
+    Read "read" "socket" "bytes",
+    Wrote "wrote" "socket" "bytes",
+    ShutDown "shut-down" "socket" "",
+    Closed "closed" "socket" "",
+    Reset "reset" "socket" "from_peer",
+    Arrived "arrived" "socket" "bytes",
+    DatagramSent "datagram-sent" "socket" "bytes",
+    DatagramArrived "datagram-arrived" "socket" "bytes",
+    DatagramRead "datagram-read" "socket" "bytes",
+    DatagramLost "datagram-lost" "socket" "buffer_full",
+    Fault "fault" "kind" "",
+    Operation "operation" "number" "",
+    Killed "killed" "power_lost" "",
+    Restarted "restarted" "" "",
+    Stalled "stalled" "ns" "",
+    ClockJumped "clock-jumped" "ns" "",
+    ClockDrifts "clock-drifts" "millionths" "",
+    WallTimeShifted "wall-time-shifted" "ns" "back",
+    OutOfDescriptors "out-of-descriptors" "ns" "",
+    LinkCut "link-cut" "to" "ns",
+    LinkClogged "link-clogged" "to" "ns",
+    LinkHealed "link-healed" "to" "ns",
 }
 
 /// One event: the time in nanoseconds, the node, and two numbers whose meaning depends on the kind.
@@ -45,32 +72,67 @@ pub(crate) enum Happening {
 pub(crate) struct Record {
     pub(crate) at: u64,
     pub(crate) what: Happening,
+    /// `usize::MAX` for events of the world.
     pub(crate) node: usize,
     pub(crate) a: u64,
     pub(crate) b: u64,
+    /// The digest of the stream of bytes in this direction, or 0.
+    pub(crate) contents: u64,
 }
 
-#[derive(Default)]
 pub(crate) struct Trace {
     hash: u64,
-    pub(crate) count: u64,
+    /// Whether the contents of reads and writes are part of the hash and of the records.
+    pub(crate) has_contents: bool,
     /// The records, if they are kept.
     pub(crate) kept: Option<Vec<Record>>,
     /// How many records are kept at most. Later ones are counted and hashed only.
     pub(crate) limit: usize,
+    /// Where records are written as JSON lines.
+    sink: Option<Box<dyn Write + Send>>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Trace { hash: 0, has_contents: true, kept: None, limit: 0, sink: None }
+    }
 }
 
 impl Trace {
-    pub(super) fn note(&mut self, at: u64, what: Happening, node: usize, a: u64, b: u64) {
-        self.count += 1;
-        for word in [at, what as u64, node as u64, a, b] {
-            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    pub(super) fn note(&mut self, record: Record) {
+        let Record { at, what, node, a, b, mut contents } = record;
+        if !self.has_contents {
+            contents = 0;
         }
+        // The products do not depend on each other, so they cost the time of one.
+        let kind = (what as u64) | ((node as u64) << 8);
+        let numbers = kind.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ a.wrapping_mul(FACTOR);
+        let numbers = numbers ^ b.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ contents.rotate_left(17);
+        let hash = (self.hash.rotate_left(5) ^ at).wrapping_mul(FACTOR);
+        self.hash = (hash.rotate_left(23) ^ numbers).wrapping_mul(FACTOR);
+        if self.kept.is_some() || self.sink.is_some() {
+            self.keep(Record { contents, ..record });
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, record: Record) {
         if let Some(kept) = &mut self.kept
             && kept.len() < self.limit
         {
-            kept.push(Record { at, what, node, a, b });
+            kept.push(record);
         }
+        if let Some(sink) = &mut self.sink
+            && record.write_json(sink).is_err()
+        {
+            // A full disk ends the trace, and not the run.
+            self.sink = None;
+        }
+    }
+
+    /// Writes all further records to `sink`.
+    pub(crate) fn write_to(&mut self, sink: Box<dyn Write + Send>) {
+        self.sink = Some(sink);
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -78,16 +140,46 @@ impl Trace {
     }
 }
 
+impl Record {
+    fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let (a, b) = self.what.fields();
+        [(a, self.a), (b, self.b)].into_iter().filter(|(name, _)| !name.is_empty())
+    }
+
+    /// Writes the record as one line of JSON. All names are fixed and need no escapes.
+    fn write_json(&self, sink: &mut dyn Write) -> io::Result<()> {
+        write!(sink, "{{\"at\":{},\"event\":\"{}\"", self.at, self.what.name())?;
+        if self.node != usize::MAX {
+            write!(sink, ",\"node\":{}", self.node)?;
+        }
+        for (name, number) in self.numbers() {
+            match self.what {
+                Happening::Fault => write!(sink, ",\"{name}\":\"{}\"", super::fault::name(number))?,
+                _ => write!(sink, ",\"{name}\":{number}")?,
+            }
+        }
+        if self.contents != 0 {
+            write!(sink, ",\"contents\":\"{:016x}\"", self.contents)?;
+        }
+        sink.write_all(b"}\n")
+    }
+}
+
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Record { at, what, node, a, b } = self;
-        let (seconds, rest) = (at / 1_000_000_000, at % 1_000_000_000);
-        if *node == usize::MAX {
-            return match what {
-                Happening::Fault => write!(f, "{seconds}.{rest:09} fault {}", super::fault::name(*a)),
-                _ => write!(f, "{seconds}.{rest:09} {what:?} {a} {b}"),
-            };
+        let (seconds, rest) = (self.at / 1_000_000_000, self.at % 1_000_000_000);
+        write!(f, "{seconds}.{rest:09}")?;
+        if self.node != usize::MAX {
+            write!(f, " node {}", self.node)?;
         }
-        write!(f, "{seconds}.{rest:09} node {node} {what:?} {a} {b}")
+        write!(f, " {}", self.what.name())?;
+        if self.what == Happening::Fault {
+            return write!(f, " {}", super::fault::name(self.a));
+        }
+        self.numbers().try_for_each(|(name, number)| write!(f, " {name}={number}"))?;
+        if self.contents != 0 {
+            write!(f, " contents={:016x}", self.contents)?;
+        }
+        Ok(())
     }
 }

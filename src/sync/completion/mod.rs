@@ -365,7 +365,11 @@ impl<T> Completion<T> {
     where
         T: 'static,
     {
-        let callback = move |result| trampoline::run(move || callback(result));
+        let callback = move |result| {
+            if !machine::is_killed() {
+                trampoline::run(move || callback(result));
+            }
+        };
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Pending { waker, on_cancel, .. } => {

@@ -13,6 +13,7 @@
 //! The code that a loop runs around these structures is repeated here from `event_loop` (`turn`,
 //! `shared`, `shutdown`). If that code changes, change [`Loop`].
 
+mod channel;
 mod completion;
 mod held_input;
 mod mailbox;

@@ -277,6 +277,17 @@ impl<T> Mailbox<T> {
         self.both.len() >= self.limit / 2
     }
 
+    /// Returns whether an entry waits for which `wanted` is true. Entries of the chunk that the
+    /// receiving end has taken are not looked at.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn has(&self, wanted: impl Fn(&T) -> bool) -> bool {
+        if self.both.len() == 0 {
+            return false;
+        }
+        let queue = self.both.lock();
+        queue.full.iter().flatten().chain(&queue.filling).any(wanted)
+    }
+
     /// Returns the number of waiting entries.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.both.len()).unwrap_or(usize::MAX)

@@ -1,7 +1,9 @@
 //! The driver of a simulation: runs loops and threads in the order of the world's queue.
 
 use super::Running;
-use crate::machine::simulated::{Fault, Happening, Next, Polled, ReadyEvent, Shared, Step, World};
+use crate::machine::simulated::{
+    Fault, Happening, Next, Polled, ReadyEvent, Shared, StartedLoop, Step, World,
+};
 use std::{io, sync::Arc};
 
 /// Turns without a sleep after which a loop counts as spinning.
@@ -13,9 +15,9 @@ const STRIKES: u64 = 200_000_000;
 pub(super) struct Driver {
     shared: Arc<Shared>,
     loops: Vec<Option<Running>>,
-    /// The wait of each loop, and its turns since it slept.
-    waits: Vec<(Next, u32)>,
     events: Vec<ReadyEvent>,
+    /// The loop whose wakeup is checked next. One is checked after each event.
+    checked: usize,
     /// How long a socket may have unread input, if that is checked. In nanoseconds.
     pub(super) longest_unread: Option<u64>,
 }
@@ -40,8 +42,8 @@ impl Driver {
         Driver {
             shared: shared.clone(),
             loops: Vec::new(),
-            waits: Vec::new(),
             events: Vec::new(),
+            checked: 0,
             longest_unread: None,
         }
     }
@@ -51,30 +53,52 @@ impl Driver {
     /// # Errors
     /// The message of a panic, or of a violation.
     pub(super) fn step(&mut self, end: u64) -> Result<Stepped, String> {
-        self.make_loops();
-        let step = self.shared.lock().next_step(end);
+        let mut world = self.shared.lock();
+        if let Some(started) = world.take_started() {
+            drop(world);
+            self.make_loops(started);
+            world = self.shared.lock();
+        }
+        let step = world.next_step(end);
         match step {
             Step::Idle => return Ok(Stepped::Idle),
             Step::Restart(node) => return Ok(Stepped::Restart(node)),
             Step::Strike => {
+                drop(world);
                 self.check_reads()?;
                 return Ok(self.strike());
             }
             Step::Thread(index) => {
-                self.shared.lock().note(Happening::ThreadRan, usize::MAX, index as u64, 0);
+                world.note(Happening::ThreadRan, usize::MAX, index as u64, 0);
+                drop(world);
                 self.shared.threads.run(index);
             }
-            Step::Loop(index) => self.turn(index)?,
+            Step::Loop(index) => {
+                drop(world);
+                self.turn(index)?;
+            }
         }
-        if let Some((node, message)) = self.shared.lock().take_panic() {
+        let mut world = self.shared.lock();
+        if let Some((node, message)) = world.take_panic() {
             return Err(format!("a thread of node {node} has panicked: {message}"));
+        }
+        world.check_remains();
+        if let Some(violation) = world.take_violation() {
+            return Err(violation);
+        }
+        self.checked = if self.checked + 1 < self.loops.len() { self.checked + 1 } else { 0 };
+        // A thread that is suspended between its mail and its wakeup wakes the loop later.
+        if let Some(Some(running)) = self.loops.get(self.checked)
+            && world.preempted == 0
+            && let Some(violation) = running.body.lost_wakeup(world.runs_next(self.checked))
+        {
+            return Err(format!("{}: {violation}", running.body.name()));
         }
         Ok(Stepped::Ran)
     }
 
     /// Makes the loops that programs have started.
-    fn make_loops(&mut self) {
-        let started = self.shared.lock().take_started();
+    fn make_loops(&mut self, started: Vec<StartedLoop>) {
         for started in started {
             if !started.machine.is_alive() {
                 continue;
@@ -82,23 +106,30 @@ impl Driver {
             let node = started.machine.node();
             let entered = started.machine.enter();
             let mut body = (started.make)();
-            let index = self.shared.lock().add_loop(node);
-            debug_assert_eq!(index, self.loops.len());
-            if let Some(poll) = body.poll() {
-                self.shared.lock().own_poll(poll, index);
-            }
-            self.shared.lock().note(Happening::LoopStarted, node, index as u64, 0);
+            let index = {
+                let mut world = self.shared.lock();
+                let index = world.add_loop(node);
+                world.note(Happening::LoopStarted, node, index as u64, 0);
+                if let Some(poll) = body.poll() {
+                    world.own_poll(poll, index);
+                }
+                index
+            };
             let next = body.begin();
             drop(entered);
-            self.loops.push(Some(Running { node, body, machine: started.machine }));
-            self.waits.push((next, 0));
+            if self.loops.len() <= index {
+                self.loops.resize_with(index + 1, || None);
+            }
+            self.loops[index] =
+                Some(Running { node, body, machine: started.machine, wait: next, turns_awake: 0 });
             self.plan(index, next);
         }
     }
 
     /// Schedules the next turn of a loop.
     fn plan(&mut self, index: usize, next: Next) {
-        self.waits[index].0 = next;
+        let Some(running) = &mut self.loops[index] else { return };
+        running.wait = next;
         let mut world = self.shared.lock();
         let now = world.now();
         if matches!(next, Next::After(_) | Next::Event) && world.returns_early() {
@@ -109,6 +140,7 @@ impl Driver {
             Next::After(time) | Next::Rest(time) => world.schedule_loop(index, now.saturating_add(time)),
             Next::Event => {}
             Next::Ended => {
+                world.remove_loop(index);
                 drop(world);
                 if let Some(ended) = self.loops[index].take() {
                     let _entered = ended.machine.enter();
@@ -117,16 +149,15 @@ impl Driver {
                 return;
             }
         }
-        if let Some(poll) = self.loops[index].as_ref().and_then(|running| running.body.poll()) {
+        if let Some(poll) = running.body.poll() {
             world.own_poll(poll, index);
         }
     }
 
     fn turn(&mut self, index: usize) -> Result<(), String> {
         let Some(running) = &mut self.loops[index] else { return Ok(()) };
-        let (wait, _) = self.waits[index];
-        let _entered = running.machine.enter();
-        let next = if matches!(wait, Next::Rest(_)) {
+        let entered = running.machine.enter();
+        let next = if matches!(running.wait, Next::Rest(_)) {
             running.body.rested()
         } else {
             let polled = {
@@ -147,18 +178,16 @@ impl Driver {
                 world.note(Happening::LoopEnded, running.node, index as u64, 0);
             }
         }
-        let violation = running.body.check_asleep().filter(|_| !matches!(next, Next::Now | Next::Ended));
-        let name = running.body.name().to_owned();
-        drop(_entered);
-        let turns = if next == Next::Now { self.waits[index].1 + 1 } else { 0 };
-        self.waits[index].1 = turns;
-        self.plan(index, next);
+        let violation = running.body.check();
+        drop(entered);
+        running.turns_awake = if next == Next::Now { running.turns_awake + 1 } else { 0 };
+        if running.turns_awake > SPINS {
+            return Err(format!("{}: {SPINS} turns without a sleep", running.body.name()));
+        }
         if let Some(violation) = violation {
-            return Err(format!("{name}: {violation}"));
+            return Err(format!("{}: {violation}", running.body.name()));
         }
-        if turns > SPINS {
-            return Err(format!("{name}: {turns} turns without a sleep"));
-        }
+        self.plan(index, next);
         Ok(())
     }
 
@@ -208,6 +237,7 @@ impl Driver {
             if self.loops[index].as_ref().is_some_and(|running| running.node == node)
                 && let Some(killed) = self.loops[index].take()
             {
+                self.shared.lock().remove_loop(index);
                 let _entered = killed.machine.enter();
                 killed.body.kill();
             }

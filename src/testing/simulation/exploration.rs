@@ -1,26 +1,40 @@
 //! Many seeds of one simulation.
 
-use super::{Counters, Failure, Faults, Simulation};
-use crate::machine::simulated::{Fault, Record};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    hash::{BuildHasher, RandomState},
+use super::{
+    Explored, Failure, Faults, Simulation,
+    difference::difference,
+    replay::{Chosen, Replay},
+    run::{Played, Run},
+    shrinking::shrink,
 };
+use crate::error::caught;
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+/// The environment variable with the path of the file to which traces are written.
+const TRACE: &str = "NETWHEEL_SIMULATION_TRACE";
 
 /// How many events of a run are compared with those of its repetition.
 const COMPARED: usize = 1 << 16;
-
-/// The most runs for finding a smaller set of faults.
-const SHRINKING_RUNS: u32 = 150;
 
 /// Runs a simulation with many seeds, each with its own faults.
 ///
 /// For each seed, a subset of the faults is drawn, with rates of their own. Each seed runs twice;
 /// the first event that differs is reported as a failure, because the program is not reproducible
-/// then. A seed that fails is run again with fewer and fewer faults, and the smallest set that
-/// still fails is reported.
+/// then. A seed that fails is run again with fewer and fewer faults and
+/// [operations](super::chance), and the smallest set that still fails is reported.
 ///
-/// `NETWHEEL_SIMULATION` overrides the seeds: `seed` runs one, `seed:count` runs `count` from it.
+/// Environment variables override the settings:
+///
+/// | variable | value | effect |
+/// |---|---|---|
+/// | `NETWHEEL_SEEDS` | a number | runs this many seeds, unless the test sets the first seed |
+/// | `NETWHEEL_SIMULATION` | `seed` | runs one seed |
+/// | | `seed:count` | runs `count` seeds from this one |
+/// | | `seed:faults`, from a report | repeats one run with exactly these faults and operations |
+/// | `NETWHEEL_SIMULATION_TRACE` | a path | writes the events of the last run, or of the failed one, to this file as JSON lines |
 ///
 /// ```
 /// use netwheel::testing::simulation::{Exploration, Faults, Journal};
@@ -45,26 +59,37 @@ const SHRINKING_RUNS: u32 = 150;
 pub struct Exploration {
     seeds: u64,
     first: Option<u64>,
+    replay: Option<Replay>,
     faults: Faults,
     draws_subsets: bool,
     runs_twice: bool,
 }
 
-/// What an exploration has seen.
-#[derive(Debug, Clone, Default)]
-pub struct Explored {
-    seeds: u64,
-    events: u64,
-    faults: BTreeMap<&'static str, u64>,
-    pairs: BTreeSet<(&'static str, &'static str)>,
-    reached: Counters,
-    hashes: BTreeSet<u64>,
-}
-
 impl Exploration {
     /// Creates an exploration of this many seeds, without faults, from a random first seed.
     pub fn new(seeds: u64) -> Self {
-        Exploration { seeds, first: None, faults: Faults::none(), draws_subsets: true, runs_twice: true }
+        Exploration {
+            seeds,
+            first: None,
+            replay: None,
+            faults: Faults::none(),
+            draws_subsets: true,
+            runs_twice: true,
+        }
+    }
+
+    /// Repeats one run, given by the text that a [`Failure`] prints for `NETWHEEL_SIMULATION`:
+    /// `seed:faults`. For a test of a fault that was found and corrected.
+    ///
+    /// # Panics
+    /// If `run` is not such a text.
+    pub fn replay(mut self, run: &str) -> Self {
+        match run.parse() {
+            Ok(Chosen::Run(replay)) => self.replay = Some(replay),
+            Ok(Chosen::Seeds { .. }) => panic!("{run:?} has no list of faults"),
+            Err(why) => panic!("{why}"),
+        }
+        self
     }
 
     /// Sets the first seed. By default it is random, so each run explores new ones.
@@ -92,170 +117,113 @@ impl Exploration {
         self
     }
 
-    /// Runs `scenario` with each seed.
+    /// Runs `scenario` with each seed. A panic of the scenario is a failure of the seed.
     ///
     /// # Errors
     /// The failure of the first seed that fails, with the smallest set of faults that was found.
+    ///
+    /// # Panics
+    /// If an environment variable has a value without a meaning.
     pub fn run(
         self,
         mut scenario: impl FnMut(&mut Simulation) -> Result<(), Failure>,
     ) -> Result<Explored, Box<Failure>> {
-        let (first, seeds) = self.chosen_seeds();
+        let trace = std::env::var_os(TRACE);
+        let mut play = |seed: u64, faults: &Faults| {
+            let mut simulation = Simulation::with_faults(seed, faults);
+            if let Some(path) = &trace
+                && let Err(e) = simulation.write_trace_to(path.as_ref())
+            {
+                log::warn!("{TRACE}: {}: {e}", path.display());
+            }
+            play(simulation, &mut scenario)
+        };
+        let (first, seeds) = match self.chosen() {
+            Chosen::Seeds { first, count } => (first, count),
+            Chosen::Run(replay) => {
+                return self.explore(replay.seed, &replay.faults(), &mut play).map(|run| {
+                    let mut explored = Explored::default();
+                    explored.add(&run);
+                    explored
+                });
+            }
+        };
         let mut explored = Explored::default();
         for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
             let faults = if self.draws_subsets { self.faults.subset(seed) } else { self.faults.clone() };
-            let (result, run) = play(seed, &faults, &mut scenario);
-            if let Err(failure) = result {
-                return Err(Box::new(shrink(failure, &faults, &mut scenario)));
-            }
-            explored.add(&run);
-            if self.runs_twice {
-                let (_, again) = play(seed, &faults, &mut scenario);
-                if let Some(message) = difference(&run, &again) {
-                    return Err(Box::new(Failure { message, ..Failure::of(seed) }));
-                }
-            }
+            explored.add(&self.explore(seed, &faults, &mut play)?);
         }
         Ok(explored)
     }
 
-    fn chosen_seeds(&self) -> (u64, u64) {
-        if let Ok(chosen) = std::env::var("NETWHEEL_SIMULATION") {
-            let (seed, count) = chosen.split_once(':').unwrap_or((&chosen, "1"));
-            if let (Ok(seed), Ok(count)) = (seed.parse(), count.parse()) {
-                return (seed, count);
+    /// Runs one seed, also a second time.
+    fn explore(
+        &self,
+        seed: u64,
+        faults: &Faults,
+        play: &mut impl FnMut(u64, &Faults) -> Played,
+    ) -> Result<Run, Box<Failure>> {
+        let (result, run) = play(seed, faults);
+        if let Err(failure) = result {
+            let failure = shrink(failure, &run, &mut |replay| play(replay.seed, &replay.faults()));
+            // The trace that is written is that of the last run.
+            if let Some(smallest) = failure.replay.as_ref().filter(|_| std::env::var_os(TRACE).is_some()) {
+                let _ = play(seed, &smallest.faults());
+            }
+            return Err(Box::new(failure));
+        }
+        if self.runs_twice {
+            let (_, again) = play(seed, faults);
+            if let Some(message) = difference(&run, &again) {
+                return Err(Box::new(Failure { message, ..Failure::of(seed) }));
             }
         }
-        let random = || RandomState::new().hash_one("seed") >> 20;
-        (self.first.unwrap_or_else(random), self.seeds)
+        Ok(run)
+    }
+
+    fn chosen(&self) -> Chosen {
+        if let Ok(chosen) = std::env::var("NETWHEEL_SIMULATION") {
+            return chosen.parse().unwrap_or_else(|why| panic!("NETWHEEL_SIMULATION: {why}"));
+        }
+        if let Some(replay) = &self.replay {
+            return Chosen::Run(replay.clone());
+        }
+        if let Some(first) = self.first {
+            return Chosen::Seeds { first, count: self.seeds };
+        }
+        let count = std::env::var("NETWHEEL_SEEDS").map_or(self.seeds, |seeds| {
+            seeds.parse().unwrap_or_else(|e| panic!("NETWHEEL_SEEDS is {seeds:?}: {e}"))
+        });
+        Chosen::Seeds { first: RandomState::new().hash_one("seed") >> 20, count }
     }
 }
 
-/// A run of one seed.
-struct Run {
-    hash: u64,
-    events: u64,
-    records: Vec<Record>,
-    faults: Vec<Fault>,
-    reached: Counters,
-}
-
 fn play(
-    seed: u64,
-    faults: &Faults,
+    mut simulation: Simulation,
     scenario: &mut impl FnMut(&mut Simulation) -> Result<(), Failure>,
-) -> (Result<(), Failure>, Run) {
-    let mut simulation = Simulation::with_faults(seed, faults);
+) -> Played {
     simulation.keep_trace(COMPARED);
-    let result = scenario(&mut simulation).map_err(|failure| Failure { seed, ..failure });
+    let mut result = Ok(());
+    if let Some(message) = caught(|| result = scenario(&mut simulation)) {
+        result = Err(simulation.fail(format!("the scenario has panicked: {message}")));
+    }
+    let result = result.map_err(|failure| match failure.replay {
+        Some(_) => failure,
+        // The scenario has made the failure itself.
+        None => simulation.fail(failure.message),
+    });
     let mut world = simulation.shared.lock();
     let run = Run {
         hash: world.trace.hash(),
         events: world.events,
+        elapsed: Duration::from_nanos(world.now()),
         records: world.trace.kept.take().unwrap_or_default(),
-        faults: world.faults.happened.iter().map(|record| record.fault).collect(),
+        faults: world.faults.counts().collect(),
+        operations: world.operations.happened(),
         reached: std::mem::take(&mut world.sometimes),
+        states: std::mem::take(&mut world.states),
+        message: result.as_ref().err().map(|failure| failure.message.clone()),
     };
     drop(world);
     (result, run)
-}
-
-/// Describes the first event in which two runs of one seed differ.
-fn difference(first: &Run, second: &Run) -> Option<String> {
-    if first.hash == second.hash {
-        return None;
-    }
-    let at = first.records.iter().zip(&second.records).position(|(a, b)| a != b);
-    let Some(at) = at else {
-        let counts = (first.records.len(), second.records.len());
-        return Some(format!("two runs of the seed differ after {} and {} events", counts.0, counts.1));
-    };
-    let before = at.checked_sub(1).map(|at| first.records[at].to_string()).unwrap_or_default();
-    let (a, b) = (&first.records[at], &second.records[at]);
-    Some(format!(
-        "two runs of the seed differ at event {at}: `{a}` and `{b}`, after `{before}`; see \"What a program \
-         must not use\" in the documentation of `netwheel::testing::simulation`"
-    ))
-}
-
-/// Finds a small set of faults with which the seed still fails. Halves of the set are left out
-/// first, then smaller parts (delta debugging, Zeller 1999).
-fn shrink(
-    mut failure: Failure,
-    faults: &Faults,
-    scenario: &mut impl FnMut(&mut Simulation) -> Result<(), Failure>,
-) -> Failure {
-    let mut kept: Vec<(Fault, u64)> = failure.happened.iter().map(|f| (f.fault, f.opportunity)).collect();
-    let mut disabled = BTreeSet::new();
-    let (mut parts, mut runs) = (2, 0);
-    while kept.len() > 1 && parts <= kept.len() && runs < SHRINKING_RUNS {
-        let size = kept.len().div_ceil(parts);
-        let mut has_shrunk = false;
-        for chunk in kept.chunks(size).map(<[_]>::to_vec).collect::<Vec<_>>() {
-            let mut without: BTreeSet<_> = disabled.clone();
-            without.extend(chunk.iter().copied());
-            let mut fewer = faults.clone();
-            fewer.plan.disabled = without.clone();
-            runs += 1;
-            if let (Err(smaller), _) = play(failure.seed, &fewer, scenario) {
-                kept = smaller.happened.iter().map(|f| (f.fault, f.opportunity)).collect();
-                (disabled, failure, has_shrunk) = (without, smaller, true);
-                break;
-            }
-            if runs >= SHRINKING_RUNS {
-                break;
-            }
-        }
-        parts = if has_shrunk { 2.max(parts - 1) } else { parts * 2 };
-    }
-    failure
-}
-
-impl Explored {
-    fn add(&mut self, run: &Run) {
-        self.seeds += 1;
-        self.events += run.events;
-        self.hashes.insert(run.hash);
-        let names: BTreeSet<&'static str> = run.faults.iter().map(|fault| fault.name()).collect();
-        for fault in &run.faults {
-            *self.faults.entry(fault.name()).or_default() += 1;
-        }
-        for a in &names {
-            self.pairs.extend(names.iter().take_while(|b| *b < a).map(|b| (*b, *a)));
-        }
-        for (what, count) in &run.reached {
-            *self.reached.entry(what).or_default() += count;
-        }
-    }
-
-    /// Returns the number of seeds that were run.
-    pub fn seeds(&self) -> u64 {
-        self.seeds
-    }
-
-    /// Returns the number of events of all runs, repetitions not counted.
-    pub fn events(&self) -> u64 {
-        self.events
-    }
-
-    /// Returns the number of different traces.
-    pub fn different_runs(&self) -> usize {
-        self.hashes.len()
-    }
-
-    /// Returns how often each fault has happened.
-    pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.faults.iter().map(|(name, count)| (*name, *count))
-    }
-
-    /// Returns the pairs of faults that happened in one run.
-    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
-        self.pairs.iter().copied()
-    }
-
-    /// Returns how often the programs have reached a state
-    /// ([`sometimes`](super::sometimes)).
-    pub fn reached(&self, what: &str) -> u64 {
-        self.reached.get(what).copied().unwrap_or(0)
-    }
 }

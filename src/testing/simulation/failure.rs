@@ -1,5 +1,6 @@
 //! Why a run has failed.
 
+use super::replay::Replay;
 use crate::machine::simulated::{FaultRecord, Record};
 use std::{fmt, time::Duration};
 
@@ -15,12 +16,23 @@ pub struct Failure {
     pub at: Duration,
     pub(super) happened: Vec<FaultRecord>,
     pub(super) traced: Vec<Record>,
+    /// `None` if too much has happened.
+    pub(super) replay: Option<Box<Replay>>,
 }
 
 impl Failure {
     /// Returns the faults that had happened, in the order of time.
     pub fn faults(&self) -> impl Iterator<Item = String> + '_ {
         self.happened.iter().map(ToString::to_string)
+    }
+
+    /// Returns the run as text: its seed, faults and operations. As the value of the environment
+    /// variable `NETWHEEL_SIMULATION`, or passed to [`Exploration::replay`], it repeats the run.
+    /// `None` if too much has happened for that.
+    ///
+    /// [`Exploration::replay`]: super::Exploration::replay
+    pub fn replay(&self) -> Option<String> {
+        self.replay.as_ref().map(ToString::to_string)
     }
 
     /// Returns the kept events, one line each.
@@ -37,7 +49,12 @@ impl fmt::Display for Failure {
         if left_out > 0 {
             write!(f, "\n  {left_out} earlier faults")?;
         }
-        shown.into_iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+        shown.into_iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
+        match self.replay() {
+            // A longer text does not fit on a command line.
+            Some(run) if run.len() <= 4096 => write!(f, "\nrepeat with NETWHEEL_SIMULATION='{run}'"),
+            _ => write!(f, "\nrepeat with NETWHEEL_SIMULATION={}", self.seed),
+        }
     }
 }
 
@@ -45,7 +62,14 @@ impl std::error::Error for Failure {}
 
 impl Failure {
     pub(super) fn of(seed: u64) -> Self {
-        Failure { seed, message: String::new(), at: Duration::ZERO, happened: Vec::new(), traced: Vec::new() }
+        Failure {
+            seed,
+            message: String::new(),
+            at: Duration::ZERO,
+            happened: Vec::new(),
+            traced: Vec::new(),
+            replay: None,
+        }
     }
 }
 

@@ -11,9 +11,15 @@ use crate::machine::simulated::{self, Fault};
 /// | `registration-fails`, `wake-fails`, `poll-fails`, `poll-interrupted`, `poll-returns-early`, `poll-spins` | of the poll |
 /// | `one-event`, `events-shuffled`, `spurious-edge`, `late-edge` | of its events |
 /// | `slow-turn`, `slow-segment` | of time |
-/// | `datagram-lost`, `datagram-twice`, `datagram-late` | of UDP |
+/// | `datagram-lost`, `datagram-twice`, `datagram-late`, `datagram-would-block` | of UDP |
+/// | `disk-busy`, `slow-disk`, `sync-fails` | of disks: accesses of a [`MemoryDisk`](crate::durable::MemoryDisk) |
+/// | `request-refused`, `answer-lost` | of the server of a [`MemoryDatabase`](crate::durable::MemoryDatabase) |
+/// | `thread-preempted`, `loop-preempted` | of scheduling: another thread of the node runs when work is submitted to a loop |
 /// | `link-cut`, `link-clogged`, `connection-reset` | of links, about once a second |
-/// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `node-killed`, `node-loses-power` | of nodes, about once a second |
+/// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `disk-full`, `node-killed`, `node-loses-power` | of nodes, about once a second |
+///
+/// The faults of scheduling are not among [`all`](Faults::all), because they require that no thread
+/// of the program holds a lock while it submits work to a loop. [`rate`](Faults::rate) adds them.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Faults {
@@ -26,7 +32,7 @@ impl Faults {
         Self::default()
     }
 
-    /// Returns all faults at their usual rates.
+    /// Returns all faults at their usual rates, except for the faults of scheduling.
     pub fn all() -> Self {
         let mut faults = Self::default();
         for fault in Fault::ALL {
@@ -35,7 +41,7 @@ impl Faults {
         faults
     }
 
-    /// Returns all faults that leave the programs of the nodes running.
+    /// Returns [`all`](Faults::all) faults that leave the programs of the nodes running.
     pub fn without_kills() -> Self {
         Self::all().rate("node-killed", 0).rate("node-loses-power", 0)
     }

@@ -37,7 +37,7 @@
 //! |---|---|
 //! | `std::thread::spawn` | a second program on the node ([`Simulation::spawn`]), or a [`WorkerPool`](crate::worker_pool::WorkerPool) |
 //! | `std::thread::sleep`, channels and locks that a thread of a node waits in | [`Completion::wait`](crate::Completion::wait), [`sleep`] |
-//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now) |
+//! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now), or [`default_clock`](crate::time::default_clock) |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
@@ -50,19 +50,30 @@
 //!
 //! The following fail with [`Error::Io`](crate::Error::Io) of the kind `Unsupported`: Unix sockets,
 //! multicast, file descriptors of the system ([`EventLoop::register`](crate::EventLoop::register)),
-//! adopted listeners, manual event loops, `HashedWheelTimer` and durable timers. The watchdog is
-//! ignored. Futures that run on tokio are not under control. Names are those of the nodes, and
-//! `localhost`.
+//! adopted listeners, and manual event loops. `SqliteStore` and `PostgresStore` are refused, too.
+//! Durable timers use a `MemoryDisk` or a `MemoryDatabase`. The watchdog is ignored. Futures that
+//! run on tokio are not under control. Names are those of the nodes, and `localhost`.
 
+mod calls;
+#[cfg(all(test, target_os = "linux"))]
+mod conformance;
+mod difference;
 mod driver;
 mod exploration;
+mod explored;
 mod failure;
 mod faults;
 mod journal;
 mod network;
 mod program;
+mod replay;
+mod run;
+mod shrinking;
+mod tracing;
 
-pub use exploration::{Exploration, Explored};
+pub use calls::{chance, seed, sleep, sometimes};
+pub use exploration::Exploration;
+pub use explored::Explored;
 pub use failure::Failure;
 pub use faults::Faults;
 pub use journal::Journal;
@@ -100,6 +111,9 @@ struct Running {
     node: usize,
     body: Box<dyn LoopRun>,
     machine: simulated::Machine,
+    wait: simulated::Next,
+    /// Turns since the loop slept.
+    turns_awake: u32,
 }
 
 impl Simulation {
@@ -125,6 +139,13 @@ impl Simulation {
             checks: Vec::new(),
             failure: None,
         }
+    }
+
+    /// Sets which faults happen from now on, and how often. Faults that were
+    /// [ended](Simulation::heal) happen again.
+    pub fn set_faults(&mut self, faults: &Faults) -> &mut Self {
+        self.shared.lock().faults.set_rates(&faults.plan);
+        self
     }
 
     /// Returns the seed.
@@ -197,11 +218,13 @@ impl Simulation {
         self.run(end, |_| false).map(drop)
     }
 
-    /// Runs until `condition` holds. It is called after each turn of a loop.
+    /// Runs until `condition` holds: it must hold *eventually*. It is called after each turn of a
+    /// loop. After [`heal`](Simulation::heal), this checks that the programs recover.
     ///
     /// # Errors
     /// Those of [`run_for`](Simulation::run_for), and if the condition does not hold `within` this
     /// time.
+    #[doc(alias = "eventually")]
     pub fn run_until(
         &mut self,
         what: &str,
@@ -239,6 +262,7 @@ impl Simulation {
             let now = world.now();
             world.faults.end_at(now);
             world.heal_links();
+            world.heal_disks();
             (0..world.nodes.len()).filter(|node| !world.nodes[*node].is_up).collect()
         };
         for node in down {
@@ -286,32 +310,14 @@ impl Simulation {
         self.shared.lock().jump_clock(node.0, crate::clock::nanos(by));
     }
 
+    /// Exempts the clock of a node from faults, so that a check can rely on it.
+    pub fn steady_clock(&mut self, node: NodeId) {
+        self.shared.lock().nodes[node.0].has_steady_clock = true;
+    }
+
     /// Returns the number of sockets that the programs of a node hold.
     pub fn open_sockets(&self, node: NodeId) -> usize {
         self.shared.lock().open_sockets(node.0)
-    }
-
-    /// Returns a hash of all events so far. Two runs of one program with one seed have the same.
-    pub fn trace_hash(&self) -> u64 {
-        self.shared.lock().trace.hash()
-    }
-
-    /// Returns the number of events so far: arrivals, turns, timers.
-    pub fn events(&self) -> u64 {
-        self.shared.lock().events
-    }
-
-    /// Keeps the first `records` events, for [`trace`](Simulation::trace).
-    pub fn keep_trace(&mut self, records: usize) {
-        let trace = &mut self.shared.lock().trace;
-        trace.kept = Some(Vec::new());
-        trace.limit = records;
-    }
-
-    /// Returns the kept events as text, one in a line.
-    pub fn trace(&self) -> Vec<String> {
-        let world = self.shared.lock();
-        world.trace.kept.iter().flatten().map(ToString::to_string).collect()
     }
 
     fn end_node(&mut self, node: NodeId, loses_power: bool) {
@@ -351,7 +357,10 @@ impl Simulation {
         }
     }
 
-    fn fail(&mut self, message: String) -> Failure {
+    /// Ends the simulation with a failure that a scenario has found, and returns the failure.
+    pub fn fail(&mut self, message: impl Into<String>) -> Failure {
+        let message = message.into();
+        let replay = self.replay().map(Box::new);
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
@@ -359,6 +368,7 @@ impl Simulation {
             at: Duration::from_nanos(world.now()),
             happened: world.faults.happened.clone(),
             traced: world.trace.kept.clone().unwrap_or_default(),
+            replay,
         };
         drop(world);
         self.failure = Some(failure.clone());
@@ -385,27 +395,6 @@ impl fmt::Debug for Simulation {
             .field("seed", &self.seed)
             .field("elapsed", &self.elapsed())
             .finish_non_exhaustive()
-    }
-}
-
-/// Suspends the calling program of a node in virtual time. A handler stalls its loop. Outside of a
-/// simulation, the thread is suspended.
-pub fn sleep(time: Duration) {
-    crate::machine::sleep(time);
-}
-
-/// Draws a seed for a random number generator of the calling program. `None` outside of a
-/// simulation.
-pub fn seed() -> Option<u64> {
-    crate::machine::seed()
-}
-
-/// Counts that the calling program has reached a state that a test wants to reach sometimes, for
-/// example a reconnect during a shutdown. [`Explored`] has the counters. Does nothing outside of a
-/// simulation.
-pub fn sometimes(what: &'static str) {
-    if let Some(machine) = simulated::current() {
-        *machine.lock().sometimes.entry(what).or_default() += 1;
     }
 }
 

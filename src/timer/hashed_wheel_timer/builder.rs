@@ -8,12 +8,7 @@ use super::{
     live::Live,
     shared::{Executor, Handle, TimerSettings},
 };
-use crate::{
-    Error, Result,
-    clock::{Clock, SystemClock},
-    machine,
-    timer::WheelBuilder,
-};
+use crate::{Error, Result, clock::Clock, machine, timer::WheelBuilder};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The limit of pending timeouts if none is set. Together with cancelled timeouts that have not
@@ -48,7 +43,7 @@ impl HashedWheelTimerBuilder {
             thread_name: "netwheel-timer".to_owned(),
             max_pending: 0,
             executor: None,
-            clock: Arc::new(SystemClock),
+            clock: machine::default_clock(),
         }
     }
 
@@ -133,7 +128,6 @@ impl HashedWheelTimerBuilder {
     ///
     /// Returns [`Error::Setting`] if a setting is out of range.
     pub fn build(self) -> Result<HashedWheelTimer> {
-        machine::refuse_in_simulation("a HashedWheelTimer")?;
         if self.thread_name.contains('\0') {
             return Err(Error::setting("thread_name", self.thread_name.escape_debug(), "a text without NUL"));
         }

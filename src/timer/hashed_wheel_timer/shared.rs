@@ -10,6 +10,7 @@ use crate::{
     Error, Result,
     clock::{Clock, TimeSource, nanos},
     error::Resource,
+    machine::{self, JoinHandle, Parker},
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::Wheel,
 };
@@ -18,9 +19,8 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-        mpsc,
     },
-    thread::{self, JoinHandle, Thread},
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -59,8 +59,12 @@ pub(super) struct TimerShared<T> {
     tick: u64,
     slots: usize,
     thread_name: String,
-    /// The thread, once it was started. Set before anything can be added.
-    thread: OnceLock<Thread>,
+    /// Whether the thread was started. Set before anything can be added.
+    is_started: AtomicBool,
+    /// The thread, once it runs.
+    thread: OnceLock<ThreadId>,
+    /// What the thread sleeps in.
+    parker: Arc<Parker>,
     stopping: AtomicBool,
     life: Mutex<Life<T>>,
     handle: Weak<Handle<T>>,
@@ -101,7 +105,9 @@ impl<T> Handle<T> {
                 tick: nanos(tick),
                 slots,
                 thread_name,
+                is_started: AtomicBool::new(false),
                 thread: OnceLock::new(),
+                parker: Arc::default(),
                 stopping: AtomicBool::new(false),
                 life: Mutex::new(Life::NotStarted(Box::new(parts), live)),
                 handle: handle.clone(),
@@ -137,30 +143,35 @@ impl<T> TimerShared<T> {
             }
             Life::Ended => return Err(Error::ShutDown),
         };
-        // The thread receives its parts when it runs. If the thread cannot be started, the parts
-        // are kept for another attempt.
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let work = move || receiver.recv().map(|(shared, parts)| run(shared, parts)).unwrap_or_default();
-        let thread = match thread::Builder::new().name(self.thread_name.clone()).spawn(work) {
+        // The thread takes its parts when it runs. If the thread cannot be started, the parts are
+        // kept for another attempt.
+        if !parts.clock.is_real_time() {
+            let sleeper = self.parker.clone();
+            parts.clock.on_advance(Box::new(move || sleeper.unpark()));
+        }
+        let place = Arc::new(Mutex::new(Some(parts)));
+        let (shared, theirs) = (self.clone(), place.clone());
+        let work = move || {
+            let _ = shared.thread.set(thread::current().id());
+            taken(&theirs).map(|parts| run(shared, *parts)).unwrap_or_default()
+        };
+        let thread = match machine::spawn(self.thread_name.clone(), work) {
             Ok(thread) => thread,
             Err(e) => {
-                *life = Life::NotStarted(parts, live);
+                if let Some(parts) = taken(&place) {
+                    *life = Life::NotStarted(parts, live);
+                }
                 return Err(Error::io("starting a timer's thread", e));
             }
         };
-        let _ = self.thread.set(thread.thread().clone());
-        if !parts.clock.is_real_time() {
-            let sleeper = thread.thread().clone();
-            parts.clock.on_advance(Box::new(move || sleeper.unpark()));
-        }
-        let _ = sender.send((self.clone(), *parts));
+        self.is_started.store(true, Ordering::Release);
         *life = Life::Running { thread, _live: live };
         Ok(())
     }
 
     #[inline]
     pub(super) fn is_started(&self) -> bool {
-        self.thread.get().is_some()
+        self.is_started.load(Ordering::Acquire)
     }
 
     /// Ends the life of the timer. Returns the thread if it is running and was not returned before.
@@ -189,7 +200,7 @@ impl<T> TimerShared<T> {
 
     /// Returns whether the calling thread is the timer's thread.
     pub(super) fn is_here(&self) -> bool {
-        self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
+        self.thread.get().is_some_and(|thread| *thread == thread::current().id())
     }
 
     /// Queues a cancelled timeout for removal from the wheel. Returns whether the thread should be
@@ -207,9 +218,14 @@ impl<T> TimerShared<T> {
     }
 
     fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        if self.is_started() {
+            self.parker.unpark();
         }
+    }
+
+    /// Blocks the timer's thread until it is woken, at most for `timeout` if there is one.
+    pub(super) fn park(&self, timeout: Option<Duration>) {
+        self.parker.park(timeout);
     }
 
     /// Returns the earliest time at which the wheel expires an entry with this deadline.
@@ -265,4 +281,8 @@ impl<T> TimerShared<T> {
     pub(super) fn handle(&self) -> Option<Arc<Handle<T>>> {
         self.handle.upgrade()
     }
+}
+
+fn taken<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -15,7 +15,7 @@ use super::{
     timeout::{Errand, Timeout},
 };
 use crate::{error::caught, sync::Inbox, timer::Wheel};
-use std::{collections::VecDeque, mem, sync::Arc, thread, time::Duration};
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 /// The maximum number of additions that a turn puts into the wheel, and of cancelled timeouts that
 /// it removes.
@@ -153,7 +153,6 @@ impl Worker {
     }
 
     /// Sleeps until the next occupied tick or until woken. Returns at once if entries are waiting.
-    #[allow(clippy::disallowed_methods, reason = "only where the clock is real time")]
     fn sleep(&mut self, now: u64) {
         let next = self.wheel.next_expiry();
         if next.is_some_and(|next| next <= now) {
@@ -162,13 +161,10 @@ impl Worker {
         }
         self.shared.wake_up().about_to_sleep(next);
         if self.additions.is_empty() && self.cancelled.is_empty() && !self.shared.is_stopping() {
-            match next {
-                Some(next) if self.real_time => {
-                    let left = Duration::from_nanos(next.saturating_sub(now));
-                    thread::park_timeout(self.longest_sleep.map_or(left, |longest| left.min(longest)));
-                }
-                _ => thread::park(),
-            }
+            let left = next.filter(|_| self.real_time);
+            let left = left.map(|next| Duration::from_nanos(next.saturating_sub(now)));
+            let longest = self.longest_sleep.unwrap_or(Duration::MAX);
+            self.shared.park(left.map(|left| left.min(longest)));
         }
         self.shared.wake_up().awake();
     }

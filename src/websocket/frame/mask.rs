@@ -5,7 +5,7 @@
 //! this thread, which is reused when all messages in it have been dropped. An outbound mask is
 //! never used twice and cannot be predicted (RFC 6455, section 10.3).
 
-use crate::buffer::OutboundBuffer;
+use crate::{buffer::OutboundBuffer, machine};
 use bytes::{Bytes, BytesMut};
 use std::cell::RefCell;
 
@@ -114,6 +114,11 @@ pub(super) fn put_masked(output: &mut OutboundBuffer, payload: &[u8], key: MaskK
 
 /// Returns an unpredictable key.
 pub(super) fn random_key() -> MaskKey {
+    let mut key = MaskKey::default();
+    // A reserve would be shared by all nodes of a simulation.
+    if machine::fill_random(&mut key) {
+        return key;
+    }
     MASKS.with_borrow_mut(|masks| {
         if masks.used == RANDOM {
             random(&mut masks.bytes);
@@ -125,12 +130,14 @@ pub(super) fn random_key() -> MaskKey {
     })
 }
 
-/// Fills `bytes` with random bytes of the system.
+/// Fills `bytes` with random bytes of the system, or of a simulated machine.
 ///
 /// # Panics
 /// If the system fails to provide random numbers. Supported systems only do so while they start.
 pub(in crate::websocket) fn random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the system provides random numbers");
+    if !machine::fill_random(bytes) {
+        getrandom::fill(bytes).expect("the system provides random numbers");
+    }
 }
 
 #[cfg(test)]

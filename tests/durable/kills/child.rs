@@ -9,29 +9,39 @@
 //! | `started KIND N ID` | it was completed |
 //! | `cancel ID`, `cancelled ID` | a cancel was submitted, and completed with `true` |
 //! | `ran KIND N ID SCHEDULED NOW ATTEMPT` | a handler was called |
+//! | `harm` | the child has harmed its files or set its clock |
 //! | `ended ID` | the end of a one-shot timer is stored: a cancel after the answer found nothing |
 
-use crate::support::{loops::one_loop, wait::ms};
+use super::harm;
+use crate::{
+    support::{loops::single, wait::ms},
+    wrong_clock::WrongClock,
+};
 use netwheel::{
     EventLoopGroup,
     durable::{
         Delivery, Due, DurableTimers, Late, Retry, TimerFilter, TimerId, TimerInfo, TimerState, Topic,
     },
+    time::Clock,
 };
 use std::{
     collections::VecDeque,
     io::Write,
-    path::Path,
     sync::{
         Arc, OnceLock,
         mpsc::{Receiver, channel},
     },
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 pub(super) const FILE: &str = "NETWHEEL_KILLS_FILE";
 pub(super) const MODE: &str = "NETWHEEL_KILLS_MODE";
 pub(super) const SEED: &str = "NETWHEEL_KILLS_SEED";
+
+/// The mode of a child that lets everything fire. Its clock is as far ahead as that of any child
+/// was.
+pub(super) const DRAIN_AHEAD: &str = "drain ahead";
 
 /// The topics: done at once, at most once, with a row of its own, failing at first, failing always,
 /// done later on another thread.
@@ -41,14 +51,14 @@ pub(super) const KINDS: &[&str] = &["plain", "once", "effect", "retry", "dead", 
 pub(super) const PERIODIC: &str = "periodic";
 
 /// Timers of this delay fire only if they are moved.
-const FAR: Duration = Duration::from_secs(3600);
+pub(super) const FAR: Duration = Duration::from_secs(3600);
 
 /// Numbers below this are started again and again.
 const REPEATED: u64 = 20;
 
 type Handle = Arc<OnceLock<DurableTimers>>;
 
-fn say(line: std::fmt::Arguments<'_>) {
+pub(super) fn say(line: std::fmt::Arguments<'_>) {
     let line = format!("@{line}\n");
     // A child without a parent would work for ever.
     if std::io::stdout().write_all(line.as_bytes()).is_err() {
@@ -64,38 +74,47 @@ pub(super) fn main() {
     let file = std::env::var(FILE).unwrap();
     let seed = std::env::var(SEED).unwrap().parse().unwrap();
     say(format_args!("process {}", std::process::id()));
-    let group = one_loop();
-    let handle = Handle::default();
-    let timers = open(&file, &group, &handle);
-    match std::env::var(MODE).unwrap().as_str() {
-        "run" => run(&timers, seed),
-        "copies" => {
-            let copied = timers.clone();
-            std::thread::spawn(move || copy(&copied, file.as_ref()));
-            run(&timers, seed);
-        }
-        "scenario" => scenario(&timers),
-        _ => drain(&timers),
+    let mode = std::env::var(MODE).unwrap();
+    let clock = WrongClock::ahead_by(if mode == DRAIN_AHEAD { harm::LARGEST_JUMP } else { 0 });
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)));
+    let timers = open(&file, &group, &clock);
+    let harmed = timers.clone();
+    match mode.as_str() {
+        "scenario" => return finish(timers, scenario),
+        "drain" | DRAIN_AHEAD => return finish(timers, drain),
+        "copies" => drop(thread::spawn(move || harm::copy(&harmed, file.as_ref()))),
+        "moves" => drop(thread::spawn(move || harm::move_away(&harmed, file.as_ref(), seed))),
+        "jumps" => harm::jump(&event_loop, clock, fastrand::Rng::with_seed(seed)),
+        _ => {}
     }
+    run(&timers, seed);
+}
+
+fn finish(timers: DurableTimers, work: fn(&DurableTimers)) {
+    work(&timers);
     timers.close().wait().unwrap();
 }
 
-fn open(file: &str, group: &EventLoopGroup, handle: &Handle) -> DurableTimers {
+fn open(file: &str, group: &EventLoopGroup, clock: &WrongClock) -> DurableTimers {
+    let handle = Handle::default();
+    let topic = |kind| topic(kind, handle.clone(), clock.clone());
     let mut builder = DurableTimers::open(file).unwrap().commit_within(ms(1));
     for kind in KINDS {
-        builder = builder.topic(topic(kind, handle.clone()));
+        builder = builder.topic(topic(kind));
     }
-    let timers = builder.topic(topic(PERIODIC, handle.clone())).start(group).unwrap();
+    let timers = builder.topic(topic(PERIODIC)).start(group).unwrap();
     handle.set(timers.clone()).unwrap();
     timers
 }
 
-fn topic(kind: &'static str, handle: Handle) -> Topic {
+fn topic(kind: &'static str, handle: Handle, clock: WrongClock) -> Topic {
     let retry = if kind == "retry" { Retry::backoff(3).first(ms(5)) } else { Retry::never() };
     let topic = Topic::new(kind, Late::RunOnce, retry, move |due: Due<u64>| {
         let (id, number, attempt) = (due.id(), *due.payload(), due.attempt());
         let scheduled = millis(due.scheduled());
-        let now = millis(SystemTime::now());
+        // The clock may have been set back since the end or the first attempt was stored.
+        let was_due_before = kind == "once" || attempt > 1;
+        let now = millis(if was_due_before { clock.latest_wall_time() } else { clock.wall_time() });
         say(format_args!("ran {kind} {number} {id} {scheduled} {now} {attempt}"));
         match kind {
             "retry" if attempt == 1 => return due.fail("the first time"),
@@ -108,7 +127,7 @@ fn topic(kind: &'static str, handle: Handle) -> Topic {
                 };
                 write().map(drop).map_err(netwheel::Error::other)
             }),
-            "later" => drop(std::thread::spawn(move || due.done())),
+            "later" => drop(thread::spawn(move || due.done())),
             _ => due.done(),
         }
         if kind != PERIODIC && kind != "once" {
@@ -125,7 +144,7 @@ fn topic(kind: &'static str, handle: Handle) -> Topic {
 }
 
 /// Starts a timer with a key. Returns where its id arrives.
-fn start(
+pub(super) fn start(
     timers: &DurableTimers,
     kind: &'static str,
     number: u64,
@@ -181,15 +200,6 @@ fn run(timers: &DurableTimers, seed: u64) {
             2 if is_far => timers.run_now(id).detach(),
             _ => {}
         }
-    }
-}
-
-/// Makes backups, and copies the file, which drops the POSIX locks of the process.
-fn copy(timers: &DurableTimers, file: &Path) {
-    for number in 0.. {
-        let name = format!("backup-{}-{number}", std::process::id());
-        timers.backup_to(file.with_file_name(name)).wait().unwrap();
-        std::fs::copy(file, file.with_extension("copy")).unwrap();
     }
 }
 

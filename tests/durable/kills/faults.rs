@@ -1,11 +1,13 @@
 //! What goes wrong around a child before it is killed.
 
+use super::harm;
 use crate::timers::File;
 use netwheel::durable::{SqliteStore, StoreError, rusqlite::Connection};
-use std::fs;
+use std::{fs, path::PathBuf};
 
 /// Files of the store, calls and errors that are injected. Lack of space is for some calls, and
-/// passes. Everything else is for all calls from some moment on.
+/// passes. Everything else is for all calls from some moment on. The database file is written when
+/// the log is copied to it.
 const INJECTED: &[(&str, &str, &str)] = &[
     ("-wal", "pwrite64", "ENOSPC"),
     ("-wal", "pwrite64", "EDQUOT"),
@@ -23,21 +25,33 @@ pub(super) enum Fault {
     Copies,
     /// Another process tries to open the store, and reads its file.
     SecondProcess,
+    /// The child moves or replaces a file of its store. The file is moved back after the kill.
+    Moves,
+    /// The clock of the child is set, up to ten minutes ahead or behind.
+    Jumps,
     /// Calls fail.
     Disk(Vec<String>),
 }
 
 impl Fault {
-    pub(super) fn random(file: &File, random: &mut fastrand::Rng) -> Self {
-        match random.usize(..4) {
+    /// Returns the fault of a kill. Each kind has its turn.
+    pub(super) fn of_kill(number: usize, file: &File, random: &mut fastrand::Rng) -> Self {
+        match number % 7 {
             0 => Fault::Copies,
             1 => Fault::SecondProcess,
+            2 => Fault::Moves,
+            3 => Fault::Jumps,
             _ => Fault::Disk(injection(file, random)),
         }
     }
 
     pub(super) fn mode(&self) -> &'static str {
-        if matches!(self, Fault::Copies) { "copies" } else { "run" }
+        match self {
+            Fault::Copies => "copies",
+            Fault::Moves => "moves",
+            Fault::Jumps => "jumps",
+            Fault::SecondProcess | Fault::Disk(_) => "run",
+        }
     }
 
     /// Returns the command that starts the child.
@@ -47,7 +61,7 @@ impl Fault {
 
     /// Does what another process does while the child works.
     pub(super) fn interfere(&self, file: &File) {
-        if !matches!(self, Fault::Disk(_)) {
+        if matches!(self, Fault::Copies | Fault::SecondProcess) {
             let second = SqliteStore::open(file.path());
             assert!(matches!(second, Err(StoreError::InUse)), "{second:?}");
             let reader = Connection::open(file.path()).unwrap();
@@ -57,21 +71,47 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Restores the files before the next start, as an operator would. Returns the number of
+    /// injected errors.
+    pub(super) fn repair(&self, file: &File) -> usize {
+        match self {
+            Fault::Moves => harm::move_back(&file.path()),
+            Fault::Disk(_) => {
+                let trace = fs::read_to_string(trace_of(file)).unwrap_or_default();
+                return trace.lines().filter(|line| line.contains("(INJECTED)")).count();
+            }
+            _ => {}
+        }
+        0
+    }
+}
+
+/// Returns the file to which strace writes.
+fn trace_of(file: &File) -> PathBuf {
+    file.path().with_extension("strace")
+}
+
 /// Returns a command that injects errors into some calls of a child.
 fn injection(file: &File, random: &mut fastrand::Rng) -> Vec<String> {
     let (suffix, call, error) = INJECTED[random.usize(..INJECTED.len())];
     let path = file.path().with_extension(format!("db{suffix}"));
-    let first = 1 + random.usize(..if call == "fsync" { 40 } else { 400 });
+    // The database file is synced once for each copy of the log.
+    let first = 1 + match (suffix, call) {
+        ("", "fsync") => random.usize(..2),
+        (_, "fsync") => random.usize(..40),
+        ("", _) => random.usize(..40),
+        _ => random.usize(..400),
+    };
     let until = match error {
         "EIO" => "+".to_owned(),
         _ => format!("..{}", first + random.usize(..40)),
     };
     let trace = format!("trace={call}");
     let inject = format!("inject={call}:error={error}:when={first}{until}");
-    let path = path.to_str().unwrap();
-    ["strace", "-f", "-qq", "-o", "/dev/null", "-P", path, "-e", &trace, "-e", &inject]
-        .map(str::to_owned)
-        .to_vec()
+    let (path, output) = (path.to_str().unwrap(), trace_of(file));
+    let output = output.to_str().unwrap();
+    ["strace", "-f", "-qq", "-o", output, "-P", path, "-e", &trace, "-e", &inject].map(str::to_owned).to_vec()
 }
 
 /// Checks and removes the backups that a child has completed. Returns their number.

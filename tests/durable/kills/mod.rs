@@ -9,6 +9,7 @@
 
 mod child;
 mod faults;
+mod harm;
 mod oracle;
 mod outbox;
 
@@ -100,8 +101,8 @@ fn listen_and(mut child: Child, oracle: &mut Oracle, lines: usize, mut then: imp
 }
 
 /// Runs a child until nothing is pending, and checks everything.
-fn drain_and_check(file: &File, oracle: &mut Oracle, what: &str) {
-    let child = start(file, "drain", 0, &[]);
+fn drain_and_check(file: &File, oracle: &mut Oracle, what: &str, mode: &str) {
+    let child = start(file, mode, 0, &[]);
     assert!(!listen(child, oracle, usize::MAX), "{what}: the last child failed");
     oracle.check(&file.path(), what);
 }
@@ -123,7 +124,7 @@ fn kills_at_random_moments_lose_nothing() {
             let child = start(&file, "run", random.u64(..), &[]);
             assert!(listen(child, &mut oracle, lines), "the child ends by a kill only");
         }
-        drain_and_check(&file, &mut oracle, &format!("seed {seed}"));
+        drain_and_check(&file, &mut oracle, &format!("seed {seed}"), "drain");
         total.add(&oracle);
         if store % 100 == 99 {
             eprintln!("{}", total.row("random moments", (store + 1) * KILLS_PER_STORE));
@@ -133,7 +134,8 @@ fn kills_at_random_moments_lose_nothing() {
     assert!(total.starts > kills(), "the children were killed before they did anything: {total:?}");
 }
 
-/// The disk fails, backups are made, and other processes open the files.
+/// The disk fails, files are moved, the clock is set, backups are made, and other processes open
+/// the files.
 #[test]
 fn kills_amid_faults_of_the_environment_lose_nothing() {
     if !strace_works(&["-P", "/tmp", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1"]) {
@@ -142,14 +144,14 @@ fn kills_amid_faults_of_the_environment_lose_nothing() {
     let first_seed = fastrand::u64(..);
     let kills = if kills() > KILLS { kills() } else { KILLS_AMID_FAULTS };
     let mut total = oracle::Totals::default();
-    let mut backups = 0;
+    let (mut backups, mut injected) = (0, 0);
     for store in 0..kills.div_ceil(KILLS_PER_STORE) {
         let seed = first_seed.wrapping_add(store as u64);
         let mut random = fastrand::Rng::with_seed(seed);
         let (file, mut oracle) = (File::new(), Oracle::default());
         let what = format!("seed {seed}");
-        for _ in 0..KILLS_PER_STORE {
-            let fault = Fault::random(&file, &mut random);
+        for kill in 0..KILLS_PER_STORE {
+            let fault = Fault::of_kill(store * KILLS_PER_STORE + kill, &file, &mut random);
             let lines = random.usize(1..300);
             let child = start(&file, fault.mode(), random.u64(..), fault.wrapper());
             let ended = listen_and(child, &mut oracle, lines, |number| {
@@ -158,15 +160,18 @@ fn kills_amid_faults_of_the_environment_lose_nothing() {
                 }
             });
             assert!(ended, "{what}: the child ends by a kill, or because it cannot open its store");
+            injected += fault.repair(&file);
             backups += check_backups(&file, &what);
         }
-        drain_and_check(&file, &mut oracle, &what);
+        drain_and_check(&file, &mut oracle, &what, child::DRAIN_AHEAD);
         total.add(&oracle);
     }
     eprintln!("{}\n{}", oracle::Totals::HEAD, total.row("random moments, with faults", kills));
-    eprintln!("{backups} backups");
+    let harms = total.harms;
+    eprintln!("{backups} backups, {injected} injected errors, {harms} moved files and set clocks");
     assert!(total.starts > kills, "the children were killed before they did anything: {total:?}");
-    assert!(backups > 0 || kills < KILLS, "there were no backups");
+    let is_complete = backups > 0 && injected > 0 && harms > 0;
+    assert!(is_complete || kills < KILLS, "a kind of fault did not happen: {total:?}");
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn kills_at_system_calls_lose_nothing() {
                 break;
             }
             killed += 1;
-            drain_and_check(&file, &mut oracle, &format!("{call} {when}"));
+            drain_and_check(&file, &mut oracle, &format!("{call} {when}"), "drain");
             total.add(&oracle);
             when += every;
         }

@@ -17,6 +17,11 @@ macro_rules! for_each_store {
                 super::$name(&mut super::opened(netwheel::durable::MemoryDisk::new().open().unwrap()));
             })*
         }
+        mod database {
+            $(#[test] fn $name() {
+                super::$name(&mut super::opened(netwheel::durable::MemoryDatabase::new().open().unwrap()));
+            })*
+        }
     };
 }
 

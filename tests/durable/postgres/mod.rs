@@ -4,6 +4,7 @@ mod closing;
 mod cluster;
 mod contract;
 mod failover;
+mod kills;
 mod known_failures;
 mod links;
 mod node;

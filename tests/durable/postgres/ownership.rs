@@ -1,12 +1,11 @@
 //! Partitions, leases and epochs.
 
-use super::{
-    server::server,
-    stores::{changed, commit, end, load, node, patiently, renew_until, renewed, start, timer},
+use super::stores::{
+    Nodes, changed, commit, end, for_each_kind_of_nodes, load, patiently, renew_until, renewed, start, timer,
 };
 use crate::support::wait::{ms, wait_until};
 use netwheel::durable::{
-    StoreError, TimerStore,
+    StoreError,
     store::{Change, Outcome},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -15,37 +14,43 @@ use std::{collections::BTreeSet, time::Duration};
 const SHORT: Duration = ms(500);
 const LONG: Duration = Duration::from_secs(60);
 
-#[test]
-fn nodes_share_the_partitions() {
-    let Some(server) = server() else { return };
-    let mut first = node(server, "share", LONG);
-    let alone = renewed(&mut first);
+for_each_kind_of_nodes! {
+    nodes_share_the_partitions
+    partitions_of_a_silent_node_are_taken_over
+    a_lease_that_has_ended_forbids_claims_and_not_ends
+    partitions_with_runs_are_drained_first
+    a_run_that_does_not_end_delays_a_partition_for_one_lease
+}
+
+fn nodes_share_the_partitions(nodes: &Nodes) {
+    let mut first = nodes.node(LONG);
+    let alone = renewed(&mut *first);
     assert_eq!(alone.partitions, (0..8).map(|partition| (partition, 1)).collect::<Vec<_>>());
     assert_eq!((alone.valid_for, alone.renew_after), (LONG / 2, Duration::from_secs(1)));
 
     // All are taken, until the first node notices the second one and gives the surplus back.
-    let mut second = node(server, "share", LONG);
-    assert_eq!(renewed(&mut second).partitions, []);
-    let kept = renewed(&mut first).partitions;
-    let taken = renewed(&mut second).partitions;
+    let mut second = nodes.node(LONG);
+    assert_eq!(renewed(&mut *second).partitions, []);
+    let kept = renewed(&mut *first).partitions;
+    let taken = renewed(&mut *second).partitions;
     assert_eq!((kept.len(), taken.len()), (4, 4));
     assert!(kept.iter().all(|(_, epoch)| *epoch == 1) && taken.iter().all(|(_, epoch)| *epoch == 2));
     let all: BTreeSet<u32> = kept.iter().chain(&taken).map(|(partition, _)| *partition).collect();
     assert_eq!(all.len(), 8);
 
     // With a third node, each gets at most three.
-    let mut third = node(server, "share", LONG);
-    renewed(&mut third);
-    renewed(&mut first);
-    renewed(&mut second);
-    let third_lease = renewed(&mut third);
-    assert_eq!(renewed(&mut first).partitions.len() + renewed(&mut second).partitions.len(), 6);
+    let mut third = nodes.node(LONG);
+    renewed(&mut *third);
+    renewed(&mut *first);
+    renewed(&mut *second);
+    let third_lease = renewed(&mut *third);
+    assert_eq!(renewed(&mut *first).partitions.len() + renewed(&mut *second).partitions.len(), 6);
     assert_eq!(third_lease.partitions.len(), 2);
 
     // What is released is taken over with a new epoch.
     first.release().unwrap();
     second.release().unwrap();
-    let last = renewed(&mut third);
+    let last = renewed(&mut *third);
     assert_eq!(last.partitions.len(), 8);
     for (partition, epoch) in kept {
         let (_, now) = last.partitions[partition as usize];
@@ -53,19 +58,17 @@ fn nodes_share_the_partitions() {
     }
 }
 
-#[test]
-fn partitions_of_a_silent_node_are_taken_over() {
-    let Some(server) = server() else { return };
-    let mut silent = node(server, "silent", SHORT);
-    renewed(&mut silent);
-    let row = start(&mut silent, timer(1));
-    let other_row = start(&mut silent, timer(2));
-    assert!(matches!(commit(&mut silent, Change::Claim { held: row.held() }), Outcome::Done(_)));
+fn partitions_of_a_silent_node_are_taken_over(nodes: &Nodes) {
+    let mut silent = nodes.node(SHORT);
+    renewed(&mut *silent);
+    let row = start(&mut *silent, timer(1));
+    let other_row = start(&mut *silent, timer(2));
+    assert!(matches!(commit(&mut *silent, Change::Claim { held: row.held() }), Outcome::Done(_)));
 
-    let mut other = node(server, "silent", LONG);
-    let lease = renew_until(&mut other, 8);
+    let mut other = nodes.node(LONG);
+    let lease = renew_until(&mut *other, 8);
     assert!(lease.partitions.iter().all(|(_, epoch)| *epoch == 2));
-    let loaded = load(&mut other);
+    let loaded = load(&mut *other);
     assert_eq!(loaded.iter().map(|row| row.epoch).collect::<Vec<_>>(), [2, 2]);
 
     // The silent node can neither claim, nor end, nor write.
@@ -85,78 +88,69 @@ fn partitions_of_a_silent_node_are_taken_over() {
         Change::Bury { held: row.held(), next: None, error: String::new() },
         Change::SkipTo { held: row.held(), next: 9 },
     ] {
-        let outcome = commit(&mut silent, change);
+        let outcome = commit(&mut *silent, change);
         assert!(matches!(outcome, Outcome::Refused(StoreError::StaleEpoch)), "{outcome:?}");
     }
-    assert_eq!(load(&mut other), loaded);
-    assert!(matches!(commit(&mut other, end(loaded[0].held())), Outcome::Done(None)));
+    assert_eq!(load(&mut *other), loaded);
+    assert!(matches!(commit(&mut *other, end(loaded[0].held())), Outcome::Done(None)));
 }
 
 /// A node that was slow for a moment goes on, if no other one has taken over.
-#[test]
-fn a_lease_that_has_ended_forbids_claims_and_not_ends() {
-    let Some(server) = server() else { return };
-    let mut store = node(server, "slow", SHORT);
-    renewed(&mut store);
-    changed(&mut store, i64::MAX);
-    let row = start(&mut store, timer(1));
-    let other = start(&mut store, timer(2));
-    let valid = "SELECT FROM slow.partitions WHERE lease_until > clock_timestamp()";
-    let mut client = server.client();
-    wait_until("the lease is over", || client.query(valid, &[]).unwrap().is_empty());
-    assert!(matches!(
-        commit(&mut store, Change::Claim { held: other.held() }),
-        Outcome::Refused(StoreError::StaleEpoch)
-    ));
-    assert!(matches!(commit(&mut store, end(row.held())), Outcome::Done(None)));
+fn a_lease_that_has_ended_forbids_claims_and_not_ends(nodes: &Nodes) {
+    let mut store = nodes.node(SHORT);
+    renewed(&mut *store);
+    changed(&mut *store, i64::MAX);
+    let row = start(&mut *store, timer(1));
+    let other = start(&mut *store, timer(2));
+    wait_until("the lease is over", || {
+        let claimed = commit(&mut *store, Change::Claim { held: other.held() });
+        matches!(claimed, Outcome::Refused(StoreError::StaleEpoch))
+    });
+    assert!(matches!(commit(&mut *store, end(row.held())), Outcome::Done(None)));
     // The engine has dropped the refused timer, and gets it again with the renewed lease.
-    assert_eq!(renewed(&mut store).partitions[0], (0, 1));
-    assert_eq!(changed(&mut store, i64::MAX), [other]);
+    assert_eq!(renewed(&mut *store).partitions[0], (0, 1));
+    assert_eq!(changed(&mut *store, i64::MAX), [other]);
 }
 
 /// A partition is given back when the runs in it have ended, so that none is repeated.
-#[test]
-fn partitions_with_runs_are_drained_first() {
-    let Some(server) = server() else { return };
-    let mut busy = node(server, "drain", LONG);
-    renewed(&mut busy);
-    let rows: Vec<_> = (0..16).map(|due| start(&mut busy, timer(due))).collect();
+fn partitions_with_runs_are_drained_first(nodes: &Nodes) {
+    let mut busy = nodes.node(LONG);
+    renewed(&mut *busy);
+    let rows: Vec<_> = (0..16).map(|due| start(&mut *busy, timer(due))).collect();
     assert_eq!(rows.iter().map(|row| row.partition).collect::<BTreeSet<_>>().len(), 8);
     for row in &rows[..8] {
-        assert!(matches!(commit(&mut busy, Change::Claim { held: row.held() }), Outcome::Done(_)));
+        assert!(matches!(commit(&mut *busy, Change::Claim { held: row.held() }), Outcome::Done(_)));
     }
-    let mut other = node(server, "drain", LONG);
-    renewed(&mut other);
-    let kept = renewed(&mut busy).partitions;
-    assert_eq!((kept.len(), renewed(&mut other).partitions.len()), (4, 0));
+    let mut other = nodes.node(LONG);
+    renewed(&mut *other);
+    let kept = renewed(&mut *busy).partitions;
+    assert_eq!((kept.len(), renewed(&mut *other).partitions.len()), (4, 0));
     // A draining partition refuses claims and accepts ends.
     for row in &rows[8..] {
         let may_run = kept.contains(&(row.partition, row.epoch));
-        let outcome = commit(&mut busy, Change::Claim { held: row.held() });
+        let outcome = commit(&mut *busy, Change::Claim { held: row.held() });
         assert_eq!(matches!(outcome, Outcome::Done(_)), may_run, "{outcome:?}");
     }
     for row in &rows[..8] {
-        assert!(matches!(commit(&mut busy, end(row.held())), Outcome::Done(None)));
+        assert!(matches!(commit(&mut *busy, end(row.held())), Outcome::Done(None)));
     }
-    assert_eq!(renewed(&mut busy).partitions, kept);
-    assert_eq!(renewed(&mut other).partitions.len(), 4);
-    assert_eq!(load(&mut busy).len() + load(&mut other).len(), 8);
+    assert_eq!(renewed(&mut *busy).partitions, kept);
+    assert_eq!(renewed(&mut *other).partitions.len(), 4);
+    assert_eq!(load(&mut *busy).len() + load(&mut *other).len(), 8);
 }
 
-#[test]
-fn a_run_that_does_not_end_delays_a_partition_for_one_lease() {
-    let Some(server) = server() else { return };
-    let mut stuck = node(server, "stuck", SHORT);
-    renewed(&mut stuck);
-    let rows: Vec<_> = (0..8).map(|due| start(&mut stuck, timer(due))).collect();
+fn a_run_that_does_not_end_delays_a_partition_for_one_lease(nodes: &Nodes) {
+    let mut stuck = nodes.node(SHORT);
+    renewed(&mut *stuck);
+    let rows: Vec<_> = (0..8).map(|due| start(&mut *stuck, timer(due))).collect();
     for row in &rows {
-        commit(&mut stuck, Change::Claim { held: row.held() });
+        commit(&mut *stuck, Change::Claim { held: row.held() });
     }
-    let mut other = node(server, "stuck", LONG);
-    let mut lease = renewed(&mut other);
+    let mut other = nodes.node(LONG);
+    let mut lease = renewed(&mut *other);
     while lease.partitions.len() < 4 {
-        renewed(&mut stuck);
-        lease = renewed(&mut other);
+        renewed(&mut *stuck);
+        lease = renewed(&mut *other);
     }
     let refused = rows.iter().filter(|row| lease.partitions.contains(&(row.partition, 2))).count();
     assert!(refused >= 4);

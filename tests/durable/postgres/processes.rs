@@ -23,7 +23,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(schema: &'static str) -> Option<Self> {
-        let server = server()?;
+        Some(Self::on(server()?, schema))
+    }
+
+    pub(crate) fn on(server: &'static Server, schema: &'static str) -> Self {
         let mut client = server.client();
         // No constraint: a double would be a row.
         let table = format!(
@@ -31,7 +34,12 @@ impl Cluster {
             CREATE TABLE {schema}.effects (payload text NOT NULL, run bigint NOT NULL, node text NOT NULL)"
         );
         client.batch_execute(&table).unwrap();
-        Some(Cluster { server, schema, client })
+        Cluster { server, schema, client }
+    }
+
+    /// Connects again, after a restart of the server.
+    pub(crate) fn connect(&mut self) {
+        self.client = self.server.client();
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -89,27 +97,35 @@ impl Cluster {
         self.client.batch_execute(&sql.replace('$', self.schema)).unwrap();
     }
 
-    /// Waits until there are no timers.
+    /// Waits until there are no timers, as long as there are fewer and fewer.
+    #[track_caller]
     pub(crate) fn wait_for_all(&mut self) {
-        self.wait_until("all timers have ended", "SELECT count(*) = 0 FROM $.timers");
+        self.release_all(&mut []);
     }
 
     /// Releases held runs until there are no timers.
     #[track_caller]
     pub(crate) fn release_all(&mut self, nodes: &mut [Node]) {
-        let end = Instant::now() + PATIENCE;
-        let sql = "SELECT t.id, t.partition, t.due, p.owner, p.epoch, p.lease_until::text FROM $.timers t
-            JOIN $.partitions p ON p.id = t.partition";
+        let (mut fewest, mut end) = (usize::MAX, Instant::now() + PATIENCE);
+        let sql = "SELECT t.*, p.owner, p.epoch, p.lease_until::text, clock_timestamp()::text AS now
+            FROM $.timers t JOIN $.partitions p ON p.id = t.partition";
+        let sql = format!("SELECT row_to_json(left_over)::text FROM ({sql}) left_over");
         let sql = sql.replace('$', self.schema);
         loop {
             let left = self.client.query(&sql, &[]).unwrap();
             if left.is_empty() {
                 return;
             }
-            assert!(Instant::now() < end, "{left:?}");
+            if left.len() < fewest {
+                (fewest, end) = (left.len(), Instant::now() + PATIENCE);
+            }
+            let first: Vec<&str> = left.iter().take(5).map(|row| row.get(0)).collect();
+            assert!(Instant::now() < end, "{} timers are left: {first:#?}", left.len());
             for node in &mut *nodes {
                 node.ask("release", "released");
             }
+            // Leaves the processor to the nodes.
+            self.client.batch_execute("SELECT pg_sleep(0.01)").unwrap();
         }
     }
 
@@ -117,6 +133,13 @@ impl Cluster {
     pub(crate) fn effects(&mut self) -> BTreeMap<(String, i64), usize> {
         let sql = format!("SELECT payload, run FROM {}.effects", self.schema);
         tally(self.client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))))
+    }
+
+    /// Returns the run of each effect, and when it was committed, in microseconds since 1970.
+    pub(crate) fn commit_times(&mut self) -> Vec<(i64, i64)> {
+        let time = "(extract(epoch FROM pg_xact_commit_timestamp(xmin)) * 1000000)::bigint";
+        let sql = format!("SELECT run, {time} FROM {}.effects", self.schema);
+        self.client.query(&sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
     /// Asserts that each of `count` timers had its effect once: none was lost, none doubled.

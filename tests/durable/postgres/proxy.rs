@@ -38,7 +38,8 @@ impl Proxy {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 let target = accepting.shared.0.lock().unwrap().target;
-                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
+                // A server that is away refuses connections.
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
                 let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 accepting.shared.0.lock().unwrap().connections.extend(both);
                 accepting.pass(client.try_clone().unwrap(), server.try_clone().unwrap(), false);

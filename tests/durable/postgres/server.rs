@@ -4,15 +4,15 @@ use crate::support::process::{are_installed, skip};
 use netwheel::durable::{PostgresStore, PostgresStoreBuilder, postgres::Client};
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::OnceLock,
+    process::{ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Mutex, OnceLock},
 };
 
 /// The shell that starts the server, and stops it when its input ends: with this process, however
-/// that ends.
+/// that ends. Each line of its input ends the server at once, and starts it again.
 ///
 /// A server must not run as root. Nothing survives a crash of the machine, so syncs are off. The
 /// user `scram` needs TLS and a password.
@@ -33,15 +33,23 @@ $run "$programs/initdb" --pgdata=data --auth=trust --username=postgres --no-sync
 (umask 077 && printf '%s' "$KEY" | $run sh -c 'cat >data/key.pem')
 printf '%s' "$CERTIFICATE" | $run sh -c 'cat >data/certificate.pem'
 $run sed -i '1i hostssl all scram all scram-sha-256\nhost all scram all reject' data/pg_hba.conf
-$run "$programs/postgres" -D data -p "$port" -h 127.0.0.1 -k "$directory" -c fsync=off \
-    -c max_connections=200 -c ssl=on -c ssl_cert_file=certificate.pem -c ssl_key_file=key.pem -c log_min_messages=warning >>log 2>&1 </dev/null &
-pid=$!
-until "$programs/pg_isready" -q -h 127.0.0.1 -p "$port"; do
-    kill -0 "$pid" 2>/dev/null || { cat log >&2; exit 1; }
-    sleep 0.05
+serve() {
+    $run "$programs/postgres" -D data -p "$port" -h 127.0.0.1 -k "$directory" -c fsync=off \
+        -c max_connections=200 -c track_commit_timestamp=on -c ssl=on -c ssl_cert_file=certificate.pem \
+        -c ssl_key_file=key.pem -c log_min_messages=warning >>log 2>&1 </dev/null &
+    pid=$!
+    until "$programs/pg_isready" -q -h 127.0.0.1 -p "$port"; do
+        kill -0 "$pid" 2>/dev/null || { cat log >&2; exit 1; }
+        sleep 0.05
+    done
+    echo ready
+}
+serve
+while read -r _; do
+    kill -QUIT "$pid"
+    wait "$pid" || true
+    serve
 done
-echo ready
-read -r _ || true
 kill -QUIT "$pid"
 wait "$pid" || true
 "#;
@@ -51,8 +59,8 @@ pub(crate) struct Server {
     /// In DER, for `localhost`.
     #[cfg(feature = "tls")]
     certificate: Vec<u8>,
-    /// Holds the pipe to the supervisor.
-    _supervisor: Child,
+    /// The pipes to the supervisor.
+    supervisor: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
 }
 
 /// Returns the server. If PostgreSQL is not installed, the test is skipped, except in CI.
@@ -89,17 +97,28 @@ impl Server {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(supervisor.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         if line.starts_with("ready") {
             return Some(Server {
                 port,
                 #[cfg(feature = "tls")]
                 certificate: made.cert.der().to_vec(),
-                _supervisor: supervisor,
+                supervisor: Mutex::new((supervisor.stdin.take().unwrap(), output)),
             });
         }
         supervisor.wait().unwrap();
         None
+    }
+
+    /// Ends the server as a crash would, and starts it again.
+    pub(crate) fn restart(&self) {
+        let mut supervisor = self.supervisor.lock().unwrap();
+        let (input, output) = &mut *supervisor;
+        writeln!(input).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), "ready");
     }
 
     pub(crate) fn port(&self) -> u16 {

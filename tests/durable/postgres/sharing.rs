@@ -3,7 +3,8 @@
 use super::{
     server::server,
     stores::{
-        NOW, changed, commit, end, keyed, load, node, patiently, periodic, renew_until, renewed, start, timer,
+        NOW, Nodes, changed, commit, end, for_each_kind_of_nodes, keyed, load, node, patiently, periodic,
+        renew_until, renewed, start, timer,
     },
 };
 use netwheel::durable::{
@@ -21,30 +22,49 @@ use std::{
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Returns the ids and due times of timers that others have changed.
-fn found(store: &mut PostgresStore) -> Vec<(TimerId, i64)> {
+fn found(store: &mut (impl TimerStore + ?Sized)) -> Vec<(TimerId, i64)> {
     let rows = changed(store, 1000);
     assert!(rows.iter().all(|row| row.epoch == 1));
     rows.iter().map(|row| (row.key.id, row.key.due)).collect()
 }
 
-#[test]
-fn the_owner_finds_what_others_start_and_move() {
-    let Some(server) = server() else { return };
-    let mut owner = node(server, "find", LEASE);
-    renewed(&mut owner);
-    assert_eq!(changed(&mut owner, 1000), []);
-    let own = start(&mut owner, timer(10));
-    assert_eq!(changed(&mut owner, 1000), [], "it knows what it has started");
+for_each_kind_of_nodes! {
+    the_owner_finds_what_others_start_and_move
+    an_end_that_is_not_of_the_stored_run_changes_nothing
+}
 
-    let mut other = node(server, "find", LEASE);
-    let row = start(&mut other, timer(20));
-    start(&mut other, timer(2000));
-    let Outcome::Done(None) = commit(&mut other, Change::Move { id: own.key.id, due: 30 }) else { panic!() };
-    assert_eq!(found(&mut owner), [(row.key.id, 20), (own.key.id, 30)], "in the order of firing");
-    assert_eq!(found(&mut owner), [], "each change once");
+fn the_owner_finds_what_others_start_and_move(nodes: &Nodes) {
+    let mut owner = nodes.node(LEASE);
+    let owner = &mut *owner;
+    renewed(owner);
+    assert_eq!(changed(owner, 1000), []);
+    let own = start(owner, timer(10));
+    assert_eq!(changed(owner, 1000), [], "it knows what it has started");
+
+    let mut other = nodes.node(LEASE);
+    let row = start(&mut *other, timer(20));
+    start(&mut *other, timer(2000));
+    let Outcome::Done(None) = commit(&mut *other, Change::Move { id: own.key.id, due: 30 }) else { panic!() };
+    assert_eq!(found(owner), [(row.key.id, 20), (own.key.id, 30)], "in the order of firing");
+    assert_eq!(found(owner), [], "each change once");
     // The owner has loaded the timer before it was moved, so its claim misses it.
     let claim = Change::Claim { held: own.held() };
-    assert!(matches!(commit(&mut owner, claim), Outcome::Missing));
+    assert!(matches!(commit(owner, claim), Outcome::Missing));
+}
+
+/// The engine has not heard that another node has moved the timer. It gets the timer again.
+fn an_end_that_is_not_of_the_stored_run_changes_nothing(nodes: &Nodes) {
+    let (mut owner, mut other) = (nodes.node(LEASE), nodes.node(LEASE));
+    renewed(&mut *owner);
+    changed(&mut *owner, 1000);
+    let row = start(&mut *owner, timer(10));
+    assert!(matches!(commit(&mut *owner, Change::Claim { held: row.held() }), Outcome::Done(None)));
+    commit(&mut *other, Change::Move { id: row.key.id, due: 20 });
+    assert!(matches!(commit(&mut *owner, end(row.held())), Outcome::Missing));
+    let again = changed(&mut *owner, 1000);
+    assert_eq!(again.iter().map(|row| row.key.due).collect::<Vec<_>>(), [20]);
+    assert!(matches!(commit(&mut *owner, end(again[0].held())), Outcome::Done(None)));
+    assert_eq!(load(&mut *owner), []);
 }
 
 /// A transaction that began before a query and ends after it is not missed, however long it takes.

@@ -1,42 +1,23 @@
 //! Nodes with wrong clocks: timers follow the clock of the database.
 
 use super::server::server;
-use crate::support::{
-    loops::{end, single},
-    wait::{HOUR, done, ms, receive, wait_until},
+use crate::{
+    support::{
+        loops::{end, single},
+        wait::{HOUR, done, ms, receive, wait_until},
+    },
+    wrong_clock::WrongClock,
 };
 use netwheel::{
     EventLoopGroup,
     durable::{Due, DurableTimers, Late, Retry, TimerFilter, Topic},
-    time::Clock,
 };
 use std::{
-    sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, channel},
-    },
-    time::{Duration, Instant, SystemTime},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, SystemTime},
 };
 
-/// A machine whose wall clock is wrong, and can be set.
-#[derive(Debug, Clone)]
-struct WrongClock(Arc<Mutex<SystemTime>>, Instant);
-
-impl WrongClock {
-    fn at(time: SystemTime) -> Self {
-        WrongClock(Arc::new(Mutex::new(time)), Instant::now())
-    }
-}
-
-impl Clock for WrongClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-
-    fn wall_time(&self) -> SystemTime {
-        *self.0.lock().unwrap() + self.1.elapsed()
-    }
-}
+const HOUR_MILLIS: i64 = 3_600_000;
 
 /// The instant of a handler, and the due time.
 type Fired = (SystemTime, SystemTime);
@@ -56,7 +37,7 @@ fn node(schema: &str, clock: WrongClock) -> Option<(EventLoopGroup, DurableTimer
 
 #[test]
 fn a_node_whose_clock_is_ahead_fires_by_the_clock_of_the_database() {
-    let clock = WrongClock::at(SystemTime::now() + HOUR);
+    let clock = WrongClock::ahead_by(HOUR_MILLIS);
     let Some((group, timers, fired)) = node("ahead", clock.clone()) else { return };
     wait_until("the clocks were compared", || timers.metrics().clock_skew > 3_590_000);
     let begun = SystemTime::now();
@@ -68,7 +49,7 @@ fn a_node_whose_clock_is_ahead_fires_by_the_clock_of_the_database() {
         let (at, scheduled) = receive(&fired);
         assert!(at >= scheduled, "{n} was early by {:?}", scheduled.duration_since(at));
         // The clock jumps while the timers fire.
-        *clock.0.lock().unwrap() += HOUR * 24;
+        clock.set_ahead_by(clock.is_ahead_by() + 24 * HOUR_MILLIS);
     }
     assert!(fired.try_recv().is_err(), "half an hour early");
     assert_eq!(timers.metrics().clock_jumps, 0);
@@ -78,7 +59,7 @@ fn a_node_whose_clock_is_ahead_fires_by_the_clock_of_the_database() {
 
 #[test]
 fn a_delay_on_a_node_whose_clock_is_behind_counts_from_the_present() {
-    let clock = WrongClock::at(SystemTime::now() - HOUR);
+    let clock = WrongClock::ahead_by(-HOUR_MILLIS);
     let Some((group, timers, fired)) = node("behind_by_an_hour", clock) else { return };
     let begun = SystemTime::now();
     done(timers.at("topic", HOUR, &()).start()).unwrap();

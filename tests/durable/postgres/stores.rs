@@ -4,7 +4,7 @@ use super::server::Server;
 pub(crate) use crate::new_timers::{keyed, timer};
 use crate::support::wait::PATIENCE;
 use netwheel::durable::{
-    PostgresStore, StoreError, TimerStore,
+    MemoryDatabase, PostgresStore, StoreError, TimerStore,
     store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
 };
 use std::time::{Duration, Instant};
@@ -19,6 +19,47 @@ pub(crate) fn node(server: &Server, schema: &str, lease: Duration) -> PostgresSt
     store
 }
 
+/// Where several nodes open stores.
+pub(crate) enum Nodes {
+    Postgres(&'static Server, &'static str),
+    Memory(MemoryDatabase),
+}
+
+impl Nodes {
+    /// Opens a store with eight partitions for one more node.
+    pub(crate) fn node(&self, lease: Duration) -> Box<dyn TimerStore> {
+        let mut store: Box<dyn TimerStore> = match self {
+            Nodes::Postgres(server, schema) => return Box::new(node(server, schema, lease)),
+            Nodes::Memory(database) => {
+                Box::new(database.clone().partitions(8).unwrap().lease(lease).open().unwrap())
+            }
+        };
+        store.attach(&["topic".to_owned()]).unwrap();
+        store
+    }
+}
+
+/// Defines each test for both kinds of stores with several nodes.
+macro_rules! for_each_kind_of_nodes {
+    ($($name:ident)*) => {
+        mod postgres {
+            use super::super::{server::server, stores::Nodes};
+            $(#[test] fn $name() {
+                if let Some(server) = server() {
+                    super::$name(&Nodes::Postgres(server, concat!("nodes_", stringify!($name))));
+                }
+            })*
+        }
+        mod memory {
+            use super::super::stores::Nodes;
+            $(#[test] fn $name() {
+                super::$name(&Nodes::Memory(netwheel::durable::MemoryDatabase::new()));
+            })*
+        }
+    };
+}
+pub(crate) use for_each_kind_of_nodes;
+
 /// Repeats an operation while the server is too busy, as the engine does.
 #[track_caller]
 pub(crate) fn patiently<T>(mut operation: impl FnMut() -> Result<T, StoreError>) -> T {
@@ -32,13 +73,13 @@ pub(crate) fn patiently<T>(mut operation: impl FnMut() -> Result<T, StoreError>)
 }
 
 #[track_caller]
-pub(crate) fn renewed(store: &mut PostgresStore) -> Lease {
+pub(crate) fn renewed(store: &mut (impl TimerStore + ?Sized)) -> Lease {
     patiently(|| store.renew()).unwrap()
 }
 
 /// Renews until the node owns this number of partitions.
 #[track_caller]
-pub(crate) fn renew_until(store: &mut PostgresStore, partitions: usize) -> Lease {
+pub(crate) fn renew_until(store: &mut (impl TimerStore + ?Sized), partitions: usize) -> Lease {
     let end = Instant::now() + PATIENCE;
     loop {
         let lease = renewed(store);
@@ -55,13 +96,13 @@ pub(crate) fn periodic(due: i64) -> NewTimer {
 }
 
 #[track_caller]
-pub(crate) fn commit(store: &mut PostgresStore, change: Change) -> Outcome {
+pub(crate) fn commit(store: &mut (impl TimerStore + ?Sized), change: Change) -> Outcome {
     let mut changes = [change];
     patiently(|| store.commit(&mut changes, NOW)).remove(0)
 }
 
 #[track_caller]
-pub(crate) fn start(store: &mut PostgresStore, timer: NewTimer) -> TimerRow {
+pub(crate) fn start(store: &mut (impl TimerStore + ?Sized), timer: NewTimer) -> TimerRow {
     match commit(store, Change::Start(timer)) {
         Outcome::Started(row) => row,
         other => panic!("{other:?}"),
@@ -72,7 +113,7 @@ pub(crate) fn end(held: Held) -> Change {
     Change::End { held, next: None, effect: None }
 }
 
-pub(crate) fn load(store: &mut PostgresStore) -> Vec<TimerRow> {
+pub(crate) fn load(store: &mut (impl TimerStore + ?Sized)) -> Vec<TimerRow> {
     let range = LoadRange {
         topics: TopicSet::ALL,
         after: DueKey::FIRST,
@@ -85,7 +126,7 @@ pub(crate) fn load(store: &mut PostgresStore) -> Vec<TimerRow> {
 
 /// Returns timers that others have changed since the last call.
 #[track_caller]
-pub(crate) fn changed(store: &mut PostgresStore, until: i64) -> Vec<TimerRow> {
+pub(crate) fn changed(store: &mut (impl TimerStore + ?Sized), until: i64) -> Vec<TimerRow> {
     let mut rows = Vec::new();
     loop {
         let loaded = patiently(|| store.changed_by_others(until, usize::MAX));

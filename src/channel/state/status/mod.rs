@@ -77,6 +77,12 @@ impl Status {
         self.0 & bits != 0
     }
 
+    /// Returns the word.
+    #[cfg(feature = "simulation")]
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
     fn part<P: Part>(self) -> P {
         P::unpack((self.0 & P::MASK) >> P::SHIFT)
     }

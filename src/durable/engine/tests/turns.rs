@@ -163,3 +163,25 @@ fn a_load_that_fails_is_repeated_after_a_pause() {
     let passed = now.monotonic / 100_000_000;
     assert!((1..=passed + 1).contains(&loads), "{loads} loads in {passed} times 100 ms");
 }
+
+/// The store is slow. The engine does not poll all the time until it answers.
+#[test]
+fn a_suspect_that_waits_for_another_one_keeps_no_loop_busy() {
+    let rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
+    let mut engine = Engine::new(vec![rules], LIMITS, false, Arc::new(Metrics::default()));
+    engine.suspect_store();
+    let now = Now { wall: START, monotonic: 0 };
+    let mut steps = Vec::new();
+    engine.poll(now, &mut steps);
+    let is_load = |step: &Step| matches!(step, Step::Load(_));
+    let Some(Step::Load(range)) = steps.drain(..).find(is_load) else { panic!("not loaded") };
+    let loaded = Loaded { rows: vec![row(1), row(2)], is_complete: true };
+    engine.handle(Message::Loaded { range, loaded }, now, &mut steps);
+    engine.poll(now, &mut steps);
+    let changes = steps.drain(..).filter(|step| matches!(step, Step::Change { .. })).count();
+    assert_eq!(changes, 1, "one suspect begins");
+    assert_eq!(engine.sleep(now).map(|sleep| sleep.is_zero()), Some(false), "the other one waits");
+    engine.handle(Message::Changed { id: TimerId::new(1), outcome: Outcome::Done(None) }, now, &mut steps);
+    engine.poll(now, &mut steps);
+    assert_eq!(engine.sleep(now).map(|sleep| sleep.is_zero()), Some(true), "the handler was called");
+}

@@ -2,18 +2,28 @@
 
 use super::{
     Change, Outcome, StoreError, StoreTransaction, TimerRow,
-    tables::{Timer, Write},
+    tables::{Partition, Timer, View, Write},
     transaction::{Known, MemoryTransaction},
 };
 use crate::durable::{
     TimerId,
-    store::{Begun, Effect, Held, NewTimer, TimerState},
+    store::{Begun, Effect, Held, NewTimer, TimerState, ownership::Ownership},
     unix_millis::duration_millis,
 };
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// The number of remembered keys that a transaction removes at most.
 const KEYS_REMOVED_AT_ONCE: usize = 1000;
+
+/// What a node of several knows while it makes changes.
+pub(super) struct Sharing<'a> {
+    pub(super) node: u64,
+    pub(super) ownership: &'a mut Ownership,
+    /// Timers that were not as the engine expected.
+    pub(super) recheck: &'a mut BTreeSet<i64>,
+    /// The clock of the database, in microseconds since 1970.
+    pub(super) now: i64,
+}
 
 /// A transaction with changes of timers.
 pub(super) struct Batch<'a> {
@@ -24,6 +34,20 @@ pub(super) struct Batch<'a> {
     /// Keys that ended before are forgotten.
     forget: i64,
     has_ended_keys: bool,
+    sharing: Option<Sharing<'a>>,
+}
+
+impl Sharing<'_> {
+    /// Returns whether a run does not belong to this node any more. The end of a lease counts for
+    /// claims only: until another node has taken over, a slow node may end its runs.
+    fn is_stale(&self, held: Held, change: &Change, partition: Partition) -> bool {
+        let is_claim = matches!(change, Change::Claim { .. });
+        let begins = is_claim || matches!(change, Change::Begin { .. });
+        partition.owner != Some(self.node)
+            || partition.epoch != held.epoch
+            || (is_claim && partition.lease_until <= self.now)
+            || (begins && !self.ownership.may_claim(held))
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -32,9 +56,10 @@ impl<'a> Batch<'a> {
         topics: &'a [usize],
         now: i64,
         key_memory: Duration,
+        sharing: Option<Sharing<'a>>,
     ) -> Self {
         let forget = now.saturating_sub(duration_millis(key_memory));
-        Batch { transaction, topics, now, forget, has_ended_keys: false }
+        Batch { transaction, topics, now, forget, has_ended_keys: false, sharing }
     }
 
     pub(super) fn transaction(&mut self) -> &mut MemoryTransaction {
@@ -54,20 +79,13 @@ impl<'a> Batch<'a> {
     }
 
     pub(super) fn apply(&mut self, change: &mut Change) -> Result<Outcome, StoreError> {
+        if let Some(refused) = self.refusal(change) {
+            return Ok(refused);
+        }
         Ok(match change {
             Change::Start(timer) => self.start(timer),
             Change::Cancel(id) => self.cancel(*id),
             Change::Move { id, due } => self.move_to(*id, *due, true),
-            Change::End { held, .. }
-            | Change::Begin { held, .. }
-            | Change::Retry { held, .. }
-            | Change::Bury { held, .. }
-            | Change::SkipTo { held, .. }
-            | Change::Claim { held }
-                if !self.is_held(*held) =>
-            {
-                Outcome::Missing
-            }
             Change::End { held, next, effect } => self.end(*held, *next, effect.as_mut()),
             Change::Begin { held, is_counted } => self.begin(*held, *is_counted),
             Change::Retry { held, due, error } => self.retry(*held, *due, error),
@@ -77,10 +95,24 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Returns whether a timer waits for this run.
-    fn is_held(&self, held: Held) -> bool {
-        let stored = self.transaction.tables().timers.get(&held.key.id.get());
-        stored.is_some_and(|timer| timer.is_pending() && timer.due == held.key.due)
+    /// Returns why a change of a run is not made: the stored timer is not that run, or the run
+    /// belongs to another node.
+    fn refusal(&mut self, change: &Change) -> Option<Outcome> {
+        let held = change.held()?;
+        let tables = self.transaction.tables();
+        let timer = tables.timers.get(&held.key.id.get());
+        let is_held = timer.is_some_and(|timer| timer.is_pending() && timer.due == held.key.due);
+        let Some(sharing) = &mut self.sharing else { return (!is_held).then_some(Outcome::Missing) };
+        if timer.is_none() {
+            return Some(Outcome::Missing);
+        }
+        let partition = tables.partitions.get(held.partition as usize).copied().unwrap_or_default();
+        let is_stale = sharing.is_stale(held, change, partition);
+        if is_held && !is_stale {
+            return None;
+        }
+        sharing.recheck.insert(held.key.id.get());
+        Some(if is_stale { Outcome::Refused(StoreError::StaleEpoch) } else { Outcome::Missing })
     }
 
     fn start(&mut self, timer: &NewTimer) -> Outcome {
@@ -89,8 +121,16 @@ impl<'a> Batch<'a> {
         };
         match self.transaction.known_key(topic, timer, self.forget) {
             None => {
-                let id = self.transaction.add(Timer::new(topic, timer));
-                Outcome::Started(timer.stored_row(TimerId::new(id)))
+                let mut new = Timer::new(topic, timer);
+                let partitions = self.transaction.tables().partitions.len() as u32;
+                let epoch = self.sharing.as_mut().map_or(0, |sharing| {
+                    new.partition = sharing.ownership.place(partitions);
+                    // No epoch is 0, so the engine leaves the timers of other nodes to them.
+                    sharing.ownership.epoch(new.partition).unwrap_or(0)
+                });
+                let partition = new.partition;
+                let id = self.transaction.add(new);
+                Outcome::Started(TimerRow { partition, epoch, ..timer.stored_row(TimerId::new(id)) })
             }
             Some(Known::Ended(id)) => Outcome::AlreadyStarted { id: TimerId::new(id), changed: None },
             Some(Known::Stored(id)) => {
@@ -208,7 +248,7 @@ impl<'a> Batch<'a> {
     /// Returns a pending timer of an attached topic as it is now.
     fn row(&self, id: TimerId) -> Option<TimerRow> {
         let timer = self.transaction.tables().timers.get(&id.get()).filter(|timer| timer.is_pending())?;
-        let topic = self.topics.iter().position(|topic| *topic == timer.topic)?;
-        Some(timer.row(id.get(), topic))
+        let ownership = self.sharing.as_ref().map(|sharing| &*sharing.ownership);
+        View { topics: self.topics, ownership }.row(id.get(), timer)
     }
 }

@@ -5,9 +5,9 @@ use super::{
     tables::{Tables, Write},
     transaction::MemoryTransaction,
 };
-use crate::{Error, Result, durable::StoreError};
+use crate::{Error, Result, durable::StoreError, machine};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -70,11 +70,15 @@ struct Disk {
     /// The changes that undo each transaction that was not synced, in the order of the commits.
     unsynced: VecDeque<Vec<Write>>,
     sync_every: usize,
-    /// The number of the open store.
-    open: Option<u64>,
+    /// The numbers of the open stores: one, unless it is the disk of a database.
+    open: BTreeSet<u64>,
     /// Stores that were opened.
     opened: u64,
     commits: u64,
+    /// The disk of the machine on which the store was opened last, in a simulation.
+    medium: machine::Disk,
+    /// How often that machine had lost its power.
+    power_losses: u64,
     /// Commits that will fail.
     failures: u32,
     is_full: bool,
@@ -86,9 +90,11 @@ impl Default for Disk {
             tables: Tables::default(),
             unsynced: VecDeque::new(),
             sync_every: 1,
-            open: None,
+            open: BTreeSet::new(),
             opened: 0,
             commits: 0,
+            medium: machine::Disk::default(),
+            power_losses: 0,
             failures: 0,
             is_full: false,
         }
@@ -120,12 +126,13 @@ impl MemoryDisk {
     /// [`StoreError::InUse`] while another store on this disk is open.
     pub fn open(&self) -> std::result::Result<MemoryStore, StoreError> {
         let mut disk = self.lock();
-        if disk.open.is_some() {
+        if !disk.open.is_empty() {
             return Err(StoreError::InUse);
         }
-        disk.opened += 1;
-        disk.open = Some(disk.opened);
-        Ok(MemoryStore::new(self.clone(), disk.opened))
+        let number = disk.open_next();
+        disk.medium = machine::Disk::of_machine();
+        disk.power_losses = disk.medium.power_losses();
+        Ok(MemoryStore::new(self.clone(), number, disk.medium.clone()))
     }
 
     /// Sets after how many commits the disk syncs. 1 by default: a commit that has returned
@@ -149,14 +156,7 @@ impl MemoryDisk {
     /// the others are lost; `seed` decides how many. The open store fails from now on, and another
     /// one can be opened. Returns the number of lost commits.
     pub fn crash(&self, seed: u64) -> usize {
-        let mut disk = self.lock();
-        disk.open = None;
-        let kept = fastrand::Rng::with_seed(seed).usize(..=disk.unsynced.len());
-        let lost = disk.unsynced.split_off(kept);
-        let count = lost.len();
-        disk.tables.undo(lost.into_iter().flatten());
-        disk.unsynced.clear();
-        count
+        self.lock().crash(seed)
     }
 
     /// Makes the next commits fail with [`StoreError::Busy`], with nothing stored. Applies to
@@ -211,7 +211,7 @@ impl MemoryDisk {
             disk.failures -= 1;
             return Err(StoreError::Busy("the test has asked for a failed commit".into()));
         }
-        let mut transaction = MemoryTransaction::begin(self.id(), std::mem::take(&mut disk.tables));
+        let mut transaction = MemoryTransaction::begin(self.id(), store, std::mem::take(&mut disk.tables));
         let result = work(&mut transaction);
         let (tables, inverse, started) = transaction.end();
         disk.tables = tables;
@@ -235,22 +235,48 @@ impl MemoryDisk {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Notes that a store was dropped.
-    pub(super) fn close(&self, store: u64) {
+    /// Opens a session of a store with several nodes, and returns its number.
+    pub(super) fn connect(&self, partitions: u32) -> u64 {
         let mut disk = self.lock();
-        if disk.open == Some(store) {
-            disk.open = None;
-        }
+        let partitions = partitions as usize;
+        disk.tables.partitions.resize_with(partitions, Default::default);
+        disk.open_next()
     }
 
+    /// Returns whether a store or session is open.
+    pub(super) fn is_open(&self, store: u64) -> bool {
+        self.lock().open.contains(&store)
+    }
+
+    /// Notes that a store was dropped.
+    pub(super) fn close(&self, store: u64) {
+        self.lock().open.remove(&store);
+    }
+
+    /// Notes that the transactions of a store are synced.
+    pub(super) fn synced(&self, store: u64) -> std::result::Result<(), StoreError> {
+        let mut disk = self.lock();
+        disk.check(store)?;
+        disk.sync();
+        Ok(())
+    }
+
+    /// Locks the disk. If its machine has lost the power since the last time, that happens first.
     fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut disk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let losses = disk.medium.power_losses();
+        if losses != disk.power_losses {
+            disk.power_losses = losses;
+            let seed = disk.medium.seed();
+            disk.crash(seed);
+        }
+        disk
     }
 }
 
 impl Disk {
     fn check(&self, store: u64) -> std::result::Result<(), StoreError> {
-        if self.open == Some(store) {
+        if self.open.contains(&store) {
             Ok(())
         } else {
             Err(StoreError::failed("the memory disk has crashed since the store was opened"))
@@ -261,10 +287,33 @@ impl Disk {
         if !inverse.is_empty() {
             self.commits += 1;
             self.unsynced.push_back(inverse);
-            if self.unsynced.len() >= self.sync_every {
-                self.unsynced.clear();
+            if !self.medium.needs_sync() {
+                self.sync();
             }
         }
+    }
+
+    fn open_next(&mut self) -> u64 {
+        self.opened += 1;
+        self.open.insert(self.opened);
+        self.opened
+    }
+
+    fn sync(&mut self) {
+        if self.unsynced.len() >= self.sync_every {
+            self.unsynced.clear();
+        }
+    }
+
+    /// Loses some of the last transactions, or none, and returns their number.
+    fn crash(&mut self, seed: u64) -> usize {
+        self.open.clear();
+        let kept = fastrand::Rng::with_seed(seed).usize(..=self.unsynced.len());
+        let lost = self.unsynced.split_off(kept);
+        let count = lost.len();
+        self.tables.undo(lost.into_iter().flatten());
+        self.unsynced.clear();
+        count
     }
 }
 

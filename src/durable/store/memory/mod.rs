@@ -7,25 +7,31 @@
 //! Runs on the store's thread. A lock protects the disk, because the test holds a handle to it.
 
 mod changes;
+mod database;
 mod disk;
 mod reads;
+mod shared;
 mod starts;
 mod tables;
 mod transaction;
 mod upkeep;
 
+pub use database::MemoryDatabase;
 pub use disk::MemoryDisk;
 pub use transaction::MemoryTransaction;
 
 use super::{
-    BackupWork, Change, DeadLetters, DueKey, Effect, LoadRange, Loaded, Outcome, StoreError,
-    StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerStore, TopicCounts, start_in::Starter,
+    BackupWork, Change, ClockReading, DeadLetters, DueKey, Effect, Lease, LoadRange, Loaded, Outcome,
+    StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerStore, TopicCounts,
+    start_in::Starter,
 };
+use crate::machine::{self, Route};
 use changes::Batch;
 use disk::Kind;
+use shared::Session;
 use starts::MemoryStarts;
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
-use tables::Write;
+use tables::{Tables, View, Write};
 
 /// How long the key of an ended timer is remembered, unless set otherwise.
 const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
@@ -52,10 +58,13 @@ pub struct MemoryStore {
     is_noted_open: bool,
     /// Timers that transactions of the program have started, and that were not looked for.
     program_starts: VecDeque<i64>,
+    medium: machine::Disk,
+    /// The session with the database. `None` in a store of one node.
+    session: Option<Box<Session>>,
 }
 
 impl MemoryStore {
-    fn new(disk: MemoryDisk, number: u64) -> Self {
+    fn new(disk: MemoryDisk, number: u64, medium: machine::Disk) -> Self {
         MemoryStore {
             disk,
             number,
@@ -64,6 +73,8 @@ impl MemoryStore {
             was_interrupted: false,
             is_noted_open: false,
             program_starts: VecDeque::new(),
+            medium,
+            session: None,
         }
     }
 
@@ -79,9 +90,38 @@ impl MemoryStore {
         kind: Kind,
         work: impl FnOnce(&mut MemoryTransaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        if self.session.is_some() {
+            return self.request(|disk, number| disk.transact(number, kind, work)).map(|(value, _)| value);
+        }
+        self.medium.write().map_err(disk_error)?;
         let (value, started) = self.disk.transact(self.number, kind, work)?;
+        if self.medium.needs_sync() {
+            self.sync()?;
+        }
         self.program_starts.extend(started);
         Ok(value)
+    }
+
+    /// Syncs the transactions, in a simulation. If the sync fails, some of them may be lost.
+    fn sync(&self) -> Result<(), StoreError> {
+        if let Err(error) = self.medium.sync() {
+            self.disk.crash(self.medium.seed());
+            return Err(disk_error(error));
+        }
+        self.disk.synced(self.number)
+    }
+
+    /// Calls `read` with the tables.
+    fn read<T>(&mut self, read: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
+        self.medium.read();
+        self.request(|disk, number| disk.read(number, read))
+    }
+
+    /// Calls `read` with the tables, and which of the timers are this store's.
+    fn read_own<T>(&mut self, read: impl FnOnce(&Tables, View<'_>) -> T) -> Result<T, StoreError> {
+        let topics = self.topics.clone();
+        let ownership = self.session.as_ref().map(|session| session.member.ownership.clone());
+        self.read(|tables| read(tables, View { topics: &topics, ownership: ownership.as_ref() }))
     }
 
     /// Calls `work` with the changes of a transaction, and commits them if the work succeeds.
@@ -92,16 +132,25 @@ impl MemoryStore {
     ) -> Result<T, StoreError> {
         let topics = self.topics.clone();
         let key_memory = self.key_memory;
-        self.transact(Kind::Commit, |transaction| {
-            let mut batch = Batch::new(transaction, &topics, now, key_memory);
+        let route = self.session.as_ref().map(|session| session.route());
+        // The request borrows the session, and the changes borrow the member.
+        let mut member = self.session.as_mut().map(|session| std::mem::take(&mut session.member));
+        let result = self.transact(Kind::Commit, |transaction| {
+            let time = route.as_ref().map(Route::wall_time);
+            let sharing = member.as_mut().zip(time).map(|(member, time)| member.sharing(time));
+            let mut batch = Batch::new(transaction, &topics, now, key_memory, sharing);
             let value = work(&mut batch)?;
             batch.finish();
             Ok(value)
-        })
+        });
+        if let Some((session, member)) = self.session.as_mut().zip(member) {
+            session.member = member;
+        }
+        result
     }
 
     fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
-        if is_open != self.is_noted_open {
+        if is_open != self.is_noted_open && self.session.is_none() {
             self.transact(Kind::Note, |transaction| {
                 transaction.write(Write::Open(is_open));
                 Ok(())
@@ -129,26 +178,31 @@ impl TimerStore for MemoryStore {
     }
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
-        self.batch(now, |batch| changes.iter_mut().map(|change| batch.apply(change)).collect())
+        let outcomes: Vec<Outcome> =
+            self.batch(now, |batch| changes.iter_mut().map(|change| batch.apply(change)).collect())?;
+        if let Some(session) = &mut self.session {
+            session.member.ownership.committed(changes, &outcomes);
+        }
+        Ok(outcomes)
     }
 
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
         // A program that fires nothing loads nothing, and does not say that the last one was
         // closed.
         self.note_open(true)?;
-        self.disk.read(self.number, |tables| reads::load(tables, &self.topics, range))
+        self.read_own(|tables, view| reads::load(tables, view, range))
     }
 
     fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
-        self.disk.read(self.number, |tables| reads::far_periodic(tables, &self.topics, after, limit))
+        self.read_own(|tables, view| reads::far_periodic(tables, view, after, limit))
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-        self.disk.read(self.number, |tables| reads::list(tables, filter))
+        self.read(|tables| reads::list(tables, filter))
     }
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
-        self.disk.read(self.number, reads::counts)
+        self.read(reads::counts)
     }
 
     fn set_paused(&mut self, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
@@ -184,16 +238,50 @@ impl TimerStore for MemoryStore {
     }
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
-        let (topics, starts) = (&self.topics, &mut self.program_starts);
-        self.disk.read(self.number, |tables| reads::started(tables, topics, starts, until, max_bytes))
+        if self.session.is_some() {
+            return self.changed(until, max_bytes);
+        }
+        let view = View { topics: &self.topics, ownership: None };
+        let starts = &mut self.program_starts;
+        self.disk.read(self.number, |tables| reads::started(tables, view, starts, until, max_bytes))
+    }
+
+    fn needs_claims(&self) -> bool {
+        self.session.is_some()
+    }
+
+    fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
+        self.renew_lease()
+    }
+
+    fn clock(&mut self) -> Option<ClockReading> {
+        self.read_clock()
+    }
+
+    fn drain(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.member.ownership.drain();
+        }
     }
 
     fn release(&mut self) -> Result<(), StoreError> {
+        if self.session.is_some() {
+            return self.give_back();
+        }
         match self.note_open(false) {
             // As in the SQLite store: the next program takes this one for one that was killed.
             Err(error) if error.is_transient() => Ok(()),
             noted => noted,
         }
+    }
+}
+
+/// Returns the error of a simulated disk.
+fn disk_error(error: machine::DiskError) -> StoreError {
+    match error {
+        machine::DiskError::Busy => StoreError::Busy("the simulated disk is busy".into()),
+        machine::DiskError::Full => StoreError::DiskFull,
+        machine::DiskError::Failed => StoreError::failed("a sync of the simulated disk has failed"),
     }
 }
 

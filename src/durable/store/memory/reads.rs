@@ -2,7 +2,7 @@
 
 use super::{
     DueKey, LoadRange, Loaded, STARTS_LIMIT, TimerFilter, TimerInfo, TimerRow, TopicCounts,
-    tables::{Tables, Timer},
+    tables::{Tables, Timer, View},
 };
 use crate::durable::{TimerId, unix_millis::system_time};
 use std::{
@@ -11,21 +11,20 @@ use std::{
 };
 
 /// Loads pending timers of the topics in the order of their keys.
-pub(super) fn load(tables: &Tables, topics: &[usize], range: LoadRange) -> Loaded {
-    let wanted = topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
+pub(super) fn load(tables: &Tables, view: View<'_>, range: LoadRange) -> Loaded {
+    let wanted = view.topics.iter().enumerate().filter(|(index, _)| range.topics.contains(*index));
     // One more than the limit of each topic tells whether the answer is complete.
     let limit = range.limit.saturating_add(1);
     let mut keys = Vec::new();
-    for (index, topic) in wanted {
+    for (_, topic) in wanted {
         let due = behind(&tables.pending, *topic, range.after).take_while(|key| key.due <= range.until);
-        keys.extend(due.take(limit).map(|key| (key, index)));
+        let own = due.filter_map(|key| view.row(key.id.get(), tables.timers.get(&key.id.get())?));
+        keys.extend(own.take(limit));
     }
-    keys.sort_unstable_by_key(|(key, _)| *key);
+    keys.sort_unstable_by_key(|row| row.key);
     let mut rows: Vec<TimerRow> = Vec::new();
     let mut bytes = 0;
-    for (key, index) in &keys {
-        let Some(timer) = tables.timers.get(&key.id.get()) else { continue };
-        let row = timer.row(key.id.get(), *index);
+    for row in keys {
         bytes += row.data_len();
         if rows.len() >= range.limit || (bytes > range.max_bytes && !rows.is_empty()) {
             return Loaded { rows, is_complete: false };
@@ -43,13 +42,11 @@ fn behind(places: &BTreeSet<(usize, i64, i64)>, topic: usize, after: DueKey) -> 
 }
 
 /// Returns periodic timers behind a key, without their payloads.
-pub(super) fn far_periodic(tables: &Tables, topics: &[usize], after: DueKey, limit: usize) -> Vec<TimerRow> {
+pub(super) fn far_periodic(tables: &Tables, view: View<'_>, after: DueKey, limit: usize) -> Vec<TimerRow> {
     let places =
         tables.on_schedule.range((Excluded((after.due, after.id.get())), Included((i64::MAX, i64::MAX))));
     let rows = places.filter_map(|(_, id)| {
-        let timer = tables.timers.get(id)?;
-        let topic = topics.iter().position(|topic| *topic == timer.topic)?;
-        Some(TimerRow { payload: Vec::new(), ..timer.row(*id, topic) })
+        Some(TimerRow { payload: Vec::new(), ..view.row(*id, tables.timers.get(id)?)? })
     });
     rows.take(limit).collect()
 }
@@ -58,7 +55,7 @@ pub(super) fn far_periodic(tables: &Tables, topics: &[usize], after: DueKey, lim
 /// are loaded later.
 pub(super) fn started(
     tables: &Tables,
-    topics: &[usize],
+    view: View<'_>,
     starts: &mut VecDeque<i64>,
     until: i64,
     max_bytes: usize,
@@ -68,8 +65,7 @@ pub(super) fn started(
     while let Some(id) = starts.pop_front() {
         let is_near = |timer: &&Timer| timer.is_pending() && timer.due <= until;
         let Some(timer) = tables.timers.get(&id).filter(is_near) else { continue };
-        let Some(topic) = topics.iter().position(|topic| *topic == timer.topic) else { continue };
-        let row = timer.row(id, topic);
+        let Some(row) = view.row(id, timer) else { continue };
         bytes += row.weight();
         rows.push(row);
         if rows.len() >= STARTS_LIMIT || bytes >= max_bytes {
@@ -77,6 +73,41 @@ pub(super) fn started(
         }
     }
     Loaded { rows, is_complete: true }
+}
+
+/// Returns near timers that others have changed after the change `seen`, and those to be checked
+/// again. Returns also the change up to which nothing is left out.
+pub(super) fn changed(
+    tables: &Tables,
+    view: View<'_>,
+    (seen, session): (u64, u64),
+    recheck: &BTreeSet<i64>,
+    until: i64,
+    max_bytes: usize,
+) -> (Loaded, u64) {
+    let mut rows: Vec<TimerRow> = Vec::new();
+    let mut bytes = 0;
+    let near = |id: &i64| {
+        let timer = tables.timers.get(id).filter(|timer| timer.is_pending() && timer.due <= until)?;
+        Some((timer, view.row(*id, timer)?))
+    };
+    for row in recheck.iter().filter_map(near).map(|(_, row)| row) {
+        bytes += row.weight();
+        rows.push(row);
+    }
+    let (mut last, mut is_complete) = (tables.last_change, true);
+    for (change, id) in tables.changes.range((Excluded((seen, i64::MAX)), Included((u64::MAX, i64::MAX)))) {
+        let Some((_, row)) = near(id).filter(|(timer, _)| timer.changed.1 != session) else { continue };
+        bytes += row.weight();
+        rows.push(row);
+        if rows.len() >= STARTS_LIMIT || bytes >= max_bytes {
+            (last, is_complete) = (*change, false);
+            break;
+        }
+    }
+    rows.sort_unstable_by_key(|row| row.key);
+    rows.dedup_by_key(|row| row.key);
+    (Loaded { rows, is_complete }, last)
 }
 
 pub(super) fn list(tables: &Tables, filter: &TimerFilter) -> Vec<TimerInfo> {

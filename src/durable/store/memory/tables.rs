@@ -7,7 +7,7 @@
 
 use crate::durable::{
     TimerId,
-    store::{Begun, DueKey, NewTimer, TimerRow, TimerState},
+    store::{Begun, DueKey, NewTimer, TimerRow, TimerState, ownership::Ownership},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Timer {
     /// The number of its topic.
     pub(super) topic: usize,
+    /// 0 in a store of one node.
+    pub(super) partition: u32,
+    /// The number of its last change, and the session that has made it.
+    pub(super) changed: (u64, u64),
     pub(super) state: TimerState,
     pub(super) due: i64,
     pub(super) scheduled: i64,
@@ -33,6 +37,8 @@ impl Timer {
     pub(super) fn new(topic: usize, timer: &NewTimer) -> Self {
         Timer {
             topic,
+            partition: 0,
+            changed: (0, 0),
             state: TimerState::Pending,
             due: timer.due,
             scheduled: timer.due,
@@ -68,7 +74,7 @@ impl Timer {
     }
 
     /// Returns the timer as it is loaded. `topic` is the index of its topic.
-    pub(super) fn row(&self, id: i64, topic: usize) -> TimerRow {
+    fn row(&self, id: i64, topic: usize, epoch: i64) -> TimerRow {
         TimerRow {
             key: DueKey { due: self.due, id: TimerId::new(id) },
             topic,
@@ -78,10 +84,37 @@ impl Timer {
             idempotency_key: self.key.clone(),
             schedule: self.schedule.clone(),
             payload: self.payload.clone(),
-            partition: 0,
-            epoch: 0,
+            partition: self.partition,
+            epoch,
         }
     }
+}
+
+/// A filter for the timers of a store, by topic and partition.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    /// The number of each attached topic.
+    pub(super) topics: &'a [usize],
+    /// `None` in a store of one node.
+    pub(super) ownership: Option<&'a Ownership>,
+}
+
+impl View<'_> {
+    /// Returns a timer as it is loaded, if it belongs to the store.
+    pub(super) fn row(&self, id: i64, timer: &Timer) -> Option<TimerRow> {
+        let topic = self.topics.iter().position(|topic| *topic == timer.topic)?;
+        let epoch = self.ownership.map_or(Some(0), |ownership| ownership.epoch(timer.partition))?;
+        Some(timer.row(id, topic, epoch))
+    }
+}
+
+/// A partition of a store with several nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Partition {
+    pub(super) owner: Option<u64>,
+    pub(super) epoch: i64,
+    /// The end of the owner's lease by the clock of the database, in microseconds since 1970.
+    pub(super) lease_until: i64,
 }
 
 /// A topic and its numbers of timers.
@@ -105,6 +138,10 @@ pub(super) enum Write {
     LastId(i64),
     /// Whether a program has opened the store and not closed it.
     Open(bool),
+    /// A partition, by its number.
+    Partition(u32, Partition),
+    /// Until when a node is alive, in microseconds since 1970.
+    Node(u64, Option<i64>),
     /// A row of the program.
     Row(String, Option<Vec<u8>>),
 }
@@ -125,6 +162,12 @@ pub(super) struct Tables {
     /// Topics in the order in which they were added.
     pub(super) topics: Vec<StoredTopic>,
     pub(super) last_id: i64,
+    /// All timers by the number of their last change.
+    pub(super) changes: BTreeSet<(u64, i64)>,
+    /// The number of changes, which an undone transaction does not set back.
+    pub(super) last_change: u64,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) nodes: BTreeMap<u64, i64>,
     pub(super) is_open: bool,
     pub(super) rows: BTreeMap<String, Vec<u8>>,
 }
@@ -160,6 +203,18 @@ impl Tables {
             }
             Write::LastId(id) => Write::LastId(std::mem::replace(&mut self.last_id, id)),
             Write::Open(is_open) => Write::Open(std::mem::replace(&mut self.is_open, is_open)),
+            Write::Partition(number, partition) => {
+                let before = self.partitions.get_mut(number as usize);
+                let before = before.map(|before| std::mem::replace(before, partition));
+                Write::Partition(number, before.unwrap_or_default())
+            }
+            Write::Node(node, alive_until) => {
+                let before = match alive_until {
+                    Some(alive_until) => self.nodes.insert(node, alive_until),
+                    None => self.nodes.remove(&node),
+                };
+                Write::Node(node, before)
+            }
             Write::Row(name, value) => {
                 let before = match value {
                     Some(value) => self.rows.insert(name.clone(), value),
@@ -200,6 +255,12 @@ impl Tables {
             by_state.insert(place)
         } else {
             by_state.remove(&place)
+        };
+        let place = (timer.changed.0, id);
+        if is_added {
+            self.changes.insert(place)
+        } else {
+            self.changes.remove(&place)
         };
         if timer.is_on_schedule() {
             let place = (timer.due, id);

@@ -6,6 +6,9 @@ use crate::durable::{
     store::{NewTimer, StoreError},
 };
 
+/// The session of changes that every node looks for.
+const NO_SESSION: u64 = 0;
+
 /// A transaction of a [`MemoryStore`](super::MemoryStore), in which the program stores rows of its
 /// own.
 ///
@@ -44,6 +47,8 @@ use crate::durable::{
 pub struct MemoryTransaction {
     /// The [id](super::MemoryDisk::id) of the disk.
     disk: usize,
+    /// The store that has begun it.
+    session: u64,
     /// Those of the disk, for as long as the transaction is open.
     tables: Tables,
     /// The changes that undo those of the transaction.
@@ -84,8 +89,8 @@ impl MemoryTransaction {
         is_stored
     }
 
-    pub(super) fn begin(disk: usize, tables: Tables) -> Self {
-        MemoryTransaction { disk, tables, inverse: Vec::new(), started: Vec::new() }
+    pub(super) fn begin(disk: usize, session: u64, tables: Tables) -> Self {
+        MemoryTransaction { disk, session, tables, inverse: Vec::new(), started: Vec::new() }
     }
 
     /// Ends the transaction. Returns the tables with its changes, the changes that undo those, and
@@ -121,16 +126,27 @@ impl MemoryTransaction {
     pub(super) fn change(&mut self, id: i64, change: impl FnOnce(&mut Timer)) -> bool {
         let Some(mut timer) = self.tables.timers.get(&id).cloned() else { return false };
         change(&mut timer);
-        self.write(Write::Timer(id, Some(Box::new(timer))));
+        self.put_timer(id, timer, self.session);
         true
     }
 
     /// Stores a new timer, and returns its id.
     pub(super) fn add(&mut self, timer: Timer) -> i64 {
+        self.add_for(timer, self.session)
+    }
+
+    fn add_for(&mut self, timer: Timer, session: u64) -> i64 {
         let id = self.tables.last_id.saturating_add(1);
         self.write(Write::LastId(id));
-        self.write(Write::Timer(id, Some(Box::new(timer))));
+        self.put_timer(id, timer, session);
         id
+    }
+
+    /// Stores a timer, and numbers the change.
+    fn put_timer(&mut self, id: i64, mut timer: Timer, session: u64) {
+        self.tables.last_change += 1;
+        timer.changed = (self.tables.last_change, session);
+        self.write(Write::Timer(id, Some(Box::new(timer))));
     }
 
     /// Looks for a timer that has the key of a new one.
@@ -160,7 +176,11 @@ impl MemoryTransaction {
                 id
             }
             None => {
-                let id = self.add(Timer::new(topic, timer));
+                // Of no session, so that the engine of each node looks for it.
+                let mut timer = Timer::new(topic, timer);
+                let partitions = self.tables.partitions.len().max(1) as u64;
+                timer.partition = (self.tables.last_id.unsigned_abs() % partitions) as u32;
+                let id = self.add_for(timer, NO_SESSION);
                 self.started.push(id);
                 id
             }

@@ -5,9 +5,7 @@
 //! that updates the counts and commits. Claims alone run without a transaction. An effect takes two
 //! requests in addition to its own.
 
-use super::{
-    Change, Outcome, StoreError, held, ownership, session::column, starts, transaction::Transaction,
-};
+use super::{Change, Outcome, StoreError, held, session::column, starts, transaction::Transaction};
 use crate::durable::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +45,7 @@ fn claim(
     let mut wanted = Vec::new();
     for (index, change) in changes.iter().enumerate() {
         if let Change::Claim { held } = change {
-            if ownership::may_claim(&transaction.store.ownership, *held) {
+            if transaction.store.ownership.may_claim(*held) {
                 wanted.push((index, *held));
             } else {
                 transaction.store.changes.recheck(held.key.id);

@@ -117,7 +117,7 @@ pub(super) fn changed_by_others(
     };
     let after = store.changes.cut.as_ref().map_or(FIRST, |cut| cut.after);
     let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-    let partitions = store.ownership.active();
+    let partitions = store.active();
     let session_id = session.id();
     let rows = session.query(
         "SELECT s.snapshot, t.is_cut, t.changed_in, t.id, t.partition, t.topic, t.due, t.scheduled,
@@ -211,7 +211,7 @@ fn recheck(
                 ORDER BY id LIMIT $4
             ) sized WINDOW ids AS (ORDER BY id)
         ) summed WHERE place = 1 OR bytes <= $5 ORDER BY id",
-        &[&ids, &until, &store.ownership.active(), &ROWS_LIMIT, &max_bytes],
+        &[&ids, &until, &store.active(), &ROWS_LIMIT, &max_bytes],
     )?;
     found.extend(collect(store, &rows, 0)?);
     let is_cut = rows.first().map(|row| column::<bool>(row, 10)).transpose()?.unwrap_or(false);

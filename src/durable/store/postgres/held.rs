@@ -1,8 +1,6 @@
 //! Changes of stored timers: ends, retries, dead letters, commands.
 
-use super::{
-    Change, Outcome, StoreError, effects, ownership, queries, session::column, transaction::Transaction,
-};
+use super::{Change, Outcome, StoreError, effects, queries, session::column, transaction::Transaction};
 use crate::durable::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +149,7 @@ pub(super) fn apply(
             continue;
         }
         if let Change::Begin { held, .. } = change
-            && !ownership::may_claim(&transaction.store.ownership, *held)
+            && !transaction.store.ownership.may_claim(*held)
         {
             transaction.store.changes.recheck(id);
             outcomes[index] = Outcome::Refused(StoreError::StaleEpoch);

@@ -23,12 +23,11 @@ mod deadline;
 mod effects;
 mod errors;
 mod held;
+mod leases;
 mod outside_runtime;
-mod ownership;
 mod program_starts;
 mod queries;
 mod schema;
-mod server_clock;
 mod session;
 mod settings;
 mod starts;
@@ -40,16 +39,16 @@ pub use settings::PostgresStoreBuilder;
 use super::{
     Change, ClockReading, DeadLetters, DueKey, Effect, Held, Lease, LoadRange, Loaded, NewTimer, Outcome,
     StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
+    ownership::Ownership,
+    server_clock::{self, ServerClock},
     start_in::{PostgresClient, StartTimers, Starter},
 };
-use crate::Result as CrateResult;
+use crate::{Result as CrateResult, machine::refuse_in_simulation};
 use answer_limit::AnswerLimit;
 use connector::Connect;
 use outside_runtime::outside_runtime;
-use ownership::Ownership;
 use postgres::Config;
 use program_starts::{Placement, PostgresStarts};
-use server_clock::ServerClock;
 use session::Session;
 use settings::Settings;
 use std::{
@@ -120,6 +119,8 @@ pub struct PostgresStore {
     /// The names and ids of the attached topics.
     topics: Vec<(String, i32)>,
     ownership: Ownership,
+    /// The number of renewals since the last search for keys to forget.
+    renewals: u32,
     /// Where transactions of the program place their timers.
     placement: Arc<Placement>,
     /// The id of the store in its database.
@@ -155,6 +156,7 @@ impl PostgresStore {
     }
 
     fn connect(settings: Settings, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        refuse_in_simulation("PostgresStore").map_err(StoreError::failed)?;
         outside_runtime(|| Self::connect_here(settings, connector))
     }
 
@@ -178,6 +180,7 @@ impl PostgresStore {
             partitions,
             topics: Vec::new(),
             ownership: Ownership::default(),
+            renewals: 0,
             placement: Arc::new(Placement::new(partitions)),
             store_id,
             changes,
@@ -250,6 +253,11 @@ impl PostgresStore {
         result
     }
 
+    /// Returns the partitions whose timers fire here, as the database has them.
+    fn active(&self) -> Vec<i32> {
+        self.ownership.active().into_iter().map(|partition| partition as i32).collect()
+    }
+
     /// Returns the index of an attached topic.
     fn topic_index(&self, id: i32) -> Option<usize> {
         self.topics.iter().position(|(_, known)| *known == id)
@@ -314,7 +322,7 @@ impl TimerStore for PostgresStore {
     }
 
     fn renew(&mut self) -> Result<Option<Lease>, StoreError> {
-        self.with_session(ownership::renew).map(Some)
+        self.with_session(leases::renew).map(Some)
     }
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
@@ -339,7 +347,7 @@ impl TimerStore for PostgresStore {
     }
 
     fn release(&mut self) -> Result<(), StoreError> {
-        self.with_session(ownership::release)
+        self.with_session(leases::release)
     }
 }
 

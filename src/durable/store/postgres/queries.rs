@@ -37,7 +37,7 @@ pub(super) fn load(
     let attached = store.topics.iter().enumerate();
     let wanted = attached.filter(|(index, _)| range.topics.contains(*index));
     let topics: Vec<i32> = wanted.map(|(_, (_, id))| *id).collect();
-    let partitions = store.ownership.active();
+    let partitions = store.active();
     if topics.is_empty() || partitions.is_empty() {
         return Ok(Loaded { rows: Vec::new(), is_complete: true });
     }
@@ -85,7 +85,7 @@ pub(super) fn far_periodic(
         WHERE state = 0 AND schedule IS NOT NULL AND attempts = 0 AND NOT moved
             AND (due, id) > ($1, $2) AND partition = ANY($3) AND topic = ANY($4)
         ORDER BY due, id LIMIT $5",
-        &[&after.due, &after.id.get(), &store.ownership.active(), &topics, &limit],
+        &[&after.due, &after.id.get(), &store.active(), &topics, &limit],
     )?;
     collect(store, &rows, 0)
 }

@@ -27,7 +27,7 @@ use super::{
     StoreError, StoreTransaction, TimerFilter, TimerInfo, TimerRow, TimerState, TimerStore, TopicCounts,
     start_in::{StartTimers, Starter},
 };
-use crate::{Error, Result};
+use crate::{Error, Result, machine::refuse_in_simulation};
 use backup::Backup;
 use changes::Batch;
 use errors::{StoreResult, keep_log};
@@ -78,6 +78,7 @@ impl SqliteStore {
     /// [`StoreError::InUse`], [`StoreError::NotAStore`], [`StoreError::Version`], or
     /// [`StoreError::Failed`], for example if the directory does not exist or cannot be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        refuse_in_simulation("SqliteStore").map_err(StoreError::failed)?;
         Self::on(OpenDatabase::open(path.as_ref())?)
     }
 
@@ -87,6 +88,7 @@ impl SqliteStore {
     ///
     /// Those of [`SqliteStore::open`].
     pub fn in_memory() -> Result<Self, StoreError> {
+        refuse_in_simulation("SqliteStore").map_err(StoreError::failed)?;
         Self::on(OpenDatabase::in_memory()?)
     }
 

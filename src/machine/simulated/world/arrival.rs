@@ -50,14 +50,7 @@ impl World {
         let Some(stream) = self.sockets.stream(id) else { return false };
         let (to, peer) = (stream.remote_node, stream.peer);
         if self.links.is_cut(from, to, self.now()) || !self.nodes[to].is_up {
-            let Some(stream) = self.sockets.stream(id) else { return false };
-            stream.attempts += 1;
-            let attempts = stream.attempts;
-            if attempts > ATTEMPTS + 6 {
-                self.fail(id, io::ErrorKind::TimedOut);
-            } else {
-                self.schedule(self.now() + retransmission(attempts - 1), Action::Arrive(id));
-            }
+            self.send_again(id, Action::Arrive(id));
             return false;
         }
         let Some(stream) = self.sockets.stream(id) else { return false };
@@ -66,11 +59,12 @@ impl World {
         let peer =
             peer.filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != Phase::Failed));
         let Some(peer) = peer else {
-            // Nobody knows the connection: a reset comes back.
-            if !matches!(segment, Segment::Reset) {
-                self.fail(id, io::ErrorKind::ConnectionReset);
+            // The node does not know the connection: a reset comes back.
+            if matches!(segment, Segment::Reset) {
+                self.sockets.remove(id);
+            } else {
+                self.send_reset(id, from, to);
             }
-            self.forget_if_done(id);
             return true;
         };
         let bytes = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
@@ -82,6 +76,8 @@ impl World {
                     peer.input_ended = true;
                 }
                 self.edge_of_input(peer);
+                let delay = self.links.delay(to, from, 0, self.now());
+                self.schedule(self.now() + delay, Action::EndAcknowledged(id));
             }
             Segment::Reset => {
                 self.fail(peer, io::ErrorKind::ConnectionReset);
@@ -98,7 +94,7 @@ impl World {
         if receiver.is_closed {
             // Input for a closed socket resets the connection.
             self.fail(peer, io::ErrorKind::ConnectionReset);
-            self.fail(id, io::ErrorKind::ConnectionReset);
+            self.send_reset(id, from, to);
             return;
         }
         let room = receiver.receive_buffer.saturating_sub(receiver.input.len());
@@ -120,6 +116,46 @@ impl World {
                 self.acknowledged(id, taken);
             }
         }
+    }
+
+    /// Sends a reset back to a socket whose output has reached a node that does not accept it.
+    fn send_reset(&mut self, id: usize, from: usize, to: usize) {
+        let delay = self.links.delay(to, from, 0, self.now());
+        self.schedule(self.now() + delay, Action::Reset(id));
+    }
+
+    pub(crate) fn reset_arrives(&mut self, id: usize) {
+        let Some(socket) = self.sockets.get(id) else { return };
+        let node = socket.node;
+        let Some(stream) = self.sockets.stream(id) else { return };
+        if stream.phase == Phase::Connecting {
+            return self.connect_fails(id, io::ErrorKind::ConnectionRefused);
+        }
+        let remote_node = stream.remote_node;
+        if !self.links.is_cut(remote_node, node, self.now()) {
+            return self.fail(id, io::ErrorKind::ConnectionReset);
+        }
+        // The reset is lost. The output is sent again, and causes another one.
+        self.send_again(id, Action::Reset(id));
+    }
+
+    /// Lets `action` happen when the output of a socket is sent again, or fails the connection
+    /// after many attempts.
+    fn send_again(&mut self, id: usize, action: Action) {
+        let Some(stream) = self.sockets.stream(id) else { return };
+        stream.attempts += 1;
+        let attempts = stream.attempts;
+        if attempts > ATTEMPTS + 6 {
+            self.fail(id, io::ErrorKind::TimedOut);
+        } else {
+            self.schedule(self.now() + retransmission(attempts - 1), action);
+        }
+    }
+
+    pub(crate) fn end_acknowledged(&mut self, id: usize) {
+        let Some(stream) = self.sockets.stream(id) else { return };
+        stream.is_end_acknowledged = true;
+        self.edge(id);
     }
 
     /// Reports input to the poll, possibly late.

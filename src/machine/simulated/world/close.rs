@@ -33,7 +33,12 @@ impl World {
                 let Some(stream) = self.sockets.stream(id) else { return };
                 match stream.phase {
                     Phase::Connecting | Phase::Failed => self.sockets.remove(id),
-                    Phase::Established if !stream.input.is_empty() => self.reset(id),
+                    Phase::Established if stream.is_over() => self.sockets.remove(id),
+                    Phase::Established if stream.resets_on_close || !stream.input.is_empty() => {
+                        self.reset(id);
+                    }
+                    // A connection that no listener has yet.
+                    Phase::Established if stream.listener.is_some() => self.reset(id),
                     Phase::Established => {
                         if !std::mem::replace(&mut stream.is_shut, true) {
                             self.send(id, Segment::End);
@@ -45,8 +50,15 @@ impl World {
         }
     }
 
+    /// Lets the close of a socket reset the connection.
+    pub(crate) fn reset_on_close(&mut self, id: usize) {
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.resets_on_close = true;
+        }
+    }
+
     /// Closes a socket and resets its connection.
-    pub(crate) fn reset(&mut self, id: usize) {
+    pub(super) fn reset(&mut self, id: usize) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         self.note(Happening::Reset, node, id as u64, 0);
         let Some(stream) = self.sockets.stream(id) else { return };
@@ -57,10 +69,11 @@ impl World {
         }
         stream.is_closed = true;
         stream.is_shut = true;
+        stream.listener = None;
         // What is under way is discarded.
         stream.output.clear();
         stream.waits_for_window = false;
-        stream.last_arrival = 0;
+        stream.last_arrival = stream.first_arrival;
         self.send(id, Segment::Reset);
     }
 
@@ -68,11 +81,12 @@ impl World {
     pub(super) fn fail(&mut self, id: usize, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
-        if stream.phase == Phase::Failed {
+        if stream.phase == Phase::Failed || stream.is_over() {
             return;
         }
-        // After the end of the input, a reset is a broken pipe.
-        let is_broken = stream.input_ended && error == io::ErrorKind::ConnectionReset;
+        // After the end of the input only, a reset is a broken pipe.
+        let is_half_closed = stream.input_ended && !stream.is_shut;
+        let is_broken = is_half_closed && error == io::ErrorKind::ConnectionReset;
         stream.error = Some(if is_broken { io::ErrorKind::BrokenPipe } else { error });
         stream.phase = Phase::Failed;
         stream.output.clear();
@@ -131,7 +145,7 @@ impl World {
     /// Fails if the socket is not connected.
     pub(crate) fn has_peer(&mut self, id: usize) -> io::Result<()> {
         match self.sockets.stream(id) {
-            Some(stream) if stream.phase == Phase::Established => Ok(()),
+            Some(stream) if stream.phase == Phase::Established && !stream.is_over() => Ok(()),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }

@@ -1,34 +1,26 @@
-//! Listening, connecting and accepting.
+//! Connects and the handshake of TCP.
+//!
+//! A request (SYN) travels to the other node, the answer travels back and connects the client, and
+//! the confirmation travels to the listener, where the connection then waits to be accepted. Each
+//! of them is sent again if it is lost.
 
 use super::{
     Action, Happening, World,
     link::{ATTEMPTS, retransmission},
+    ports::{BindOptions, Role, TCP, destination, seen_from},
     sockets::{Kind, Socket},
     stream::{Phase, Stream},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, digest::Digest};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
-impl World {
-    pub(crate) fn listen(
-        &mut self,
-        node: usize,
-        address: SocketAddr,
-        limit: usize,
-        shares: bool,
-    ) -> io::Result<usize> {
-        self.descriptor(node)?;
-        let local = self.bind(node, address, true)?;
-        if !shares && self.sockets.listeners.contains_key(&(node, local.port())) {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        let kind = Kind::Listener { backlog: VecDeque::new(), limit: limit.max(1) };
-        let id = self.sockets.add(Socket { node, local, watch: None, kind });
-        self.sockets.listeners.entry((node, local.port())).or_default().push(id);
-        self.note(Happening::Listened, node, id as u64, u64::from(local.port()));
-        Ok(id)
-    }
+/// The pause before part of a handshake is sent again.
+fn pause(attempt: u32) -> u64 {
+    // One second at first.
+    retransmission(attempt) * 5
+}
 
+impl World {
     pub(crate) fn connect(
         &mut self,
         node: usize,
@@ -39,10 +31,24 @@ impl World {
         if self.fails(Fault::ConnectUnreachable) {
             return Err(io::ErrorKind::HostUnreachable.into());
         }
+        let to = destination(to);
         let remote_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::HostUnreachable)?;
-        let any = SocketAddr::new(if to.ip().is_loopback() { to.ip() } else { self.nodes[node].address }, 0);
-        let local = self.bind(node, local.unwrap_or(any), true)?;
-        let id = self.new_stream(node, local, to, remote_node);
+        let source = self.source_ip(node, to.ip());
+        // Sockets whose program chooses the address have SO_REUSEADDR.
+        let options = BindOptions { reuse_address: local.is_some(), ..BindOptions::default() };
+        let local = local.unwrap_or(SocketAddr::new(source, 0));
+        let mut local = self.bind(node, local, TCP, options)?;
+        if local.ip().is_unspecified() {
+            local.set_ip(source);
+        }
+        let is_same = |other: &Socket| match &other.kind {
+            Kind::Stream(stream) => other.local == local && stream.remote == to,
+            _ => false,
+        };
+        if self.sockets.at_port(Role::Stream, node, local.port()).any(|(_, other)| is_same(other)) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        let id = self.new_stream(node, local, to, remote_node, options);
         self.note(Happening::ConnectBegan, node, id as u64, u64::from(to.port()));
         let delay = self.links.delay(node, remote_node, 0, self.now());
         self.schedule(self.now() + delay, Action::Connect { socket: id, attempt: 0 });
@@ -62,50 +68,105 @@ impl World {
             || self.links.is_cut(to, node, self.now())
             || !self.nodes[to].is_up
             || self.fails(Fault::ConnectLost);
-        let listeners = self.sockets.listeners.get(&(to, remote.port()));
-        let listener = listeners.and_then(|ids| ids.get(client.port() as usize % ids.len().max(1))).copied();
-        let listener = listener.filter(|listener| {
-            self.sockets.get(*listener).is_some_and(|socket| {
-                let ip = socket.local.ip();
-                ip.is_unspecified() || ip == remote.ip()
-            })
-        });
+        let listener = self.listener_for(to, remote, client);
         let is_refused = listener.is_none() || self.fails(Fault::ConnectRefused);
-        let is_full = listener.and_then(|id| self.sockets.get(id)).is_some_and(
-            |socket| matches!(&socket.kind, Kind::Listener { backlog, limit } if backlog.len() > *limit),
-        );
+        let is_full = listener.is_some_and(|listener| self.is_backlog_full(listener));
         let back = self.links.delay(to, node, 0, self.now());
         if is_lost || (is_full && !is_refused) {
             if attempt + 1 >= ATTEMPTS {
                 self.connect_fails(id, io::ErrorKind::TimedOut);
             } else {
-                // A request is sent again after one second at first.
-                let pause = retransmission(attempt) * 5;
-                self.schedule(self.now() + pause, Action::Connect { socket: id, attempt: attempt + 1 });
+                self.schedule(
+                    self.now() + pause(attempt),
+                    Action::Connect { socket: id, attempt: attempt + 1 },
+                );
             }
             return;
         }
         let Some(listener) = listener.filter(|_| !is_refused) else {
-            self.connect_fails(id, io::ErrorKind::ConnectionRefused);
+            self.schedule(self.now() + back, Action::Reset(id));
             return;
         };
-        let now = self.now();
-        let server = self.new_stream(to, remote, client, node);
+        let Some(bound) = self.sockets.get(listener) else { return };
+        let (ip, options) = (bound.local.ip(), bound.options);
+        let (local, peer) = (seen_from(ip, remote), seen_from(ip, client));
+        let server = self.new_stream(to, local, peer, node, options);
+        let answered = self.now() + back;
         if let Some(stream) = self.sockets.stream(server) {
             stream.phase = Phase::Established;
             stream.peer = Some(id);
+            stream.listener = Some(listener);
+            stream.open_at(answered + 1);
         }
-        if let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(listener).map(|s| &mut s.kind) {
-            backlog.push_back((server, now));
-        }
-        self.edge(listener);
-        // The client is connected when the answer arrives.
         if let Some(stream) = self.sockets.stream(id) {
-            stream.phase = Phase::Established;
             stream.peer = Some(server);
         }
+        self.schedule(answered, Action::Connected { socket: id, server });
+    }
+
+    /// Handles the answer to a request. It connects the client.
+    pub(crate) fn answer_arrives(&mut self, id: usize, server: usize) {
+        let node = self.sockets.get(id).map(|socket| socket.node);
+        let remote_node = self
+            .sockets
+            .stream(id)
+            .and_then(|stream| (stream.phase == Phase::Connecting).then_some(stream.remote_node));
+        let (Some(node), Some(remote_node)) = (node, remote_node) else {
+            // The client is gone, so no listener gets the connection.
+            return self.sockets.remove(server);
+        };
+        let is_cut = self.links.is_cut(remote_node, node, self.now());
+        let attempt = self.sockets.stream(server).map_or(0, |stream| {
+            let attempt = stream.attempts;
+            stream.attempts = if is_cut { attempt + 1 } else { 0 };
+            attempt
+        });
+        if is_cut {
+            if attempt + 1 >= ATTEMPTS {
+                self.sockets.remove(server);
+                self.connect_fails(id, io::ErrorKind::TimedOut);
+            } else {
+                self.schedule(self.now() + pause(attempt), Action::Connected { socket: id, server });
+            }
+            return;
+        }
+        let confirmed = self.now() + self.links.delay(node, remote_node, 0, self.now());
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.phase = Phase::Established;
+            stream.open_at(confirmed + 1);
+        }
         self.note(Happening::Connected, node, id as u64, server as u64);
-        self.edge_later(id, back);
+        self.edge(id);
+        self.schedule(confirmed, Action::Established { socket: server, attempt: 0 });
+    }
+
+    /// Handles the confirmation of a client. The connection waits to be accepted.
+    pub(crate) fn confirmation_arrives(&mut self, id: usize, attempt: u32) {
+        let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
+        let Some(stream) = self.sockets.stream(id) else { return };
+        let (client_node, Some(listener)) = (stream.remote_node, stream.listener) else { return };
+        if self.sockets.get(listener).is_none() {
+            // The listener was closed in between.
+            return self.reset(id);
+        }
+        if self.is_backlog_full(listener) || self.links.is_cut(client_node, node, self.now()) {
+            // The client believes that it is connected. Its confirmation is sent again.
+            if attempt + 1 >= ATTEMPTS {
+                self.sockets.remove(id);
+            } else {
+                let again = Action::Established { socket: id, attempt: attempt + 1 };
+                self.schedule(self.now() + pause(attempt), again);
+            }
+            return;
+        }
+        if let Some(stream) = self.sockets.stream(id) {
+            stream.listener = None;
+        }
+        let now = self.now();
+        if let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(listener).map(|s| &mut s.kind) {
+            backlog.push_back((id, now));
+        }
+        self.edge(listener);
     }
 
     pub(crate) fn connect_fails(&mut self, id: usize, error: io::ErrorKind) {
@@ -118,58 +179,43 @@ impl World {
         self.edge(id);
     }
 
-    pub(crate) fn accept(&mut self, id: usize) -> io::Result<(usize, SocketAddr)> {
-        let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
-        self.descriptor(node)?;
-        if self.fails(Fault::AcceptFails) {
-            // ECONNABORTED concerns one connection, ENOBUFS all.
-            let errors = [103, 105, 24];
-            let which = self.faults.size(Fault::AcceptFails, 0..3) as usize;
-            return Err(io::Error::from_raw_os_error(errors[which]));
-        }
-        let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(id).map(|socket| &mut socket.kind)
-        else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let (accepted, _) = backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-        let remote = self.sockets.stream(accepted).map(|stream| stream.remote);
-        let remote = remote.ok_or(io::ErrorKind::ConnectionAborted)?;
-        self.note(Happening::Accepted, node, id as u64, accepted as u64);
-        Ok((accepted, remote))
-    }
-
     fn new_stream(
         &mut self,
         node: usize,
         local: SocketAddr,
         remote: SocketAddr,
         remote_node: usize,
+        options: BindOptions,
     ) -> usize {
         let settings = self.links.settings;
-        self.sockets.add(Socket {
-            node,
-            local,
-            watch: None,
-            kind: Kind::Stream(Box::new(Stream {
-                phase: Phase::Connecting,
-                remote,
-                remote_node,
-                peer: None,
-                input: VecDeque::new(),
-                input_ended: false,
-                unread_since: None,
-                error: None,
-                output: VecDeque::new(),
-                unacknowledged: 0,
-                is_shut: false,
-                is_closed: false,
-                wants_room: false,
-                waits_for_window: false,
-                send_buffer: settings.send_buffer.max(1),
-                receive_buffer: settings.receive_buffer.max(1),
-                last_arrival: 0,
-                attempts: 0,
-            })),
-        })
+        let kind = Kind::Stream(Box::new(Stream {
+            phase: Phase::Connecting,
+            remote,
+            remote_node,
+            peer: None,
+            listener: None,
+            input: VecDeque::new(),
+            input_ended: false,
+            unread_since: None,
+            error: None,
+            output: VecDeque::new(),
+            unacknowledged: 0,
+            is_shut: false,
+            is_end_acknowledged: false,
+            resets_on_close: false,
+            is_closed: false,
+            wants_room: false,
+            waits_for_window: false,
+            send_buffer: settings.send_buffer.max(1),
+            receive_buffer: settings.receive_buffer.max(1),
+            last_arrival: 0,
+            first_arrival: 0,
+            attempts: 0,
+            written: Digest::default(),
+            read: Digest::default(),
+            refused: Vec::new(),
+            drops: 0,
+        }));
+        self.sockets.add(Socket::new(node, local, options, kind))
     }
 }

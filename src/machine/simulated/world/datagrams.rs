@@ -3,8 +3,9 @@
 use crate::machine::simulated::ReadyEvent;
 use std::{collections::VecDeque, io, net::SocketAddr};
 
-#[derive(Default)]
 pub(super) struct Datagrams {
+    /// The local address before the socket was connected.
+    pub(super) bound: SocketAddr,
     pub(super) input: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) bytes: usize,
     pub(super) peer: Option<SocketAddr>,
@@ -22,8 +23,12 @@ pub(super) struct Flight {
 }
 
 impl Datagrams {
+    pub(super) fn new(bound: SocketAddr) -> Self {
+        Datagrams { bound, input: VecDeque::new(), bytes: 0, peer: None, error: None }
+    }
+
     pub(super) fn readiness(&self, event: &mut ReadyEvent) {
-        event.readable = !self.input.is_empty() || self.error.is_some();
+        event.readable = !self.input.is_empty();
         event.writable = true;
         event.error = self.error.is_some();
     }

@@ -15,6 +15,10 @@ const FIRST_RETRANSMISSION: u64 = 200_000_000;
 /// The longest pause, in nanoseconds.
 const LAST_RETRANSMISSION: u64 = 30_000_000_000;
 
+/// The length of a message without a socket, in bytes.
+#[cfg(feature = "durable")]
+const MESSAGE: usize = 500;
+
 /// The latency between two sockets of one node, in nanoseconds.
 const LOOPBACK: u64 = 10_000;
 
@@ -73,6 +77,9 @@ impl Links {
             jitter => self.random.u64(..=jitter),
         };
         let delay = crate::clock::nanos(latency) + jitter;
+        if rate.is_none() && self.directions.is_empty() {
+            return delay;
+        }
         let direction = self.directions.entry((from, to)).or_default();
         let begin = now.max(direction.busy_until).max(direction.clogged_until);
         let sending = rate.map_or(0, |rate| (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1));
@@ -85,12 +92,14 @@ impl Links {
 
     /// Returns whether packets between the nodes are lost now.
     pub(super) fn is_cut(&self, from: usize, to: usize, now: u64) -> bool {
-        from != to && self.directions.get(&(from, to)).is_some_and(|direction| now < direction.cut_until)
+        from != to
+            && !self.directions.is_empty()
+            && self.directions.get(&(from, to)).is_some_and(|direction| now < direction.cut_until)
     }
 }
 
 /// Returns the pause before the attempt with this number.
-pub(super) fn retransmission(attempt: u32) -> u64 {
+pub(in crate::machine::simulated) fn retransmission(attempt: u32) -> u64 {
     FIRST_RETRANSMISSION.saturating_mul(1 << attempt.min(20)).min(LAST_RETRANSMISSION)
 }
 
@@ -107,6 +116,13 @@ impl World {
         self.note(Happening::LinkClogged, from, to as u64, time);
         let until = self.now().saturating_add(time);
         self.links.directions.entry((from, to)).or_default().clogged_until = until;
+    }
+
+    /// Returns the time that a small message takes if it is sent now. `None` if it is lost.
+    #[cfg(feature = "durable")]
+    pub(crate) fn message_delay(&mut self, from: usize, to: usize) -> Option<u64> {
+        let now = self.now();
+        (!self.links.is_cut(from, to, now)).then(|| self.links.delay(from, to, MESSAGE, now))
     }
 
     /// Heals all links.

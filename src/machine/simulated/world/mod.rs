@@ -4,43 +4,56 @@
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
 //!
-//! Modules: `node`, `poll` (readiness), `sockets`, `stream` and `datagrams` (their state),
-//! `connect`, `tcp`, `close` and `udp` (their calls), `link` and `arrival` (the network),
-//! `waiting_threads`, `strike` (faults from outside).
+//! Modules: `queue`, `node`, `poll` (readiness), `unseen` (readiness without an event), `sockets`,
+//! `ports`, `stream` and `datagrams` (their state), `listen`, `connect`, `tcp`, `close` and `udp`
+//! (their calls), `link` and `arrival` (the network), `disk`, `waiting_threads`, `strike` (faults
+//! from outside), `checks`.
 
 mod arrival;
+mod checks;
 mod close;
 mod connect;
 mod datagrams;
+#[cfg(feature = "durable")]
+mod disk;
 mod link;
+mod listen;
 mod node;
 mod poll;
+mod ports;
+mod queue;
 mod sockets;
 mod stream;
 mod strike;
 mod tcp;
 mod udp;
+mod unseen;
 mod waiting_threads;
 
 pub(crate) use link::LinkSettings;
+#[cfg(feature = "durable")]
+pub(in crate::machine::simulated) use link::retransmission;
 pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
+pub(crate) use ports::BindOptions;
+pub(crate) use unseen::Unseen;
 
 use super::{
     LoopRun, Machine,
-    fault::{Fault, FaultState, Faults},
+    fault::Fault,
+    faults::{FaultState, Faults},
+    operation::Operations,
     seeds::derive,
-    trace::{Happening, Trace},
+    states::States,
+    trace::{Happening, Record, Trace},
 };
 use datagrams::Flight;
 use link::Links;
 pub(crate) use node::Node;
-use poll::PollState;
+use poll::Polls;
+use queue::{LoopState, Queue};
 use sockets::Sockets;
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-};
-use waiting_threads::ThreadState;
+use std::collections::BTreeMap;
+use waiting_threads::WaitingThreads;
 
 /// The time that a reading of the clock takes, in nanoseconds.
 const CLOCK_READING: u64 = 25;
@@ -49,17 +62,17 @@ const CLOCK_READING: u64 = 25;
 const FIRST_LOOP_ID: u32 = 1 << 31;
 
 /// Something that happens at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub(in crate::machine::simulated) enum Action {
     /// A loop may run.
     Loop {
         index: usize,
-        ticket: u64,
+        life: u32,
     },
     /// A thread may run.
     Thread {
         index: usize,
-        ticket: u64,
+        ticket: u32,
     },
     /// The head of a socket's output arrives at its peer.
     Arrive(usize),
@@ -76,6 +89,22 @@ pub(in crate::machine::simulated) enum Action {
         socket: usize,
         attempt: u32,
     },
+    /// The answer to a request arrives at the client.
+    Connected {
+        socket: usize,
+        server: usize,
+    },
+    /// The client's confirmation arrives at the server.
+    Established {
+        socket: usize,
+        attempt: u32,
+    },
+    /// A reset arrives from a node that does not know the connection.
+    Reset(usize),
+    /// The peer has the end of the stream.
+    EndAcknowledged(usize),
+    /// A node answers that the port of a datagram is unreachable.
+    Refused(usize),
     /// A fault that the driver brings about.
     Strike,
     /// A node that was killed starts again, unless it has done so.
@@ -104,38 +133,41 @@ pub(crate) struct StartedLoop {
     pub(crate) make: MakeLoop,
 }
 
-#[derive(Default)]
-pub(super) struct LoopState {
-    pub(super) node: usize,
-    pub(super) ticket: u64,
-    pub(super) due: Option<u64>,
-}
-
 pub(crate) struct World {
     now: u64,
-    /// Counts all entries of the queue, and so breaks ties of the drawn order.
-    entered: u64,
-    queue: BinaryHeap<Reverse<(u64, u32, u64, Action)>>,
+    queue: Queue,
     pub(crate) nodes: Vec<Node>,
-    polls: Vec<PollState>,
+    polls: Polls,
     registering: Option<usize>,
     sockets: Sockets,
-    threads: Vec<ThreadState>,
+    threads: WaitingThreads,
     loops: Vec<LoopState>,
     started: Vec<StartedLoop>,
     links: Links,
     /// Datagrams under way.
     flights: slab::Slab<Flight>,
     pub(crate) faults: FaultState,
+    pub(crate) operations: Operations,
     /// Draws the order of events at one instant.
     order: fastrand::Rng,
     seeds: fastrand::Rng,
     pub(crate) trace: Trace,
     loop_ids: u32,
+    /// The generation of the last channel in each slot, by loop.
+    channels: BTreeMap<u32, BTreeMap<u32, u32>>,
     /// States that programs have reached, and how often.
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
-    /// Events that were taken from the queue.
+    /// The number of events, without outdated entries of the queue.
     pub(crate) events: u64,
+    /// How many threads are suspended while they submit work to a loop.
+    pub(crate) preempted: usize,
+    pub(crate) states: States,
+    /// The first violation of an invariant that was found in a call.
+    violation: Option<String>,
+    /// The node on which a thread or a loop has ended last, until its remains were checked.
+    ended_on: Option<usize>,
+    /// How often channels have dropped output that a write may have begun to send.
+    pub(super) dropped_output: u64,
 }
 
 impl World {
@@ -143,24 +175,30 @@ impl World {
         let stream = |name: &str| fastrand::Rng::with_seed(derive(seed, name));
         World {
             now: 0,
-            entered: 0,
-            queue: BinaryHeap::new(),
+            queue: Queue::default(),
             nodes: Vec::new(),
-            polls: Vec::new(),
+            polls: Polls::default(),
             registering: None,
             sockets: Sockets::default(),
-            threads: Vec::new(),
+            threads: WaitingThreads::default(),
             loops: Vec::new(),
             started: Vec::new(),
             links: Links::new(stream("links")),
             flights: slab::Slab::new(),
-            faults: FaultState::new(seed, faults),
+            faults: FaultState::new(seed, &faults),
+            operations: Operations::new(seed, faults.only.as_ref()),
             order: stream("order"),
             seeds: stream("seeds"),
             trace: Trace::default(),
             loop_ids: FIRST_LOOP_ID,
+            channels: BTreeMap::new(),
             sometimes: BTreeMap::new(),
             events: 0,
+            states: States::default(),
+            violation: None,
+            ended_on: None,
+            dropped_output: 0,
+            preempted: 0,
         }
     }
 
@@ -193,12 +231,6 @@ impl World {
 
     // ---- the queue ------------------------------------------------------------------------------
 
-    pub(super) fn schedule(&mut self, at: u64, action: Action) {
-        self.entered += 1;
-        let order = self.order.u32(..);
-        self.queue.push(Reverse((at.max(self.now), order, self.entered, action)));
-    }
-
     /// Restarts a node that is down after a time.
     pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
         let life = self.nodes[node].life;
@@ -209,86 +241,63 @@ impl World {
         self.schedule(at, Action::Strike);
     }
 
-    /// Lets a loop run at `at`, unless it runs earlier.
-    pub(crate) fn schedule_loop(&mut self, index: usize, at: u64) {
-        let at = at.max(self.nodes[self.loops[index].node].stalled_until).max(self.now);
-        let state = &mut self.loops[index];
-        if state.due.is_some_and(|due| due <= at) {
-            return;
-        }
-        state.ticket += 1;
-        state.due = Some(at);
-        let ticket = state.ticket;
-        self.schedule(at, Action::Loop { index, ticket });
-    }
-
     pub(in crate::machine::simulated) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {
         self.started.push(StartedLoop { machine, make });
     }
 
-    pub(crate) fn take_started(&mut self) -> Vec<StartedLoop> {
-        std::mem::take(&mut self.started)
-    }
-
-    /// Adds a loop that runs on the node, and returns its index.
-    pub(crate) fn add_loop(&mut self, node: usize) -> usize {
-        self.loops.push(LoopState { node, ..LoopState::default() });
-        self.loops.len() - 1
-    }
-
-    pub(crate) fn own_poll(&mut self, poll: usize, owner: usize) {
-        self.polls[poll].owner = Some(owner);
-        if !self.polls[poll].ready.is_empty() || self.polls[poll].woken {
-            self.poll_changed(poll);
-        }
+    /// Takes the loops that were started, if there are any.
+    pub(crate) fn take_started(&mut self) -> Option<Vec<StartedLoop>> {
+        (!self.started.is_empty()).then(|| std::mem::take(&mut self.started))
     }
 
     /// Removes the next thing to do before `end`, and advances the time to it.
     pub(crate) fn next_step(&mut self, end: u64) -> Step {
-        loop {
-            match self.queue.peek() {
-                Some(Reverse((at, ..))) if *at <= end => {}
-                _ => {
-                    self.now = self.now.max(end);
-                    return Step::Idle;
-                }
-            }
-            let Some(Reverse((at, _, _, action))) = self.queue.pop() else { return Step::Idle };
+        while let Some((at, action)) = self.queue.pop(end) {
             self.now = self.now.max(at);
-            self.events += 1;
-            match action {
-                Action::Loop { index, ticket } if self.loops[index].ticket == ticket => {
-                    let node = &self.nodes[self.loops[index].node];
-                    if node.stalled_until > self.now {
-                        let until = node.stalled_until;
-                        self.loops[index].due = None;
-                        self.schedule_loop(index, until);
-                        continue;
-                    }
-                    self.loops[index].due = None;
-                    return Step::Loop(index);
-                }
-                Action::Thread { index, ticket } if self.threads[index].ticket == ticket => {
-                    let until = self.nodes[self.threads[index].node].stalled_until;
-                    if until > self.now {
-                        self.schedule(until, action);
-                        continue;
-                    }
-                    return Step::Thread(index);
-                }
-                Action::Loop { .. } | Action::Thread { .. } => {}
-                Action::Arrive(socket) => self.arrive(socket),
-                Action::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes),
-                Action::Datagram(index) => self.datagram_arrives(index),
-                Action::Edge(socket) => self.edge(socket),
-                Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
-                Action::Strike => return Step::Strike,
-                Action::Restart { node, life } if self.nodes[node].life == life => {
-                    return Step::Restart(node);
-                }
-                Action::Restart { .. } => {}
+            if let Some(step) = self.perform(action) {
+                return step;
             }
         }
+        self.now = self.now.max(end);
+        Step::Idle
+    }
+
+    /// Performs an action of the world, or returns a step of the driver.
+    #[inline]
+    fn perform(&mut self, action: Action) -> Option<Step> {
+        let step = match action {
+            Action::Loop { index, life } => Some(Step::Loop(self.loop_is_due(index, life).then_some(index)?)),
+            Action::Thread { index, ticket } => {
+                let node = self.thread_is_due(index, ticket)?;
+                let until = self.nodes[node].stalled_until;
+                if until > self.now {
+                    self.schedule(until, action);
+                    return None;
+                }
+                self.thread_runs(index);
+                Some(Step::Thread(index))
+            }
+            Action::Strike => Some(Step::Strike),
+            Action::Restart { node, life } => {
+                Some(Step::Restart((self.nodes[node].life == life).then_some(node)?))
+            }
+            _ => None,
+        };
+        self.events += 1;
+        match action {
+            Action::Arrive(socket) => self.arrive(socket),
+            Action::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes),
+            Action::Datagram(index) => self.datagram_arrives(index),
+            Action::Edge(socket) => self.late_edge(socket),
+            Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
+            Action::Connected { socket, server } => self.answer_arrives(socket, server),
+            Action::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
+            Action::Reset(socket) => self.reset_arrives(socket),
+            Action::EndAcknowledged(socket) => self.end_acknowledged(socket),
+            Action::Refused(index) => self.datagram_refused(index),
+            _ => {}
+        }
+        step
     }
 
     // ---- faults and the trace -------------------------------------------------------------------
@@ -303,7 +312,20 @@ impl World {
     }
 
     pub(crate) fn note(&mut self, what: Happening, node: usize, a: u64, b: u64) {
-        self.trace.note(self.now, what, node, a, b);
+        self.note_contents(what, node, a, b, 0);
+    }
+
+    pub(crate) fn note_contents(&mut self, what: Happening, node: usize, a: u64, b: u64, contents: u64) {
+        self.trace.note(Record { at: self.now, what, node, a, b, contents });
+    }
+
+    /// Draws whether a program of the node performs an optional operation.
+    pub(crate) fn chance(&mut self, node: usize, name: &'static str, per_million: u32) -> bool {
+        let (happens, number) = self.operations.draw(node, name, per_million);
+        if happens {
+            self.note(Happening::Operation, node, number, 0);
+        }
+        happens
     }
 
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {

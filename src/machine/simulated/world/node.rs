@@ -17,9 +17,17 @@ pub(crate) struct Node {
     /// How far the time of day is shifted, in nanoseconds.
     pub(crate) wall_shift: i64,
     /// The node does not run before this time.
-    pub(super) stalled_until: u64,
+    pub(crate) stalled_until: u64,
     /// Accepting and opening sockets fails until this time.
     pub(super) out_of_descriptors_until: u64,
+    /// Faults leave the clock as it is.
+    pub(crate) has_steady_clock: bool,
+    /// Writes to the disk fail until this time.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only timers have disks"))]
+    pub(super) disk_full_until: u64,
+    /// How often the node has lost its power.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "only disks ask"))]
+    pub(crate) power_losses: u64,
     pub(super) next_port: u16,
 }
 
@@ -44,6 +52,9 @@ impl World {
             wall_shift: 0,
             stalled_until: 0,
             out_of_descriptors_until: 0,
+            has_steady_clock: false,
+            disk_full_until: 0,
+            power_losses: 0,
             next_port: 32_768,
         });
         self.nodes.len() - 1
@@ -67,11 +78,7 @@ impl World {
         let state = &mut self.nodes[node];
         state.is_up = false;
         state.life += 1;
-        for index in 0..self.loops.len() {
-            if self.loops[index].node == node {
-                self.loops[index].ticket += 1;
-            }
-        }
+        state.power_losses += u64::from(loses_power);
     }
 
     pub(crate) fn restart_node(&mut self, node: usize) {
@@ -109,6 +116,11 @@ impl World {
     pub(crate) fn shift_wall_time(&mut self, node: usize, by: i64) {
         self.note(Happening::WallTimeShifted, node, by.unsigned_abs(), u64::from(by < 0));
         self.nodes[node].wall_shift = self.nodes[node].wall_shift.saturating_add(by);
+    }
+
+    /// Ends the faults of all disks.
+    pub(crate) fn heal_disks(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.disk_full_until = 0);
     }
 
     pub(crate) fn exhaust_descriptors(&mut self, node: usize, time: u64) {

@@ -22,11 +22,51 @@ pub(crate) struct SimulatedWaker {
 }
 
 /// The state of a poll.
-pub(crate) struct PollState {
+#[derive(Default)]
+struct PollState {
+    /// Counts the polls that had this place before.
+    life: u32,
     /// The loop that uses the poll, once it runs.
-    pub(super) owner: Option<usize>,
-    pub(super) ready: Vec<usize>,
-    pub(super) woken: bool,
+    owner: Option<usize>,
+    ready: Vec<usize>,
+    woken: bool,
+}
+
+/// All polls. The id of a poll is its place and the life of the place, so a waker or a socket of a
+/// closed poll does not find the next one in its place.
+#[derive(Default)]
+pub(super) struct Polls {
+    places: Vec<PollState>,
+    free: Vec<usize>,
+}
+
+/// The bits of an id that are its place.
+const PLACE: u32 = 24;
+
+impl Polls {
+    fn open(&mut self) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(PollState::default());
+            self.places.len() - 1
+        });
+        (self.places[place].life as usize) << PLACE | place
+    }
+
+    fn get(&mut self, id: usize) -> Option<&mut PollState> {
+        let state = self.places.get_mut(id & ((1 << PLACE) - 1))?;
+        (state.life as usize == id >> PLACE).then_some(state)
+    }
+
+    fn is_open(&self, id: usize) -> bool {
+        let state = self.places.get(id & ((1 << PLACE) - 1));
+        state.is_some_and(|state| state.life as usize == id >> PLACE)
+    }
+
+    fn close(&mut self, id: usize) {
+        let Some(state) = self.get(id) else { return };
+        *state = PollState { life: state.life.wrapping_add(1), ..PollState::default() };
+        self.free.push(id & ((1 << PLACE) - 1));
+    }
 }
 
 /// A watched socket.
@@ -67,9 +107,9 @@ impl SimulatedPoll {
 }
 
 impl Drop for SimulatedPoll {
-    /// Wakes of a closed poll reach nobody.
+    /// Wakes of a closed poll are ignored.
     fn drop(&mut self) {
-        self.shared.lock().polls[self.id].owner = None;
+        self.shared.lock().polls.close(self.id);
     }
 }
 
@@ -79,21 +119,29 @@ impl SimulatedWaker {
         if world.fails(Fault::WakeFails) {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        world.polls[self.poll].woken = true;
-        world.poll_changed(self.poll);
+        if let Some(state) = world.polls.get(self.poll) {
+            state.woken = true;
+            world.poll_changed(self.poll);
+        }
         Ok(())
     }
 }
 
 impl World {
     pub(crate) fn open_poll(&mut self) -> usize {
-        self.polls.push(PollState { owner: None, ready: Vec::new(), woken: false });
-        self.polls.len() - 1
+        self.polls.open()
     }
 
-    /// Watches a socket. Reports its present readiness.
+    /// Returns whether a poll watches the socket.
+    pub(crate) fn is_watched(&self, socket: usize) -> bool {
+        let watch = self.sockets.get(socket).and_then(|socket| socket.watch);
+        watch.is_some_and(|watch| self.polls.is_open(watch.poll))
+    }
+
+    /// Watches a socket, in place of an earlier registration. Reports its present readiness.
     pub(crate) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
         let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
+        self.unwatch(socket);
         let watch = Watch {
             poll,
             token: token.0,
@@ -106,9 +154,12 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn unwatch(&mut self, socket: usize) {
-        if let Some(socket) = self.sockets.get_mut(socket) {
-            socket.watch = None;
+    pub(crate) fn unwatch(&mut self, id: usize) {
+        let Some(watch) = self.sockets.get_mut(id).and_then(|socket| socket.watch.take()) else { return };
+        if watch.is_listed
+            && let Some(state) = self.polls.get(watch.poll)
+        {
+            state.ready.retain(|listed| *listed != id);
         }
     }
 
@@ -121,44 +172,76 @@ impl World {
         }
         watch.is_listed = true;
         let poll = watch.poll;
-        self.polls[poll].ready.push(id);
-        self.poll_changed(poll);
+        if let Some(state) = self.polls.get(poll) {
+            state.ready.push(id);
+            self.poll_changed(poll);
+        }
     }
 
     /// Lets the loop of a poll run if it sleeps.
     pub(crate) fn poll_changed(&mut self, poll: usize) {
-        let Some(owner) = self.polls[poll].owner else { return };
+        let Some(owner) = self.polls.get(poll).and_then(|state| state.owner) else { return };
         self.schedule_loop(owner, self.now());
     }
 
     /// Takes the events of a poll. Returns them, and whether the waker was called.
     pub(crate) fn take_events(&mut self, poll: usize, events: &mut Vec<ReadyEvent>) -> bool {
         events.clear();
-        let mut ready = std::mem::take(&mut self.polls[poll].ready);
+        let Some(state) = self.polls.get(poll) else { return false };
+        let is_woken = std::mem::take(&mut state.woken);
+        let mut ready = std::mem::take(&mut state.ready);
         if ready.len() > 1 && self.fails(Fault::EventsShuffled) {
             self.shuffle(&mut ready);
         }
         let limit = if ready.len() > 1 && self.fails(Fault::OneEvent) { 1 } else { 1024 };
         let rest = ready.split_off(ready.len().min(limit));
-        self.polls[poll].ready = rest;
-        for id in ready {
+        for id in ready.drain(..) {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
             let Some(watch) = socket.watch.as_mut().filter(|watch| watch.poll == poll) else { continue };
             watch.is_listed = false;
             let watch = *watch;
             let event = self.readiness(id, watch);
+            if let Some(stream) = self.sockets.stream(id) {
+                // A poll that finds a full buffer reports the room when there is some.
+                stream.wants_room |= stream.lacks_room();
+            }
             if event.readable || event.writable || event.read_closed || event.hang_up || event.error {
                 events.push(event);
             }
         }
-        if !self.polls[poll].ready.is_empty() {
+        let has_rest = !rest.is_empty();
+        if let Some(state) = self.polls.get(poll) {
+            // Keeps the allocation of the list.
+            state.ready = if has_rest { rest } else { ready };
+        }
+        if has_rest {
             self.poll_changed(poll);
         }
-        std::mem::take(&mut self.polls[poll].woken)
+        is_woken
+    }
+
+    /// Lets a loop use a poll.
+    pub(crate) fn own_poll(&mut self, poll: usize, owner: usize) {
+        let Some(state) = self.polls.get(poll) else { return };
+        state.owner = Some(owner);
+        if !state.ready.is_empty() || state.woken {
+            self.poll_changed(poll);
+        }
     }
 
     /// Schedules an edge of a socket for later.
     pub(crate) fn edge_later(&mut self, socket: usize, after: u64) {
-        self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+        if let Some(state) = self.sockets.get_mut(socket) {
+            state.late_edges += 1;
+            self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+        }
+    }
+
+    /// Handles an edge that was scheduled.
+    pub(super) fn late_edge(&mut self, id: usize) {
+        if let Some(socket) = self.sockets.get_mut(id) {
+            socket.late_edges = socket.late_edges.saturating_sub(1);
+            self.edge(id);
+        }
     }
 }

@@ -1,6 +1,12 @@
 //! The sockets of all nodes.
 
-use super::{World, datagrams::Datagrams, poll::Watch, stream::Stream};
+use super::{
+    World,
+    datagrams::Datagrams,
+    poll::Watch,
+    ports::{BindOptions, Role, covers},
+    stream::Stream,
+};
 use crate::machine::simulated::ReadyEvent;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,7 +17,12 @@ use std::{
 pub(super) struct Socket {
     pub(super) node: usize,
     pub(super) local: SocketAddr,
+    /// Sockets are numbered in the order in which they were opened.
+    pub(super) opened: u64,
+    pub(super) options: BindOptions,
     pub(super) watch: Option<Watch>,
+    /// Edges that are scheduled for later.
+    pub(super) late_edges: u32,
     pub(super) kind: Kind,
 }
 
@@ -25,28 +36,112 @@ pub(super) enum Kind {
     Datagrams(Box<Datagrams>),
 }
 
-/// All sockets by their number. Numbers are not used again.
+/// The sockets of a port, in the order in which they were opened.
+type AtPort = BTreeMap<u64, usize>;
+
+/// All sockets by their number: their place, and how often the place was used before.
 #[derive(Default)]
 pub(super) struct Sockets {
-    all: Vec<Option<Box<Socket>>>,
-    /// Listeners by node and port. Several share a port with `SO_REUSEPORT`.
-    pub(super) listeners: BTreeMap<(usize, u16), Vec<usize>>,
-    /// Bound datagram sockets by node and port.
-    pub(super) bound: BTreeMap<(usize, u16), Vec<usize>>,
+    places: Vec<Place>,
+    /// Places of sockets that are gone, the oldest first.
+    free: VecDeque<usize>,
+    ports: BTreeMap<(Role, usize, u16), AtPort>,
+    /// Counts all sockets.
+    opened: u64,
 }
 
+impl Socket {
+    pub(super) fn new(node: usize, local: SocketAddr, options: BindOptions, kind: Kind) -> Self {
+        Socket { node, local, opened: 0, options, watch: None, late_edges: 0, kind }
+    }
+
+    pub(super) fn role(&self) -> Role {
+        match self.kind {
+            Kind::Listener { .. } => Role::Listener,
+            Kind::Stream(_) => Role::Stream,
+            Kind::Datagrams(_) => Role::Datagrams,
+        }
+    }
+
+    /// Returns whether another socket with these options cannot bind the same port at `ip`.
+    pub(super) fn excludes(&self, ip: IpAddr, options: BindOptions) -> bool {
+        let overlaps = self.covers(ip) || covers(ip, options.only_v6, self.local.ip());
+        let listens = self.role() == Role::Listener;
+        let shares_address = self.options.reuse_address && options.reuse_address && !listens;
+        overlaps && !shares_address && !(self.options.reuse_port && options.reuse_port)
+    }
+
+    /// Returns whether the socket receives packets to `ip`.
+    pub(super) fn covers(&self, ip: IpAddr) -> bool {
+        covers(self.local.ip(), self.options.only_v6, ip)
+    }
+}
+
+#[derive(Default)]
+struct Place {
+    life: usize,
+    socket: Option<Box<Socket>>,
+}
+
+/// The bits of a number that are the place.
+const PLACE: u32 = 20;
+
+/// The bits of a number that are the life of the place.
+const LIFE: u32 = 12;
+
+/// How many places are free before one is used again, so that a number is not used again soon.
+const RESTING: usize = 4096;
+
 impl Sockets {
-    pub(crate) fn add(&mut self, socket: Socket) -> usize {
-        self.all.push(Some(Box::new(socket)));
-        self.all.len() - 1
+    pub(crate) fn add(&mut self, mut socket: Socket) -> usize {
+        let port = (socket.role(), socket.node, socket.local.port());
+        self.opened += 1;
+        socket.opened = self.opened;
+        let free = (self.free.len() > RESTING).then(|| self.free.pop_front()).flatten();
+        let place = free.unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        assert!(place < 1 << PLACE, "a simulation has at most {} sockets", 1 << PLACE);
+        self.places[place].socket = Some(Box::new(socket));
+        let id = self.places[place].life << PLACE | place;
+        self.ports.entry(port).or_default().insert(self.opened, id);
+        id
+    }
+
+    /// Returns the sockets of a node with this port, in the order in which they were opened.
+    pub(super) fn at_port(
+        &self,
+        role: Role,
+        node: usize,
+        port: u16,
+    ) -> impl Iterator<Item = (usize, &Socket)> {
+        let ids = self.ports.get(&(role, node, port));
+        ids.into_iter().flatten().filter_map(|(_, id)| Some((*id, self.get(*id)?)))
     }
 
     pub(crate) fn get(&self, id: usize) -> Option<&Socket> {
-        self.all.get(id)?.as_deref()
+        let place = self.places.get(id & ((1 << PLACE) - 1))?;
+        place.socket.as_deref().filter(|_| place.life == id >> PLACE)
     }
 
     pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
-        self.all.get_mut(id)?.as_deref_mut()
+        let place = self.places.get_mut(id & ((1 << PLACE) - 1))?;
+        place.socket.as_deref_mut().filter(|_| place.life == id >> PLACE)
+    }
+
+    fn take(&mut self, id: usize) -> Option<Box<Socket>> {
+        self.get(id)?;
+        let place = &mut self.places[id & ((1 << PLACE) - 1)];
+        place.life = (place.life + 1) & ((1 << LIFE) - 1);
+        self.free.push_back(id & ((1 << PLACE) - 1));
+        place.socket.take()
+    }
+
+    /// Returns the numbers of all sockets, and the sockets.
+    fn all(&self) -> impl Iterator<Item = (usize, &Socket)> + '_ {
+        let numbered = self.places.iter().enumerate();
+        numbered.filter_map(|(n, place)| Some((place.life << PLACE | n, place.socket.as_deref()?)))
     }
 
     pub(crate) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
@@ -64,67 +159,23 @@ impl Sockets {
     }
 
     pub(crate) fn remove(&mut self, id: usize) {
-        let Some(socket) = self.all.get_mut(id).and_then(Option::take) else { return };
-        let names = match socket.kind {
-            Kind::Listener { .. } => &mut self.listeners,
-            Kind::Datagrams(_) => &mut self.bound,
-            Kind::Stream(_) => return,
-        };
-        let key = (socket.node, socket.local.port());
-        if let Some(ids) = names.get_mut(&key) {
-            ids.retain(|other| *other != id);
+        let Some(socket) = self.take(id) else { return };
+        let port = (socket.role(), socket.node, socket.local.port());
+        if let Some(ids) = self.ports.get_mut(&port) {
+            ids.remove(&socket.opened);
             if ids.is_empty() {
-                names.remove(&key);
+                self.ports.remove(&port);
             }
         }
     }
 
     /// Returns the sockets of a node that are open.
     pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        let open = self.all.iter().enumerate();
-        open.filter(move |(_, socket)| socket.as_ref().is_some_and(|socket| socket.node == node))
-            .map(|(id, _)| id)
+        self.all().filter(move |(_, socket)| socket.node == node).map(|(id, _)| id)
     }
 }
 
 impl World {
-    /// Returns the address to bind: an address of the node, with a free port in place of 0.
-    pub(crate) fn bind(
-        &mut self,
-        node: usize,
-        address: SocketAddr,
-        is_stream: bool,
-    ) -> io::Result<SocketAddr> {
-        let ip = address.ip();
-        if !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast() && ip != self.nodes[node].address {
-            return Err(io::ErrorKind::AddrNotAvailable.into());
-        }
-        if address.port() != 0 {
-            return Ok(address);
-        }
-        for _ in 0..28_000 {
-            let port = self.nodes[node].next_port;
-            self.nodes[node].next_port = if port >= 60_999 { 32_768 } else { port + 1 };
-            let names = if is_stream { &self.sockets.listeners } else { &self.sockets.bound };
-            if !names.contains_key(&(node, port)) {
-                return Ok(SocketAddr::new(ip, port));
-            }
-        }
-        Err(io::ErrorKind::AddrInUse.into())
-    }
-
-    /// Returns the node with an address, as seen from `from`.
-    pub(crate) fn node_at(&self, from: usize, ip: IpAddr) -> Option<usize> {
-        if ip.is_loopback() || ip.is_unspecified() {
-            return Some(from);
-        }
-        self.nodes.iter().position(|node| node.address == ip)
-    }
-
-    pub(crate) fn local_address(&self, id: usize) -> io::Result<SocketAddr> {
-        Ok(self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.local)
-    }
-
     /// Fails if the node has no descriptor for another socket.
     pub(crate) fn descriptor(&self, node: usize) -> io::Result<()> {
         if self.now() < self.nodes[node].out_of_descriptors_until {
@@ -159,17 +210,11 @@ impl World {
     /// Returns a watched socket whose program has not read for longer than `limit`.
     pub(crate) fn unread_for(&self, limit: u64) -> Option<(usize, usize)> {
         let before = self.now().checked_sub(limit)?;
-        for node in 0..self.nodes.len() {
-            let is_well = self.nodes[node].is_up && self.nodes[node].stalled_until < before;
-            let unread = |id: &usize| {
-                self.sockets.get(*id).is_some_and(|socket| socket.watch.is_some())
-                    && self.is_unread_since(*id, before)
-            };
-            if is_well && let Some(id) = self.sockets.of_node(node).find(unread) {
-                return Some((node, id));
-            }
-        }
-        None
+        let is_well = |node: usize| self.nodes[node].is_up && self.nodes[node].stalled_until < before;
+        let unread = self.sockets.all().find(|(id, socket)| {
+            socket.watch.is_some() && self.is_unread_since(*id, before) && is_well(socket.node)
+        });
+        unread.map(|(id, socket)| (socket.node, id))
     }
 
     /// Returns the number of open sockets of a node.
@@ -183,5 +228,32 @@ impl World {
             Some(_) => true,
             None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_under_other_numbers() {
+        let mut sockets = Sockets::default();
+        let socket = || {
+            let local = SocketAddr::from(([10, 0, 0, 1], 1));
+            let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
+            Socket::new(0, local, BindOptions::default(), kind)
+        };
+        let first = sockets.add(socket());
+        sockets.remove(first);
+        let mut last = first;
+        for _ in 0..3 * RESTING {
+            let next = sockets.add(socket());
+            assert!(next != last && next != first && u32::try_from(next).is_ok(), "{next}");
+            assert!(sockets.get(first).is_none() && sockets.get(next).is_some());
+            sockets.remove(next);
+            last = next;
+        }
+        assert!(sockets.places.len() <= RESTING + 2, "{}", sockets.places.len());
+        assert_eq!(sockets.all().count(), 0);
     }
 }

@@ -1,7 +1,10 @@
 //! The state of one end of a TCP connection.
 
-use crate::machine::simulated::ReadyEvent;
+use crate::machine::simulated::{ReadyEvent, digest::Digest};
 use std::{collections::VecDeque, io, net::SocketAddr};
+
+/// How many bytes of a cut write are remembered.
+const REMEMBERED: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -16,6 +19,8 @@ pub(super) struct Stream {
     pub(super) remote: SocketAddr,
     pub(super) remote_node: usize,
     pub(super) peer: Option<usize>,
+    /// The listener that the connection of a server waits for, until the handshake is complete.
+    pub(super) listener: Option<usize>,
     pub(super) input: VecDeque<u8>,
     /// The peer's FIN has arrived.
     pub(super) input_ended: bool,
@@ -28,6 +33,10 @@ pub(super) struct Stream {
     pub(super) unacknowledged: usize,
     /// The write half is shut down.
     pub(super) is_shut: bool,
+    /// The peer has the end of the output.
+    pub(super) is_end_acknowledged: bool,
+    /// The close resets the connection (`SO_LINGER` 0).
+    pub(super) resets_on_close: bool,
     /// The program has closed the socket.
     pub(super) is_closed: bool,
     /// A write has found no room, so the next room is an edge.
@@ -38,7 +47,17 @@ pub(super) struct Stream {
     pub(super) receive_buffer: usize,
     /// When the last segment that was sent arrives. Later ones do not overtake it.
     pub(super) last_arrival: u64,
+    /// Nothing arrives before the handshake does.
+    pub(super) first_arrival: u64,
     pub(super) attempts: u32,
+    /// All bytes that the program has written and read.
+    pub(super) written: Digest,
+    pub(super) read: Digest,
+    /// The beginning of the bytes that the last write refused. The next write has to continue
+    /// with them, unless a channel has dropped output since.
+    pub(super) refused: Vec<u8>,
+    /// How often channels had dropped output at the last write.
+    pub(super) drops: u64,
 }
 
 pub(super) enum Segment {
@@ -65,6 +84,50 @@ impl Stream {
     pub(super) fn has_room(&self) -> bool {
         self.send_buffer.saturating_sub(self.unacknowledged) * 2 >= self.unacknowledged
             && self.unacknowledged < self.send_buffer
+    }
+
+    /// Returns whether a write continues where the last one was cut, and remembers where this one
+    /// is cut: after `n` bytes. `drops` is how often channels have dropped output.
+    pub(super) fn note_continuation(&mut self, slices: &[&[u8]], n: usize, drops: u64) -> bool {
+        let mut bytes = slices.iter().copied().flatten();
+        let continues = self.drops != drops || self.refused.iter().zip(&mut bytes).all(|(a, b)| a == b);
+        self.drops = drops;
+        self.refused.clear();
+        let mut left = n;
+        for slice in slices {
+            let rest = &slice[left.min(slice.len())..];
+            left -= left.min(slice.len());
+            let room = REMEMBERED - self.refused.len();
+            self.refused.extend_from_slice(&rest[..rest.len().min(room)]);
+        }
+        continues
+    }
+
+    /// Lets nothing arrive at the peer before `at`.
+    pub(super) fn open_at(&mut self, at: u64) {
+        (self.first_arrival, self.last_arrival) = (at, at);
+    }
+
+    /// Returns whether the send buffer is the reason that the socket is not writable.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.phase == Phase::Established && !self.is_shut && !self.has_room()
+    }
+
+    /// Returns whether both directions have ended in order. The connection does not exist any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.input_ended && self.is_end_acknowledged
+    }
+
+    /// Returns the result of a read without input.
+    pub(super) fn read_nothing(&mut self) -> io::Result<usize> {
+        // After the end of the stream, reads do not return the error of a reset.
+        if self.input_ended {
+            return Ok(0);
+        }
+        if let Some(error) = self.error.take() {
+            return Err(error.into());
+        }
+        if self.phase == Phase::Failed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     pub(super) fn is_held(&self) -> bool {

@@ -58,22 +58,33 @@ impl World {
         if self.fails(Fault::ClockJumps) {
             let node = self.faults.size(Fault::ClockJumps, 0..nodes) as usize;
             let by = self.faults.size(Fault::ClockJumps, 1_000_000..120_000_000_000);
-            self.jump_clock(node, by);
+            if !self.nodes[node].has_steady_clock {
+                self.jump_clock(node, by);
+            }
         }
         if self.fails(Fault::ClockDrifts) {
             let node = self.faults.size(Fault::ClockDrifts, 0..nodes) as usize;
             let faster = self.faults.size(Fault::ClockDrifts, 0..400);
-            self.drift_clock(node, faster);
+            if !self.nodes[node].has_steady_clock {
+                self.drift_clock(node, faster);
+            }
         }
         if self.fails(Fault::WallTimeSteps) {
             let node = self.faults.size(Fault::WallTimeSteps, 0..nodes) as usize;
             let by = self.faults.size(Fault::WallTimeSteps, 0..7_200_000_000_000) as i64;
-            self.shift_wall_time(node, by - 3_600_000_000_000);
+            if !self.nodes[node].has_steady_clock {
+                self.shift_wall_time(node, by - 3_600_000_000_000);
+            }
         }
         if self.fails(Fault::OutOfDescriptors) {
             let node = self.faults.size(Fault::OutOfDescriptors, 0..nodes) as usize;
             let time = self.faults.size(Fault::OutOfDescriptors, 1_000_000..3_000_000_000);
             self.exhaust_descriptors(node, time);
+        }
+        if self.fails(Fault::DiskFull) {
+            let node = self.faults.size(Fault::DiskFull, 0..nodes) as usize;
+            let time = self.faults.size(Fault::DiskFull, 1_000_000..10_000_000_000);
+            self.nodes[node].disk_full_until = self.now.saturating_add(time);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Action, Happening, World,
     stream::{Phase, Segment},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, digest::Digest};
 use std::io;
 
 impl World {
@@ -27,15 +27,7 @@ impl World {
         let draw = if is_short { self.faults.size(Fault::ShortRead, 0..65_536) as usize } else { 0 };
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.input.is_empty() {
-            if let Some(error) = stream.error.take() {
-                return Err(error.into());
-            }
-            return match stream.phase {
-                Phase::Connecting => Err(io::ErrorKind::NotConnected.into()),
-                Phase::Failed => Ok(0),
-                Phase::Established if stream.input_ended => Ok(0),
-                Phase::Established => Err(io::ErrorKind::WouldBlock.into()),
-            };
+            return stream.read_nothing();
         }
         let mut n = stream.input.len().min(buffer.len());
         if is_short {
@@ -46,11 +38,14 @@ impl World {
         buffer[..first].copy_from_slice(&front[..first]);
         buffer[first..n].copy_from_slice(&back[..n - first]);
         stream.input.drain(..n);
+        stream.read.update(&buffer[..n]);
+        let read = stream.read;
         if !stream.input.is_empty() || stream.input_ended {
             stream.unread_since = Some(now);
         }
         let (is_left, peer) = (!stream.input.is_empty(), stream.peer);
-        self.note(Happening::Read, node, id as u64, n as u64);
+        self.note_contents(Happening::Read, node, id as u64, n as u64, read.value());
+        self.check_contents(id, peer, read);
         if is_short && is_left {
             // A short read says that the socket is empty, so the rest must be an edge of its own.
             let after = self.faults.size(Fault::ShortRead, 1_000..5_000_000);
@@ -66,16 +61,20 @@ impl World {
         Ok(n)
     }
 
+    /// Checks that the bytes read equal the bytes that the peer has written.
+    fn check_contents(&mut self, id: usize, peer: Option<usize>, read: Digest) {
+        let Some(peer) = peer.and_then(|peer| self.sockets.stream(peer)) else { return };
+        let written = peer.written;
+        if read.count() > written.count()
+            || (read.count() == written.count() && read.value() != written.value())
+        {
+            self.violate(|| format!("socket {id}: the bytes that were read are not those that were written"));
+        }
+    }
+
     pub(crate) fn peek(&mut self, id: usize) -> io::Result<usize> {
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
-        if !stream.input.is_empty() {
-            return Ok(1);
-        }
-        if let Some(error) = stream.error.take() {
-            return Err(error.into());
-        }
-        let is_over = stream.phase == Phase::Failed || stream.input_ended;
-        if is_over { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        if stream.input.is_empty() { stream.read_nothing() } else { Ok(1) }
     }
 
     pub(crate) fn write(&mut self, id: usize, slices: &[&[u8]]) -> io::Result<usize> {
@@ -85,6 +84,7 @@ impl World {
         }
         let is_short = self.fails(Fault::ShortWrite);
         let draw = if is_short { self.faults.size(Fault::ShortWrite, 0..65_536) as usize } else { 0 };
+        let drops = self.dropped_output;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if let Some(error) = stream.error.take() {
             return Err(error.into());
@@ -105,12 +105,18 @@ impl World {
         if is_partial {
             stream.wants_room = true;
         }
+        let continues = stream.note_continuation(slices, n, drops);
         let mut bytes = Vec::with_capacity(n);
         for slice in slices {
             let left = n - bytes.len();
             bytes.extend_from_slice(&slice[..slice.len().min(left)]);
         }
         stream.unacknowledged += n;
+        stream.written.update(&bytes);
+        let written = stream.written.value();
+        if !continues {
+            self.violate(|| format!("socket {id}: a write does not continue where the last one was cut"));
+        }
         if is_partial && is_short {
             let after = self.faults.size(Fault::ShortWrite, 1_000..5_000_000);
             self.edge_later(id, after);
@@ -118,7 +124,7 @@ impl World {
         if n == 0 && wanted > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.note(Happening::Wrote, node, id as u64, n as u64);
+        self.note_contents(Happening::Wrote, node, id as u64, n as u64, written);
         if n > 0 {
             self.send(id, Segment::Bytes(bytes));
         }
@@ -128,14 +134,14 @@ impl World {
     pub(crate) fn shut_down_write(&mut self, id: usize) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
-        if stream.phase != Phase::Established {
+        if stream.phase != Phase::Established || stream.is_over() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if !std::mem::replace(&mut stream.is_shut, true) {
             self.note(Happening::ShutDown, node, id as u64, 0);
             self.send(id, Segment::End);
-            self.edge(id);
         }
+        self.edge(id);
         Ok(())
     }
 }

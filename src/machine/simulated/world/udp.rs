@@ -2,10 +2,11 @@
 
 use super::{
     Action, Happening, World,
-    datagrams::Flight,
+    datagrams::{Datagrams, Flight},
+    ports::{BindOptions, Role, UDP, destination, seen_from},
     sockets::{Kind, Socket},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, digest::Digest, seeds::mix};
 use std::{io, net::SocketAddr};
 
 /// The largest payload of a datagram over IPv4.
@@ -14,21 +15,23 @@ const MAX_DATAGRAM: usize = 65_507;
 /// The bytes that a socket keeps for its program. Further datagrams are dropped.
 const RECEIVE_BUFFER: usize = 212_992;
 
+/// The time until a datagram has left, in nanoseconds.
+const SENDING: u64 = 10_000;
+
+/// The memory that a datagram takes in addition to its bytes.
+const OVERHEAD: usize = 768;
+
 impl World {
     pub(crate) fn bind_datagrams(
         &mut self,
         node: usize,
         address: SocketAddr,
-        shares: bool,
+        options: BindOptions,
     ) -> io::Result<usize> {
         self.descriptor(node)?;
-        let local = self.bind(node, address, false)?;
-        if !shares && self.sockets.bound.contains_key(&(node, local.port())) {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        let id = self.sockets.add(Socket { node, local, watch: None, kind: Kind::Datagrams(Box::default()) });
-        self.sockets.bound.entry((node, local.port())).or_default().push(id);
-        Ok(id)
+        let local = self.bind(node, address, UDP, options)?;
+        let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
+        Ok(self.sockets.add(Socket::new(node, local, options, kind)))
     }
 
     pub(crate) fn send_datagram(
@@ -50,16 +53,24 @@ impl World {
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
         }
-        let to = to.or(datagrams.peer).ok_or(io::ErrorKind::NotConnected)?;
+        // Without a peer: EDESTADDRREQ.
+        let to = to.or(datagrams.peer).ok_or_else(|| io::Error::from_raw_os_error(89))?;
+        if to.port() == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let to = destination(to);
+        if self.fails(Fault::DatagramWouldBlock) {
+            let after = self.faults.size(Fault::DatagramWouldBlock, 1_000..10_000_000);
+            self.edge_later(id, after);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let to_node = self.node_at(node, to.ip()).ok_or(io::ErrorKind::NetworkUnreachable)?;
-        let ip = if local.ip().is_unspecified() && to_node != node {
-            self.nodes[node].address
-        } else {
-            local.ip()
-        };
-        let ip = if ip.is_unspecified() { to.ip() } else { ip };
+        let ip = if local.ip().is_unspecified() { self.source_ip(node, to.ip()) } else { local.ip() };
         let sender = SocketAddr::new(ip, local.port());
-        self.note(Happening::DatagramSent, node, id as u64, bytes.len() as u64);
+        let contents = Digest::of(bytes);
+        self.note_contents(Happening::DatagramSent, node, id as u64, bytes.len() as u64, contents);
+        // The send buffer is free again when the datagram has left, which is an edge each time.
+        self.edge_later(id, SENDING);
         if self.links.is_cut(node, to_node, self.now()) || self.fails(Fault::DatagramLost) {
             self.note(Happening::DatagramLost, node, id as u64, 0);
             return Ok(bytes.len());
@@ -77,38 +88,29 @@ impl World {
     }
 
     pub(crate) fn datagram_arrives(&mut self, index: usize) {
-        let Some(flight) = self.flights.try_remove(index) else { return };
-        let Flight { sender, to_node, to, bytes, source } = flight;
-        let ids = self.sockets.bound.get(&(to_node, to.port())).cloned().unwrap_or_default();
-        let fits = |id: &usize| {
-            self.sockets.get(*id).is_some_and(|socket| {
-                let ip = socket.local.ip();
-                let of_peer = match &socket.kind {
-                    Kind::Datagrams(datagrams) => datagrams.peer.is_none_or(|peer| peer == sender),
-                    _ => false,
-                };
-                of_peer && (ip.is_unspecified() || ip == to.ip())
-            })
-        };
-        let Some(id) = ids.into_iter().find(fits) else {
-            // The answer of ICMP reaches connected sockets only.
-            if self.nodes[to_node].is_up
-                && let Some(datagrams) = self.sockets.datagrams(source)
-                && datagrams.peer == Some(to)
-            {
-                datagrams.error = Some(io::ErrorKind::ConnectionRefused);
-                self.edge(source);
-            }
+        let Some(Flight { sender, to_node, to, source, .. }) = self.flights.get(index) else { return };
+        let (sender, to_node, to) = (*sender, *to_node, *to);
+        let node = self.sockets.get(*source).map(|socket| socket.node);
+        let receiver = self.receiver(to_node, to, sender);
+        if receiver.is_none()
+            && self.nodes[to_node].is_up
+            && let Some(node) = node
+        {
+            let delay = self.links.delay(to_node, node, 0, self.now());
+            self.schedule(self.now() + delay, Action::Refused(index));
             return;
-        };
+        }
+        let Flight { bytes, .. } = self.flights.remove(index);
+        let Some(id) = receiver else { return };
         self.note(Happening::DatagramArrived, to_node, id as u64, bytes.len() as u64);
         let Some(datagrams) = self.sockets.datagrams(id) else { return };
-        if datagrams.bytes + bytes.len() > RECEIVE_BUFFER {
+        let memory = bytes.len() + OVERHEAD;
+        if datagrams.bytes + memory > RECEIVE_BUFFER {
             self.note(Happening::DatagramLost, to_node, id as u64, 1);
             return;
         }
-        datagrams.bytes += bytes.len();
-        datagrams.input.push_back((sender, bytes));
+        datagrams.bytes += memory;
+        datagrams.input.push_back((seen_from(datagrams.bound.ip(), sender), bytes));
         self.edge(id);
     }
 
@@ -116,20 +118,62 @@ impl World {
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
+        let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let datagrams = self.sockets.datagrams(id).ok_or(io::ErrorKind::InvalidInput)?;
         if let Some(error) = datagrams.error.take() {
             return Err(error.into());
         }
         let (sender, bytes) = datagrams.input.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-        datagrams.bytes -= bytes.len();
+        datagrams.bytes -= bytes.len() + OVERHEAD;
         let n = bytes.len().min(room.len());
         room[..n].copy_from_slice(&bytes[..n]);
+        let contents = Digest::of(&bytes);
+        self.note_contents(Happening::DatagramRead, node, id as u64, bytes.len() as u64, contents);
         Ok((n, sender))
     }
 
+    /// Connects a socket to a peer, or removes the peer.
     pub(crate) fn connect_datagrams(&mut self, id: usize, peer: Option<SocketAddr>) {
-        if let Some(datagrams) = self.sockets.datagrams(id) {
-            datagrams.peer = peer;
+        let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
+        let source = peer.map(|peer| self.source_ip(node, destination(peer).ip()));
+        let Some(socket) = self.sockets.get_mut(id) else { return };
+        let Kind::Datagrams(datagrams) = &mut socket.kind else { return };
+        datagrams.peer = peer.map(destination);
+        match source {
+            None => socket.local = datagrams.bound,
+            Some(ip) if socket.local.ip().is_unspecified() => socket.local.set_ip(ip),
+            Some(_) => {}
+        }
+    }
+
+    /// Returns the socket that receives a datagram. A connected socket precedes one that is bound
+    /// to the address, and the wildcard comes last. If several sockets with `SO_REUSEPORT` are
+    /// left, the sender's port chooses one. Otherwise the socket that was bound last receives.
+    fn receiver(&self, node: usize, to: SocketAddr, sender: SocketAddr) -> Option<usize> {
+        let rank = |socket: &Socket| {
+            let Kind::Datagrams(datagrams) = &socket.kind else { return None };
+            let fits = datagrams.peer.is_none_or(|peer| peer == sender) && socket.covers(to.ip());
+            fits.then_some((datagrams.peer.is_some(), !socket.local.ip().is_unspecified()))
+        };
+        let at_port = || self.sockets.at_port(Role::Datagrams, node, to.port());
+        let most = at_port().filter_map(|(_, socket)| rank(socket)).max()?;
+        let best: Vec<_> = at_port().filter(|(_, socket)| rank(socket) == Some(most)).collect();
+        let (last, socket) = best.last()?;
+        if !socket.options.reuse_port {
+            return Some(*last);
+        }
+        let chosen = mix(u64::from(sender.port())) % best.len() as u64;
+        best.get(chosen as usize).map(|(id, _)| *id)
+    }
+
+    /// Handles the answer that a port is unreachable. It reaches connected sockets only.
+    pub(crate) fn datagram_refused(&mut self, index: usize) {
+        let Some(Flight { source: id, to: peer, .. }) = self.flights.try_remove(index) else { return };
+        if let Some(datagrams) = self.sockets.datagrams(id)
+            && datagrams.peer == Some(peer)
+        {
+            datagrams.error = Some(io::ErrorKind::ConnectionRefused);
+            self.edge(id);
         }
     }
 }

@@ -66,6 +66,12 @@ impl<H: Handler> Context<'_, H> {
         self.services.time.instant(self.services.now)
     }
 
+    /// Reads the time of day from the loop's clock.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn exact_wall_time(&self) -> std::time::SystemTime {
+        self.services.time.wall_time()
+    }
+
     /// Returns the traffic of the channel so far.
     pub fn stats(&self) -> ChannelStats {
         self.state.stats(&self.services.time)

@@ -14,7 +14,17 @@ const END: u8 = b'E';
 #[derive(Default)]
 pub(crate) struct Records {
     greeted: bool,
+    /// Sends `H` only after the peer's.
+    answers: bool,
     ended: bool,
+}
+
+impl Records {
+    /// Returns a filter that waits for the peer's `H` before it sends anything.
+    #[allow(dead_code, reason = "the stress program starts all filters with the connection")]
+    pub(crate) fn answering() -> Self {
+        Records { answers: true, ..Records::default() }
+    }
 }
 
 fn mask(bytes: &mut [u8]) {
@@ -23,7 +33,9 @@ fn mask(bytes: &mut [u8]) {
 
 impl Filter for Records {
     fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        ctx.output().push(HELLO);
+        if !self.answers {
+            ctx.output().push(HELLO);
+        }
         Ok(())
     }
 
@@ -33,6 +45,9 @@ impl Filter for Records {
             match input[at] {
                 HELLO if !self.greeted => {
                     self.greeted = true;
+                    if self.answers {
+                        ctx.output().push(HELLO);
+                    }
                     at += 1;
                 }
                 RECORD => {

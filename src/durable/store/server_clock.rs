@@ -1,6 +1,6 @@
 //! `ServerClock`: what a node knows about the clock of the database.
 
-use super::super::ClockReading;
+use super::ClockReading;
 use std::time::{Duration, Instant};
 
 /// How far two clocks may drift apart, as a part of the time.
@@ -8,7 +8,7 @@ const DRIFT: u32 = 5000;
 
 /// The last reading of the clock, continued with the monotonic clock of this process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ServerClock {
+pub(in crate::durable::store) struct ServerClock {
     /// A lower bound of the server's time at `at`, in microseconds since 1970.
     micros: i64,
     /// How far the bound may be below the server's time.
@@ -19,7 +19,12 @@ pub(super) struct ServerClock {
 impl ServerClock {
     /// Takes what the server said between two instants. If an earlier reading agrees with it and
     /// has a better bound, for example because this request was slow, the bound is kept.
-    pub(super) fn read(last: Option<Self>, micros: i64, asked: Instant, at: Instant) -> Self {
+    pub(in crate::durable::store) fn read(
+        last: Option<Self>,
+        micros: i64,
+        asked: Instant,
+        at: Instant,
+    ) -> Self {
         let within = at.saturating_duration_since(asked);
         let latest = micros.saturating_add(as_micros(within));
         let continued = last.map(|last| {
@@ -32,7 +37,7 @@ impl ServerClock {
     }
 
     /// Returns the reading as of an instant after it.
-    pub(super) fn reading(&self, now: Instant) -> ClockReading {
+    pub(in crate::durable::store) fn reading(&self, now: Instant) -> ClockReading {
         let age = now.saturating_duration_since(self.at);
         let drift = age / DRIFT;
         let micros = self.micros.saturating_add(as_micros(age - drift));

@@ -1,0 +1,87 @@
+//! `Hop`: requests to another node without sockets.
+//!
+//! A request takes the latency of the link in each direction. While the link is cut, it is sent
+//! again, as TCP does, until its time is over. A node that is stalled answers later, and one that
+//! is down refuses at once.
+
+use super::{Fault, Machine, block, current, is_driver, world::retransmission};
+use crate::{
+    clock::{Clock, nanos},
+    machine::failure::RouteError,
+};
+use std::time::{Duration, SystemTime};
+
+/// The way from one node to another.
+#[derive(Clone)]
+pub(crate) struct Hop {
+    machine: Machine,
+    host: usize,
+}
+
+impl Hop {
+    /// Returns the way from the calling thread's node to the node with this name.
+    pub(crate) fn to(host: &str) -> Option<Self> {
+        let machine = current()?;
+        let host = machine.lock().nodes.iter().position(|node| node.name == host)?;
+        Some(Hop { machine, host })
+    }
+
+    pub(crate) fn call<T>(&self, timeout: Duration, serve: impl FnOnce() -> T) -> Result<T, RouteError> {
+        let here = self.machine.node();
+        let deadline = self.now().saturating_add(nanos(timeout));
+        if !self.travel(here, self.host, deadline) {
+            return Err(RouteError::Lost);
+        }
+        let stalled_until = self.machine.lock().nodes[self.host].stalled_until;
+        if stalled_until > self.now() {
+            self.sleep_until(stalled_until.min(deadline));
+            if stalled_until >= deadline {
+                return Err(RouteError::Lost);
+            }
+        }
+        let is_up = self.machine.lock().nodes[self.host].is_up;
+        let is_refused = is_up && self.machine.lock().fails(Fault::RequestRefused);
+        let answer = (is_up && !is_refused).then(serve);
+        let is_lost = answer.is_some() && self.machine.lock().fails(Fault::AnswerLost);
+        if is_lost || !self.travel(self.host, here, deadline) {
+            self.sleep_until(deadline);
+            return Err(if answer.is_some() { RouteError::AnswerLost } else { RouteError::Lost });
+        }
+        answer.ok_or(if is_up { RouteError::Refused } else { RouteError::Unreachable })
+    }
+
+    /// Lets a message arrive. Returns `false` if it does not by the deadline.
+    fn travel(&self, from: usize, to: usize, deadline: u64) -> bool {
+        for attempt in 0.. {
+            let delay = self.machine.lock().message_delay(from, to);
+            let now = self.now();
+            let next = now.saturating_add(delay.unwrap_or_else(|| retransmission(attempt)));
+            self.sleep_until(next.min(deadline));
+            if next > deadline || delay.is_some() {
+                return next <= deadline;
+            }
+        }
+        false
+    }
+
+    fn now(&self) -> u64 {
+        self.machine.lock().now()
+    }
+
+    fn sleep_until(&self, time: u64) {
+        let left = time.saturating_sub(self.now());
+        if is_driver() {
+            self.machine.lock().spend(left);
+        } else if left > 0 {
+            block(0, Some(Duration::from_nanos(left)));
+        }
+    }
+
+    pub(crate) fn wall_time(&self) -> SystemTime {
+        super::MachineClock::new(self.machine.shared().clone(), self.host).wall_time()
+    }
+
+    pub(crate) fn restarts(&self) -> u64 {
+        self.machine.lock().nodes[self.host].life.into()
+    }
+}

@@ -1,0 +1,176 @@
+//! An unbounded channel with one receiver, for threads off the hot path.
+//!
+//! Invariants: values are received in the order in which they were sent. After the receiver was
+//! dropped, a send returns its value. The receiver learns that all senders are gone after it has
+//! received everything. A sleeping receiver is notified once for each sleep, and an awake one not
+//! at all.
+//!
+//! Its waits are those of [`Condvar`], so a simulated machine can schedule them. Whoever sends
+//! bounds the number of values, for example with permits.
+
+use super::primitives::{Condvar, Mutex, MutexGuard};
+use crate::machine;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+/// Creates a channel.
+pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let state = State { values: VecDeque::new(), senders: 1, is_asleep: false, has_receiver: true };
+    let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+    (Sender(shared.clone()), Receiver(shared))
+}
+
+/// Why nothing was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReceiveError {
+    /// Nothing has arrived in time.
+    Empty,
+    /// All senders are gone.
+    Disconnected,
+}
+
+pub(crate) struct Sender<T>(Arc<Shared<T>>);
+
+pub(crate) struct Receiver<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    values: VecDeque<T>,
+    senders: usize,
+    is_asleep: bool,
+    has_receiver: bool,
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unlocks, and wakes the receiver if it sleeps.
+    fn notify(&self, mut state: MutexGuard<'_, State<T>>) {
+        let was_asleep = std::mem::take(&mut state.is_asleep);
+        drop(state);
+        if was_asleep {
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl<T> Sender<T> {
+    /// Sends a value. Returns the value if the receiver was dropped.
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.lock();
+        if !state.has_receiver {
+            return Err(value);
+        }
+        state.values.push_back(value);
+        self.0.notify(state);
+        Ok(())
+    }
+}
+
+#[cfg_attr(not(feature = "durable"), allow(dead_code, reason = "the watchdog needs less"))]
+impl<T> Receiver<T> {
+    /// Returns the next value if it has arrived.
+    pub(crate) fn try_receive(&self) -> Result<T, ReceiveError> {
+        let mut state = self.0.lock();
+        match state.values.pop_front() {
+            Some(value) => Ok(value),
+            None if state.senders == 0 => Err(ReceiveError::Disconnected),
+            None => Err(ReceiveError::Empty),
+        }
+    }
+
+    /// Waits for the next value, until `deadline` if there is one.
+    pub(crate) fn receive(&self, deadline: Option<Instant>) -> Result<T, ReceiveError> {
+        let mut state = self.0.lock();
+        loop {
+            if let Some(value) = state.values.pop_front() {
+                return Ok(value);
+            }
+            if state.senders == 0 {
+                return Err(ReceiveError::Disconnected);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(machine::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ReceiveError::Empty);
+            }
+            state.is_asleep = true;
+            state = self.0.changed.wait(&self.0.state, state, left).0;
+            state.is_asleep = false;
+        }
+    }
+
+    /// Takes all values that have arrived.
+    pub(crate) fn drain(&self) -> VecDeque<T> {
+        std::mem::take(&mut self.0.lock().values)
+    }
+
+    /// Returns the number of values that have arrived.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().values.len()
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.senders -= 1;
+        self.0.notify(state);
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.has_receiver = false;
+        let refused = std::mem::take(&mut state.values);
+        drop(state);
+        // Their destructors may send.
+        drop(refused);
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::{thread, time::Duration};
+
+    #[test]
+    fn values_arrive_in_order_and_then_the_end() {
+        let (sender, receiver) = channel();
+        let sending = thread::spawn(move || (0..1000).for_each(|n| sender.send(n).unwrap()));
+        (0..1000).for_each(|n| assert_eq!(receiver.receive(None), Ok(n)));
+        assert_eq!(receiver.receive(None), Err(ReceiveError::Disconnected));
+        assert_eq!(receiver.try_receive(), Err(ReceiveError::Disconnected));
+        sending.join().unwrap();
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let (sender, receiver) = channel();
+        let deadline = machine::now() + Duration::from_millis(5);
+        assert_eq!(receiver.receive(Some(deadline)), Err(ReceiveError::Empty));
+        assert!(machine::now() >= deadline);
+        sender.send(1).unwrap();
+        sender.send(2).unwrap();
+        assert_eq!((receiver.len(), receiver.receive(Some(deadline))), (2, Ok(1)));
+        assert_eq!(receiver.drain(), [2]);
+        assert_eq!(receiver.try_receive(), Err(ReceiveError::Empty));
+    }
+
+    #[test]
+    fn a_send_without_a_receiver_returns_its_value() {
+        let (sender, receiver) = channel();
+        sender.send(1).unwrap();
+        drop(receiver);
+        assert_eq!(sender.send(2), Err(2));
+    }
+}

@@ -1,0 +1,118 @@
+//! Commands for the time at which a key expires.
+
+use super::{
+    super::refusal::{Refusal, Reply, SYNTAX},
+    call::{Call, integer},
+    reply::flag,
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+/// How a time is given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct TimeUnit {
+    pub(super) is_seconds: bool,
+    /// Whether the time counts from now on.
+    pub(super) is_relative: bool,
+}
+
+impl TimeUnit {
+    /// Returns the unit of a command or an option, by its name in capitals.
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        let (is_seconds, is_relative) = match name {
+            b"EX" | b"EXPIRE" => (true, true),
+            b"PX" | b"PEXPIRE" => (false, true),
+            b"EXAT" | b"EXPIREAT" => (true, false),
+            b"PXAT" | b"PEXPIREAT" => (false, false),
+            _ => return None,
+        };
+        Some(TimeUnit { is_seconds, is_relative })
+    }
+
+    /// Returns the milliseconds since the Unix epoch. `None` if they do not fit.
+    pub(super) fn millis(self, time: i64, now: i64) -> Option<i64> {
+        let millis = if self.is_seconds { time.checked_mul(1000)? } else { time };
+        if self.is_relative { millis.checked_add(now) } else { Some(millis) }
+    }
+}
+
+pub(super) fn invalid(command: &[u8]) -> Refusal {
+    let command = command.to_ascii_lowercase();
+    format!("ERR invalid expire time in '{}' command", String::from_utf8_lossy(&command)).into()
+}
+
+/// The conditions of `EXPIRE`.
+#[derive(Debug, Default)]
+struct Conditions {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Conditions {
+    fn parse(options: &[Bytes]) -> Result<Self, Refusal> {
+        let mut conditions = Conditions::default();
+        for option in options {
+            match option.to_ascii_uppercase().as_slice() {
+                b"NX" => conditions.nx = true,
+                b"XX" => conditions.xx = true,
+                b"GT" => conditions.gt = true,
+                b"LT" => conditions.lt = true,
+                _ => {
+                    let option = String::from_utf8_lossy(option);
+                    return Err(format!("ERR Unsupported option {option}").into());
+                }
+            }
+        }
+        let Conditions { nx, xx, gt, lt } = conditions;
+        if nx && (xx || gt || lt) {
+            return Err(Refusal::of("ERR NX and XX, GT or LT options at the same time are not compatible"));
+        }
+        if gt && lt {
+            return Err(Refusal::of("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(conditions)
+    }
+
+    fn hold(&self, current: Option<i64>, new: i64) -> bool {
+        !(self.nx && current.is_some()
+            || self.xx && current.is_none()
+            || self.gt && current.is_none_or(|current| new <= current)
+            || self.lt && current.is_some_and(|current| new >= current))
+    }
+}
+
+pub(super) fn expire(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let conditions = Conditions::parse(&args[3..])?;
+    let unit = TimeUnit::of(&args[0].to_ascii_uppercase()).ok_or(SYNTAX)?;
+    let now = call.now();
+    let at = unit.millis(integer(&args[2])?, now).ok_or_else(|| invalid(&args[0]))?;
+    let key = &args[1];
+    let Some(entry) = call.entry(key) else { return flag(false) };
+    if !conditions.hold(entry.expires_at, at) {
+        return flag(false);
+    }
+    if at <= now {
+        return flag(call.remove(key));
+    }
+    entry.expires_at = Some(at);
+    call.changed(key);
+    flag(true)
+}
+
+/// Replies the time that is left, or the time of the expiry.
+pub(super) fn ttl(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let now = call.now();
+    let reply = match call.entry(&args[1]).map(|entry| entry.expires_at) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => match args[0].to_ascii_uppercase().as_slice() {
+            b"TTL" => (at - now + 500) / 1000,
+            b"PTTL" => at - now,
+            b"EXPIRETIME" => (at + 500) / 1000,
+            _ => at,
+        },
+    };
+    Ok(RespValue::Integer(reply))
+}

@@ -1,0 +1,36 @@
+//! The table of commands, and the commands of the keyspace.
+//!
+//! A command of the keyspace depends on the keyspace, the time and its arguments only. So a
+//! [`Call`] that is repeated with a copy of the keyspace has the same effects: this is how
+//! [`RedisDisk`](super::RedisDisk) restores a state of the past.
+
+mod call;
+mod expiry;
+mod hashes;
+mod keys;
+mod lists;
+mod reply;
+mod sets;
+mod sorted_ranges;
+mod sorted_sets;
+mod stream_ids;
+mod stream_reads;
+mod stream_writes;
+mod strings;
+mod table;
+
+pub(super) use call::{Call, Effects, Executed, integer};
+pub(super) use table::{COMMANDS, Command, Run, Service, find, find_subcommand, is_container};
+
+use super::refusal::Reply;
+use bytes::Bytes;
+
+/// Runs a command of the keyspace, and notes it in the effects if it has changed something.
+pub(super) fn run(call: &mut Call<'_>, run: fn(&mut Call<'_>, &[Bytes]) -> Reply, args: &[Bytes]) -> Reply {
+    call.is_dirty = false;
+    let reply = run(call, args);
+    if call.is_dirty {
+        call.effects.commands.push((call.database, args.to_vec()));
+    }
+    reply
+}

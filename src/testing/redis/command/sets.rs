@@ -1,0 +1,46 @@
+//! Commands for sets.
+
+use super::{
+    super::{keyspace::Set, refusal::Reply},
+    call::Call,
+    reply::{bulk, count, flag},
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+pub(super) fn sadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let set = call.create::<Set>(&args[1])?;
+    let added = args[2..].iter().filter(|member| set.insert((*member).clone())).count();
+    if added > 0 {
+        call.changed(&args[1]);
+    }
+    count(added)
+}
+
+pub(super) fn srem(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let Some(set) = call.write::<Set>(&args[1])? else { return count(0) };
+    let removed = args[2..].iter().filter(|member| set.remove(*member)).count();
+    if removed > 0 {
+        call.changed(&args[1]);
+    }
+    count(removed)
+}
+
+pub(super) fn smembers(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let set = call.read::<Set>(&args[1])?;
+    Ok(RespValue::Set(set.into_iter().flatten().map(bulk).collect()))
+}
+
+pub(super) fn scard(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    count(call.read::<Set>(&args[1])?.map_or(0, Set::len))
+}
+
+pub(super) fn sismember(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    flag(call.read::<Set>(&args[1])?.is_some_and(|set| set.contains(&args[2])))
+}
+
+pub(super) fn smismember(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let set = call.read::<Set>(&args[1])?;
+    let is_member = |member: &Bytes| i64::from(set.is_some_and(|set| set.contains(member)));
+    Ok(RespValue::Array(args[2..].iter().map(|member| is_member(member).into()).collect()))
+}

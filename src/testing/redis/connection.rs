@@ -1,0 +1,185 @@
+//! `Connection`: the handler of one client.
+
+use super::{
+    process::Condition,
+    pubsub::ClientId,
+    service::{Next, Request, serve},
+    session::{Session, Wake},
+    settings::DEFAULT_USER,
+    state::State,
+};
+use crate::{Context, Error, Handler, Result, channel::InputGuard, codec::RespValue, error::PeerError};
+use bytes::Bytes;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+/// The time after which writes are safe with [`Persistence::EverySecond`](super::Persistence).
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) type Shared = Arc<Mutex<State>>;
+
+pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) struct Connection {
+    shared: Shared,
+    /// The call of `bind` that has made the connection.
+    start: u64,
+    /// The process that serves the connection, and the number of it there.
+    served: Option<(u64, ClientId)>,
+    /// A request that waits for the end of a hold, and the pause of reading until then.
+    held: Option<(Vec<Bytes>, InputGuard)>,
+}
+
+impl Connection {
+    pub(super) fn new(shared: Shared, start: u64) -> Self {
+        Connection { shared, start, served: None, held: None }
+    }
+
+    /// Runs a request, or holds it.
+    fn request(&mut self, ctx: &mut Context<'_, Self>, args: Vec<Bytes>) -> Result {
+        let Some((process, client)) = self.served else { return Ok(()) };
+        let now_micros = unix_micros(ctx.exact_wall_time());
+        let shared = self.shared.clone();
+        let mut state = lock(&shared);
+        if state.process.number != process {
+            drop(state);
+            ctx.reset();
+            return Ok(());
+        }
+        if state.process.conditions.has(Condition::Held) {
+            drop(state);
+            self.held = Some((args, ctx.pause_reading()));
+            return Ok(());
+        }
+        let next = serve(&mut state, Request { client, now_micros }, &args);
+        if state.needs_sync()
+            && let Some(event_loop) = &state.event_loop
+        {
+            let shared = self.shared.clone();
+            event_loop.schedule(SYNC_INTERVAL, move || sync(&shared, process))?;
+        }
+        let woken: Vec<Wake> = state
+            .process
+            .pubsub
+            .take_woken()
+            .into_iter()
+            .filter(|other| *other != client)
+            .filter_map(|other| state.process.sessions.get(&other).map(|session| session.wake.clone()))
+            .collect();
+        drop(state);
+        woken.iter().for_each(|wake| wake());
+        match next {
+            Next::Cut => ctx.reset(),
+            Next::Continue => self.send(ctx)?,
+            Next::Close => {
+                self.send(ctx)?;
+                // The client must not count as a subscriber any more when it sees the end.
+                self.leave();
+                ctx.close();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the values in the outbox.
+    fn send(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let Some((process, client)) = self.served else { return Ok(()) };
+        let values = {
+            let mut state = lock(&self.shared);
+            if state.process.number == process { state.process.pubsub.take(client) } else { None }
+        };
+        match values {
+            Some(values) => values.into_iter().try_for_each(|value| ctx.write(value)),
+            None => {
+                // The process has ended, or the client does not read.
+                ctx.reset();
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the connection from the process.
+    fn leave(&mut self) {
+        if let Some((process, client)) = self.served.take() {
+            let mut state = lock(&self.shared);
+            if state.process.number == process {
+                state.process.disconnect(client);
+            }
+        }
+    }
+
+    /// Sends messages, and continues after a hold.
+    fn wake(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.send(ctx)?;
+        match self.held.take() {
+            Some((args, _pause)) => self.request(ctx, args),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Handler for Connection {
+    type Read = RespValue;
+    type Write = RespValue;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let handle = ctx.handler_ref();
+        let wake: Wake = Arc::new(move || {
+            // A loop with a full queue cannot deliver messages in order, so the connection ends.
+            if handle.execute(Self::wake).is_err() {
+                handle.channel().close_now();
+            }
+        });
+        let mut state = lock(&self.shared);
+        if state.start != self.start {
+            drop(state);
+            ctx.reset();
+            return Ok(());
+        }
+        let user = state.settings.password.is_none().then(|| DEFAULT_USER.to_owned());
+        let client = state.process.connect(Session::new(wake, user));
+        self.served = Some((state.process.number, client));
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: RespValue) -> Result {
+        // The codec admits only arrays of bulk strings, with at least the command. Copies do not
+        // keep the read buffer.
+        let RespValue::Array(request) = request else { return Ok(()) };
+        let args = request.iter().filter_map(RespValue::as_bytes).map(|arg| Bytes::copy_from_slice(arg));
+        self.request(ctx, args.collect())
+    }
+
+    /// Explains a violation of the protocol to the peer.
+    fn error(&mut self, ctx: &mut Context<'_, Self>, cause: Error) -> Result {
+        let text = match &cause {
+            Error::Peer(PeerError::Protocol { cause, .. }) => cause.as_error().to_string(),
+            Error::Peer(fault @ PeerError::TooLong { .. }) => fault.to_string(),
+            _ => return Err(cause),
+        };
+        ctx.close_with(RespValue::Error(format!("ERR Protocol error: {text}").into()))
+    }
+
+    fn inactive(&mut self, _ctx: &mut Context<'_, Self>) -> Result {
+        self.leave();
+        Ok(())
+    }
+}
+
+/// Makes the writes of a process safe.
+fn sync(shared: &Shared, process: u64) {
+    let mut state = lock(shared);
+    if state.process.number == process {
+        state.awaits_sync = false;
+        state.disk.sync(process);
+    }
+}
+
+pub(super) fn unix_micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,57 @@
+//! `Keyspace`: the keys of all databases.
+//!
+//! Invariants: no key holds an empty list, set or hash. The keyspace does not read a clock and does
+//! not draw random numbers, so equal commands lead to equal keyspaces.
+
+mod hash;
+mod sorted_set;
+mod stream;
+mod value;
+
+pub(super) use hash::Hash;
+pub(super) use sorted_set::SortedSet;
+pub(super) use stream::{Stream, StreamId, Trim};
+pub(super) use value::{Kind, List, Set, Value};
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The number of databases, as in the default configuration of Redis.
+pub(super) const DATABASES: usize = 16;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    /// When the key expires, in milliseconds since the Unix epoch.
+    pub(super) expires_at: Option<i64>,
+}
+
+impl Entry {
+    pub(super) fn has_expired(&self, now: i64) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+pub(super) type Database = BTreeMap<Bytes, Entry>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Keyspace {
+    databases: Vec<Database>,
+}
+
+impl Default for Keyspace {
+    fn default() -> Self {
+        Keyspace { databases: vec![Database::new(); DATABASES] }
+    }
+}
+
+impl Keyspace {
+    /// Returns a database by its index, which is less than [`DATABASES`].
+    pub(super) fn database(&self, index: usize) -> &Database {
+        &self.databases[index]
+    }
+
+    pub(super) fn database_mut(&mut self, index: usize) -> &mut Database {
+        &mut self.databases[index]
+    }
+}

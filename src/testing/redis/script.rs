@@ -1,0 +1,105 @@
+//! Scripts: closures in place of Lua.
+
+use super::{
+    command::{Call, Run, find, run},
+    process::Conditions,
+    pubsub::{Protocol, in_protocol},
+    refusal::Refusal,
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+use sha1_smol::Sha1;
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// A script that is running: its arguments, and access to the keys.
+pub struct ScriptContext<'a> {
+    pub(super) call: Call<'a>,
+    pub(super) conditions: Conditions,
+    pub(super) keys: Vec<Bytes>,
+    pub(super) arguments: Vec<Bytes>,
+}
+
+impl ScriptContext<'_> {
+    /// Returns the keys of the call (`KEYS`).
+    pub fn keys(&self) -> &[Bytes] {
+        &self.keys
+    }
+
+    /// Returns the other arguments of the call (`ARGV`).
+    pub fn arguments(&self) -> &[Bytes] {
+        &self.arguments
+    }
+
+    /// Runs a command, as `redis.call` does. Replies are those of RESP2, except that each absent
+    /// value is [`RespValue::Null`].
+    ///
+    /// # Errors
+    /// The error reply of the command. To ignore it, as `redis.pcall` does, do not return it.
+    pub fn call<B: Into<Bytes>>(
+        &mut self,
+        command: impl IntoIterator<Item = B>,
+    ) -> Result<RespValue, RespValue> {
+        let args: Vec<Bytes> = command.into_iter().map(Into::into).collect();
+        let reply = self.run(&args).map_err(Refusal::reply)?;
+        Ok(in_protocol(in_protocol(reply, Protocol::Resp2), Protocol::Resp3))
+    }
+
+    fn run(&mut self, args: &[Bytes]) -> Result<RespValue, Refusal> {
+        let name = args.first().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
+        let command = name.and_then(|name| find(&name));
+        let command = command.ok_or(Refusal::of("ERR Unknown Redis command called from script"))?;
+        if !command.accepts(args.len()) {
+            return Err(Refusal::of("ERR Wrong number of args calling Redis command from script"));
+        }
+        let Run::Keyspace(keyspace_command) = command.run else {
+            return Err(Refusal::of("ERR This Redis command is not allowed from script"));
+        };
+        if command.has("write") && self.conditions.is_read_only {
+            return Err(super::process::READ_ONLY);
+        }
+        if command.has("denyoom") && self.conditions.is_out_of_memory {
+            return Err(super::process::OUT_OF_MEMORY);
+        }
+        run(&mut self.call, keyspace_command, args)
+    }
+}
+
+impl fmt::Debug for ScriptContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptContext").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// A closure in place of Lua.
+pub(super) type Body = Arc<dyn Fn(&mut ScriptContext<'_>) -> Result<RespValue, RespValue> + Send + Sync>;
+
+/// The scripts of a server, by the SHA-1 of their sources.
+#[derive(Default)]
+pub(super) struct Scripts(BTreeMap<String, Body>);
+
+impl Scripts {
+    pub(super) fn insert(&mut self, source: &str, body: Body) {
+        self.0.insert(sha1(source.as_bytes()), body);
+    }
+
+    pub(super) fn get(&self, sha: &str) -> Option<&Body> {
+        self.0.get(sha)
+    }
+}
+
+/// Returns the name under which `EVALSHA` finds a script.
+pub(super) fn sha1(source: &[u8]) -> String {
+    Sha1::from(source).digest().to_string()
+}
+
+/// Converts the result of a script like a value of Lua: numbers become integers, and `false`
+/// becomes an absent value.
+pub(super) fn converted(value: RespValue) -> RespValue {
+    match value {
+        RespValue::Boolean(true) => RespValue::Integer(1),
+        RespValue::Boolean(false) | RespValue::NullBulk | RespValue::NullArray => RespValue::Null,
+        RespValue::Double(number) => RespValue::Integer(number as i64),
+        RespValue::Array(items) => RespValue::Array(items.into_iter().map(converted).collect()),
+        other => other,
+    }
+}

@@ -1,0 +1,219 @@
+//! `RedisServer`: the handle of a simulated Redis.
+
+use super::{
+    connection::{Connection, Shared, lock, unix_micros},
+    disk::RedisDisk,
+    process::Condition,
+    script::ScriptContext,
+    service::interfere,
+    settings::{Persistence, RedisUser},
+    state::State,
+};
+use crate::{
+    EventLoopGroup, Pipeline, Result, Server, ServerBootstrap,
+    codec::{Resp, RespValue},
+    machine,
+    net::ToAddress,
+    sync::Random,
+};
+use bytes::Bytes;
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// A simulated Redis. A clone is a handle to the same server. See the [module](super).
+///
+/// The settings and the scripts stay when the server is bound again. Everything else of the process
+/// is lost then: connections, loaded scripts, and the keys that the [`RedisDisk`] does not have.
+#[derive(Clone)]
+pub struct RedisServer {
+    shared: Shared,
+}
+
+impl RedisServer {
+    /// Returns a server that keeps its keys on this disk.
+    pub fn new(disk: RedisDisk) -> Self {
+        RedisServer { shared: Arc::new(Mutex::new(State::new(disk))) }
+    }
+
+    /// Sets when writes are safe. The default is [`Persistence::Always`].
+    #[must_use]
+    pub fn persistence(self, persistence: Persistence) -> Self {
+        lock(&self.shared).settings.persistence = persistence;
+        self
+    }
+
+    /// Sets the password of the user `default` (`requirepass`). Without one, clients need not
+    /// authenticate.
+    #[must_use]
+    pub fn password(self, password: impl Into<String>) -> Self {
+        lock(&self.shared).settings.password = Some(password.into());
+        self
+    }
+
+    /// Adds a user.
+    #[must_use]
+    pub fn user(self, user: RedisUser) -> Self {
+        lock(&self.shared).settings.users.insert(user.name.clone(), user);
+        self
+    }
+
+    /// Sets the `maxmemory-policy` that `CONFIG GET` and `INFO` reply. The default is
+    /// `noeviction`. The server does not evict keys by itself; see
+    /// [`remove_key`](RedisServer::remove_key).
+    #[must_use]
+    pub fn maxmemory_policy(self, policy: impl Into<String>) -> Self {
+        lock(&self.shared).settings.maxmemory_policy = policy.into();
+        self
+    }
+
+    /// Sets how long the server loads its keys after each start, as by
+    /// [`load_for`](RedisServer::load_for). The default is zero.
+    #[must_use]
+    pub fn loading_time(self, time: Duration) -> Self {
+        lock(&self.shared).settings.loading_time = time;
+        self
+    }
+
+    /// Registers a script: `EVAL` of `source`, and `EVALSHA` of its SHA-1, call `body`.
+    ///
+    /// The server does not interpret Lua. It is up to a test that runs both with a real
+    /// `redis-server` to show that `body` has the effects and the reply of `source`. No other
+    /// command runs during a call. `body` must not use the server otherwise.
+    ///
+    /// ```
+    /// use netwheel::{codec::RespValue, testing::redis::{RedisDisk, RedisServer}};
+    ///
+    /// const ADD: &str = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
+    ///
+    /// let server = RedisServer::new(RedisDisk::new()).script(ADD, |script| {
+    ///     let (key, by) = (script.keys()[0].clone(), script.arguments()[0].clone());
+    ///     script.call([bytes::Bytes::from("INCRBY"), key, by])
+    /// });
+    /// # let _ = server;
+    /// ```
+    #[must_use]
+    pub fn script(
+        self,
+        source: &str,
+        body: impl Fn(&mut ScriptContext<'_>) -> std::result::Result<RespValue, RespValue> + Send + Sync + 'static,
+    ) -> Self {
+        lock(&self.shared).scripts.insert(source, Arc::new(body));
+        self
+    }
+
+    /// Starts the process and listens. The process has the keys that the disk has kept. Connections
+    /// of an earlier process are cut.
+    ///
+    /// # Errors
+    /// Those of [`ServerBootstrap::bind`].
+    pub fn bind<E: ToAddress>(&self, group: &EventLoopGroup, address: E) -> Result<Server<E::Address>> {
+        let (start, loading_time) = {
+            let mut state = lock(&self.shared);
+            let crash_seed = machine::seed();
+            let seed = crash_seed.unwrap_or_else(Random::system_seed);
+            state.start_process(seed, crash_seed);
+            state.start += 1;
+            state.event_loop = Some(group.next().clone());
+            (state.start, state.settings.loading_time)
+        };
+        if !loading_time.is_zero() {
+            self.load_for(loading_time);
+        }
+        let shared = self.shared.clone();
+        ServerBootstrap::new(group)
+            .pipeline(move |_peer| {
+                let connection = Connection::new(shared.clone(), start);
+                Pipeline::codec(Resp::server().inline_commands()).handler(connection)
+            })
+            .bind(address)
+    }
+
+    /// Makes the server load its keys for a time: most commands are refused with `LOADING`.
+    pub fn load_for(&self, time: Duration) {
+        self.begin(Condition::Loading, time);
+    }
+
+    /// Makes the server run a script for a time: most commands are refused with `BUSY`.
+    pub fn busy_for(&self, time: Duration) {
+        self.begin(Condition::Busy, time);
+    }
+
+    /// Makes the server execute nothing for a time. Requests wait.
+    pub fn hold_for(&self, time: Duration) {
+        self.begin(Condition::Held, time);
+    }
+
+    /// Sets whether the server is a replica, which refuses writes with `READONLY`.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        lock(&self.shared).process.conditions.is_read_only = is_read_only;
+    }
+
+    /// Sets whether `maxmemory` is reached: commands that need memory are refused with `OOM`.
+    pub fn set_out_of_memory(&self, is_out_of_memory: bool) {
+        lock(&self.shared).process.conditions.is_out_of_memory = is_out_of_memory;
+    }
+
+    /// Replaces the process by that of a replica that lacks the last `lag` writes, at most
+    /// [`RedisDisk::MAX_LAG`]. All connections are cut. New ones reach the replica, which has
+    /// become the master, at the same address.
+    pub fn fail_over(&self, lag: usize) {
+        let mut state = lock(&self.shared);
+        let sessions = std::mem::take(&mut state.process.sessions);
+        state.fail_over(lag);
+        drop(state);
+        sessions.values().for_each(|session| (session.wake)());
+    }
+
+    /// Removes all keys, as `FLUSHALL` of another client does.
+    pub fn flush_all(&self) {
+        self.interfere(0, &[Bytes::from_static(b"FLUSHALL")]);
+    }
+
+    /// Removes a key of a database, as an eviction or another client does.
+    pub fn remove_key(&self, database: usize, key: impl Into<Bytes>) {
+        self.interfere(database, &[Bytes::from_static(b"DEL"), key.into()]);
+    }
+
+    fn interfere(&self, database: usize, args: &[Bytes]) {
+        let mut state = lock(&self.shared);
+        let Some(now) = state.event_loop.as_ref().map(|event_loop| event_loop.shared.time.wall_time()) else {
+            return;
+        };
+        interfere(&mut state, unix_micros(now), database, args);
+    }
+
+    /// Begins a condition, which the loop of the server ends.
+    fn begin(&self, condition: Condition, time: Duration) {
+        let mut state = lock(&self.shared);
+        let Some(event_loop) = state.event_loop.clone() else { return };
+        let request = state.begin(condition);
+        drop(state);
+        let shared = self.shared.clone();
+        let ended = event_loop.schedule(time, move || end(&shared, condition, request));
+        if ended.is_err() {
+            end(&self.shared, condition, request);
+        }
+    }
+}
+
+/// Ends a condition, and continues with the requests that were held.
+fn end(shared: &Shared, condition: Condition, request: u64) {
+    let mut state = lock(shared);
+    state.end(condition, request);
+    let woken: Vec<_> = state.process.sessions.values().map(|session| session.wake.clone()).collect();
+    drop(state);
+    woken.iter().for_each(|wake| wake());
+}
+
+impl fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.shared);
+        f.debug_struct("RedisServer")
+            .field("connections", &state.process.sessions.len())
+            .field("settings", &state.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! `INFO`, `CONFIG GET`, `ROLE` and `COMMAND`.
+
+use super::super::{
+    command::{COMMANDS, Command, find},
+    glob,
+    process::Condition,
+    settings::Persistence,
+    state::State,
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+/// The version of Redis whose replies are simulated.
+pub(in crate::testing::redis) const VERSION: &str = "7.0.15";
+
+fn bulk(text: impl Into<Bytes>) -> RespValue {
+    RespValue::Bulk(text.into())
+}
+
+/// Returns the settings whose names match one of the patterns.
+pub(super) fn config(state: &State, patterns: &[Bytes]) -> RespValue {
+    let (appendonly, appendfsync) = match state.settings.persistence {
+        Persistence::Always => ("yes", "always"),
+        Persistence::EverySecond => ("yes", "everysec"),
+        Persistence::Never => ("no", "everysec"),
+    };
+    let all = [
+        ("appendfsync", appendfsync),
+        ("appendonly", appendonly),
+        ("databases", "16"),
+        ("maxmemory-policy", &state.settings.maxmemory_policy),
+        ("save", ""),
+    ];
+    let is_wanted = |name: &str| {
+        patterns.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let found = all.iter().filter(|(name, _)| is_wanted(name));
+    RespValue::Map(found.map(|(name, value)| (bulk(name.to_string()), bulk(value.to_string()))).collect())
+}
+
+/// Returns the sections with these names, or all of them.
+pub(super) fn info(state: &State, names: &[Bytes]) -> RespValue {
+    let is_wanted = |section: &str| {
+        let is_all = |name: &Bytes| {
+            ["all", "default", "everything"].iter().any(|all| name.eq_ignore_ascii_case(all.as_bytes()))
+        };
+        names.is_empty()
+            || names.iter().any(|name| is_all(name) || name.eq_ignore_ascii_case(section.as_bytes()))
+    };
+    let process = &state.process;
+    let offset = state.disk.end();
+    let is_replica = process.conditions.is_read_only;
+    let sections = [
+        (
+            "Server",
+            format!("redis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{}\r\n", process.run_id),
+        ),
+        ("Clients", format!("connected_clients:{}\r\n", process.sessions.len())),
+        ("Memory", format!("maxmemory_policy:{}\r\n", state.settings.maxmemory_policy)),
+        (
+            "Persistence",
+            format!(
+                "loading:{}\r\naof_enabled:{}\r\n",
+                u8::from(process.conditions.has(Condition::Loading)),
+                u8::from(state.settings.persistence != Persistence::Never)
+            ),
+        ),
+        (
+            "Replication",
+            format!(
+                "role:{}\r\nmaster_replid:{}\r\nmaster_repl_offset:{offset}\r\n",
+                if is_replica { "slave" } else { "master" },
+                process.run_id
+            ),
+        ),
+    ];
+    let wanted = sections.iter().filter(|(name, _)| is_wanted(name));
+    let text = wanted.map(|(name, text)| format!("# {name}\r\n{text}")).collect::<Vec<_>>().join("\r\n");
+    RespValue::Verbatim { format: *b"txt", text: text.into() }
+}
+
+pub(super) fn role(state: &State) -> RespValue {
+    let offset = RespValue::Integer(state.disk.end() as i64);
+    if state.process.conditions.is_read_only {
+        let (host, port) = (bulk("0.0.0.0"), RespValue::Integer(6379));
+        return RespValue::Array(vec![bulk("slave"), host, port, bulk("connected"), offset]);
+    }
+    RespValue::Array(vec![bulk("master"), offset, RespValue::Array(Vec::new())])
+}
+
+pub(super) fn command_count() -> RespValue {
+    RespValue::Integer(COMMANDS.iter().filter(|command| !command.name.contains('|')).count() as i64)
+}
+
+/// Returns the first six fields of the descriptions of commands.
+pub(super) fn command_info(names: &[Bytes]) -> RespValue {
+    let describe = |name: &Bytes| {
+        find(&String::from_utf8_lossy(name).to_ascii_lowercase()).map_or(RespValue::Null, description)
+    };
+    RespValue::Array(names.iter().map(describe).collect())
+}
+
+fn description(command: &Command) -> RespValue {
+    let (first, last, step) = command.keys;
+    let flags = command.flags().map(|flag| RespValue::Simple(flag.into())).collect();
+    let mut fields = vec![bulk(command.name), RespValue::Integer(command.arity), RespValue::Set(flags)];
+    fields.extend([first, last, step].map(RespValue::Integer));
+    RespValue::Array(fields)
+}

@@ -1,0 +1,192 @@
+//! Requests: the checks before a command runs, and the commands of connections and the server.
+//!
+//! The order of the checks is that of Redis 7.0, so the same error is replied if several apply.
+
+mod access;
+mod checks;
+mod client;
+mod introspection;
+mod scripting;
+mod subscriptions;
+mod transaction;
+
+use super::{
+    command::{Call, Command, Effects, Run, Service, integer, run},
+    keyspace::DATABASES,
+    pubsub::ClientId,
+    refusal::{Refusal, Reply},
+    session::Queue,
+    state::State,
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+/// The client of a request and the time of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) client: ClientId,
+    /// Microseconds since the Unix epoch.
+    pub(super) now_micros: i64,
+}
+
+/// The next step of a connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Continue,
+    /// Closes after its replies, as the client has asked.
+    Close,
+    /// Closes at once, because the process has ended.
+    Cut,
+}
+
+/// Runs a request. Its replies are in the outbox of the client afterwards.
+pub(super) fn serve(state: &mut State, request: Request, args: &[Bytes]) -> Next {
+    let client = request.client;
+    let command = match checks::look_up(args) {
+        Ok(command) => command,
+        Err(refusal) => return refuse(state, client, refusal),
+    };
+    if let Err(refusal) = checks::check(state, client, command, args) {
+        let is_exec = matches!(command.run, Run::Service(Service::Exec));
+        let refusal = if is_exec { transaction::abort(state, client, refusal) } else { refusal };
+        return refuse(state, client, refusal);
+    }
+    if !transaction::runs_at_once(command)
+        && let Some(queue) = queue_of(state, client)
+    {
+        let queued = transaction::enqueue(queue, command, args);
+        state.process.pubsub.send(client, queued.unwrap_or_else(Refusal::reply));
+        return Next::Continue;
+    }
+    let mut effects = Effects::default();
+    match run_one(state, request, command, args, &mut effects) {
+        Ok(Some(reply)) => state.process.pubsub.send(client, reply),
+        Ok(None) => {}
+        Err(refusal) => state.process.pubsub.send(client, refusal.reply()),
+    }
+    if !state.commit(request.now_micros, effects) {
+        return Next::Cut;
+    }
+    match command.run {
+        Run::Service(Service::Quit) => Next::Close,
+        _ => Next::Continue,
+    }
+}
+
+/// Replies an error to a request that does not run. A transaction fails with it.
+fn refuse(state: &mut State, client: ClientId, refusal: Refusal) -> Next {
+    if let Some(queue) = queue_of(state, client) {
+        queue.is_aborted = true;
+    }
+    state.process.pubsub.send(client, refusal.reply());
+    Next::Continue
+}
+
+/// Removes a key, or all keys of all databases, as another client would.
+pub(super) fn interfere(state: &mut State, now_micros: i64, database: usize, args: &[Bytes]) {
+    let name = args.first().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
+    let Some(Run::Keyspace(command)) =
+        name.and_then(|name| super::command::find(&name)).map(|command| command.run)
+    else {
+        return;
+    };
+    let mut effects = Effects::default();
+    let mut call = call(state, Request { client: 0, now_micros }, &mut effects);
+    call.database = database.min(DATABASES - 1);
+    let _ = run(&mut call, command, args);
+    state.commit(now_micros, effects);
+}
+
+fn queue_of(state: &mut State, client: ClientId) -> Option<&mut Queue> {
+    state.process.sessions.get_mut(&client)?.queue.as_mut()
+}
+
+/// Returns the context of a command of the keyspace.
+fn call<'a>(state: &'a mut State, request: Request, effects: &'a mut Effects) -> Call<'a> {
+    let process = &mut state.process;
+    let database = process.sessions.get(&request.client).map_or(0, |session| session.database);
+    let protocol = process.pubsub.protocol(request.client);
+    Call {
+        keyspace: &mut process.keyspace,
+        pubsub: &mut process.pubsub,
+        effects,
+        database,
+        now_micros: request.now_micros,
+        protocol,
+        is_dirty: false,
+    }
+}
+
+/// Runs a command that is not queued. Returns `None` if it has sent its replies.
+fn run_one(
+    state: &mut State,
+    request: Request,
+    command: &Command,
+    args: &[Bytes],
+    effects: &mut Effects,
+) -> Result<Option<RespValue>, Refusal> {
+    let service = match command.run {
+        Run::Service(service) => service,
+        Run::Keyspace(keyspace_command) => {
+            if command.name == "ping" && subscriptions::has_resp2_subscriptions(state, request.client) {
+                return subscriptions::ping(args).map(Some);
+            }
+            return run(&mut call(state, request, effects), keyspace_command, args).map(Some);
+        }
+    };
+    let client = request.client;
+    let reply = match service {
+        Service::Subscribe(topic) => {
+            subscriptions::subscribe(state, client, topic, &args[1..]);
+            return Ok(None);
+        }
+        Service::Unsubscribe(topic) => {
+            subscriptions::unsubscribe(state, client, topic, &args[1..]);
+            return Ok(None);
+        }
+        Service::Auth => access::auth(state, client, args),
+        Service::Hello => access::hello(state, client, args),
+        Service::Select => select(state, client, args),
+        Service::Quit => ok(),
+        Service::Reset => client::reset(state, client),
+        Service::ClientId => Ok(RespValue::Integer(client)),
+        Service::ClientGetName => Ok(client::name(state, client)),
+        Service::ClientSetName => client::set_name(state, client, &args[2]),
+        Service::ClientNoEvict => client::no_evict(&args[2]),
+        Service::ConfigGet => Ok(introspection::config(state, &args[2..])),
+        Service::Info => Ok(introspection::info(state, &args[1..])),
+        Service::Role => Ok(introspection::role(state)),
+        Service::CommandInfo => Ok(introspection::command_info(&args[2..])),
+        Service::CommandCount => Ok(introspection::command_count()),
+        Service::PubSubNumSub => Ok(subscriptions::numsub(state, &args[2..])),
+        Service::PubSubChannels => subscriptions::channels(state, args),
+        Service::Multi => transaction::multi(state, client),
+        Service::Exec => transaction::exec(state, request, effects),
+        Service::Discard => transaction::discard(state, client),
+        Service::Watch => transaction::watch(state, request, &args[1..], effects),
+        Service::Unwatch => {
+            state.process.unwatch(client);
+            ok()
+        }
+        Service::ScriptLoad => scripting::load(state, &args[2]),
+        Service::ScriptExists => Ok(scripting::exist(state, &args[2..])),
+        Service::ScriptFlush => scripting::flush(state, &args[2..]),
+        Service::Eval => scripting::eval(state, request, args, effects),
+        Service::EvalSha => scripting::evalsha(state, request, args, effects),
+    };
+    reply.map(Some)
+}
+
+fn ok() -> Reply {
+    Ok(RespValue::Simple(Bytes::from_static(b"OK")))
+}
+
+fn select(state: &mut State, client: ClientId, args: &[Bytes]) -> Reply {
+    let index = integer(&args[1]).map_err(|_| Refusal::of("ERR value is not an integer or out of range"))?;
+    let database = usize::try_from(index).ok().filter(|database| *database < DATABASES);
+    let database = database.ok_or(Refusal::of("ERR DB index is out of range"))?;
+    if let Some(session) = state.process.sessions.get_mut(&client) {
+        session.database = database;
+    }
+    ok()
+}

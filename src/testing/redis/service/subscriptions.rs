@@ -1,0 +1,60 @@
+//! Subscriptions of a connection.
+
+use super::super::{
+    glob,
+    pubsub::{ClientId, Protocol, Topic},
+    refusal::{Refusal, Reply},
+    state::State,
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+/// Returns whether a connection may only run the commands for subscribers: with RESP2, a reply
+/// could be taken for a message.
+pub(super) fn has_resp2_subscriptions(state: &State, client: ClientId) -> bool {
+    let pubsub = &state.process.pubsub;
+    pubsub.is_subscribed(client) && pubsub.protocol(client) == Protocol::Resp2
+}
+
+/// Replies to `PING` in the form of a message.
+pub(super) fn ping(args: &[Bytes]) -> Reply {
+    let message = match args {
+        [_] => Bytes::new(),
+        [_, message] => message.clone(),
+        _ => return Err(Refusal::arity("ping")),
+    };
+    let pong = RespValue::Bulk(Bytes::from_static(b"pong"));
+    Ok(RespValue::Array(vec![pong, RespValue::Bulk(message)]))
+}
+
+pub(super) fn subscribe(state: &mut State, client: ClientId, topic: Topic, names: &[Bytes]) {
+    for name in names {
+        state.process.pubsub.subscribe(client, topic, name);
+    }
+}
+
+pub(super) fn unsubscribe(state: &mut State, client: ClientId, topic: Topic, names: &[Bytes]) {
+    state.process.pubsub.unsubscribe(client, topic, names);
+}
+
+pub(super) fn numsub(state: &State, names: &[Bytes]) -> RespValue {
+    let counted = |name: &Bytes| {
+        let count = state.process.pubsub.subscribers(Topic::Channel, name);
+        [RespValue::Bulk(name.clone()), RespValue::Integer(count as i64)]
+    };
+    RespValue::Array(names.iter().flat_map(counted).collect())
+}
+
+pub(super) fn channels(state: &State, args: &[Bytes]) -> Reply {
+    let patterns = &args[2..];
+    if patterns.len() > 1 {
+        let name = String::from_utf8_lossy(&args[1]);
+        return Err(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
+        )
+        .into());
+    }
+    let is_wanted = |name: &&Bytes| patterns.iter().all(|pattern| glob::matches(pattern, name));
+    let names = state.process.pubsub.channels().filter(is_wanted);
+    Ok(RespValue::Array(names.map(|name| RespValue::Bulk(name.clone())).collect()))
+}

@@ -1,0 +1,212 @@
+//! Parts of all plays: drawn choices, violations, and completions that must complete.
+
+use netwheel::{
+    testing::simulation::{Failure, Journal, Simulation, seed, sleep},
+    time::default_clock,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
+
+/// How long programs wait for something that must happen, after all faults have ended. Timeouts,
+/// retries and cut links of the plays are shorter together.
+pub(super) const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Returns the time on the clock of the calling program.
+pub(super) fn now() -> Instant {
+    default_clock().now()
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A small generator (xorshift64), so that a program draws from its seed only.
+pub(super) struct Draw(u64);
+
+impl Draw {
+    pub(super) fn new() -> Self {
+        Draw(seed().unwrap_or(1) | 1)
+    }
+
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize]
+    }
+
+    /// Returns `true` in this percentage of cases.
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Returns up to this many milliseconds.
+    pub(super) fn millis(&mut self, limit: u64) -> Duration {
+        MS * self.below(limit + 1) as u32
+    }
+}
+
+/// The state of one play. Clones share it.
+#[derive(Clone)]
+pub(super) struct Play(Arc<State>);
+
+struct State {
+    violations: Journal<String>,
+    open: Mutex<BTreeMap<&'static str, usize>>,
+    is_calm: AtomicBool,
+    /// Whether no fault happens in the whole play.
+    is_strict: bool,
+    done: AtomicUsize,
+}
+
+impl Play {
+    /// Creates a play whose violations end the simulation.
+    pub(super) fn new(simulation: &mut Simulation, is_strict: bool) -> Self {
+        let play = Play(Arc::new(State {
+            violations: Journal::new(),
+            open: Mutex::default(),
+            is_calm: AtomicBool::new(is_strict),
+            is_strict,
+            done: AtomicUsize::new(0),
+        }));
+        let violations = play.0.violations.clone();
+        simulation.check("play", move || {
+            violations.with(|violations| violations.first().map_or(Ok(()), |first| Err(first.clone())))
+        });
+        play
+    }
+
+    pub(super) fn violation(&self, what: String) {
+        self.0.violations.push(what);
+    }
+
+    pub(super) fn must(&self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violation(what());
+        }
+    }
+
+    /// Returns whether no fault happens any more.
+    pub(super) fn is_calm(&self) -> bool {
+        self.0.is_calm.load(SeqCst)
+    }
+
+    pub(super) fn is_strict(&self) -> bool {
+        self.0.is_strict
+    }
+
+    /// Ends the faults.
+    pub(super) fn heal(&self, simulation: &mut Simulation) {
+        simulation.heal();
+        self.0.is_calm.store(true, SeqCst);
+    }
+
+    pub(super) fn wait_for_calm(&self) {
+        while !self.is_calm() {
+            sleep(200 * MS);
+        }
+    }
+
+    /// Notes that a program has finished its part.
+    pub(super) fn finished(&self) {
+        self.0.done.fetch_add(1, SeqCst);
+    }
+
+    /// Waits until this many programs have finished.
+    pub(super) fn wait_for(&self, programs: usize) {
+        while self.0.done.load(SeqCst) < programs {
+            sleep(100 * MS);
+        }
+    }
+
+    /// Waits until `holds` returns `true`, and records a violation if that takes too long.
+    pub(super) fn eventually(&self, what: impl FnOnce() -> String, mut holds: impl FnMut() -> bool) -> bool {
+        let until = now() + PATIENCE;
+        let mut pause = MS;
+        while !holds() {
+            if now() > until {
+                self.violation(format!("not within {PATIENCE:?}: {}", what()));
+                return false;
+            }
+            sleep(pause);
+            pause = (2 * pause).min(SECOND);
+        }
+        true
+    }
+
+    /// Returns a token for a callback that must be called.
+    pub(super) fn token(&self, kind: &'static str) -> Token {
+        *lock(&self.0.open).entry(kind).or_default() += 1;
+        Token { play: self.clone(), kind, is_called: false }
+    }
+
+    /// Checks that all callbacks have been called.
+    pub(super) fn check_tokens(&self) {
+        let open: Vec<_> =
+            lock(&self.0.open).iter().filter(|(_, open)| **open > 0).map(|(k, n)| (*k, *n)).collect();
+        self.must(open.is_empty(), || format!("never completed: {open:?}"));
+    }
+
+    /// Runs until the last program of the play has returned. Checks that no socket is left.
+    pub(super) fn end(
+        &self,
+        simulation: &mut Simulation,
+        last: netwheel::testing::simulation::NodeId,
+        nodes: &[netwheel::testing::simulation::NodeId],
+    ) -> Result<(), Failure> {
+        simulation.run_until_ended(last, 40 * PATIENCE)?;
+        for node in nodes {
+            let node = *node;
+            for _ in 0..100 {
+                if simulation.open_sockets(node) == 0 {
+                    break;
+                }
+                simulation.run_for(SECOND)?;
+            }
+            let left = simulation.open_sockets(node);
+            self.must(left == 0, || format!("{left} sockets of {node:?} are left"));
+        }
+        self.check_tokens();
+        // The check runs once more.
+        simulation.run_for(SECOND)?;
+        simulation.spawn(last, || Ok(()));
+        simulation.run_for(SECOND)
+    }
+}
+
+/// Owned by a callback that must be called before it is dropped.
+pub(super) struct Token {
+    play: Play,
+    kind: &'static str,
+    is_called: bool,
+}
+
+impl Token {
+    pub(super) fn called(mut self) {
+        self.is_called = true;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if let Some(open) = lock(&self.play.0.open).get_mut(self.kind) {
+            *open -= 1;
+        }
+        if !self.is_called && !std::thread::panicking() {
+            self.play.violation(format!("a callback of {} was dropped without a call", self.kind));
+        }
+    }
+}
