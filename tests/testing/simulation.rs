@@ -22,7 +22,7 @@ mod readme {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The seeds of each test that explores. A seed takes 12 to 25 ms of a core in a debug build.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 100;
 
 fn echo_server() -> Result {
     let group = EventLoopGroup::builder().threads(2).build()?;

@@ -130,7 +130,9 @@ impl Stream {
         if self.phase == Phase::Failed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
+    /// Returns whether a program or the backlog of a listener has the socket. During the handshake
+    /// only the kernel knows it.
     pub(super) fn is_held(&self) -> bool {
-        !self.is_closed
+        !self.is_closed && self.listener.is_none()
     }
 }
