@@ -121,9 +121,9 @@ impl Turn {
         }
     }
 
-    /// Updates the gauges for the last time.
+    /// Updates the gauges after a shutdown has ended sources behind the flush.
     #[cold]
-    pub(super) fn update_gauges_at_end(&mut self) {
+    pub(super) fn update_gauges_in_shutdown(&mut self) {
         self.update_gauges();
     }
 

@@ -117,6 +117,7 @@ impl Turn {
         let is_due = self.shutdown.as_mut().is_some_and(Shutdown::outgoing_is_due);
         if is_due {
             self.begin_outgoing();
+            self.update_gauges_in_shutdown();
         }
         is_due
     }
@@ -239,7 +240,7 @@ impl Turn {
             caught(|| log::info!("{}: shut down: {report}", self.shared.name));
             self.shared.set_report(report);
         }
-        self.update_gauges_at_end();
+        self.update_gauges_in_shutdown();
     }
 
     fn run_last(&mut self, mail: LoopMail) {
