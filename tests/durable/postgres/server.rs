@@ -7,7 +7,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::PathBuf,
-    process::{ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{Mutex, OnceLock},
 };
 
@@ -60,7 +60,8 @@ pub(crate) struct Server {
     #[cfg(feature = "tls")]
     certificate: Vec<u8>,
     /// The pipes to the supervisor.
-    supervisor: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+    _supervisor: Child,
 }
 
 /// Returns the server. If PostgreSQL is not installed, the test is skipped, except in CI.
@@ -104,7 +105,8 @@ impl Server {
                 port,
                 #[cfg(feature = "tls")]
                 certificate: made.cert.der().to_vec(),
-                supervisor: Mutex::new((supervisor.stdin.take().unwrap(), output)),
+                pipes: Mutex::new((supervisor.stdin.take().unwrap(), output)),
+                _supervisor: supervisor,
             });
         }
         supervisor.wait().unwrap();
@@ -113,8 +115,8 @@ impl Server {
 
     /// Ends the server as a crash would, and starts it again.
     pub(crate) fn restart(&self) {
-        let mut supervisor = self.supervisor.lock().unwrap();
-        let (input, output) = &mut *supervisor;
+        let mut pipes = self.pipes.lock().unwrap();
+        let (input, output) = &mut *pipes;
         writeln!(input).unwrap();
         let mut line = String::new();
         output.read_line(&mut line).unwrap();

@@ -5,6 +5,7 @@ use super::{
     TimerRow,
     errors::keep_log,
     queries,
+    start_group::StartGroup,
     starts::{self, Started},
 };
 use crate::durable::{
@@ -97,8 +98,13 @@ impl<'a> Batch<'a> {
 
     fn apply_all(&mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
         let mut outcomes = Vec::with_capacity(changes.len());
-        for change in changes {
-            outcomes.push(self.apply(change)?);
+        while let Some(rest @ [_, ..]) = changes.get_mut(outcomes.len()..) {
+            if let Some(group) = StartGroup::first_of(rest, self.topics) {
+                outcomes.extend(group.insert(self.connection)?);
+                group.topics().for_each(|topic| self.count(topic, 1, 0));
+            } else {
+                outcomes.push(self.apply(&mut rest[0])?);
+            }
         }
         self.finish()?;
         Ok(outcomes)

@@ -18,6 +18,7 @@ mod open_files;
 mod others;
 mod queries;
 mod schema;
+mod start_group;
 mod starts;
 mod upkeep;
 mod write_ahead_log;
