@@ -25,7 +25,7 @@ use netwheel::testing::simulation::{Exploration, Failure, Faults, Simulation};
 
 /// The number of seeds of each test; `NETWHEEL_SEEDS` overrides it, for long runs by hand.
 fn seeds() -> u64 {
-    std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
+    std::env::var("NETWHEEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(4)
 }
 
 /// The number of seeds from which on every state has to be reached.
