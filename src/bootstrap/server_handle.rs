@@ -72,7 +72,7 @@ impl<A> Server<A> {
 
     /// Completes when the server no longer listens: it was closed, was shut down with its loop, or
     /// failed. With [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when
-    /// the last listener has closed, and the result is the first error of any.
+    /// the last listener has closed, and the result is the first failure of any.
     ///
     /// Each call returns the same result, also after the end.
     pub fn closed(&self) -> Completion {

@@ -19,8 +19,8 @@ pub(crate) struct ServerShared {
 }
 
 pub(crate) enum ServerClosed {
-    /// The number of listeners that have not ended, the first error of the others, and the
-    /// completers that wait for their end.
+    /// The number of listeners that have not ended, the result of the others, and the completers
+    /// that wait for their end.
     Awaited(usize, Result, Waiters),
     Done(Result),
 }
@@ -52,7 +52,8 @@ impl Drop for ListenerGuard {
 impl ServerShared {
     /// Creates the state of a server with this number of listeners.
     pub(crate) fn new(listeners: usize) -> Self {
-        ServerShared { closed: Locked::new(ServerClosed::Awaited(listeners, Ok(()), Waiters::default())) }
+        let state = ServerClosed::Awaited(listeners, Err(Error::ShutDown), Waiters::default());
+        ServerShared { closed: Locked::new(state) }
     }
 
     /// Notes that a listener has ended. The last one ends the server, with the first error of any.
@@ -60,7 +61,14 @@ impl ServerShared {
         let ended = result();
         let done = self.closed.change(|closed| {
             let ServerClosed::Awaited(listeners, result, waiting) = closed else { return (None, None) };
-            if result.is_ok() {
+            // The first failure counts. A listener whose loop has shut down before it began does
+            // not make the end of the others a failure.
+            let replaces = match (&*result, &ended) {
+                (Err(Error::ShutDown), _) => true,
+                (Ok(()), Err(error)) => !matches!(error, Error::ShutDown),
+                _ => false,
+            };
+            if replaces {
                 *result = ended;
             }
             *listeners = listeners.saturating_sub(1);
@@ -88,6 +96,34 @@ impl ListenerShared {
     pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.server.listener_ended(result);
+        }
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    /// Returns the result of a server whose listeners have ended with these results, in this order.
+    fn result_of(ends: &[Result]) -> Result {
+        let server = ServerShared::new(ends.len());
+        ends.iter().for_each(|end| server.listener_ended(|| end.clone()));
+        server.closed.change(|closed| match closed {
+            ServerClosed::Done(result) => (result.clone(), ()),
+            ServerClosed::Awaited(..) => panic!("all listeners have ended"),
+        })
+    }
+
+    #[test]
+    fn the_first_failure_is_the_result_and_a_shutdown_only_if_no_listener_began() {
+        let (ok, shut_down) = (|| Ok(()), || Err(Error::ShutDown));
+        let failed = |why: &'static str| Err(Error::other(why));
+        assert!(result_of(&[ok(), ok()]).is_ok());
+        assert!(result_of(&[shut_down(), ok()]).is_ok());
+        assert!(result_of(&[ok(), shut_down()]).is_ok());
+        assert!(matches!(result_of(&[shut_down(), shut_down()]), Err(Error::ShutDown)));
+        for ends in [[ok(), failed("one"), failed("two")], [failed("one"), shut_down(), ok()]] {
+            assert_eq!(result_of(&ends).unwrap_err().to_string(), "one");
         }
     }
 }
