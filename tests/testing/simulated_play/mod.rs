@@ -13,6 +13,7 @@ mod kit;
 mod links;
 mod player;
 mod producers;
+mod replier;
 mod rest;
 mod rooms;
 mod settings;
@@ -79,6 +80,7 @@ const CHANNELS: &[&str] =
     &["connect cancelled", "reset behind a relay", "broadcast beyond a limit", "a broadcast has waited"];
 const CLIENTS: &[&str] = &["a connect was cancelled", "a pool has no channel"];
 const TIMERS: &[&str] = &["a silent connection was closed", "a task of a channel was refused"];
+const SHUTDOWNS: &[&str] = &["a shutdown waits for a reply", "a connection arrives in a shutdown"];
 
 #[test]
 fn channels_keep_their_promises_in_a_calm_network() {
@@ -117,14 +119,12 @@ fn clients_end_when_they_are_stopped_amid_faults() {
 
 #[test]
 fn shutdowns_wait_for_replies_in_a_calm_network() {
-    explore(harmless(), &["a shutdown waits for a reply"], |simulation| shutdowns::play(simulation, true));
+    explore(harmless(), SHUTDOWNS, |simulation| shutdowns::play(simulation, true));
 }
 
 #[test]
 fn shutdowns_end_amid_faults() {
-    explore(without_kills(), &["a shutdown waits for a reply"], |simulation| {
-        shutdowns::play(simulation, false)
-    });
+    explore(without_kills(), SHUTDOWNS, |simulation| shutdowns::play(simulation, false));
 }
 
 #[test]

@@ -1,8 +1,12 @@
-//! Servers that are shut down while requests are in flight: each gets its reply, and the report
-//! counts every channel.
+//! Servers that are shut down while requests are in flight and connections arrive. Each request
+//! gets its reply, later connections are not opened, and the report counts every channel.
+//!
+//! Half of the servers accept on another group, which is shut down last. It hands connections to
+//! loops that are shutting down.
 
 use super::{
     kit::{Draw, MS, PATIENCE, Play, SECOND, lock},
+    replier::{Ledger, Replier},
     settings,
 };
 use bytes::Bytes;
@@ -12,49 +16,13 @@ use netwheel::{
     shutdown::ShutdownOptions,
     testing::simulation::{Failure, Simulation, sleep, sometimes},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 const CLIENTS: usize = 2;
 
-/// The requests and replies of all connections.
-#[derive(Clone)]
-struct Ledger {
-    play: Play,
-    connections: Arc<Mutex<BTreeMap<u32, Arc<Entry>>>>,
-    next: Arc<AtomicU32>,
-    /// The groups whose loops all handle their shutdown.
-    shut_down: Arc<Mutex<BTreeSet<u64>>>,
-}
-
-#[derive(Default)]
-struct Entry {
-    written: AtomicU32,
-    received: AtomicU32,
-    /// The server's socket may not wait for its peer.
-    is_hasty: AtomicU32,
-}
-
-impl Ledger {
-    fn entry(&self, number: u32) -> Arc<Entry> {
-        lock(&self.connections).entry(number).or_default().clone()
-    }
-}
-
 pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), Failure> {
     let play = Play::new(simulation, is_strict);
-    let ledger = Ledger {
-        play: play.clone(),
-        connections: Arc::default(),
-        next: Arc::default(),
-        shut_down: Arc::default(),
-    };
+    let ledger = Ledger::new(&play);
     let shared = play.clone();
     let backend = simulation.node("backend", "10.0.0.2", move || backend(&shared));
     let shared = ledger.clone();
@@ -87,150 +55,27 @@ fn backend(play: &Play) -> Result {
     settings::end(play, &group, "the backend")
 }
 
-/// Replies at once, after a while, after work, or after a call to the backend.
-struct Replier {
-    ledger: Ledger,
-    entry: Option<Arc<Entry>>,
-    is_hasty: bool,
-    backend: Option<ClientBootstrap>,
-    calls: Option<Channel<Bytes>>,
-    open: u32,
-    is_ending: bool,
-    group: u64,
-}
-
-impl Replier {
-    fn reply(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.ledger.play.must(self.open > 0, || "a reply without a request".to_owned());
-        self.open = self.open.saturating_sub(1);
-        if let Some(entry) = self.entry.clone() {
-            let confirmed = ctx.write_tracked("reply".into())?;
-            confirmed.on_complete(move |result| {
-                if result.is_ok() {
-                    entry.written.fetch_add(1, SeqCst);
-                }
-            });
-        }
-        if self.is_ending && self.open == 0 {
-            ctx.close();
-        }
-        Ok(())
-    }
-
-    fn call_backend(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        if let Some(calls) = &self.calls {
-            if calls.write("request".into()).is_err() {
-                self.ledger
-                    .play
-                    .must(!self.ledger.play.is_strict(), || "a call to the backend fails".to_owned());
-                return self.reply(ctx);
-            }
-            return Ok(());
-        }
-        self.reply(ctx)
-    }
-}
-
-impl Handler for Replier {
-    type Read = Bytes;
-    type Write = Bytes;
-
-    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let is_late = lock(&self.ledger.shut_down).contains(&self.group);
-        self.ledger.play.must(!is_late, || "a connection is opened in a shutdown".to_owned());
-        let Some(backend) = self.backend.take() else { return Ok(()) };
-        let me = ctx.handler_ref();
-        let client = backend.pipeline(move |_peer| {
-            let me = me.clone();
-            Pipeline::codec(Line::new()).on_read(move |_ctx, _line| {
-                let _ = me.execute(|me, ctx| me.reply(ctx));
-                Ok(())
-            })
-        });
-        let Some(event_loop) = ctx.channel().event_loop() else { return Ok(()) };
-        ctx.on_complete(client.connect_on(&event_loop, "backend:7000"), |me, _ctx, channel| {
-            me.calls = channel.ok();
-            Ok(())
-        });
-        Ok(())
-    }
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
-        let text = String::from_utf8_lossy(&line).into_owned();
-        if let Some(number) = text.strip_prefix("connection ") {
-            let entry = self.ledger.entry(number.parse().unwrap_or(u32::MAX));
-            entry.is_hasty.store(self.is_hasty.into(), SeqCst);
-            self.entry = Some(entry);
-            return Ok(());
-        }
-        self.open += 1;
-        match &*text {
-            "later" => {
-                ctx.schedule(200 * MS, Replier::reply);
-                Ok(())
-            }
-            "work" => match ctx.offload(|| sleep(40 * MS), |me, ctx, _| me.reply(ctx)) {
-                Ok(_) => Ok(()),
-                Err(_) => self.reply(ctx),
-            },
-            "call" => self.call_backend(ctx),
-            _ => self.reply(ctx),
-        }
-    }
-
-    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.is_ending = true;
-        if self.open == 0 {
-            ctx.close();
-        } else {
-            sometimes("a shutdown waits for a reply");
-        }
-        Ok(())
-    }
-
-    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        let is_panic = matches!(error, Error::Panicked(_));
-        self.ledger.play.must(!is_panic, || format!("a server fails: {error:#} {error:?}"));
-        ctx.close();
-        Ok(())
-    }
-
-    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        let (play, open) = (&self.ledger.play, self.open);
-        let is_bad = play.is_strict() && self.is_ending && open > 0;
-        play.must(!is_bad, || format!("{open} replies are missing at the end: {:?}", ctx.close_cause()));
-        if let Some(calls) = &self.calls {
-            calls.close();
-        }
-        Ok(())
-    }
-}
-
 fn serve(ledger: &Ledger) -> Result {
     let (mut draw, play) = (Draw::new(), &ledger.play);
     for number in 0..3 {
         let max_lingering = draw.pick(&[0, 1, 2, 1024, 1024]);
         let group = EventLoopGroup::builder()
+            .name(format!("server-{number}"))
             .threads(1 + draw.below(2) as usize)
             .max_lingering(max_lingering)
             .io_ratio(draw.pick(&[1, 50, 100]))
             .build()?;
+        let acceptors = || EventLoopGroup::builder().name("acceptor").threads(1).build();
+        let acceptors = draw.chance(50).then(acceptors).transpose()?;
         let calls = draw.chance(60);
         let _server = settings::bound(play, || {
             let (ledger, connector) = (ledger.clone(), group.clone());
             ServerBootstrap::new(&group)
+                .acceptor_group(acceptors.as_ref().unwrap_or(&group))
                 .accepts_per_turn(draw.pick(&[1, 16]))
                 .pipeline(move |_peer| {
-                    let replier = Replier {
-                        ledger: ledger.clone(),
-                        entry: None,
-                        is_hasty: max_lingering < 1024,
-                        backend: calls.then(|| ClientBootstrap::new(&connector)),
-                        calls: None,
-                        open: 0,
-                        is_ending: false,
-                        group: number,
-                    };
+                    let backend = calls.then(|| ClientBootstrap::new(&connector));
+                    let replier = Replier::new(ledger.clone(), max_lingering < 1024, backend);
                     Pipeline::codec(Line::new()).handler(replier)
                 })
                 .bind("10.0.0.1:7000")
@@ -241,12 +86,16 @@ fn serve(ledger: &Ledger) -> Result {
             .drain_window(draw.pick(&[Duration::ZERO, Duration::ZERO, 300 * MS]))
             .timeout(60 * SECOND);
         let shutdown = group.shutdown(options);
-        // Connections that were queued before the request are opened. Later ones are not.
-        for event_loop in group.event_loops() {
-            let reached = event_loop.call(|| ()).wait_timeout(PATIENCE).is_ok();
+        // Connections that were queued before the request are opened. Later ones are not. These
+        // calls are queued behind the request, so each runs after it on the thread of its loop.
+        let note = |event_loop: &EventLoop| {
+            let (ledger, name) = (ledger.clone(), event_loop.name().to_owned());
+            event_loop.call(move || ledger.note_shutdown(name))
+        };
+        for noted in group.event_loops().iter().map(note).collect::<Vec<_>>() {
+            let reached = noted.wait_timeout(PATIENCE).is_ok();
             play.must(reached, || "a loop that shuts down does not handle its queue".to_owned());
         }
-        lock(&ledger.shut_down).insert(number);
         let Ok(report) = shutdown.wait_timeout(PATIENCE) else {
             play.violation("a shutdown does not end".to_owned());
             return Ok(());
@@ -260,6 +109,12 @@ fn serve(ledger: &Ledger) -> Result {
         play.must(group.event_loops().iter().all(|event_loop| event_loop.connections() == 0), || {
             "connections are left after a shutdown".to_owned()
         });
+        if let Some(acceptors) = &acceptors {
+            if group.metrics().iter().any(|metrics| metrics.rejected_by_loop > 0) {
+                sometimes("a connection arrives in a shutdown");
+            }
+            settings::end(play, acceptors, "the acceptor group")?;
+        }
         sleep(draw.millis(100));
     }
     play.finished();
