@@ -7,14 +7,14 @@ use super::{
 };
 use netwheel::{
     Result,
-    durable::{SqliteStore, TimerFilter, TimerId, TimerInfo, TimerStore},
+    durable::{TimerFilter, TimerId, TimerInfo, TimerStore},
 };
 use std::sync::atomic::Ordering;
 
 impl Later {
     /// Reads all kept messages and reminders of the store, in pages. Returns the timers of
     /// reminders that are kept messages already.
-    pub(super) fn load(&self, store: &mut SqliteStore) -> Result<Vec<TimerId>> {
+    pub(super) fn load(&self, store: &mut impl TimerStore) -> Result<Vec<TimerId>> {
         let messages = self.load_topic(store, KEPT, |timer| {
             let kept: Kept = serde_json::from_str(&timer.payload)?;
             let shares = match &kept.content {
@@ -53,7 +53,7 @@ impl Later {
     /// Passes the timers of a topic to `load`, until that returns no number because memory is full.
     fn load_topic(
         &self,
-        store: &mut SqliteStore,
+        store: &mut impl TimerStore,
         topic: &str,
         mut load: impl FnMut(&TimerInfo) -> serde_json::Result<Option<u64>>,
     ) -> Result<usize> {

@@ -17,6 +17,7 @@ pub(crate) mod quota;
 mod receipt;
 mod reminders;
 mod requests;
+mod start;
 
 pub(crate) use kept::Kept;
 pub(crate) use receipt::KeptReceipt;
@@ -29,14 +30,13 @@ use crate::{
 use kept::{Content, Reminder};
 use mailbox::{Mailbox, Next, Shares};
 use netwheel::{
-    Channel, Error, EventLoopGroup, Result,
-    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerId, Topic},
-    time::{Clock, default_clock},
+    Channel, Error, Result,
+    durable::{Due, DurableTimers, TimerId},
+    time::Clock,
 };
 use quota::Exhausted;
 use reminders::Reminders;
 use std::{
-    path::Path,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -67,62 +67,8 @@ pub(crate) struct Later {
 }
 
 impl Later {
-    /// Opens the store, and starts firing. Without a file, reminders are kept in memory only, and
-    /// direct messages are not kept.
-    pub(crate) fn start(
-        file: Option<&Path>,
-        expiry: Duration,
-        hub: &Arc<Hub>,
-        group: &EventLoopGroup,
-    ) -> Result<Arc<Self>> {
-        let mut store = match file {
-            Some(file) => SqliteStore::open(file)
-                .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
-            None => SqliteStore::in_memory()?,
-        };
-        let clock = default_clock();
-        let now = unix_ms(&*clock);
-        let later = Arc::new(Later {
-            hub: Arc::downgrade(hub),
-            clock,
-            timers: OnceLock::new(),
-            keeps_messages: file.is_some(),
-            expiry,
-            // Numbers go on increasing after a restart. They are exact in JavaScript.
-            next: AtomicU64::new(now.saturating_mul(1000)),
-            reminders: Reminders::new(),
-            mailbox: Mailbox::new(),
-        });
-        // Before the first timer fires.
-        let leftovers = later.load(&mut store)?;
-        let timers = DurableTimers::on(store)
-            .max_payload(128 * 1024)
-            .topic(later.topic(REMIND, Later::remind_now))
-            .topic(later.topic(KEPT, Later::expire))
-            .start(group)?;
-        // This is the only call.
-        let _ = later.timers.set(timers);
-        // Before a message can be acknowledged, because its reminder would then be sent again.
-        let cancelled: Vec<_> = leftovers.into_iter().map(|timer| later.timers().cancel(timer)).collect();
-        cancelled.into_iter().try_for_each(|cancelled| cancelled.wait().map(drop))?;
-        Ok(later)
-    }
-
-    fn topic<T>(self: &Arc<Self>, name: &str, handler: fn(&Arc<Self>, Due<T>)) -> Topic
-    where
-        T: serde::de::DeserializeOwned + Send + 'static,
-    {
-        let later = Arc::downgrade(self);
-        // A failure of the store is rarely over within seconds, and reminders must not be lost.
-        let retry = Retry::backoff(100).longest(Duration::from_secs(60));
-        Topic::new(name, Late::RunOnce, retry, move |due: Due<T>| match later.upgrade() {
-            Some(later) => handler(&later, due),
-            None => due.fail("the server is shutting down"),
-        })
-    }
-
     pub(crate) fn timers(&self) -> &DurableTimers {
-        // Waits only in a handler that is called before `start` has returned.
+        // Set when `start_on` returns. Handlers, which may be called earlier, use `Due::timers`.
         self.timers.wait()
     }
 
@@ -230,7 +176,7 @@ impl Later {
         }
         let kept = Kept { number, to: user, content: Content::Reminder { text, due: time } };
         let later = self.clone();
-        self.timers().at(KEPT, at(self.expires()), &kept).start().on_complete(move |stored| match stored {
+        due.timers().at(KEPT, at(self.expires()), &kept).start().on_complete(move |stored| match stored {
             Ok(timer) => {
                 let share = later.reminders.remove(&kept.to, number);
                 let share = share.unwrap_or_else(|| later.reminders.count(&kept.to));

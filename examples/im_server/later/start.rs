@@ -1,0 +1,83 @@
+//! Opens the store at the start of the server, and starts the timers.
+
+use super::{KEPT, Later, REMIND, Reminders, mailbox::Mailbox};
+use crate::hub::{Hub, unix_ms};
+use netwheel::{
+    Error, EventLoopGroup, Result,
+    durable::{Due, DurableTimers, Late, Retry, SqliteStore, TimerStore, Topic},
+    time::default_clock,
+};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, atomic::AtomicU64},
+    time::Duration,
+};
+
+impl Later {
+    /// Opens the store, and starts firing. Without a file, reminders are kept in memory only, and
+    /// direct messages are not kept.
+    pub(crate) fn start(
+        file: Option<&Path>,
+        expiry: Duration,
+        hub: &Arc<Hub>,
+        group: &EventLoopGroup,
+    ) -> Result<Arc<Self>> {
+        let store = match file {
+            Some(file) => SqliteStore::open(file)
+                .map_err(|error| Error::other(format!("the timers {}: {error}", file.display())))?,
+            None => SqliteStore::in_memory()?,
+        };
+        Self::start_on(store, file.is_some(), expiry, hub, group)
+    }
+
+    /// Starts firing the timers of a store. `keeps_messages` sets whether direct messages to users
+    /// that are not connected are kept.
+    pub(crate) fn start_on(
+        mut store: impl TimerStore + 'static,
+        keeps_messages: bool,
+        expiry: Duration,
+        hub: &Arc<Hub>,
+        group: &EventLoopGroup,
+    ) -> Result<Arc<Self>> {
+        let clock = default_clock();
+        let now = unix_ms(&*clock);
+        let later = Arc::new(Later {
+            hub: Arc::downgrade(hub),
+            clock,
+            timers: OnceLock::new(),
+            keeps_messages,
+            expiry,
+            // Numbers go on increasing after a restart, unless the clock was set back. They are
+            // above those that are loaded, and exact in JavaScript.
+            next: AtomicU64::new(now.saturating_mul(1000)),
+            reminders: Reminders::new(),
+            mailbox: Mailbox::new(),
+        });
+        // Before the first timer fires.
+        let leftovers = later.load(&mut store)?;
+        let timers = DurableTimers::on(store)
+            .max_payload(128 * 1024)
+            .topic(later.topic(REMIND, Later::remind_now))
+            .topic(later.topic(KEPT, Later::expire))
+            .start(group)?;
+        // This is the only call.
+        let _ = later.timers.set(timers);
+        // Before a message can be acknowledged, because its reminder would then be sent again.
+        let cancelled: Vec<_> = leftovers.into_iter().map(|timer| later.timers().cancel(timer)).collect();
+        cancelled.into_iter().try_for_each(|cancelled| cancelled.wait().map(drop))?;
+        Ok(later)
+    }
+
+    fn topic<T>(self: &Arc<Self>, name: &str, handler: fn(&Arc<Self>, Due<T>)) -> Topic
+    where
+        T: serde::de::DeserializeOwned + Send + 'static,
+    {
+        let later = Arc::downgrade(self);
+        // A failure of the store is rarely over within seconds, and reminders must not be lost.
+        let retry = Retry::backoff(100).longest(Duration::from_secs(60));
+        Topic::new(name, Late::RunOnce, retry, move |due: Due<T>| match later.upgrade() {
+            Some(later) => handler(&later, due),
+            None => due.fail("the server is shutting down"),
+        })
+    }
+}
