@@ -74,7 +74,7 @@ impl Bot {
         if !self.is_member {
             return Ok(());
         }
-        match self.draw.below(12) {
+        match self.draw.below(15) {
             0..6 => {
                 for _ in 0..=self.draw.below(4) {
                     self.say(ctx)?;
@@ -103,6 +103,7 @@ impl Bot {
                 }
                 Ok(())
             }
+            12..15 => self.remind(ctx),
             _ => Ok(()),
         }
     }
@@ -116,33 +117,64 @@ impl Bot {
 
     fn direct(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let to = self.draw.below(BOTS.into()) as u32;
-        let number = self.ledger.lock().unwrap().begin_direct(self.session, to);
+        let number = self.ledger.lock().unwrap().begin_direct(self.session, self.number, to);
         let id = serde_json::value::to_raw_value(&number).map_err(Error::other)?;
         let (to, text) = (name(to), format!("direct {number}"));
         ctx.write(Request::Direct { to, text, id: MessageId::from_json(id) })
     }
 
-    fn read_direct(&mut self, ctx: &mut Context<'_, Self>, text: &str, id: u64) -> Result {
+    fn remind(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let number = self.ledger.lock().unwrap().reminders.begin(self.number);
+        let after = format!("{}ms", self.draw.pick(&[1, 300, 2000, 4000]));
+        let text = format!("reminder {number}");
+        ctx.write(Request::Remind { after, text, id: Some(number.into()) })
+    }
+
+    fn read_reminder_set(&mut self, ctx: &mut Context<'_, Self>, number: u64, due: u64, id: u64) -> Result {
+        self.ledger.lock().unwrap().reminders.set(id, number, due);
+        if !self.draw.one_in(4) {
+            return Ok(());
+        }
+        self.ledger.lock().unwrap().reminders.forgets(id);
+        ctx.write(Request::Forget { id: number })
+    }
+
+    fn read_direct(&mut self, ctx: &mut Context<'_, Self>, text: &str, id: u64) {
         self.ledger.lock().unwrap().direct_arrives(self.number, self.session, text, id);
+        self.acknowledge(ctx, id);
+    }
+
+    /// Acknowledges a message, now or later or not at all.
+    fn acknowledge(&mut self, ctx: &mut Context<'_, Self>, id: u64) {
         let is_calm = self.calm.is_now();
         if !is_calm && self.draw.one_in(6) {
             // The server sends it again.
-            return Ok(());
+            return;
         }
         let pause = if is_calm { MS } else { self.draw.pick(&[MS, MS, 3 * SECOND]) };
         ctx.schedule(self.draw.time(pause), move |_, ctx| ctx.write(Request::Ack { id }));
-        Ok(())
     }
 
-    fn read_error(&mut self, ctx: &mut Context<'_, Self>, code: Code, message: &str, id: Option<&MessageId>) {
+    fn read_error(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        code: Code,
+        message: &str,
+        is_direct: bool,
+        id: Option<&MessageId>,
+    ) {
         match (code, id.and_then(MessageId::as_u64)) {
+            // The store has failed. The reminder may be stored, or forgotten, nevertheless.
+            (Code::Busy, Some(_)) if !is_direct => sometimes("reminder refused"),
+            // It has arrived before.
+            (Code::NoSuchReminder, Some(_)) => {}
             (Code::NameTaken, _) => {
                 sometimes("name is taken");
                 ctx.close();
             }
             (Code::Undelivered | Code::TooManyUnacked | Code::Busy, Some(number)) => {
                 sometimes("undelivered");
-                self.ledger.lock().unwrap().direct_ends(self.session, number, false);
+                self.ledger.lock().unwrap().direct_ends(self.session, self.number, number, false);
             }
             // A request without an id had no effect, for example while the loops shut down.
             (Code::Busy, None) => self.ledger.lock().unwrap().may_skip(self.session),
@@ -181,11 +213,11 @@ impl Handler for Bot {
                 sometimes(if self.is_websocket { "message over WebSocket" } else { "message over TCP" });
                 self.ledger.lock().unwrap().message_arrives(self.session, &from, &text);
             }
-            Reply::Direct { text, id, .. } => self.read_direct(ctx, &text, id)?,
+            Reply::Direct { text, id, .. } => self.read_direct(ctx, &text, id),
             Reply::Delivered { id, .. } => {
                 sometimes("delivered");
                 if let Some(number) = id.as_ref().and_then(MessageId::as_u64) {
-                    self.ledger.lock().unwrap().direct_ends(self.session, number, true);
+                    self.ledger.lock().unwrap().direct_ends(self.session, self.number, number, true);
                 }
             }
             Reply::Profile { user, online, .. } => {
@@ -194,7 +226,25 @@ impl Handler for Bot {
                     self.ledger.lock().unwrap().violated("a user that is logged in is not online");
                 }
             }
-            Reply::Error { code, message, id, .. } => self.read_error(ctx, code, &message, id.as_ref()),
+            Reply::Kept { id, .. } => {
+                if let Some(number) = id.as_ref().and_then(MessageId::as_u64) {
+                    self.ledger.lock().unwrap().direct_is_kept(self.session, number);
+                }
+            }
+            Reply::ReminderSet { reminder, due, id } => {
+                let id = id.as_ref().and_then(MessageId::as_u64).unwrap_or(u64::MAX);
+                self.read_reminder_set(ctx, reminder, due, id)?;
+            }
+            Reply::Forgotten { reminder } => self.ledger.lock().unwrap().reminders.forgotten(reminder),
+            Reply::Reminder { reminder, text, id, .. } => {
+                let mut ledger = self.ledger.lock().unwrap();
+                ledger.reminders.arrives(self.number, self.session, &text, reminder, id);
+                drop(ledger);
+                self.acknowledge(ctx, id);
+            }
+            Reply::Error { code, message, to, id } => {
+                self.read_error(ctx, code, &message, to.is_some(), id.as_ref());
+            }
             Reply::Bye { .. } => sometimes("goodbye"),
             Reply::Missed { .. } => self.ledger.lock().unwrap().missed(self.session),
             Reply::Ping => ctx.write(Request::Pong)?,

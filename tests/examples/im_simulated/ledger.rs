@@ -1,16 +1,14 @@
 //! What all bots have sent and read.
 
-use super::{bot::name, support::Violations};
+use super::{arrivals::Arrivals, bot::name, reminders::Reminders, support::Violations};
 use netwheel::testing::simulation::sometimes;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How often the server sends a direct message: once, and three times again.
-const MOST_ARRIVALS: u32 = 4;
 
 pub(super) struct Ledger {
     violations: Violations,
     sessions: Vec<Session>,
     directs: Vec<Direct>,
+    pub(super) reminders: Reminders,
     /// The members of the room, as each bot sees them.
     views: BTreeMap<u32, BTreeSet<String>>,
     /// Sessions and direct messages that had begun when counting began.
@@ -31,18 +29,38 @@ struct Session {
 }
 
 struct Direct {
-    from: u32,
+    /// The session of the sender, and its bot.
+    sender: (u32, u32),
     to: u32,
-    /// The session of the receiver, and the id that the server has given the message there.
-    receiver: Option<(u32, u64)>,
-    arrivals: u32,
-    outcome: Option<bool>,
+    /// Whether the server has confirmed that it keeps the message for a bot that is away.
+    is_kept: bool,
+    arrivals: Arrivals,
+    /// The outcome in each reply, by session of the sender: whether the message was delivered.
+    outcomes: BTreeMap<u32, bool>,
+}
+
+impl Direct {
+    /// Returns whether the message has gone straight to a session of its receiver, and has ended
+    /// there. Others may have been kept without a confirmation: the connection or the store failed.
+    fn was_not_kept(&self) -> bool {
+        !self.is_kept && self.outcomes.get(&self.sender.0) == Some(&true)
+    }
+
+    fn is_delivered(&self) -> bool {
+        self.outcomes.values().any(|is_delivered| *is_delivered)
+    }
 }
 
 impl Ledger {
     pub(super) fn new(violations: Violations) -> Self {
-        let (sessions, directs, views) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Ledger { violations, sessions, directs, views, before_calm: (0, 0) }
+        Ledger {
+            reminders: Reminders::new(violations.clone()),
+            violations,
+            sessions: Vec::new(),
+            directs: Vec::new(),
+            views: BTreeMap::new(),
+            before_calm: (0, 0),
+        }
     }
 
     pub(super) fn violated(&self, what: &str) {
@@ -108,8 +126,9 @@ impl Ledger {
 
     // ---- direct messages ------------------------------------------------------------------------
 
-    pub(super) fn begin_direct(&mut self, from: u32, to: u32) -> u64 {
-        self.directs.push(Direct { from, to, receiver: None, arrivals: 0, outcome: None });
+    pub(super) fn begin_direct(&mut self, session: u32, from: u32, to: u32) -> u64 {
+        let (arrivals, outcomes) = (Arrivals::default(), BTreeMap::new());
+        self.directs.push(Direct { sender: (session, from), to, is_kept: false, arrivals, outcomes });
         self.directs.len() as u64 - 1
     }
 
@@ -118,27 +137,41 @@ impl Ledger {
         let Some(direct) = number.and_then(|number| self.directs.get_mut(number)) else {
             return self.violated(&format!("{text:?} was not sent"));
         };
-        direct.arrivals += 1;
-        let receiver = *direct.receiver.get_or_insert((session, id));
-        if direct.arrivals > 1 {
-            sometimes("sent again");
+        if direct.is_kept {
+            sometimes("kept message delivered");
         }
-        let is_right = direct.to == bot && receiver == (session, id) && direct.arrivals <= MOST_ARRIVALS;
-        let (to, arrivals) = (direct.to, direct.arrivals);
+        let is_within_limits = direct.arrivals.add(session, id);
+        let is_once = direct.arrivals.sessions() == 1 || !direct.was_not_kept();
+        let is_right = direct.to == bot && is_within_limits && is_once;
+        let (to, arrivals) = (direct.to, direct.arrivals.total());
         self.violations.unless(is_right, || {
             format!("{text:?} to {to} arrives {arrivals} times, now at {bot} in session {session} as {id}")
         });
     }
 
-    pub(super) fn direct_ends(&mut self, session: u32, number: u64, is_delivered: bool) {
+    /// Records that the server keeps a message.
+    pub(super) fn direct_is_kept(&mut self, session: u32, number: u64) {
+        let direct = self.directs.get_mut(number as usize);
+        let is_right = direct.is_some_and(|direct| {
+            let is_first = !std::mem::replace(&mut direct.is_kept, true);
+            is_first && direct.sender.0 == session && direct.outcomes.is_empty()
+        });
+        self.violations.unless(is_right, || format!("{number} is kept after its end, or was not sent"));
+    }
+
+    /// Records the outcome in a reply to a session of a bot.
+    pub(super) fn direct_ends(&mut self, session: u32, bot: u32, number: u64, is_delivered: bool) {
         let Some(direct) = self.directs.get_mut(number as usize) else {
             return self.violated(&format!("an outcome of {number}, which was not sent"));
         };
-        let before = direct.outcome.replace(is_delivered);
-        let is_right = before.is_none() && direct.from == session && (!is_delivered || direct.arrivals > 0);
-        let arrivals = direct.arrivals;
+        let is_possible = session == direct.sender.0 || is_delivered && !direct.was_not_kept();
+        let is_first = direct.outcomes.insert(session, is_delivered).is_none();
+        let is_once = direct.arrivals.sessions() == 1 || !direct.was_not_kept();
+        let arrivals = direct.arrivals.total();
+        let has_arrived = arrivals > 0 && is_once || !is_delivered;
+        let is_right = direct.sender.1 == bot && is_possible && is_first && has_arrived;
         self.violations.unless(is_right, || {
-            format!("{number}, arrived {arrivals} times, ends with {is_delivered} after {before:?}")
+            format!("{number}, arrived {arrivals} times, ends with {is_delivered}: {:?}", direct.outcomes)
         });
     }
 
@@ -157,6 +190,7 @@ impl Ledger {
     pub(super) fn begin_counting(&mut self) {
         self.before_calm = (self.sessions.len(), self.directs.len());
         self.sessions.iter_mut().for_each(|session| session.read = 0);
+        self.reminders.begin_calm();
     }
 
     /// Checks the sessions, the outcomes and the presence of the time without faults.
@@ -173,7 +207,10 @@ impl Ledger {
         let calm = self.directs.get(directs..).unwrap_or_default();
         // The last ones may still be under way.
         let done = calm.iter().take(calm.len().saturating_sub(4));
-        let lost = done.filter(|direct| direct.outcome != Some(true)).count();
+        let lost = done.filter(|direct| !direct.is_delivered()).count();
         self.violations.unless(lost == 0, || format!("{lost} direct messages are not delivered in calm"));
+        let kept = self.directs.iter().filter(|direct| direct.is_kept);
+        let lost = kept.filter(|direct| direct.arrivals.total() == 0).count();
+        self.violations.unless(lost == 0, || format!("{lost} kept messages are lost"));
     }
 }

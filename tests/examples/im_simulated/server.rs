@@ -1,14 +1,28 @@
 //! The node of the server: starts the example, and deploys it again and again.
 
 use super::support::{Calm, Draw, SECOND, until_ok};
-use crate::{chat_server::ChatServer, options::Options};
+use crate::{chat_server::ChatServer, hub::unix_ms, later::Later, options::Options};
 use clap::Parser;
 use netwheel::{
     Result,
+    durable::MemoryDisk,
     testing::simulation::{sleep, sometimes},
+    time::default_clock,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-pub(super) fn serve(calm: &Calm) -> Result {
+/// What stays when the node is killed, and the time of its clock.
+#[derive(Clone, Default)]
+pub(super) struct Machine {
+    disk: MemoryDisk,
+    /// The wall time of the node, in milliseconds since 1970. Clocks of nodes are set back.
+    pub(super) unix_ms: Arc<AtomicU64>,
+}
+
+pub(super) fn serve(machine: &Machine, calm: &Calm) -> Result {
     let options = Options::parse_from([
         "im_server",
         "--listen=10.0.0.1:9000",
@@ -26,14 +40,45 @@ pub(super) fn serve(calm: &Calm) -> Result {
     let mut draw = Draw::new();
     loop {
         let server = until_ok(|| ChatServer::start(&options));
-        let listeners = until_ok(|| server.listen(&options));
-        let mut left = 10 + draw.below(40);
-        // A program that supervises the server starts it again if a listener has failed.
-        while left > 0 && !listeners.iter().any(|closed| closed.is_done()) {
-            sleep(SECOND);
-            left -= u64::from(!calm.is_now());
+        match start_timers(machine, &options, &server) {
+            Ok(later) => {
+                run(machine, &options, &server, &later, calm, &mut draw);
+                let _ = later.close();
+            }
+            Err(_) => {
+                sometimes("timers were not started");
+                sleep(SECOND);
+            }
         }
-        sometimes("server deployed");
         let _ = server.shut_down(&options);
     }
+}
+
+/// Starts the timers on the disk of the node, instead of the example's SQLite file.
+fn start_timers(machine: &Machine, options: &Options, server: &ChatServer) -> Result<Arc<Later>> {
+    let store = machine.disk.open()?;
+    let later = Later::start_on(store, true, options.expiry, &server.hub, &server.group)?;
+    server.hub.set_later(later.clone());
+    Ok(later)
+}
+
+fn run(
+    machine: &Machine,
+    options: &Options,
+    server: &ChatServer,
+    later: &Later,
+    calm: &Calm,
+    draw: &mut Draw,
+) {
+    let listeners = until_ok(|| server.listen(options));
+    let mut left = 10 + draw.below(40);
+    // A program that supervises the server starts it again if a listener or the store has failed.
+    let has_failed =
+        || later.timers().metrics().is_stopped || listeners.iter().any(|closed| closed.is_done());
+    while left > 0 && !has_failed() {
+        machine.unix_ms.store(unix_ms(&*default_clock()), Ordering::Relaxed);
+        sleep(SECOND);
+        left -= u64::from(!calm.is_now());
+    }
+    sometimes("server deployed");
 }
