@@ -166,6 +166,8 @@ impl Bot {
         match (code, id.and_then(MessageId::as_u64)) {
             // The store has failed. The reminder may be stored, or forgotten, nevertheless.
             (Code::Busy, Some(_)) if !is_direct => sometimes("reminder refused"),
+            // Lookups that arrive together, after a delay of the network.
+            (Code::TooManyLookups, None) => {}
             // It has arrived before.
             (Code::NoSuchReminder, Some(_)) => {}
             (Code::NameTaken, _) => {
