@@ -88,7 +88,10 @@ impl World {
 
     pub(crate) fn stall(&mut self, node: usize, time: u64) {
         self.note(Happening::Stalled, node, time, 0);
-        self.nodes[node].stalled_until = self.now.saturating_add(time);
+        let until = self.now.saturating_add(time);
+        // A shorter stall does not end a longer one.
+        let stalled_until = &mut self.nodes[node].stalled_until;
+        *stalled_until = until.max(*stalled_until);
     }
 
     pub(crate) fn jump_clock(&mut self, node: usize, by: u64) {
