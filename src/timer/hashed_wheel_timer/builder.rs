@@ -25,7 +25,7 @@ const UNLIMITED: usize = 1 << 31;
 /// | `thread_name` | "netwheel-timer" | no NUL |
 /// | `max_pending` | 0, which means no limit | 0 or more |
 /// | `executor` | none: tasks run on the timer's thread | |
-/// | `clock` | [`SystemClock`] | |
+/// | `clock` | [`default_clock`](crate::time::default_clock) | |
 #[derive(Clone)]
 #[must_use]
 pub struct HashedWheelTimerBuilder {
@@ -111,8 +111,8 @@ impl HashedWheelTimerBuilder {
         self
     }
 
-    /// Sets the clock. The default is [`SystemClock`]; tests can use a
-    /// [`ManualClock`](crate::testing::ManualClock).
+    /// Sets the clock. The default is [`default_clock`](crate::time::default_clock). Tests can use
+    /// a [`ManualClock`](crate::testing::ManualClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
