@@ -24,7 +24,7 @@ use crate::{
 /// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | the channel closes [cleanly](CloseCause::Clean) | [`close`](Channel::close): forwarded messages are flushed first |
 /// | the channel ends for any other [cause](CloseCause): a reset, a cut, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
-/// | an idle timeout expires | [`reset`](Channel::reset), and this channel is reset, too: a relay does not know whether a message is complete |
+/// | an idle timeout that closes a channel [by default](Handler::idle) expires | [`reset`](Channel::reset), and this channel is reset, too: a relay does not know whether a message is complete |
 /// | its loop shuts down | nothing: both channels stay open until a peer ends, or are reset at the timeout of the shutdown |
 ///
 /// Memory for one direction is therefore bounded by one read and the high water mark. Enable
@@ -187,9 +187,12 @@ impl<M: Send + 'static> Handler for Relay<M> {
         Ok(())
     }
 
-    /// Resets the channel: an orderly close would look like the end of a complete stream.
-    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
-        ctx.reset();
+    /// Resets a channel that other handlers close: an orderly close would look like the end of a
+    /// complete stream.
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        if ctx.ends_when_idle(event) {
+            ctx.reset();
+        }
         Ok(())
     }
 

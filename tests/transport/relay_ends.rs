@@ -274,6 +274,31 @@ fn an_idle_timeout_of_a_relay_is_no_regular_end_for_either_side() {
 }
 
 #[test]
+fn a_relay_whose_peer_need_not_send_is_not_idle() {
+    let quiet = || Pipeline::codec(RawBytes).on_read(|_ctx, _bytes: Bytes| Ok(()));
+    let later = PATIENCE + Duration::from_secs(1);
+    // No output is no end.
+    let mut back = EmbeddedChannel::new(quiet());
+    let idle = IdleTimeouts::new().writer(PATIENCE);
+    let relay = Relay::to(back.channel());
+    let mut front = EmbeddedChannel::new(Pipeline::codec(RawBytes).idle(idle).handler(relay));
+    front.advance(later);
+    assert!(front.channel().is_open() && back.channel().is_open());
+    // The peer has sent its request and ended its stream. The response takes its time.
+    let mut back = EmbeddedChannel::new(quiet());
+    let idle = IdleTimeouts::new().reader(PATIENCE);
+    let relay = Relay::to(back.channel());
+    let mut front = EmbeddedChannel::builder(Pipeline::codec(RawBytes).idle(idle).handler(relay))
+        .channel_options(ChannelOptions::new().half_close(true))
+        .build()
+        .unwrap();
+    front.end_inbound();
+    back.run_pending();
+    front.advance(later);
+    assert!(front.channel().is_open() && back.channel().is_open());
+}
+
+#[test]
 fn a_connect_whose_peer_resets_or_ends_the_handshake_fails_with_the_cause() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -7,11 +7,7 @@ pub(super) use context::{
     RemotePeriodicTask, RemoteTask, run_as, run_as_any, run_periodic_as, run_periodic_as_any,
 };
 
-use crate::{
-    Error, Result,
-    channel::{IdleEvent, IdleState},
-    log_throttle::log_throttled,
-};
+use crate::{Error, Result, channel::IdleEvent, log_throttle::log_throttled};
 
 /// The program's logic for one channel; the last link of every [`Pipeline`](crate::Pipeline).
 ///
@@ -111,8 +107,9 @@ pub trait Handler: Sized + 'static {
 
     /// Called when the channel has been idle for one of its [`IdleTimeouts`](crate::IdleTimeouts).
     ///
-    /// By default closes the channel for [`IdleState::Reader`] and [`IdleState::All`], after
-    /// pending bytes are sent, and ignores [`IdleState::Writer`]. It does not close a channel while
+    /// By default closes the channel for [`IdleState::Reader`](crate::IdleState::Reader) and
+    /// [`IdleState::All`](crate::IdleState::All), after pending bytes are sent, and ignores
+    /// [`IdleState::Writer`](crate::IdleState::Writer). It does not close a channel while
     /// the program has paused reading, and does not take the end of the peer's stream for reader
     /// idleness. Implement this method to send a heartbeat, or to keep a quiet channel open.
     ///
@@ -136,12 +133,7 @@ pub trait Handler: Sized + 'static {
     /// ```
     #[doc(alias = "userEventTriggered")]
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
-        let closes = match event.state {
-            IdleState::Reader => ctx.expects_input(),
-            IdleState::All => ctx.expects_input() || ctx.has_all_input(),
-            IdleState::Writer => false,
-        };
-        if closes {
+        if ctx.ends_when_idle(event) {
             let (id, name) = (ctx.id(), std::any::type_name::<Self>());
             log::debug!("channel {id} ({name}): closing, because it is {event}");
             ctx.close();

@@ -1,7 +1,10 @@
 //! Reading and its pauses.
 
 use super::Context;
-use crate::{channel::InputGuard, pipeline::handler::Handler};
+use crate::{
+    channel::{IdleEvent, IdleState, InputGuard},
+    pipeline::handler::Handler,
+};
 
 impl<H: Handler> Context<'_, H> {
     /// Returns whether bytes are read as they arrive.
@@ -98,8 +101,18 @@ impl<H: Handler> Context<'_, H> {
         self.state.may_read() && !self.has_all_input()
     }
 
+    /// Returns whether an idle event ends the channel, unless the handler decides otherwise. The
+    /// peer must be able to send. Output alone, or a pause of reading, does not end a channel.
+    pub(crate) fn ends_when_idle(&self, event: IdleEvent) -> bool {
+        match event.state {
+            IdleState::Reader => self.expects_input(),
+            IdleState::All => self.expects_input() || self.has_all_input(),
+            IdleState::Writer => false,
+        }
+    }
+
     /// Returns whether the peer has ended its stream.
-    pub(in crate::pipeline) fn has_all_input(&self) -> bool {
+    fn has_all_input(&self) -> bool {
         self.state.status.input_ended()
     }
 }
