@@ -213,7 +213,6 @@ impl Codec for ClientCodec {
     }
 
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Part<Response>>> {
-        self.outstanding.end();
         if !input.is_empty() || self.has_more() {
             let part = self.decode(input)?;
             if part.is_some() || matches!(self.state, State::Failed) {
@@ -227,7 +226,10 @@ impl Codec for ClientCodec {
                 input.clear();
                 self.truncated()
             }
-            _ => Ok(None),
+            _ => {
+                self.outstanding.end();
+                Ok(None)
+            }
         }
     }
 

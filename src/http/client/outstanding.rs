@@ -15,7 +15,7 @@ pub(super) struct Outstanding {
     requests: RefCell<VecDeque<Written>>,
     /// The length of the input that the codec has seen.
     arrived: Cell<u64>,
-    /// Whether the server has ended its stream, so that no response follows.
+    /// Whether the server has ended its stream and all of it was decoded, so no response follows.
     has_ended: Cell<bool>,
     /// Whether bytes have arrived that belong to no request. Whatever follows cannot be trusted.
     is_spoiled: Cell<bool>,

@@ -2,6 +2,7 @@
 
 use crate::{
     Completion, Error, Result,
+    channel::ChannelOptions,
     error::{EncodeError, Resource},
     http::{Body, Call, HttpClient, HttpError, HttpSettings, Message, NotSent, Request, Response},
     testing::EmbeddedChannel,
@@ -41,6 +42,20 @@ fn done(answer: Answer) -> Result<Message<Response>> {
 fn cause(result: Result<Message<Response>>) -> Error {
     let error = result.unwrap_err();
     NotSent::of(&error).unwrap_or_else(|| panic!("{error:#}")).cause().clone()
+}
+
+#[test]
+fn a_call_whose_server_ends_its_stream_fails_at_once_with_half_closed_channels() {
+    let client = HttpClient::new().host("example.org").calls(1024);
+    let mut channel = EmbeddedChannel::builder(client)
+        .channel_options(ChannelOptions::new().half_close(true))
+        .build()
+        .unwrap();
+    let answer = get(&mut channel);
+    assert_eq!(channel.pending_bytes(), 0);
+    channel.end_inbound();
+    assert!(matches!(done(answer), Err(Error::Closed)));
+    assert!(channel.is_closed());
 }
 
 #[test]
