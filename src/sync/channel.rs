@@ -1,7 +1,7 @@
-//! An unbounded channel with one receiver, for threads off the hot path.
+//! An unbounded channel with one sender and one receiver, for threads off the hot path.
 //!
 //! Invariants: values are received in the order in which they were sent. After the receiver was
-//! dropped, a send returns its value. The receiver learns that all senders are gone after it has
+//! dropped, a send returns its value. The receiver learns that the sender is gone after it has
 //! received everything. A sleeping receiver is notified once for each sleep, and an awake one not
 //! at all.
 //!
@@ -18,7 +18,7 @@ use std::{
 
 /// Creates a channel.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let state = State { values: VecDeque::new(), senders: 1, is_asleep: false, has_receiver: true };
+    let state = State { values: VecDeque::new(), has_sender: true, is_asleep: false, has_receiver: true };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
     (Sender(shared.clone()), Receiver(shared))
 }
@@ -28,7 +28,7 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
 pub(crate) enum ReceiveError {
     /// Nothing has arrived in time.
     Empty,
-    /// All senders are gone.
+    /// The sender is gone.
     Disconnected,
 }
 
@@ -43,7 +43,7 @@ struct Shared<T> {
 
 struct State<T> {
     values: VecDeque<T>,
-    senders: usize,
+    has_sender: bool,
     is_asleep: bool,
     has_receiver: bool,
 }
@@ -83,7 +83,7 @@ impl<T> Receiver<T> {
         let mut state = self.0.lock();
         match state.values.pop_front() {
             Some(value) => Ok(value),
-            None if state.senders == 0 => Err(ReceiveError::Disconnected),
+            None if !state.has_sender => Err(ReceiveError::Disconnected),
             None => Err(ReceiveError::Empty),
         }
     }
@@ -95,7 +95,7 @@ impl<T> Receiver<T> {
             if let Some(value) = state.values.pop_front() {
                 return Ok(value);
             }
-            if state.senders == 0 {
+            if !state.has_sender {
                 return Err(ReceiveError::Disconnected);
             }
             let left = deadline.map(|at| at.saturating_duration_since(machine::now()));
@@ -122,7 +122,7 @@ impl<T> Receiver<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.senders -= 1;
+        state.has_sender = false;
         self.0.notify(state);
     }
 }

@@ -1,4 +1,4 @@
-//! A channel whose senders race with its receiver.
+//! A channel whose sender races with its receiver.
 
 use super::model;
 use crate::sync::{ReceiveError, channel};
@@ -20,14 +20,22 @@ fn a_receiver_misses_neither_a_value_nor_the_end() {
 }
 
 #[test]
-fn a_value_is_received_or_returned() {
+fn a_value_is_received_dropped_or_returned_whoever_ends_first() {
     model(|| {
         let (sender, receiver) = channel();
-        let sending = thread::spawn(move || sender.send(1));
+        let value = std::sync::Arc::new(());
+        let sent = value.clone();
+        let sending = thread::spawn(move || {
+            let returned = sender.send(sent);
+            (sender, returned)
+        });
         let received = receiver.try_receive();
         drop(receiver);
-        let sent = sending.join().unwrap();
-        // A value that waits when the receiver goes is dropped with it.
-        assert!(received != Ok(1) || sent == Ok(()));
+        let (sender, returned) = sending.join().unwrap();
+        assert!(received.is_err() || returned.is_ok());
+        drop((received, returned));
+        // Nothing is left behind in the channel.
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+        assert!(sender.send(value).is_err());
     });
 }

@@ -218,9 +218,7 @@ impl<T> TimerShared<T> {
     }
 
     fn unpark(&self) {
-        if self.is_started() {
-            self.parker.unpark();
-        }
+        self.parker.unpark();
     }
 
     /// Blocks the timer's thread until it is woken, at most for `timeout` if there is one.
