@@ -48,7 +48,10 @@ pub(crate) use world::{
 use std::{
     cell::RefCell,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 thread_local! {
@@ -68,6 +71,7 @@ pub(crate) struct Shared {
 impl Shared {
     #[allow(clippy::disallowed_methods, reason = "an arbitrary origin, which no result depends on")]
     pub(crate) fn new(seed: u64, faults: Faults) -> std::io::Result<Arc<Self>> {
+        EXISTS.store(true, Ordering::Relaxed);
         Ok(Arc::new(Shared {
             world: Mutex::new(World::new(seed, faults)),
             threads: threads::Threads::default(),
@@ -162,8 +166,18 @@ impl Drop for Entered {
     }
 }
 
+/// Whether the process has ever had a simulation. Programs on the operating system pay for this
+/// load only.
+static EXISTS: AtomicBool = AtomicBool::new(false);
+
 /// Returns the machine that the calling thread works for. `None` for the operating system.
+#[inline]
 pub(crate) fn current() -> Option<Machine> {
+    if EXISTS.load(Ordering::Relaxed) { current_of_thread() } else { None }
+}
+
+#[cold]
+fn current_of_thread() -> Option<Machine> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 

@@ -5,7 +5,7 @@ use crate::machine::simulated::{FaultRecord, Record};
 use std::{fmt, time::Duration};
 
 /// A failed run of a simulation: what was violated, when, and which faults had happened.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Failure {
     /// The seed, with which the run is repeated.
@@ -38,6 +38,13 @@ impl Failure {
     /// Returns the kept events, one line each.
     pub fn trace(&self) -> impl Iterator<Item = String> + '_ {
         self.traced.iter().map(ToString::to_string)
+    }
+}
+
+impl fmt::Debug for Failure {
+    /// Formats the failure like `Display`, so that `unwrap` shows it in a few lines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -53,7 +53,10 @@ impl World {
         if self.fails(Fault::NodeStalls) {
             let node = self.faults.size(Fault::NodeStalls, 0..nodes) as usize;
             let time = self.faults.size(Fault::NodeStalls, 1_000_000..5_000_000_000);
-            self.stall(node, time);
+            // A node runs between two stalls, however often they strike.
+            if self.nodes[node].stalled_until <= self.now {
+                self.stall(node, time);
+            }
         }
         if self.fails(Fault::ClockJumps) {
             let node = self.faults.size(Fault::ClockJumps, 0..nodes) as usize;
