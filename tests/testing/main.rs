@@ -12,6 +12,8 @@ mod redis;
 #[cfg(all(feature = "simulation", feature = "durable"))]
 mod simulated_durable;
 #[cfg(feature = "simulation")]
+mod simulated_ends;
+#[cfg(feature = "simulation")]
 mod simulated_exploration;
 #[cfg(feature = "simulation")]
 mod simulated_play;

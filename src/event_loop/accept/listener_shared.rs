@@ -45,7 +45,7 @@ impl std::ops::Deref for ListenerGuard {
 
 impl Drop for ListenerGuard {
     fn drop(&mut self) {
-        self.set_closed(|| Err(Error::ShutDown));
+        self.set_closed(Err(Error::ShutDown));
     }
 }
 
@@ -57,8 +57,7 @@ impl ServerShared {
     }
 
     /// Notes that a listener has ended. The last one ends the server, with the first error of any.
-    fn listener_ended(&self, result: impl Fn() -> Result) {
-        let ended = result();
+    fn listener_ended(&self, ended: Result) {
         let done = self.closed.change(|closed| {
             let ServerClosed::Awaited(listeners, result, waiting) = closed else { return (None, None) };
             // The first failure counts. A listener whose loop has shut down before it began does
@@ -93,7 +92,7 @@ impl ListenerShared {
     }
 
     /// Notes that the listener has ended. Only the first call takes effect.
-    pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
+    pub(crate) fn set_closed(&self, result: Result) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.server.listener_ended(result);
         }
@@ -107,7 +106,7 @@ mod tests {
     /// Returns the result of a server whose listeners have ended with these results, in this order.
     fn result_of(ends: &[Result]) -> Result {
         let server = ServerShared::new(ends.len());
-        ends.iter().for_each(|end| server.listener_ended(|| end.clone()));
+        ends.iter().for_each(|end| server.listener_ended(end.clone()));
         server.closed.change(|closed| match closed {
             ServerClosed::Done(result) => (result.clone(), ()),
             ServerClosed::Awaited(..) => panic!("all listeners have ended"),

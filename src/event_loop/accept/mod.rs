@@ -267,7 +267,7 @@ impl NewSource for ListenerSource {
     fn open(mut self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
         if let Err(e) = ctx.io.selector.register(self.listener.source(), ctx.key.token(), LISTENER_INTEREST) {
             log::error!("{}: cannot watch the listener on {}: {e:#}", ctx.loop_name, self.address);
-            self.shared.set_closed(|| Err(Error::io("watching a listener", io::Error::from(e.kind()))));
+            self.shared.set_closed(Err(Error::io("watching a listener", e)));
             return None;
         }
         let _ = self.shared.key.set(ctx.key);
@@ -278,7 +278,7 @@ impl NewSource for ListenerSource {
         if !matches!(error, Error::ShutDown) {
             log::error!("{loop_name}: cannot listen on {}: {error:#}", self.address);
         }
-        self.shared.set_closed(|| Err(error.clone()));
+        self.shared.set_closed(Err(error));
     }
 }
 
@@ -343,7 +343,7 @@ impl Source for ListenerSource {
 
     fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
         log::error!("{}: the listener on {} has failed: {error:#}", ctx.loop_name, self.address);
-        Transition::End(Ok(()))
+        Transition::End(Err(error))
     }
 
     /// Keeps the server accepting, after a pause that prevents a busy loop.
@@ -352,13 +352,13 @@ impl Source for ListenerSource {
         true
     }
 
-    fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
+    fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, result: Result) {
         if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
             log::debug!("{}: deregistering a listener: {e:#}", ctx.loop_name);
         }
         self.cancel_timer(ctx);
         let ListenerSource { listener, shared, .. } = *self;
         drop(listener);
-        shared.set_closed(|| Ok(()));
+        shared.set_closed(result);
     }
 }

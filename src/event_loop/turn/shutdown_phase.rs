@@ -232,7 +232,7 @@ impl Turn {
         while let Some(mail) = self.inbox.take() {
             self.guarded_once(mail.source(), |turn| turn.run_last(mail));
         }
-        // Drops the retry timers of closed listeners.
+        // Sources have cancelled their timers. A task that is left belongs to the program.
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);
         self.shared.metrics.fold(&mut self.io.services.tally);
         if let Some(shutdown) = self.shutdown.take() {
