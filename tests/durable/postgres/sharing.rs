@@ -7,6 +7,7 @@ use super::{
         renew_until, renewed, start, timer,
     },
 };
+use crate::support::wait::PATIENCE;
 use netwheel::durable::{
     PostgresStore, StoreError, TimerId, TimerStore,
     postgres::Client,
@@ -16,7 +17,7 @@ use std::{
     collections::BTreeSet,
     sync::{Arc, Barrier},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -260,4 +261,45 @@ fn one_of_many_starts_with_the_same_key_is_stored() {
     });
     let started: usize = nodes.into_iter().map(|node| node.join().unwrap()).sum();
     assert_eq!(started, 20);
+}
+
+/// A node asks for changes every second, and may have millions of timers.
+#[test]
+fn a_search_for_changes_does_not_read_the_other_timers() {
+    const TIMERS: i32 = 10_000;
+    const INDEX: &str = "SELECT idx_scan, idx_blks_hit + idx_blks_read
+        FROM pg_stat_user_indexes JOIN pg_statio_user_indexes USING (indexrelid)
+        WHERE pg_stat_user_indexes.indexrelid = 'waiting.timers_changed'::regclass";
+    let Some(server) = server() else { return };
+    let mut owner = node(server, "waiting", LEASE);
+    renewed(&mut owner);
+    changed(&mut owner, 1000);
+    let mut client = server.client();
+    let insert = "INSERT INTO waiting.timers
+        (partition, topic, state, due, scheduled, attempts, payload, changed_by, changed_in)
+        SELECT 0, 1, 0, 7, 7, 0, 'null', 0, pg_current_xact_id()::text::bigint
+        FROM generate_series(1, $1)";
+    client.execute(insert, &[&TIMERS]).unwrap();
+    client.batch_execute("VACUUM ANALYZE waiting.timers").unwrap();
+    while !changed(&mut owner, 1000).is_empty() {}
+    let mut counted = || {
+        let row = client.query_one(INDEX, &[]).unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    // The server publishes the numbers of a session from time to time.
+    let mut known = counted();
+    let mut searches_until_next = || {
+        let before = known;
+        let end = Instant::now() + PATIENCE;
+        while known.0 == before.0 {
+            assert!(Instant::now() < end, "the server counts its searches");
+            assert_eq!(changed(&mut owner, 1000), []);
+            known = counted();
+        }
+        (known.0 - before.0, known.1 - before.1)
+    };
+    // The first numbers may contain the blocks that the starts have read.
+    let least = (0..3).map(|_| searches_until_next()).map(|(searches, blocks)| blocks / searches).min();
+    // Those on the way to a place of the index. All entries are in about forty blocks.
+    assert!(least.is_some_and(|blocks| blocks <= 6), "a search reads {least:?} blocks");
 }

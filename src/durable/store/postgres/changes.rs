@@ -116,6 +116,10 @@ pub(super) fn changed_by_others(
         return Ok(Loaded { rows: Vec::new(), is_complete: true });
     };
     let after = store.changes.cut.as_ref().map_or(FIRST, |cut| cut.after);
+    // Both searches of the index begin at their changes. With two lower bounds, PostgreSQL may begin
+    // at the lower one and read the entries of all timers. With `changed_in = ANY`, it may prefer
+    // the order of the index to that condition, and read them, too.
+    let later = after.max((seen.end, i64::MIN));
     let max_bytes = i64::try_from(max_bytes).unwrap_or(i64::MAX);
     let partitions = store.active();
     let session_id = session.id();
@@ -132,15 +136,17 @@ pub(super) fn changed_by_others(
                         + coalesce(octet_length(schedule), 0) AS size
                     FROM (
                         (SELECT * FROM {schema}.timers
-                        WHERE changed_in >= $3 AND (changed_in, id) > ($1, $2)
+                        WHERE (changed_in, id) > ($3, $10)
                             AND changed_in < pg_snapshot_xmax(pg_current_snapshot())::text::bigint
                             AND changed_by <> $5 AND state = 0 AND due <= $6 AND partition = ANY($7)
                         ORDER BY changed_in, id LIMIT $8)
                         UNION ALL
-                        (SELECT * FROM {schema}.timers
-                        WHERE changed_in = ANY($4) AND (changed_in, id) > ($1, $2)
-                            AND changed_by <> $5 AND state = 0 AND due <= $6 AND partition = ANY($7)
-                        ORDER BY changed_in, id LIMIT $8)
+                        (SELECT ended.* FROM unnest($4::bigint[]) AS open (number) CROSS JOIN LATERAL (
+                            SELECT * FROM {schema}.timers
+                            WHERE changed_in = open.number AND (changed_in, id) > ($1, $2)
+                                AND changed_by <> $5 AND state = 0 AND due <= $6 AND partition = ANY($7)
+                            ORDER BY id LIMIT $8
+                        ) ended ORDER BY changed_in, id LIMIT $8)
                     ) changed ORDER BY changed_in, id LIMIT $8
                 ) sized WINDOW changes AS (ORDER BY changed_in, id)
             ) summed WHERE place = 1 OR bytes <= $9
@@ -148,13 +154,14 @@ pub(super) fn changed_by_others(
         &[
             &after.0,
             &after.1,
-            &seen.end,
+            &later.0,
             &seen.in_progress,
             &session_id,
             &until,
             &partitions,
             &ROWS_LIMIT,
             &max_bytes,
+            &later.1,
         ],
     )?;
     let Some(first) = rows.first() else { return Err(StoreError::failed("no snapshot")) };
