@@ -1,9 +1,15 @@
 //! A condition variable whose waits a simulated machine can schedule.
 
+#[cfg(feature = "simulation")]
+use super::simulated;
 use std::{
     sync::{Condvar as StdCondvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+/// How long the thread of a simulation waits for something outside of it, in real time.
+#[cfg(feature = "simulation")]
+const LONGEST_WAIT_BESIDE_SIMULATION: Duration = Duration::from_secs(30);
 
 /// A condition variable. Waits take the mutex, because a wait in a simulation releases and locks it
 /// itself.
@@ -30,6 +36,9 @@ impl Condvar {
 
     /// Waits for a notification, at most for `timeout` if there is one. Returns whether the timeout
     /// has passed.
+    ///
+    /// A simulation ends a wait that nothing can end, also one without a timeout, and returns `true`
+    /// for it. So a caller that repeats its wait has to stop then.
     #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(crate) fn wait<'a, T>(
         &self,
@@ -38,13 +47,15 @@ impl Condvar {
         timeout: Option<Duration>,
     ) -> (MutexGuard<'a, T>, bool) {
         #[cfg(feature = "simulation")]
-        if super::simulated::is_thread() {
+        if let Some(machine) = simulated::current() {
             drop(guard);
-            let timed_out = super::simulated::block(self.key(), timeout);
-            return (mutex.lock().unwrap_or_else(PoisonError::into_inner), timed_out);
+            let is_over = simulated::wait(&machine, self.condition(), timeout);
+            return (mutex.lock().unwrap_or_else(PoisonError::into_inner), is_over);
         }
         let _ = mutex;
         match timeout {
+            #[cfg(feature = "simulation")]
+            None if simulated::runs_simulation() => (self.wait_beside_simulation(guard), false),
             None => (self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), false),
             Some(timeout) => {
                 let waited = self.0.wait_timeout(guard, timeout);
@@ -54,14 +65,30 @@ impl Condvar {
         }
     }
 
+    /// Waits on the thread of a simulation, outside of its programs. Only threads of the operating
+    /// system can end the wait.
+    #[cfg(feature = "simulation")]
+    #[cold]
+    #[allow(clippy::disallowed_methods, reason = "the simulation stands still during the wait")]
+    fn wait_beside_simulation<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let waited = self.0.wait_timeout(guard, LONGEST_WAIT_BESIDE_SIMULATION);
+        let (guard, time) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            !time.timed_out(),
+            "a thread that runs a simulation has waited for {LONGEST_WAIT_BESIDE_SIMULATION:?}; programs of \
+             the simulation cannot end the wait, because they run in `run_for` and `run_until` only"
+        );
+        guard
+    }
+
     #[cfg(feature = "simulation")]
     fn notify_simulated(&self) {
-        super::simulated::notify(self.key());
+        simulated::notify(self.condition());
     }
 
     /// Returns the identity of the condition. A waiter borrows it, so no two have the same.
     #[cfg(feature = "simulation")]
-    fn key(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    fn condition(&self) -> simulated::Condition {
+        simulated::Condition(std::ptr::from_ref(self).addr())
     }
 }

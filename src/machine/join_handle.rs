@@ -6,7 +6,7 @@ use std::thread;
 #[cfg(feature = "simulation")]
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Waits for the end of a thread.
@@ -43,20 +43,47 @@ impl<T> Default for Ending<T> {
 
 #[cfg(feature = "simulation")]
 impl<T> Ending<T> {
-    /// Calls the body of the thread, and keeps its result.
-    pub(super) fn run(&self, body: impl FnOnce() -> T) {
-        let result = catch_unwind(AssertUnwindSafe(body)).map_err(super::resume_killed);
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    /// Returns the body of a thread whose end this is. A thread that is killed has an end as well,
+    /// whether it has run or not.
+    pub(super) fn of(self: Arc<Self>, body: impl FnOnce() -> T) -> impl FnOnce() {
+        let pending = PendingEnd(self);
+        move || {
+            let result = catch_unwind(AssertUnwindSafe(body)).map_err(super::resume_killed);
+            pending.0.set(result);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<thread::Result<T>>> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, result: thread::Result<T>) {
+        self.lock().get_or_insert(result);
         self.changed.notify_all();
     }
 
     fn wait(&self) -> thread::Result<T> {
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut result = self.lock();
+        let mut is_over = false;
         loop {
             if let Some(result) = result.take() {
                 return result;
             }
-            result = self.changed.wait(&self.result, result, None).0;
+            if is_over {
+                return Err(Box::new("the simulation has ended the wait for a thread"));
+            }
+            (result, is_over) = self.changed.wait(&self.result, result, None);
         }
+    }
+}
+
+/// The end of a thread that has not ended.
+#[cfg(feature = "simulation")]
+struct PendingEnd<T>(Arc<Ending<T>>);
+
+#[cfg(feature = "simulation")]
+impl<T> Drop for PendingEnd<T> {
+    fn drop(&mut self) {
+        self.0.set(Err(Box::new("the process of the thread was killed")));
     }
 }

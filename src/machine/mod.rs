@@ -44,7 +44,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     if let Some(machine) = simulated::current() {
         let ending: Arc<join_handle::Ending<T>> = Arc::default();
         let theirs = ending.clone();
-        machine.spawn(name, Box::new(move || theirs.run(body)));
+        machine.spawn(name, Box::new(theirs.of(body)));
         return Ok(JoinHandle::Simulated(ending));
     }
     std::thread::Builder::new().name(name).spawn(body).map(JoinHandle::System)
@@ -134,6 +134,18 @@ pub(crate) fn runs_all_loops() -> bool {
     false
 }
 
+/// Returns whether the calling thread runs a simulation with this loop, so it must not wait for the
+/// loop.
+pub(crate) fn runs_loop(event_loop: u32) -> bool {
+    #[cfg(feature = "simulation")]
+    return simulated::runs_loop(event_loop);
+    #[cfg(not(feature = "simulation"))]
+    {
+        let _ = event_loop;
+        false
+    }
+}
+
 /// Returns whether the process of the calling thread was killed in a simulation, so that its values
 /// are being dropped. Only destructors of the program may run then.
 pub(crate) fn is_killed() -> bool {
@@ -172,8 +184,7 @@ pub(crate) fn refuse_in_simulation(what: &str) -> io::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "the program asks for it")]
 pub(crate) fn sleep(time: Duration) {
     match simulated::current() {
-        Some(machine) if simulated::is_driver() => machine.lock().spend(crate::clock::nanos(time)),
-        Some(_) => drop(simulated::block(0, Some(time))),
+        Some(machine) => simulated::pause(&machine, time),
         None => std::thread::sleep(time),
     }
 }

@@ -18,6 +18,8 @@ mod simulated_exploration;
 #[cfg(feature = "simulation")]
 mod simulated_play;
 #[cfg(feature = "simulation")]
+mod simulated_threads;
+#[cfg(feature = "simulation")]
 mod simulated_traffic;
 #[cfg(feature = "simulation")]
 mod simulated_wheel;

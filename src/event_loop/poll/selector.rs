@@ -186,7 +186,7 @@ impl Selector {
 
     /// Returns the number of the simulated poll in use.
     #[cfg(feature = "simulation")]
-    pub(crate) fn simulated(&self) -> Option<usize> {
+    pub(crate) fn simulated(&self) -> Option<simulated::PollId> {
         match &self.poll {
             AnyPoll::System(_) => None,
             AnyPoll::Simulated(poll) => Some(poll.id),

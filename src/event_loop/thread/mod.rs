@@ -79,8 +79,7 @@ impl EventLoop {
             let shared = weak.upgrade().expect("a loop is started through a handle to it");
             #[cfg(feature = "simulation")]
             if let Some(machine) = machine {
-                machine.start_loop(Box::new(move || Box::new(SimulatedLoop::new(make(shared)))));
-                return Ok(());
+                return machine.start_loop(Box::new(move || Box::new(SimulatedLoop::new(make(shared)))));
             }
             let name = shared.name.clone();
             let body = move || {

@@ -14,7 +14,7 @@ use crate::{
         tasks,
         turn::{Turn, Wait},
     },
-    machine::simulated::{LoopRun, Next, Polled, ReadyEvent, forget_channels, violate},
+    machine::simulated::{LoopRun, Next, PollId, Polled, ReadyEvent, forget_channels, violate},
     sync::loop_id,
 };
 
@@ -89,7 +89,7 @@ impl LoopRun for SimulatedLoop {
         self.call(|turn| Some(turn.fall_asleep()))
     }
 
-    fn poll(&self) -> Option<usize> {
+    fn poll(&self) -> Option<PollId> {
         self.turn.as_ref()?.io.selector.simulated()
     }
 

@@ -4,7 +4,7 @@
 //! again, as TCP does, until its time is over. A node that is stalled answers later, and one that
 //! is down refuses at once.
 
-use super::{Fault, Machine, block, current, is_driver, world::retransmission};
+use super::{Fault, Machine, current, pause, world::retransmission};
 use crate::{
     clock::{Clock, nanos},
     machine::failure::RouteError,
@@ -56,9 +56,10 @@ impl Hop {
             let delay = self.machine.lock().message_delay(from, to);
             let now = self.now();
             let next = now.saturating_add(delay.unwrap_or_else(|| retransmission(attempt)));
-            self.sleep_until(next.min(deadline));
-            if next > deadline || delay.is_some() {
-                return next <= deadline;
+            // The sleep of a killed thread ends at once.
+            let has_slept = self.sleep_until(next.min(deadline));
+            if next > deadline || delay.is_some() || !has_slept {
+                return next <= deadline && has_slept;
             }
         }
         false
@@ -68,13 +69,13 @@ impl Hop {
         self.machine.lock().now()
     }
 
-    fn sleep_until(&self, time: u64) {
+    /// Returns whether the time has come.
+    fn sleep_until(&self, time: u64) -> bool {
         let left = time.saturating_sub(self.now());
-        if is_driver() {
-            self.machine.lock().spend(left);
-        } else if left > 0 {
-            block(0, Some(Duration::from_nanos(left)));
+        if left > 0 {
+            pause(&self.machine, Duration::from_nanos(left));
         }
+        self.now() >= time
     }
 
     pub(crate) fn wall_time(&self) -> SystemTime {

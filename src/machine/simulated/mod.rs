@@ -8,8 +8,8 @@
 //! Invariants: a thread that works for a node has a [`Machine`] in its thread-local [`current`].
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
-//! Modules: `world` (the queue of events, the network and all sockets), `threads` (their turns),
-//! `socket` (the handle that transports use), `fault` and `faults` (their kinds and draws),
+//! Modules: `world` (the queue of events, the network and all sockets), `threads` (their waits),
+//! `turns` (which thread runs), `watch` (turns of loops that do not end), `socket` (the handle that transports use), `fault` and `faults` (their kinds and draws),
 //! `operation` (optional operations of programs), `mask` (a list of both), `trace` (the events),
 //! `digest` (contents), `states` (a count of different ones), `hop` (requests without sockets),
 //! `run` (a loop as the driver sees it), `seeds`.
@@ -28,6 +28,8 @@ mod socket;
 mod states;
 mod threads;
 mod trace;
+mod turns;
+mod watch;
 mod world;
 
 pub(crate) use clock::MachineClock;
@@ -39,17 +41,20 @@ pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use states::States;
-pub(crate) use threads::{block, is_thread, notify, race_point, resume_killed};
+pub(crate) use threads::{is_thread, notify, pause, race_point, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
-    BindOptions, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Step, Unseen, World,
+    BindOptions, Condition, LinkSettings, MakeLoop, PollId, SimulatedPoll, SimulatedWaker, StartedLoop, Step,
+    Unseen, World,
 };
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
+    io,
+    marker::PhantomData,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -61,29 +66,42 @@ thread_local! {
 /// The world and what its threads share.
 pub(crate) struct Shared {
     world: Mutex<World>,
-    pub(crate) threads: threads::Threads,
-    /// Only its registry is used: mio passes one to each source that is registered.
-    pub(crate) registry: mio::Poll,
+    pub(crate) turns: turns::Turns,
+    pub(crate) loop_turn: watch::LoopTurn,
     /// The instant that is the time zero of the world.
     origin: std::time::Instant,
 }
 
 impl Shared {
     #[allow(clippy::disallowed_methods, reason = "an arbitrary origin, which no result depends on")]
-    pub(crate) fn new(seed: u64, faults: Faults) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn new(seed: u64, faults: Faults) -> io::Result<Arc<Self>> {
         EXISTS.store(true, Ordering::Relaxed);
-        Ok(Arc::new(Shared {
+        if REGISTERED.get().is_none() {
+            let _ = REGISTERED.set(mio::Poll::new()?);
+        }
+        let shared = Arc::new(Shared {
             world: Mutex::new(World::new(seed, faults)),
-            threads: threads::Threads::default(),
-            registry: mio::Poll::new()?,
+            turns: turns::Turns::default(),
+            loop_turn: watch::LoopTurn::default(),
             origin: std::time::Instant::now(),
-        }))
+        });
+        watch::watch(&shared);
+        Ok(shared)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the registry that mio passes to each source that is registered.
+    pub(crate) fn registry(&self) -> &'static mio::Registry {
+        REGISTERED.get().expect("the first simulation has opened a poll").registry()
+    }
 }
+
+/// Only the registry of this poll is used. All simulations share it, so a program that leaks a
+/// handle of a simulation leaks no descriptor.
+static REGISTERED: OnceLock<mio::Poll> = OnceLock::new();
 
 /// One node of a simulation, as its threads and loops see it.
 #[derive(Clone)]
@@ -114,7 +132,10 @@ impl Machine {
 
     /// Returns whether the node still lives the life in which this was made.
     pub(crate) fn is_alive(&self) -> bool {
-        let world = self.lock();
+        self.lives_in(&self.lock())
+    }
+
+    fn lives_in(&self, world: &World) -> bool {
         let node = &world.nodes[self.node];
         node.is_up && node.life == self.life
     }
@@ -134,8 +155,20 @@ impl Machine {
     }
 
     /// Hands a loop to the driver, which makes it and runs it.
-    pub(crate) fn start_loop(&self, make: MakeLoop) {
-        self.lock().start_loop(self.clone(), make);
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotConnected`] if the process of the loop was killed, also by the end of its
+    /// simulation. A program may keep a loop in a `static`, beyond the life of its node.
+    pub(crate) fn start_loop(&self, make: MakeLoop) -> io::Result<()> {
+        let mut world = self.lock();
+        if !self.lives_in(&world) {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the simulated process of the loop was killed",
+            ));
+        }
+        world.start_loop(self.clone(), make);
+        Ok(())
     }
 
     /// Starts a thread of the node. It runs when the scheduler chooses it.
@@ -183,7 +216,40 @@ fn current_of_thread() -> Option<Machine> {
 
 /// Returns whether the calling thread is the driver of a simulation, in a call of a loop.
 pub(crate) fn is_driver() -> bool {
-    CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false) && !is_thread()
+    EXISTS.load(Ordering::Relaxed)
+        && CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false)
+        && !is_thread()
+}
+
+thread_local! {
+    /// The simulations that the thread has made and not dropped.
+    static SIMULATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Marks the calling thread as one that runs a simulation, until this is dropped. It is not `Send`.
+pub(crate) struct RunsSimulation(PhantomData<*const ()>);
+
+impl RunsSimulation {
+    pub(crate) fn new() -> Self {
+        SIMULATIONS.set(SIMULATIONS.get() + 1);
+        RunsSimulation(PhantomData)
+    }
+}
+
+impl Drop for RunsSimulation {
+    fn drop(&mut self) {
+        let _ = SIMULATIONS.try_with(|simulations| simulations.set(simulations.get() - 1));
+    }
+}
+
+/// Returns whether the calling thread runs a simulation, which stands still while the thread waits.
+pub(crate) fn runs_simulation() -> bool {
+    EXISTS.load(Ordering::Relaxed) && SIMULATIONS.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+/// Returns whether a loop with this number is one of a simulation that the calling thread runs.
+pub(crate) fn runs_loop(event_loop: u32) -> bool {
+    event_loop >= world::FIRST_LOOP_ID && (runs_simulation() && !is_thread())
 }
 
 /// Notes that a channel has dropped output. What its socket refused before is not written again.

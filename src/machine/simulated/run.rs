@@ -1,5 +1,6 @@
 //! A loop as the driver of a simulation sees it.
 
+use super::PollId;
 use std::io;
 
 /// A source that is ready: its token, and the bits of epoll(7) for it.
@@ -55,7 +56,7 @@ pub(crate) trait LoopRun {
     fn rested(&mut self) -> Next;
 
     /// Returns the poll in use. It changes when the loop rebuilds its poll.
-    fn poll(&self) -> Option<usize>;
+    fn poll(&self) -> Option<PollId>;
 
     /// Returns the name of the loop.
     fn name(&self) -> &str;

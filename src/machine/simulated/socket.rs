@@ -4,7 +4,7 @@
 //! closes the socket. Calls work on the world of the calling thread's machine; without one, which
 //! is after the end of a simulation, they fail.
 
-use super::{BindOptions, Unseen, World, with_world};
+use super::{BindOptions, Unseen, World, with_world, world::SocketId};
 use mio::{Interest, Registry, Token, event::Source};
 use std::{
     io::{self, IoSlice},
@@ -12,7 +12,7 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(crate) struct SimulatedSocket(u32);
+pub(crate) struct SimulatedSocket(SocketId);
 
 /// Calls `f` with the world and the node of the calling thread.
 fn in_world<R>(f: impl FnOnce(&mut World, usize) -> io::Result<R>) -> io::Result<R> {
@@ -27,98 +27,90 @@ fn in_world<R>(f: impl FnOnce(&mut World, usize) -> io::Result<R>) -> io::Result
 }
 
 impl SimulatedSocket {
-    fn of(id: usize) -> io::Result<Self> {
-        u32::try_from(id).map(SimulatedSocket).map_err(|_| io::ErrorKind::OutOfMemory.into())
-    }
-
-    fn id(&self) -> usize {
-        self.0 as usize
-    }
-
     pub(crate) fn listen(address: SocketAddr, backlog: usize, options: BindOptions) -> io::Result<Self> {
-        in_world(|world, node| Self::of(world.listen(node, address, backlog, options)?))
+        in_world(|world, node| world.listen(node, address, backlog, options).map(SimulatedSocket))
     }
 
     pub(crate) fn connect(to: SocketAddr, local: Option<SocketAddr>) -> io::Result<Self> {
-        in_world(|world, node| Self::of(world.connect(node, local, to)?))
+        in_world(|world, node| world.connect(node, local, to).map(SimulatedSocket))
     }
 
     pub(crate) fn bind_datagrams(address: SocketAddr, options: BindOptions) -> io::Result<Self> {
-        in_world(|world, node| Self::of(world.bind_datagrams(node, address, options)?))
+        in_world(|world, node| world.bind_datagrams(node, address, options).map(SimulatedSocket))
     }
 
     pub(crate) fn accept(&self) -> io::Result<(Self, SocketAddr)> {
         in_world(|world, _| {
-            let (id, peer) = world.accept(self.id())?;
-            Ok((Self::of(id)?, peer))
+            let (id, peer) = world.accept(self.0)?;
+            Ok((SimulatedSocket(id), peer))
         })
     }
 
     /// Returns whether the socket has input or room without a pending event of the poll. `state` is
     /// the state of its channel, for a count of different states.
     pub(crate) fn unseen(&self, state: u32) -> Unseen {
-        in_world(|world, _| Ok(world.unseen(self.id(), state))).unwrap_or_default()
+        in_world(|world, _| Ok(world.unseen(self.0, state))).unwrap_or_default()
     }
 
     // Calls of sockets are not inlined, so that a socket of the system does not pay for them.
     #[cold]
     #[inline(never)]
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        in_world(|world, _| world.read(self.id(), buffer))
+        in_world(|world, _| world.read(self.0, buffer))
     }
 
     pub(crate) fn peek(&self) -> io::Result<usize> {
-        in_world(|world, _| world.peek(self.id()))
+        in_world(|world, _| world.peek(self.0))
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        in_world(|world, _| world.write(self.id(), &[bytes]))
+        in_world(|world, _| world.write(self.0, &[bytes]))
     }
 
     #[cold]
     #[inline(never)]
     pub(crate) fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
-        in_world(|world, _| world.write(self.id(), &slices))
+        in_world(|world, _| world.write(self.0, &slices))
     }
 
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
-        in_world(|world, _| world.shut_down_write(self.id()))
+        in_world(|world, _| world.shut_down_write(self.0))
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        in_world(|world, _| Ok(world.take_error(self.id())))
+        in_world(|world, _| Ok(world.take_error(self.0)))
     }
 
     pub(crate) fn has_peer(&self) -> io::Result<()> {
-        in_world(|world, _| world.has_peer(self.id()))
+        in_world(|world, _| world.has_peer(self.0))
     }
 
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        in_world(|world, _| world.local_address(self.id()))
+        in_world(|world, _| world.local_address(self.0))
     }
 
     /// Lets the close reset the connection instead of ending it.
     pub(crate) fn reset_on_close(&self) -> io::Result<()> {
         in_world(|world, _| {
-            world.reset_on_close(self.id());
+            world.reset_on_close(self.0);
             Ok(())
         })
     }
 
     pub(crate) fn send_datagram(&self, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
-        in_world(|world, _| world.send_datagram(self.id(), bytes, to))
+        in_world(|world, _| world.send_datagram(self.0, bytes, to))
     }
 
     pub(crate) fn receive_datagram(&self, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        in_world(|world, _| world.receive_datagram(self.id(), room))
+        in_world(|world, _| world.receive_datagram(self.0, room))
     }
 
     pub(crate) fn connect_datagrams(&self, peer: Option<SocketAddr>) -> io::Result<()> {
         in_world(|world, _| {
-            world.connect_datagrams(self.id(), peer);
+            world.connect_datagrams(self.0, peer);
             Ok(())
         })
     }
@@ -127,7 +119,7 @@ impl SimulatedSocket {
 impl Drop for SimulatedSocket {
     fn drop(&mut self) {
         let _ = in_world(|world, _| {
-            world.close(self.id());
+            world.close(self.0);
             Ok(())
         });
     }
@@ -136,28 +128,28 @@ impl Drop for SimulatedSocket {
 impl Source for SimulatedSocket {
     fn register(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         in_world(|world, _| {
-            if world.is_watched(self.id()) {
+            if world.is_watched(self.0) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            world.watch(self.id(), token, interests)
+            world.watch(self.0, token, interests)
         })
     }
 
     fn reregister(&mut self, _registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         in_world(|world, _| {
-            if !world.is_watched(self.id()) {
+            if !world.is_watched(self.0) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            world.watch(self.id(), token, interests)
+            world.watch(self.0, token, interests)
         })
     }
 
     fn deregister(&mut self, _registry: &Registry) -> io::Result<()> {
         in_world(|world, _| {
-            if !world.is_watched(self.id()) {
+            if !world.is_watched(self.0) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            world.unwatch(self.id());
+            world.unwatch(self.0);
             Ok(())
         })
     }

@@ -1,90 +1,82 @@
-//! The threads of simulated nodes, of which one runs at a time.
+//! The threads of simulated nodes, and the waits of threads and loops.
 //!
 //! A thread is a real one, because programs block in `main` and in workers. It runs only while it
-//! has the turn. The driver gives the turn to a thread and waits until the thread gives it back: by
-//! blocking in a wait of this crate, or by its end. A thread whose node was killed is unwound from
-//! its wait.
+//! has its turn (`turns`), and gives the turn back in a wait of this crate, and at its end.
+//!
+//! A thread whose node was killed is unwound from its wait. If its panic is caught, the next wait
+//! and the next race point continue the unwinding. Its destructors do not wait: their waits end at
+//! once, as if their time had passed, because a second panic would end the test process.
+//!
+//! A loop that waits keeps the driver. So only threads of its own node run during the wait.
 
-use super::{Entered, Fault, Happening, Machine, current};
+use super::{
+    Entered, Fault, Happening, Machine, Shared, current,
+    turns::Stuck,
+    world::{Condition, World},
+};
 use std::{
     any::Any,
-    cell::{Cell, RefCell},
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{self, Thread},
+    thread,
     time::Duration,
 };
-
-/// How long the driver waits, in real time, for a thread that has the turn. A thread that takes
-/// longer blocks in something that the simulation does not control.
-const LONGEST_TURN: Duration = Duration::from_secs(30);
 
 /// For how long a thread is preempted, in nanoseconds.
 const PREEMPTION: std::ops::Range<u64> = 1_000..2_000_000;
 
+/// The longest wait of a loop without a timeout, in nanoseconds of the world. A thread that waits
+/// for the loop in turn, or one that wakes up again and again, would let it last for ever.
+const LONGEST_WAIT_OF_LOOP: u64 = 60_000_000_000;
+
+/// How often a thread may wait after it was killed. Its destructors may, a loop must not.
+const MOST_WAITS_OF_KILLED: u32 = 10_000;
+
 /// The payload of the panic that unwinds a thread of a killed node.
 struct Killed;
 
-/// Who has the turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Turn {
-    #[default]
-    Driver,
-    Thread(usize),
-    /// The thread is to be unwound.
-    Unwind(usize),
-}
-
-#[derive(Default)]
-pub(crate) struct Threads {
-    state: Mutex<State>,
-    /// Only the driver waits for it. Threads are unparked, one at a time.
-    passed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    turn: Turn,
-    /// The threads that wait for their turn, by index.
-    waiting: Vec<Option<Thread>>,
-}
-
 thread_local! {
-    static THREAD: RefCell<Option<(Machine, usize)>> = const { RefCell::new(None) };
-    /// Whether the thread is being unwound because its node was killed.
-    static IS_KILLED: Cell<bool> = const { Cell::new(false) };
+    /// The index of the thread. `None` for threads of the operating system.
+    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How often the thread has waited since its node was killed. `None` before.
+    static WAITS_OF_KILLED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// Returns whether the calling thread is a thread of a simulated node.
 pub(crate) fn is_thread() -> bool {
-    THREAD.try_with(|thread| thread.borrow().is_some()).unwrap_or(false)
+    index_of_thread().is_some()
+}
+
+fn index_of_thread() -> Option<usize> {
+    THREAD.get()
+}
+
+fn is_unwound() -> bool {
+    WAITS_OF_KILLED.get().is_some()
 }
 
 /// Starts a thread of `machine`'s node. It waits for its turn.
 pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Send>) {
     let shared = machine.shared().clone();
-    let index = shared.lock().add_thread(machine.node());
-    let moved = machine.clone();
+    let index = shared.lock().add_thread(machine.node(), &name);
     let run = move || {
-        let machine = moved;
-        THREAD.set(Some((machine.clone(), index)));
-        let _entered: Entered = machine.enter();
-        let shared = machine.shared().clone();
-        let result = if shared.threads.await_turn(index) {
-            catch_unwind(AssertUnwindSafe(body))
-                .map_err(|panic| (!panic.is::<Killed>()).then(|| message(&*panic)))
+        THREAD.set(Some(index));
+        let entered: Entered = machine.enter();
+        let panic = if machine.shared().turns.wait(index) {
+            catch_unwind(AssertUnwindSafe(body)).err()
         } else {
+            WAITS_OF_KILLED.set(Some(0));
             // Its destructors run before another thread does.
-            drop(body);
-            Ok(())
+            catch_unwind(AssertUnwindSafe(|| drop(body))).err()
         };
-        {
-            let mut world = shared.lock();
-            world.end_thread(index, result.err().flatten());
-        }
-        shared.threads.pass(Turn::Driver);
+        // A panic after the kill is one of code that has caught the unwinding.
+        let message = panic.filter(|_| !is_unwound()).map(|panic| message(&*panic));
+        drop(entered);
+        machine.lock().end_thread(index, message);
+        machine.shared().turns.end(index);
     };
-    std::thread::Builder::new().name(name).spawn(run).expect("the system starts the threads of a simulation");
+    let started = thread::Builder::new().name(name).spawn(run);
+    shared.turns.started(index, started.expect("the system starts the threads of a simulation"));
 }
 
 /// Returns the message of a panic.
@@ -93,155 +85,219 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
 
-impl Threads {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pass(&self, to: Turn) {
-        let mut state = self.lock();
-        state.turn = to;
-        match to {
-            Turn::Driver => self.passed.notify_one(),
-            Turn::Thread(index) | Turn::Unwind(index) => {
-                // A thread that does not wait yet looks at the turn before it does.
-                if let Some(thread) = state.waiting.get_mut(index).and_then(Option::take) {
-                    thread.unpark();
-                }
-            }
-        }
-    }
-
-    /// Waits for the turn. Returns `false` if the thread is to be unwound.
-    fn await_turn(&self, index: usize) -> bool {
-        loop {
-            let mut state = self.lock();
-            match state.turn {
-                Turn::Thread(next) if next == index => return true,
-                Turn::Unwind(next) if next == index => return false,
-                _ => {}
-            }
-            if state.waiting.len() <= index {
-                state.waiting.resize(index + 1, None);
-            }
-            state.waiting[index] = Some(thread::current());
-            drop(state);
-            thread::park();
-        }
-    }
-
-    #[allow(clippy::disallowed_methods, reason = "guards against threads that never give the turn back")]
-    fn await_driver(&self) {
-        let mut state = self.lock();
-        while state.turn != Turn::Driver {
-            let waited = self.passed.wait_timeout(state, LONGEST_TURN);
-            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            assert!(
-                !time.timed_out() || state.turn == Turn::Driver,
-                "a thread of the simulation blocks in something that the simulation does not control"
-            );
-        }
-    }
-
+impl Shared {
     /// Gives the turn to a thread, and returns when the thread gives it back.
-    pub(crate) fn run(&self, index: usize) {
-        self.pass(Turn::Thread(index));
-        self.await_driver();
+    ///
+    /// # Errors
+    /// The name of the thread if it is stuck. The simulation is over then.
+    pub(crate) fn run_thread(&self, index: usize) -> Result<(), String> {
+        self.turns.run(index).map_err(|stuck| self.describe(index, stuck))
     }
 
     /// Unwinds a thread that waits.
-    pub(crate) fn unwind(&self, index: usize) {
-        self.pass(Turn::Unwind(index));
-        self.await_driver();
+    ///
+    /// # Errors
+    /// As those of [`Shared::run_thread`].
+    pub(crate) fn unwind_thread(&self, index: usize) -> Result<(), String> {
+        self.turns.unwind(index).map_err(|stuck| self.describe(index, stuck))
+    }
+
+    fn describe(&self, index: usize, stuck: Stuck) -> String {
+        let thread = self.lock().thread_name(index);
+        match stuck {
+            Stuck::KeepsItsTurn(longest) => format!(
+                "{thread} has not waited or ended within {longest:?} of real time; it computes, or it blocks in \
+                 something that the simulation does not control, for example in a lock of a thread that waits"
+            ),
+            Stuck::DoesNotUnwind => format!(
+                "{thread} does not end after its node was killed; a destructor, or code that catches panics, \
+                 waits again and again"
+            ),
+        }
     }
 }
 
-/// Blocks the calling thread of a node until the condition is notified, or `timeout` has passed.
-/// Returns whether the timeout has passed.
-pub(crate) fn block(condition: usize, timeout: Option<Duration>) -> bool {
-    let Some((machine, index)) = THREAD.with_borrow(Clone::clone) else { return false };
-    if std::thread::panicking() {
-        // The destructors of a killed thread do not wait for anything.
-        return true;
+/// Lets time pass for the calling thread of a node, or for the loop that the driver runs.
+pub(crate) fn pause(machine: &Machine, time: Duration) {
+    match index_of_thread() {
+        Some(index) => drop(wait_in_thread(machine, index, None, Some(time))),
+        None => machine.lock().spend(crate::clock::nanos(time)),
     }
-    if IS_KILLED.get() {
-        // The panic was caught on its way.
-        resume_unwind(Box::new(Killed));
+}
+
+/// Blocks the calling thread or loop until the condition is notified, or `timeout` has passed.
+/// Returns whether the wait is over without a notification: the timeout has passed, or the wait was
+/// given up because the node was killed or nothing can notify the condition.
+pub(crate) fn wait(machine: &Machine, condition: Condition, timeout: Option<Duration>) -> bool {
+    match index_of_thread() {
+        Some(index) => wait_in_thread(machine, index, Some(condition), timeout),
+        None => wait_in_loop(machine, condition, timeout),
     }
-    let shared = machine.shared();
+}
+
+fn wait_in_thread(
+    machine: &Machine,
+    index: usize,
+    condition: Option<Condition>,
+    timeout: Option<Duration>,
+) -> bool {
+    if is_unwound() {
+        return give_up(machine, index);
+    }
     let deadline = {
-        let mut world = shared.lock();
-        let deadline = timeout.map(|timeout| world.now().saturating_add(crate::clock::nanos(timeout)));
+        let mut world = machine.lock();
+        let deadline = deadline(&world, timeout);
         world.block_thread(index, condition, deadline);
         deadline
     };
-    shared.threads.pass(Turn::Driver);
-    if !shared.threads.await_turn(index) {
-        IS_KILLED.set(true);
+    let turns = &machine.shared().turns;
+    turns.give_back();
+    if !turns.wait(index) {
+        WAITS_OF_KILLED.set(Some(0));
+        return give_up(machine, index);
+    }
+    deadline.is_some_and(|deadline| machine.lock().now() >= deadline)
+}
+
+/// Ends the wait of a killed thread: unwinds it, or returns if it is being unwound.
+fn give_up(machine: &Machine, index: usize) -> bool {
+    let waits = WAITS_OF_KILLED.get().unwrap_or(0) + 1;
+    WAITS_OF_KILLED.set(Some(waits));
+    if waits > MOST_WAITS_OF_KILLED {
+        machine.lock().end_thread(index, None);
+        machine.shared().turns.end_without_unwinding();
+        loop {
+            thread::park();
+        }
+    }
+    if !thread::panicking() {
         resume_unwind(Box::new(Killed));
     }
-    deadline.is_some_and(|deadline| shared.lock().now() >= deadline)
+    true
+}
+
+/// Continues the unwinding of a killed thread whose panic was caught, where the thread does not
+/// wait. Does nothing on other threads and in destructors.
+pub(crate) fn stop_killed() {
+    if is_unwound()
+        && !thread::panicking()
+        && let (Some(machine), Some(index)) = (current(), index_of_thread())
+    {
+        give_up(&machine, index);
+    }
+}
+
+/// Lets a loop wait: the threads of its node run, and the time of the world advances.
+fn wait_in_loop(machine: &Machine, condition: Condition, timeout: Option<Duration>) -> bool {
+    let until = {
+        let mut world = machine.lock();
+        if !machine.lives_in(&world) {
+            return true;
+        }
+        world.begin_wait_of_loop(condition);
+        deadline(&world, timeout).unwrap_or(world.now().saturating_add(LONGEST_WAIT_OF_LOOP))
+    };
+    loop {
+        let mut world = machine.lock();
+        if !world.loop_waits() {
+            return false;
+        }
+        let Some(index) = next_thread(&mut world, machine.node(), until) else {
+            world.end_wait_of_loop();
+            if timeout.is_some() {
+                let left = until.saturating_sub(world.now());
+                world.spend(left);
+            } else {
+                let node = world.nodes[machine.node()].name.clone();
+                world.violate(|| {
+                    format!(
+                        "node {node}: a loop waits for something that no thread of its node does; other \
+                         loops do not run while it waits"
+                    )
+                });
+            }
+            return true;
+        };
+        drop(world);
+        if let Err(stuck) = machine.shared().run_thread(index) {
+            machine.lock().violate(|| stuck);
+            return true;
+        }
+    }
+}
+
+fn deadline(world: &World, timeout: Option<Duration>) -> Option<u64> {
+    timeout.map(|timeout| world.now().saturating_add(crate::clock::nanos(timeout)))
+}
+
+/// Chooses the thread of a node that runs next, within a turn of a loop of the node.
+fn next_thread(world: &mut World, node: usize, until: u64) -> Option<usize> {
+    let thread = world.next_thread_of(node, until)?;
+    world.note(Happening::ThreadRan, node, thread as u64, 1);
+    Some(thread)
 }
 
 /// Continues the unwinding of a killed thread whose panic was caught. Returns any other payload.
 pub(crate) fn resume_killed(payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
-    if payload.is::<Killed>() && !std::thread::panicking() {
+    if payload.is::<Killed>() && !thread::panicking() {
         resume_unwind(payload);
     }
     payload
 }
 
 /// A thread of a node that is suspended at a race point, until this is dropped.
-struct Preempted(Machine);
+struct Preempted<'a>(&'a Machine);
 
-impl Preempted {
-    fn new(machine: Machine) -> Self {
+impl<'a> Preempted<'a> {
+    fn new(machine: &'a Machine) -> Self {
         machine.lock().preempted += 1;
         Preempted(machine)
     }
 }
 
-impl Drop for Preempted {
+impl Drop for Preempted<'_> {
     fn drop(&mut self) {
         self.0.lock().preempted -= 1;
     }
 }
 
 /// Lets another thread run where the caller races with it, if that is drawn: a thread of a node
-/// blocks for a moment, and within a loop the next thread of the same node runs.
+/// blocks for a moment, and within a loop the next thread of the same node runs. Nothing races with
+/// a process that was killed: its threads go on unwinding.
 pub(crate) fn race_point() {
     let Some(machine) = current() else { return };
-    if is_thread() {
+    if let Some(index) = index_of_thread() {
+        if is_unwound() {
+            return stop_killed();
+        }
         let pause = {
             let mut world = machine.lock();
             world.fails(Fault::ThreadPreempted).then(|| world.faults.size(Fault::ThreadPreempted, PREEMPTION))
         };
         if let Some(pause) = pause {
-            let _preempted = Preempted::new(machine);
-            block(0, Some(Duration::from_nanos(pause)));
+            let _preempted = Preempted::new(&machine);
+            wait_in_thread(&machine, index, None, Some(Duration::from_nanos(pause)));
         }
         return;
     }
     let thread = {
         let mut world = machine.lock();
-        if !world.fails(Fault::LoopPreempted) {
+        if !machine.lives_in(&world) || !world.fails(Fault::LoopPreempted) {
             return;
         }
         let within = world.faults.size(Fault::LoopPreempted, PREEMPTION);
-        let thread = world.preempting_thread(machine.node(), within);
-        if let Some(index) = thread {
-            world.note(Happening::ThreadRan, machine.node(), index as u64, 1);
-        }
-        thread
+        let until = world.now().saturating_add(within);
+        next_thread(&mut world, machine.node(), until)
     };
-    if let Some(index) = thread {
-        machine.shared().threads.run(index);
+    if let Some(index) = thread
+        && let Err(stuck) = machine.shared().run_thread(index)
+    {
+        machine.lock().violate(|| stuck);
     }
 }
 
 /// Wakes the threads that wait for a condition.
-pub(crate) fn notify(condition: usize) {
+pub(crate) fn notify(condition: Condition) {
     if let Some(machine) = current() {
         machine.lock().notify(condition);
     }

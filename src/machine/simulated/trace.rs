@@ -11,6 +11,9 @@ use std::{
 
 const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
 
+/// How many of the last records are kept for the report of a failure.
+const LAST: usize = 64;
+
 macro_rules! happenings {
     ($($name:ident $text:literal $a:literal $b:literal,)+) => {
         /// A kind of event.
@@ -84,17 +87,18 @@ pub(crate) struct Trace {
     hash: u64,
     /// Whether the contents of reads and writes are part of the hash and of the records.
     pub(crate) has_contents: bool,
-    /// The records, if they are kept.
+    /// The first records, if they are kept.
     pub(crate) kept: Option<Vec<Record>>,
     /// How many records are kept at most. Later ones are counted and hashed only.
     pub(crate) limit: usize,
+    last: LastRecords,
     /// Where records are written as JSON lines.
     sink: Option<Box<dyn Write + Send>>,
 }
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace { hash: 0, has_contents: true, kept: None, limit: 0, sink: None }
+        Trace { hash: 0, has_contents: true, kept: None, limit: 0, last: LastRecords::default(), sink: None }
     }
 }
 
@@ -110,8 +114,10 @@ impl Trace {
         let numbers = numbers ^ b.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ contents.rotate_left(17);
         let hash = (self.hash.rotate_left(5) ^ at).wrapping_mul(FACTOR);
         self.hash = (hash.rotate_left(23) ^ numbers).wrapping_mul(FACTOR);
+        let record = Record { contents, ..record };
+        self.last.push(record);
         if self.kept.is_some() || self.sink.is_some() {
-            self.keep(Record { contents, ..record });
+            self.keep(record);
         }
     }
 
@@ -137,6 +143,40 @@ impl Trace {
 
     pub(crate) fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// Returns the last records, in their order.
+    pub(crate) fn last(&self) -> Vec<Record> {
+        self.last.in_order()
+    }
+
+    /// Frees all records and closes the sink.
+    pub(super) fn free(&mut self) {
+        (self.kept, self.sink, self.last) = (None, None, LastRecords::default());
+    }
+}
+
+/// The last records, at most [`LAST`].
+#[derive(Default)]
+struct LastRecords {
+    records: Vec<Record>,
+    /// The place of the next record.
+    next: usize,
+}
+
+impl LastRecords {
+    #[inline]
+    fn push(&mut self, record: Record) {
+        match self.records.get_mut(self.next) {
+            Some(oldest) => *oldest = record,
+            None => self.records.push(record),
+        }
+        self.next = (self.next + 1) % LAST;
+    }
+
+    fn in_order(&self) -> Vec<Record> {
+        let (newest, oldest) = self.records.split_at(self.next.min(self.records.len()));
+        oldest.iter().chain(newest).copied().collect()
     }
 }
 
@@ -181,5 +221,22 @@ impl fmt::Display for Record {
             write!(f, " contents={:016x}", self.contents)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_records_are_kept_in_their_order() {
+        for count in [0, 1, LAST - 1, LAST, LAST + 1, 2 * LAST, 5 * LAST / 2] {
+            let mut trace = Trace::default();
+            let record = |at| Record { at, what: Happening::Turn, node: 0, a: 0, b: 0, contents: 0 };
+            (0..count as u64).for_each(|at| trace.note(record(at)));
+            let times: Vec<u64> = trace.last().iter().map(|record| record.at).collect();
+            let expected: Vec<u64> = (count.saturating_sub(LAST) as u64..count as u64).collect();
+            assert_eq!(times, expected);
+        }
     }
 }

@@ -172,9 +172,10 @@ fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Comp
 impl Loops {
     /// Returns whether the calling thread is one of the loops, or drives one.
     fn is_here(&self) -> bool {
+        let is_here = |event_loop| loop_id::is_own(event_loop) || machine::runs_loop(event_loop);
         match self {
-            Loops::One(event_loop) => event_loop.is_some_and(loop_id::is_own),
-            Loops::All(event_loops) => event_loops.iter().copied().any(loop_id::is_own),
+            Loops::One(event_loop) => event_loop.is_some_and(is_here),
+            Loops::All(event_loops) => event_loops.iter().copied().any(is_here),
         }
     }
 }

@@ -12,6 +12,7 @@ pub fn sleep(time: Duration) {
 /// Draws a seed for a random number generator of the calling program. `None` outside of a
 /// simulation.
 pub fn seed() -> Option<u64> {
+    simulated::stop_killed();
     crate::machine::seed()
 }
 
@@ -44,6 +45,7 @@ pub fn chance(name: &'static str, per_million: u32) -> bool {
         !name.contains(['@', '=', ';']),
         "the name of an operation is {name:?}; it must not contain @, = or ;"
     );
+    simulated::stop_killed();
     simulated::chance(name, per_million)
 }
 
@@ -51,6 +53,7 @@ pub fn chance(name: &'static str, per_million: u32) -> bool {
 /// example a reconnect during a shutdown. [`Explored`](super::Explored) has the counters. Does
 /// nothing outside of a simulation.
 pub fn sometimes(what: &'static str) {
+    simulated::stop_killed();
     if let Some(machine) = simulated::current() {
         *machine.lock().sometimes.entry(what).or_default() += 1;
     }

@@ -2,7 +2,7 @@
 
 use super::Running;
 use crate::machine::simulated::{
-    Fault, Happening, Next, Polled, ReadyEvent, Shared, StartedLoop, Step, World,
+    Fault, Happening, Next, PollId, Polled, ReadyEvent, Shared, StartedLoop, Step, World,
 };
 use std::{io, sync::Arc};
 
@@ -51,7 +51,7 @@ impl Driver {
     /// Runs the next loop or thread that is due before `end`.
     ///
     /// # Errors
-    /// The message of a panic, or of a violation.
+    /// The message of a panic or of a violation, or the name of a thread that is stuck.
     pub(super) fn step(&mut self, end: u64) -> Result<Stepped, String> {
         let mut world = self.shared.lock();
         if let Some(started) = world.take_started() {
@@ -66,12 +66,12 @@ impl Driver {
             Step::Strike => {
                 drop(world);
                 self.check_reads()?;
-                return Ok(self.strike());
+                return self.strike();
             }
             Step::Thread(index) => {
                 world.note(Happening::ThreadRan, usize::MAX, index as u64, 0);
                 drop(world);
-                self.shared.threads.run(index);
+                self.shared.run_thread(index)?;
             }
             Step::Loop(index) => {
                 drop(world);
@@ -157,6 +157,7 @@ impl Driver {
     fn turn(&mut self, index: usize) -> Result<(), String> {
         let Some(running) = &mut self.loops[index] else { return Ok(()) };
         let entered = running.machine.enter();
+        let in_turn = self.shared.loop_turn.begin(running.node);
         let next = if matches!(running.wait, Next::Rest(_)) {
             running.body.rested()
         } else {
@@ -179,6 +180,7 @@ impl Driver {
             }
         }
         let violation = running.body.check();
+        drop(in_turn);
         drop(entered);
         running.turns_awake = if next == Next::Now { running.turns_awake + 1 } else { 0 };
         if running.turns_awake > SPINS {
@@ -199,40 +201,46 @@ impl Driver {
     }
 
     /// Brings about faults of nodes and links.
-    fn strike(&mut self) -> Stepped {
+    fn strike(&mut self) -> Result<Stepped, String> {
         let mut world = self.shared.lock();
         let next = world.now() + world.draw(STRIKES / 10..2 * STRIKES);
         world.schedule_strike(next);
-        let nodes = world.nodes.len();
-        if nodes == 0 {
-            return Stepped::Ran;
+        if world.nodes.is_empty() {
+            return Ok(Stepped::Ran);
         }
-        let loses_power = world.fails(Fault::NodeLosesPower);
-        if loses_power || world.fails(Fault::NodeKilled) {
-            let fault = if loses_power { Fault::NodeLosesPower } else { Fault::NodeKilled };
-            let node = world.faults.size(fault, 0..nodes as u64) as usize;
-            let is_up = world.nodes[node].is_up;
-            drop(world);
-            if is_up {
-                self.end_node(node, loses_power);
-                return Stepped::NodeEnded(node);
-            }
-            return Stepped::Ran;
+        let (powerless, killed) = match world.struck(Fault::NodeLosesPower) {
+            Some(node) => (true, Some(node)),
+            None => (false, world.struck(Fault::NodeKilled)),
+        };
+        let Some(node) = killed else {
+            world.strike_links();
+            return Ok(Stepped::Ran);
+        };
+        if !world.nodes[node].is_up {
+            return Ok(Stepped::Ran);
         }
-        world.strike_links();
-        Stepped::Ran
+        drop(world);
+        self.end_node(node, powerless)?;
+        Ok(Stepped::NodeEnded(node))
     }
 
-    /// Ends the programs of a node.
-    pub(super) fn end_node(&mut self, node: usize, loses_power: bool) {
-        let threads = {
+    /// Ends the programs of a node. Does nothing if the node is down.
+    ///
+    /// # Errors
+    /// The name of a thread that does not end. No thread of the simulation has a turn from then on.
+    pub(super) fn end_node(&mut self, node: usize, loses_power: bool) -> Result<(), String> {
+        let (threads, started) = {
             let mut world = self.shared.lock();
             if !world.nodes[node].is_up {
-                return;
+                return Ok(());
             }
             world.kill_node(node, loses_power);
-            world.threads_of(node)
+            (world.threads_of(node), world.take_started_on(node))
         };
+        for never_made in started {
+            let _entered = never_made.machine.enter();
+            drop(never_made.make);
+        }
         for index in 0..self.loops.len() {
             if self.loops[index].as_ref().is_some_and(|running| running.node == node)
                 && let Some(killed) = self.loops[index].take()
@@ -243,13 +251,14 @@ impl Driver {
             }
         }
         for thread in threads {
-            self.shared.threads.unwind(thread);
+            self.shared.unwind_thread(thread)?;
         }
+        Ok(())
     }
 }
 
 /// Polls on behalf of a loop that was chosen to run.
-fn poll_of(world: &mut World, poll: Option<usize>, events: &mut Vec<ReadyEvent>) -> Polled {
+fn poll_of(world: &mut World, poll: Option<PollId>, events: &mut Vec<ReadyEvent>) -> Polled {
     events.clear();
     let Some(poll) = poll else { return Polled::Nothing };
     if world.fails(Fault::PollFails) {

@@ -207,13 +207,13 @@ fn play(
     if let Some(message) = caught(|| result = scenario(&mut simulation)) {
         result = Err(simulation.fail(format!("the scenario has panicked: {message}")));
     }
-    let result = result.map_err(|failure| match failure.replay {
+    let mut result = result.map_err(|failure| match failure.replay {
         Some(_) => failure,
         // The scenario has made the failure itself.
         None => simulation.fail(failure.message),
     });
     let mut world = simulation.shared.lock();
-    let run = Run {
+    let mut run = Run {
         hash: world.trace.hash(),
         events: world.events,
         elapsed: Duration::from_nanos(world.now()),
@@ -225,5 +225,11 @@ fn play(
         message: result.as_ref().err().map(|failure| failure.message.clone()),
     };
     drop(world);
+    if let Err(message) = simulation.end()
+        && result.is_ok()
+    {
+        run.message = Some(message.clone());
+        result = Err(simulation.fail(message));
+    }
     (result, run)
 }

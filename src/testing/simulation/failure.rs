@@ -4,6 +4,10 @@ use super::replay::Replay;
 use crate::machine::simulated::{FaultRecord, Record};
 use std::{fmt, time::Duration};
 
+/// How many of the last faults and of the last events a report shows.
+const SHOWN_FAULTS: usize = 20;
+const SHOWN_EVENTS: usize = 10;
+
 /// A failed run of a simulation: what was violated, when, and which faults had happened.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -14,8 +18,10 @@ pub struct Failure {
     pub message: String,
     /// The virtual time of the violation.
     pub at: Duration,
+    /// The first faults of the run, at most as many as the world keeps.
     pub(super) happened: Vec<FaultRecord>,
-    pub(super) traced: Vec<Record>,
+    /// The last events before the failure.
+    pub(super) last_events: Vec<Record>,
     /// `None` if too much has happened.
     pub(super) replay: Option<Box<Replay>>,
 }
@@ -35,9 +41,13 @@ impl Failure {
         self.replay.as_ref().map(ToString::to_string)
     }
 
-    /// Returns the kept events, one line each.
+    /// Returns the last events before the failure, at most 64, in the order of time, one line each.
+    /// [`Simulation::keep_trace`] keeps the first events of a run, and `NETWHEEL_SIMULATION_TRACE`
+    /// writes all of them.
+    ///
+    /// [`Simulation::keep_trace`]: super::Simulation::keep_trace
     pub fn trace(&self) -> impl Iterator<Item = String> + '_ {
-        self.traced.iter().map(ToString::to_string)
+        self.last_events.iter().map(ToString::to_string)
     }
 }
 
@@ -51,12 +61,16 @@ impl fmt::Debug for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {} at {:?}: {}", self.seed, self.at, self.message)?;
-        let shown = self.happened.iter().rev().take(20).rev();
-        let left_out = self.happened.len().saturating_sub(20);
+        let left_out = self.happened.len().saturating_sub(SHOWN_FAULTS);
         if left_out > 0 {
             write!(f, "\n  {left_out} earlier faults")?;
         }
-        shown.into_iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
+        self.happened[left_out..].iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
+        if !self.last_events.is_empty() {
+            write!(f, "\nthe last events:")?;
+            let left_out = self.last_events.len().saturating_sub(SHOWN_EVENTS);
+            self.last_events[left_out..].iter().try_for_each(|event| write!(f, "\n  {event}"))?;
+        }
         match self.replay() {
             // A longer text does not fit on a command line.
             Some(run) if run.len() <= 4096 => write!(f, "\nrepeat with NETWHEEL_SIMULATION='{run}'"),
@@ -74,7 +88,7 @@ impl Failure {
             message: String::new(),
             at: Duration::ZERO,
             happened: Vec::new(),
-            traced: Vec::new(),
+            last_events: Vec::new(),
             replay: None,
         }
     }

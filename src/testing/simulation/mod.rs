@@ -65,6 +65,7 @@ mod failure;
 mod faults;
 mod journal;
 mod network;
+mod nodes;
 mod program;
 mod replay;
 mod run;
@@ -80,7 +81,7 @@ pub use journal::Journal;
 pub use network::Network;
 pub use program::NodeId;
 
-use crate::machine::simulated::{self, LoopRun, Shared};
+use crate::machine::simulated::{self, LoopRun, RunsSimulation, Shared};
 use driver::Driver;
 use program::Program;
 use std::{
@@ -102,6 +103,7 @@ pub struct Simulation {
     driver: Driver,
     checks: Vec<(String, Check)>,
     failure: Option<Failure>,
+    _runs_here: RunsSimulation,
 }
 
 type Check = Box<dyn FnMut() -> Result<(), String>>;
@@ -138,6 +140,7 @@ impl Simulation {
             programs: Vec::new(),
             checks: Vec::new(),
             failure: None,
+            _runs_here: RunsSimulation::new(),
         }
     }
 
@@ -204,6 +207,14 @@ impl Simulation {
         self.driver.longest_unread = Some(crate::clock::nanos(within));
     }
 
+    /// Sets how long a program may run without a wait, in real time. A program that takes longer is
+    /// stuck in something that the simulation does not control, for example in a lock, and the run
+    /// fails with the name of its thread. The default is 30 seconds.
+    pub fn longest_turn(&mut self, time: Duration) -> &mut Self {
+        self.shared.turns.set_longest(time);
+        self
+    }
+
     /// Returns the time since the beginning.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.shared.lock().now())
@@ -254,76 +265,6 @@ impl Simulation {
         }
     }
 
-    /// Ends all faults, heals all links and restarts all nodes that are down. What follows shows
-    /// whether the programs recover.
-    pub fn heal(&mut self) {
-        let down: Vec<usize> = {
-            let mut world = self.shared.lock();
-            let now = world.now();
-            world.faults.end_at(now);
-            world.heal_links();
-            world.heal_disks();
-            (0..world.nodes.len()).filter(|node| !world.nodes[*node].is_up).collect()
-        };
-        for node in down {
-            self.restart(NodeId(node));
-        }
-    }
-
-    /// Cuts the link between two nodes in both directions, until the time has passed or
-    /// [`heal`](Simulation::heal) is called.
-    pub fn cut(&mut self, a: NodeId, b: NodeId, time: Duration) {
-        let mut world = self.shared.lock();
-        world.cut_link(a.0, b.0, crate::clock::nanos(time));
-        world.cut_link(b.0, a.0, crate::clock::nanos(time));
-    }
-
-    /// Kills the program of a node. The kernel of the node closes its sockets.
-    pub fn kill(&mut self, node: NodeId) {
-        self.end_node(node, false);
-    }
-
-    /// Takes the power from a node. Its peers are not told.
-    pub fn power_off(&mut self, node: NodeId) {
-        self.end_node(node, true);
-    }
-
-    /// Starts the program of a node that was killed. Does nothing if the node is running.
-    pub fn restart(&mut self, node: NodeId) {
-        {
-            let mut world = self.shared.lock();
-            if world.nodes[node.0].is_up {
-                return;
-            }
-            world.restart_node(node.0);
-        }
-        self.programs[node.0].start(&self.shared, node.0);
-    }
-
-    /// Stops a node for a time, as SIGSTOP or a busy hypervisor does.
-    pub fn stall(&mut self, node: NodeId, time: Duration) {
-        self.shared.lock().stall(node.0, crate::clock::nanos(time));
-    }
-
-    /// Sets the clock of a node forward, as a suspended machine does when it resumes.
-    pub fn jump(&mut self, node: NodeId, by: Duration) {
-        self.shared.lock().jump_clock(node.0, crate::clock::nanos(by));
-    }
-
-    /// Exempts the clock of a node from faults, so that a check can rely on it.
-    pub fn steady_clock(&mut self, node: NodeId) {
-        self.shared.lock().nodes[node.0].has_steady_clock = true;
-    }
-
-    /// Returns the number of sockets that the programs of a node hold.
-    pub fn open_sockets(&self, node: NodeId) -> usize {
-        self.shared.lock().open_sockets(node.0)
-    }
-
-    fn end_node(&mut self, node: NodeId, loses_power: bool) {
-        self.driver.end_node(node.0, loses_power);
-    }
-
     fn run(&mut self, end: u64, mut until: impl FnMut(&Driver) -> bool) -> Result<bool, Failure> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -360,32 +301,20 @@ impl Simulation {
     /// Ends the simulation with a failure that a scenario has found, and returns the failure.
     pub fn fail(&mut self, message: impl Into<String>) -> Failure {
         let message = message.into();
-        let replay = self.replay().map(Box::new);
+        // A run whose thread is stuck takes long, and leaves the thread behind. It is not repeated.
+        let replay = if self.shared.turns.is_over() { None } else { self.replay().map(Box::new) };
         let world = self.shared.lock();
         let failure = Failure {
             seed: self.seed,
             message,
             at: Duration::from_nanos(world.now()),
             happened: world.faults.happened.clone(),
-            traced: world.trace.kept.clone().unwrap_or_default(),
+            last_events: world.trace.last(),
             replay,
         };
         drop(world);
         self.failure = Some(failure.clone());
         failure
-    }
-}
-
-impl Drop for Simulation {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // A thread may block in something that cannot be unwound.
-            return;
-        }
-        let nodes = self.shared.lock().nodes.len();
-        for node in 0..nodes {
-            self.driver.end_node(node, true);
-        }
     }
 }
 

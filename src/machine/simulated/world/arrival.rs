@@ -7,6 +7,8 @@
 use super::{
     Action, Happening, World,
     link::{ATTEMPTS, retransmission},
+    queue::narrow,
+    sockets::SocketId,
     stream::{Phase, Segment},
 };
 use crate::machine::simulated::Fault;
@@ -14,7 +16,7 @@ use std::io;
 
 impl World {
     /// Queues a segment behind the others, and schedules its arrival.
-    pub(super) fn send(&mut self, id: usize, segment: Segment) {
+    pub(super) fn send(&mut self, id: SocketId, segment: Segment) {
         let now = self.now();
         let Some(socket) = self.sockets.get(id) else { return };
         let from = socket.node;
@@ -32,7 +34,7 @@ impl World {
     }
 
     /// Handles the arrival of a socket's output at its peer, as far as it is due.
-    pub(crate) fn arrive(&mut self, id: usize) {
+    pub(crate) fn arrive(&mut self, id: SocketId) {
         let now = self.now();
         while self.sockets.stream(id).is_some_and(|stream| {
             !stream.waits_for_window && stream.output.front().is_some_and(|(at, _)| *at <= now)
@@ -44,7 +46,7 @@ impl World {
     }
 
     /// Returns whether a segment has arrived.
-    fn arrive_one(&mut self, id: usize) -> bool {
+    fn arrive_one(&mut self, id: SocketId) -> bool {
         let Some(socket) = self.sockets.get(id) else { return false };
         let from = socket.node;
         let Some(stream) = self.sockets.stream(id) else { return false };
@@ -68,7 +70,7 @@ impl World {
             return true;
         };
         let bytes = if let Segment::Bytes(bytes) = &segment { bytes.len() } else { 0 };
-        self.note(Happening::Arrived, to, peer as u64, bytes as u64);
+        self.note(Happening::Arrived, to, peer.number(), bytes as u64);
         match segment {
             Segment::Bytes(bytes) => self.deliver(id, peer, bytes, from, to),
             Segment::End => {
@@ -89,7 +91,7 @@ impl World {
         true
     }
 
-    fn deliver(&mut self, id: usize, peer: usize, bytes: Vec<u8>, from: usize, to: usize) {
+    fn deliver(&mut self, id: SocketId, peer: SocketId, bytes: Vec<u8>, from: usize, to: usize) {
         let Some(receiver) = self.sockets.stream(peer) else { return };
         if receiver.is_closed {
             // Input for a closed socket resets the connection.
@@ -111,7 +113,7 @@ impl World {
             let wants_room = self.sockets.stream(id).is_some_and(|stream| stream.wants_room);
             if wants_room {
                 let delay = self.links.delay(to, from, 0, self.now());
-                self.schedule(self.now() + delay, Action::Acknowledged { socket: id, bytes: taken });
+                self.schedule(self.now() + delay, Action::Acknowledged { socket: id, bytes: narrow(taken) });
             } else {
                 self.acknowledged(id, taken);
             }
@@ -119,12 +121,12 @@ impl World {
     }
 
     /// Sends a reset back to a socket whose output has reached a node that does not accept it.
-    fn send_reset(&mut self, id: usize, from: usize, to: usize) {
+    fn send_reset(&mut self, id: SocketId, from: usize, to: usize) {
         let delay = self.links.delay(to, from, 0, self.now());
         self.schedule(self.now() + delay, Action::Reset(id));
     }
 
-    pub(crate) fn reset_arrives(&mut self, id: usize) {
+    pub(crate) fn reset_arrives(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get(id) else { return };
         let node = socket.node;
         let Some(stream) = self.sockets.stream(id) else { return };
@@ -141,7 +143,7 @@ impl World {
 
     /// Lets `action` happen when the output of a socket is sent again, or fails the connection
     /// after many attempts.
-    fn send_again(&mut self, id: usize, action: Action) {
+    fn send_again(&mut self, id: SocketId, action: Action) {
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.attempts += 1;
         let attempts = stream.attempts;
@@ -152,14 +154,14 @@ impl World {
         }
     }
 
-    pub(crate) fn end_acknowledged(&mut self, id: usize) {
+    pub(crate) fn end_acknowledged(&mut self, id: SocketId) {
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.is_end_acknowledged = true;
         self.edge(id);
     }
 
     /// Reports input to the poll, possibly late.
-    pub(super) fn edge_of_input(&mut self, id: usize) {
+    pub(super) fn edge_of_input(&mut self, id: SocketId) {
         let now = self.now();
         if let Some(stream) = self.sockets.stream(id) {
             stream.unread_since.get_or_insert(now);
@@ -176,7 +178,7 @@ impl World {
         }
     }
 
-    pub(crate) fn acknowledged(&mut self, id: usize, bytes: usize) {
+    pub(crate) fn acknowledged(&mut self, id: SocketId, bytes: usize) {
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.unacknowledged = stream.unacknowledged.saturating_sub(bytes);
         if stream.wants_room && stream.has_room() {

@@ -5,20 +5,20 @@
 
 use super::{
     Happening, World,
-    sockets::Kind,
+    sockets::{Kind, SocketId},
     stream::{Phase, Segment},
 };
 use std::io;
 
 impl World {
     /// Closes a socket, as close(2) does.
-    pub(crate) fn close(&mut self, id: usize) {
+    pub(crate) fn close(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
         let node = socket.node;
         socket.watch = None;
         match &mut socket.kind {
             Kind::Listener { backlog, .. } => {
-                let waiting: Vec<usize> = backlog.drain(..).map(|(id, _)| id).collect();
+                let waiting: Vec<_> = backlog.drain(..).map(|(id, _)| id).collect();
                 self.sockets.remove(id);
                 for connection in waiting {
                     self.reset(connection);
@@ -29,7 +29,7 @@ impl World {
                 if std::mem::replace(&mut stream.is_closed, true) {
                     return;
                 }
-                self.note(Happening::Closed, node, id as u64, 0);
+                self.note(Happening::Closed, node, id.number(), 0);
                 let Some(stream) = self.sockets.stream(id) else { return };
                 match stream.phase {
                     Phase::Connecting | Phase::Failed => self.sockets.remove(id),
@@ -51,16 +51,16 @@ impl World {
     }
 
     /// Lets the close of a socket reset the connection.
-    pub(crate) fn reset_on_close(&mut self, id: usize) {
+    pub(crate) fn reset_on_close(&mut self, id: SocketId) {
         if let Some(stream) = self.sockets.stream(id) {
             stream.resets_on_close = true;
         }
     }
 
     /// Closes a socket and resets its connection.
-    pub(super) fn reset(&mut self, id: usize) {
+    pub(super) fn reset(&mut self, id: SocketId) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
-        self.note(Happening::Reset, node, id as u64, 0);
+        self.note(Happening::Reset, node, id.number(), 0);
         let Some(stream) = self.sockets.stream(id) else { return };
         if stream.phase != Phase::Established {
             stream.is_closed = true;
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Ends the connection of a socket with an error.
-    pub(super) fn fail(&mut self, id: usize, error: io::ErrorKind) {
+    pub(super) fn fail(&mut self, id: SocketId, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
         if stream.phase == Phase::Failed || stream.is_over() {
@@ -92,12 +92,12 @@ impl World {
         stream.output.clear();
         stream.unacknowledged = 0;
         let is_closed = stream.is_closed;
-        self.note(Happening::Reset, node, id as u64, 1);
+        self.note(Happening::Reset, node, id.number(), 1);
         if is_closed { self.sockets.remove(id) } else { self.edge(id) }
     }
 
     /// Removes a closed socket when all its output and the end of the stream have arrived.
-    pub(super) fn forget_if_done(&mut self, id: usize) {
+    pub(super) fn forget_if_done(&mut self, id: SocketId) {
         let Some(stream) = self.sockets.stream(id) else { return };
         if stream.is_closed
             && stream.output.is_empty()
@@ -109,8 +109,8 @@ impl World {
 
     /// Resets a random connection, from outside. Returns whether there is one.
     pub(crate) fn reset_any(&mut self, node: usize, choice: u64) -> bool {
-        let open: Vec<usize> = self.sockets.of_node(node).collect();
-        let streams: Vec<usize> = open
+        let open: Vec<_> = self.sockets.of_node(node).collect();
+        let streams: Vec<_> = open
             .into_iter()
             .filter(|id| {
                 self.sockets.stream(*id).is_some_and(|s| s.phase == Phase::Established && !s.is_closed)
@@ -127,7 +127,7 @@ impl World {
 
     /// Returns whether the program has left input unread, or a connection unaccepted, since before
     /// `time`.
-    pub(crate) fn is_unread_since(&self, id: usize, time: u64) -> bool {
+    pub(crate) fn is_unread_since(&self, id: SocketId, time: u64) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
             Some(Kind::Listener { backlog, .. }) => backlog.front().is_some_and(|(_, since)| *since < time),
             Some(Kind::Stream(stream)) => {
@@ -138,12 +138,12 @@ impl World {
         }
     }
 
-    pub(crate) fn take_error(&mut self, id: usize) -> Option<io::Error> {
+    pub(crate) fn take_error(&mut self, id: SocketId) -> Option<io::Error> {
         self.sockets.stream(id).and_then(|stream| stream.error.take()).map(Into::into)
     }
 
     /// Fails if the socket is not connected.
-    pub(crate) fn has_peer(&mut self, id: usize) -> io::Result<()> {
+    pub(crate) fn has_peer(&mut self, id: SocketId) -> io::Result<()> {
         match self.sockets.stream(id) {
             Some(stream) if stream.phase == Phase::Established && !stream.is_over() => Ok(()),
             _ => Err(io::ErrorKind::NotConnected.into()),

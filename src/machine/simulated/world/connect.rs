@@ -8,7 +8,7 @@ use super::{
     Action, Happening, World,
     link::{ATTEMPTS, retransmission},
     ports::{BindOptions, Role, TCP, destination, seen_from},
-    sockets::{Kind, Socket},
+    sockets::{Kind, Socket, SocketId},
     stream::{Phase, Stream},
 };
 use crate::machine::simulated::{Fault, digest::Digest};
@@ -26,7 +26,7 @@ impl World {
         node: usize,
         local: Option<SocketAddr>,
         to: SocketAddr,
-    ) -> io::Result<usize> {
+    ) -> io::Result<SocketId> {
         self.descriptor(node)?;
         if self.fails(Fault::ConnectUnreachable) {
             return Err(io::ErrorKind::HostUnreachable.into());
@@ -48,15 +48,15 @@ impl World {
         if self.sockets.at_port(Role::Stream, node, local.port()).any(|(_, other)| is_same(other)) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let id = self.new_stream(node, local, to, remote_node, options);
-        self.note(Happening::ConnectBegan, node, id as u64, u64::from(to.port()));
+        let id = self.new_stream(node, local, to, remote_node, options)?;
+        self.note(Happening::ConnectBegan, node, id.number(), u64::from(to.port()));
         let delay = self.links.delay(node, remote_node, 0, self.now());
         self.schedule(self.now() + delay, Action::Connect { socket: id, attempt: 0 });
         Ok(id)
     }
 
     /// Handles a request for a connection when it reaches the other node.
-    pub(crate) fn connect_arrives(&mut self, id: usize, attempt: u32) {
+    pub(crate) fn connect_arrives(&mut self, id: SocketId, attempt: u32) {
         let Some(socket) = self.sockets.get(id) else { return };
         let (node, client) = (socket.node, socket.local);
         let Kind::Stream(stream) = &socket.kind else { return };
@@ -70,7 +70,8 @@ impl World {
             || self.fails(Fault::ConnectLost);
         let listener = self.listener_for(to, remote, client);
         let is_refused = listener.is_none() || self.fails(Fault::ConnectRefused);
-        let is_full = listener.is_some_and(|listener| self.is_backlog_full(listener));
+        let is_full =
+            listener.is_some_and(|listener| self.is_backlog_full(listener)) || self.sockets.are_full();
         let back = self.links.delay(to, node, 0, self.now());
         if is_lost || (is_full && !is_refused) {
             if attempt + 1 >= ATTEMPTS {
@@ -90,7 +91,7 @@ impl World {
         let Some(bound) = self.sockets.get(listener) else { return };
         let (ip, options) = (bound.local.ip(), bound.options);
         let (local, peer) = (seen_from(ip, remote), seen_from(ip, client));
-        let server = self.new_stream(to, local, peer, node, options);
+        let Ok(server) = self.new_stream(to, local, peer, node, options) else { return };
         let answered = self.now() + back;
         if let Some(stream) = self.sockets.stream(server) {
             stream.phase = Phase::Established;
@@ -105,7 +106,7 @@ impl World {
     }
 
     /// Handles the answer to a request. It connects the client.
-    pub(crate) fn answer_arrives(&mut self, id: usize, server: usize) {
+    pub(crate) fn answer_arrives(&mut self, id: SocketId, server: SocketId) {
         let node = self.sockets.get(id).map(|socket| socket.node);
         let remote_node = self
             .sockets
@@ -135,13 +136,13 @@ impl World {
             stream.phase = Phase::Established;
             stream.open_at(confirmed + 1);
         }
-        self.note(Happening::Connected, node, id as u64, server as u64);
+        self.note(Happening::Connected, node, id.number(), server.number());
         self.edge(id);
         self.schedule(confirmed, Action::Established { socket: server, attempt: 0 });
     }
 
     /// Handles the confirmation of a client. The connection waits to be accepted.
-    pub(crate) fn confirmation_arrives(&mut self, id: usize, attempt: u32) {
+    pub(crate) fn confirmation_arrives(&mut self, id: SocketId, attempt: u32) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
         let (client_node, Some(listener)) = (stream.remote_node, stream.listener) else { return };
@@ -169,13 +170,13 @@ impl World {
         self.edge(listener);
     }
 
-    pub(crate) fn connect_fails(&mut self, id: usize, error: io::ErrorKind) {
+    pub(crate) fn connect_fails(&mut self, id: SocketId, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.phase = Phase::Failed;
         stream.error = Some(error);
         stream.output.clear();
-        self.note(Happening::ConnectFailed, node, id as u64, 0);
+        self.note(Happening::ConnectFailed, node, id.number(), 0);
         self.edge(id);
     }
 
@@ -186,7 +187,7 @@ impl World {
         remote: SocketAddr,
         remote_node: usize,
         options: BindOptions,
-    ) -> usize {
+    ) -> io::Result<SocketId> {
         let settings = self.links.settings;
         let kind = Kind::Stream(Box::new(Stream {
             phase: Phase::Connecting,

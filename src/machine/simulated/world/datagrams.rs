@@ -1,5 +1,6 @@
 //! The state of a UDP socket.
 
+use super::sockets::SocketId;
 use crate::machine::simulated::ReadyEvent;
 use std::{collections::VecDeque, io, net::SocketAddr};
 
@@ -19,7 +20,7 @@ pub(super) struct Flight {
     pub(super) to_node: usize,
     pub(super) to: SocketAddr,
     pub(super) bytes: Vec<u8>,
-    pub(super) source: usize,
+    pub(super) source: SocketId,
 }
 
 impl Datagrams {

@@ -3,7 +3,7 @@
 use super::{
     Happening, World,
     ports::{BindOptions, Role, TCP},
-    sockets::{Kind, Socket},
+    sockets::{Kind, Socket, SocketId},
 };
 use crate::machine::simulated::Fault;
 use std::{collections::VecDeque, io, net::SocketAddr};
@@ -15,16 +15,16 @@ impl World {
         address: SocketAddr,
         limit: usize,
         options: BindOptions,
-    ) -> io::Result<usize> {
+    ) -> io::Result<SocketId> {
         self.descriptor(node)?;
         let local = self.bind(node, address, TCP, options)?;
         let kind = Kind::Listener { backlog: VecDeque::new(), limit: limit.max(1) };
-        let id = self.sockets.add(Socket::new(node, local, options, kind));
-        self.note(Happening::Listened, node, id as u64, u64::from(local.port()));
+        let id = self.sockets.add(Socket::new(node, local, options, kind))?;
+        self.note(Happening::Listened, node, id.number(), u64::from(local.port()));
         Ok(id)
     }
 
-    pub(crate) fn accept(&mut self, id: usize) -> io::Result<(usize, SocketAddr)> {
+    pub(crate) fn accept(&mut self, id: SocketId) -> io::Result<(SocketId, SocketAddr)> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         self.descriptor(node)?;
         if self.fails(Fault::AcceptFails) {
@@ -40,13 +40,13 @@ impl World {
         let (accepted, _) = backlog.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
         let remote = self.sockets.stream(accepted).map(|stream| stream.remote);
         let remote = remote.ok_or(io::ErrorKind::ConnectionAborted)?;
-        self.note(Happening::Accepted, node, id as u64, accepted as u64);
+        self.note(Happening::Accepted, node, id.number(), accepted.number());
         Ok((accepted, remote))
     }
 
     /// Returns the listener for a request. One at the address itself precedes one at the wildcard.
     /// The client's port chooses among several that share the port.
-    pub(super) fn listener_for(&self, node: usize, to: SocketAddr, client: SocketAddr) -> Option<usize> {
+    pub(super) fn listener_for(&self, node: usize, to: SocketAddr, client: SocketAddr) -> Option<SocketId> {
         let at_port = self.sockets.at_port(Role::Listener, node, to.port());
         let (specific, wildcard): (Vec<_>, Vec<_>) = at_port
             .filter(|(_, socket)| socket.covers(to.ip()))
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// Returns whether the backlog of a listener is full.
-    pub(super) fn is_backlog_full(&self, listener: usize) -> bool {
+    pub(super) fn is_backlog_full(&self, listener: SocketId) -> bool {
         match self.sockets.get(listener).map(|socket| &socket.kind) {
             Some(Kind::Listener { backlog, limit }) => backlog.len() > *limit,
             _ => false,

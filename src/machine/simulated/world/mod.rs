@@ -4,11 +4,12 @@
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
 //!
-//! Modules: `queue`, `node`, `poll` (readiness), `unseen` (readiness without an event), `sockets`,
+//! Modules: `queue` and `alarm` (the order of events), `node`, `poll` (readiness), `unseen` (readiness without an event), `sockets`,
 //! `ports`, `stream` and `datagrams` (their state), `listen`, `connect`, `tcp`, `close` and `udp`
 //! (their calls), `link` and `arrival` (the network), `disk`, `waiting_threads`, `strike` (faults
 //! from outside), `checks`.
 
+mod alarm;
 mod arrival;
 mod checks;
 mod close;
@@ -33,9 +34,10 @@ mod waiting_threads;
 pub(crate) use link::LinkSettings;
 #[cfg(feature = "durable")]
 pub(in crate::machine::simulated) use link::retransmission;
-pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
+pub(crate) use poll::{PollId, SimulatedPoll, SimulatedWaker};
 pub(crate) use ports::BindOptions;
 pub(crate) use unseen::Unseen;
+pub(crate) use waiting_threads::Condition;
 
 use super::{
     LoopRun, Machine,
@@ -50,7 +52,8 @@ use datagrams::Flight;
 use link::Links;
 pub(crate) use node::Node;
 use poll::Polls;
-use queue::{LoopState, Queue};
+use queue::{Action, LoopState, Queue, narrow};
+pub(in crate::machine::simulated) use sockets::SocketId;
 use sockets::Sockets;
 use std::collections::BTreeMap;
 use waiting_threads::WaitingThreads;
@@ -59,60 +62,7 @@ use waiting_threads::WaitingThreads;
 const CLOCK_READING: u64 = 25;
 
 /// The number of the first loop of a simulation. Loops of the process never have such numbers.
-const FIRST_LOOP_ID: u32 = 1 << 31;
-
-/// Something that happens at a time.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::machine::simulated) enum Action {
-    /// A loop may run.
-    Loop {
-        index: usize,
-        life: u32,
-    },
-    /// A thread may run.
-    Thread {
-        index: usize,
-        ticket: u32,
-    },
-    /// The head of a socket's output arrives at its peer.
-    Arrive(usize),
-    /// The peer has taken bytes of a socket's output.
-    Acknowledged {
-        socket: usize,
-        bytes: usize,
-    },
-    /// A datagram arrives.
-    Datagram(usize),
-    Edge(usize),
-    /// A request for a connection arrives, or is sent again.
-    Connect {
-        socket: usize,
-        attempt: u32,
-    },
-    /// The answer to a request arrives at the client.
-    Connected {
-        socket: usize,
-        server: usize,
-    },
-    /// The client's confirmation arrives at the server.
-    Established {
-        socket: usize,
-        attempt: u32,
-    },
-    /// A reset arrives from a node that does not know the connection.
-    Reset(usize),
-    /// The peer has the end of the stream.
-    EndAcknowledged(usize),
-    /// A node answers that the port of a datagram is unreachable.
-    Refused(usize),
-    /// A fault that the driver brings about.
-    Strike,
-    /// A node that was killed starts again, unless it has done so.
-    Restart {
-        node: usize,
-        life: u32,
-    },
-}
+pub(in crate::machine::simulated) const FIRST_LOOP_ID: u32 = 1 << 31;
 
 /// What the driver does next.
 pub(crate) enum Step {
@@ -134,11 +84,12 @@ pub(crate) struct StartedLoop {
 }
 
 pub(crate) struct World {
+    pub(crate) seed: u64,
     now: u64,
     queue: Queue,
     pub(crate) nodes: Vec<Node>,
     polls: Polls,
-    registering: Option<usize>,
+    registering: Option<PollId>,
     sockets: Sockets,
     threads: WaitingThreads,
     loops: Vec<LoopState>,
@@ -174,6 +125,7 @@ impl World {
     pub(in crate::machine::simulated) fn new(seed: u64, faults: Faults) -> Self {
         let stream = |name: &str| fastrand::Rng::with_seed(derive(seed, name));
         World {
+            seed,
             now: 0,
             queue: Queue::default(),
             nodes: Vec::new(),
@@ -234,7 +186,7 @@ impl World {
     /// Restarts a node that is down after a time.
     pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
         let life = self.nodes[node].life;
-        self.schedule(self.now.saturating_add(after), Action::Restart { node, life });
+        self.schedule(self.now.saturating_add(after), Action::Restart { node: narrow(node), life });
     }
 
     pub(crate) fn schedule_strike(&mut self, at: u64) {
@@ -248,6 +200,22 @@ impl World {
     /// Takes the loops that were started, if there are any.
     pub(crate) fn take_started(&mut self) -> Option<Vec<StartedLoop>> {
         (!self.started.is_empty()).then(|| std::mem::take(&mut self.started))
+    }
+
+    /// Takes the loops that were started on a node.
+    pub(crate) fn take_started_on(&mut self, node: usize) -> Vec<StartedLoop> {
+        self.started.extract_if(.., |started| started.machine.node() == node).collect()
+    }
+
+    /// Frees the memory of a world whose nodes have ended.
+    pub(crate) fn free(&mut self) {
+        self.queue.clear();
+        self.sockets = Sockets::default();
+        self.polls = Polls::default();
+        self.flights = slab::Slab::new();
+        self.channels = BTreeMap::new();
+        self.trace.free();
+        self.faults.happened = Vec::new();
     }
 
     /// Removes the next thing to do before `end`, and advances the time to it.
@@ -266,19 +234,11 @@ impl World {
     #[inline]
     fn perform(&mut self, action: Action) -> Option<Step> {
         let step = match action {
-            Action::Loop { index, life } => Some(Step::Loop(self.loop_is_due(index, life).then_some(index)?)),
-            Action::Thread { index, ticket } => {
-                let node = self.thread_is_due(index, ticket)?;
-                let until = self.nodes[node].stalled_until;
-                if until > self.now {
-                    self.schedule(until, action);
-                    return None;
-                }
-                self.thread_runs(index);
-                Some(Step::Thread(index))
-            }
+            Action::Loop(index) => Some(Step::Loop(self.loop_comes_up(index)?)),
+            Action::Thread(index) => Some(Step::Thread(self.thread_comes_up(index)?)),
             Action::Strike => Some(Step::Strike),
             Action::Restart { node, life } => {
+                let node = node as usize;
                 Some(Step::Restart((self.nodes[node].life == life).then_some(node)?))
             }
             _ => None,
@@ -286,15 +246,15 @@ impl World {
         self.events += 1;
         match action {
             Action::Arrive(socket) => self.arrive(socket),
-            Action::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes),
-            Action::Datagram(index) => self.datagram_arrives(index),
+            Action::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes as usize),
+            Action::Datagram(index) => self.datagram_arrives(index as usize),
             Action::Edge(socket) => self.late_edge(socket),
             Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
             Action::Connected { socket, server } => self.answer_arrives(socket, server),
             Action::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
             Action::Reset(socket) => self.reset_arrives(socket),
             Action::EndAcknowledged(socket) => self.end_acknowledged(socket),
-            Action::Refused(index) => self.datagram_refused(index),
+            Action::Refused(index) => self.datagram_refused(index as usize),
             _ => {}
         }
         step

@@ -71,7 +71,7 @@ impl World {
     /// and are closed by its kernel otherwise.
     pub(crate) fn kill_node(&mut self, node: usize, loses_power: bool) {
         self.note(Happening::Killed, node, u64::from(loses_power), 0);
-        let sockets: Vec<usize> = self.sockets.of_node(node).collect();
+        let sockets: Vec<_> = self.sockets.of_node(node).collect();
         for socket in sockets {
             if loses_power { self.sockets.remove(socket) } else { self.close(socket) }
         }
@@ -99,9 +99,8 @@ impl World {
         self.nodes[node].ahead = self.nodes[node].ahead.saturating_add(by);
         // A timer of the kernel follows the clock, so sleeping loops wake up.
         for index in 0..self.loops.len() {
-            if self.loops[index].node == node && self.loops[index].due.is_some() {
-                self.loops[index].due = None;
-                self.schedule_loop(index, self.now);
+            if self.loops[index].node == node {
+                self.wake_sleeping_loop(index);
             }
         }
     }

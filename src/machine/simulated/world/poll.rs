@@ -4,7 +4,7 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Action, World};
+use super::{Action, World, sockets::SocketId};
 use crate::machine::simulated::{Fault, Machine, ReadyEvent, Shared};
 use mio::{Interest, Token};
 use std::{io, sync::Arc};
@@ -12,13 +12,13 @@ use std::{io, sync::Arc};
 /// The poll of a simulated loop.
 pub(crate) struct SimulatedPoll {
     shared: Arc<Shared>,
-    pub(crate) id: usize,
+    pub(crate) id: PollId,
 }
 
 /// Wakes the loop of a [`SimulatedPoll`].
 pub(crate) struct SimulatedWaker {
     shared: Arc<Shared>,
-    poll: usize,
+    poll: PollId,
 }
 
 /// The state of a poll.
@@ -28,51 +28,53 @@ struct PollState {
     life: u32,
     /// The loop that uses the poll, once it runs.
     owner: Option<usize>,
-    ready: Vec<usize>,
+    ready: Vec<SocketId>,
     woken: bool,
 }
 
-/// All polls. The id of a poll is its place and the life of the place, so a waker or a socket of a
-/// closed poll does not find the next one in its place.
+/// The number of a poll: its place, and how often the place was used before. So a waker or a socket
+/// of a closed poll does not find the next one in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PollId {
+    place: usize,
+    life: u32,
+}
+
+/// All polls.
 #[derive(Default)]
 pub(super) struct Polls {
     places: Vec<PollState>,
     free: Vec<usize>,
 }
 
-/// The bits of an id that are its place.
-const PLACE: u32 = 24;
-
 impl Polls {
-    fn open(&mut self) -> usize {
+    fn open(&mut self) -> PollId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(PollState::default());
             self.places.len() - 1
         });
-        (self.places[place].life as usize) << PLACE | place
+        PollId { place, life: self.places[place].life }
     }
 
-    fn get(&mut self, id: usize) -> Option<&mut PollState> {
-        let state = self.places.get_mut(id & ((1 << PLACE) - 1))?;
-        (state.life as usize == id >> PLACE).then_some(state)
+    fn get(&mut self, id: PollId) -> Option<&mut PollState> {
+        self.places.get_mut(id.place).filter(|state| state.life == id.life)
     }
 
-    fn is_open(&self, id: usize) -> bool {
-        let state = self.places.get(id & ((1 << PLACE) - 1));
-        state.is_some_and(|state| state.life as usize == id >> PLACE)
+    fn is_open(&self, id: PollId) -> bool {
+        self.places.get(id.place).is_some_and(|state| state.life == id.life)
     }
 
-    fn close(&mut self, id: usize) {
+    fn close(&mut self, id: PollId) {
         let Some(state) = self.get(id) else { return };
-        *state = PollState { life: state.life.wrapping_add(1), ..PollState::default() };
-        self.free.push(id & ((1 << PLACE) - 1));
+        *state = PollState { life: id.life.wrapping_add(1), ..PollState::default() };
+        self.free.push(id.place);
     }
 }
 
 /// A watched socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watch {
-    pub(super) poll: usize,
+    pub(super) poll: PollId,
     pub(super) token: usize,
     pub(super) readable: bool,
     pub(super) writable: bool,
@@ -98,11 +100,11 @@ impl SimulatedPoll {
             }
             world.registering = Some(self.id);
         }
-        register(self.shared.registry.registry())
+        register(self.shared.registry())
     }
 
     pub(crate) fn registry(&self) -> &mio::Registry {
-        self.shared.registry.registry()
+        self.shared.registry()
     }
 }
 
@@ -128,18 +130,18 @@ impl SimulatedWaker {
 }
 
 impl World {
-    pub(crate) fn open_poll(&mut self) -> usize {
+    pub(crate) fn open_poll(&mut self) -> PollId {
         self.polls.open()
     }
 
     /// Returns whether a poll watches the socket.
-    pub(crate) fn is_watched(&self, socket: usize) -> bool {
+    pub(crate) fn is_watched(&self, socket: SocketId) -> bool {
         let watch = self.sockets.get(socket).and_then(|socket| socket.watch);
         watch.is_some_and(|watch| self.polls.is_open(watch.poll))
     }
 
     /// Watches a socket, in place of an earlier registration. Reports its present readiness.
-    pub(crate) fn watch(&mut self, socket: usize, token: Token, interest: Interest) -> io::Result<()> {
+    pub(crate) fn watch(&mut self, socket: SocketId, token: Token, interest: Interest) -> io::Result<()> {
         let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
         self.unwatch(socket);
         let watch = Watch {
@@ -154,7 +156,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn unwatch(&mut self, id: usize) {
+    pub(crate) fn unwatch(&mut self, id: SocketId) {
         let Some(watch) = self.sockets.get_mut(id).and_then(|socket| socket.watch.take()) else { return };
         if watch.is_listed
             && let Some(state) = self.polls.get(watch.poll)
@@ -164,7 +166,7 @@ impl World {
     }
 
     /// Puts a socket that has changed on the list of its poll.
-    pub(crate) fn edge(&mut self, id: usize) {
+    pub(crate) fn edge(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
         let Some(watch) = &mut socket.watch else { return };
         if watch.is_listed {
@@ -179,13 +181,13 @@ impl World {
     }
 
     /// Lets the loop of a poll run if it sleeps.
-    pub(crate) fn poll_changed(&mut self, poll: usize) {
+    pub(crate) fn poll_changed(&mut self, poll: PollId) {
         let Some(owner) = self.polls.get(poll).and_then(|state| state.owner) else { return };
         self.schedule_loop(owner, self.now());
     }
 
     /// Takes the events of a poll. Returns them, and whether the waker was called.
-    pub(crate) fn take_events(&mut self, poll: usize, events: &mut Vec<ReadyEvent>) -> bool {
+    pub(crate) fn take_events(&mut self, poll: PollId, events: &mut Vec<ReadyEvent>) -> bool {
         events.clear();
         let Some(state) = self.polls.get(poll) else { return false };
         let is_woken = std::mem::take(&mut state.woken);
@@ -221,7 +223,7 @@ impl World {
     }
 
     /// Lets a loop use a poll.
-    pub(crate) fn own_poll(&mut self, poll: usize, owner: usize) {
+    pub(crate) fn own_poll(&mut self, poll: PollId, owner: usize) {
         let Some(state) = self.polls.get(poll) else { return };
         state.owner = Some(owner);
         if !state.ready.is_empty() || state.woken {
@@ -230,7 +232,7 @@ impl World {
     }
 
     /// Schedules an edge of a socket for later.
-    pub(crate) fn edge_later(&mut self, socket: usize, after: u64) {
+    pub(crate) fn edge_later(&mut self, socket: SocketId, after: u64) {
         if let Some(state) = self.sockets.get_mut(socket) {
             state.late_edges += 1;
             self.schedule(self.now().saturating_add(after), Action::Edge(socket));
@@ -238,7 +240,7 @@ impl World {
     }
 
     /// Handles an edge that was scheduled.
-    pub(super) fn late_edge(&mut self, id: usize) {
+    pub(super) fn late_edge(&mut self, id: SocketId) {
         if let Some(socket) = self.sockets.get_mut(id) {
             socket.late_edges = socket.late_edges.saturating_sub(1);
             self.edge(id);

@@ -1,6 +1,6 @@
 //! Addresses and ports: which a socket may bind, and which node an address leads to.
 
-use super::World;
+use super::{World, sockets::SocketId};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -74,7 +74,7 @@ impl World {
         if to.is_loopback() { loopback(to) } else { self.nodes[node].address }
     }
 
-    pub(crate) fn local_address(&self, id: usize) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self, id: SocketId) -> io::Result<SocketAddr> {
         Ok(self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.local)
     }
 }

@@ -1,37 +1,69 @@
 //! The queue of events, by time.
 //!
-//! Invariants: events at one instant are in an order that the seed draws. A loop has few entries,
-//! however often its deadline changes: an entry that is earlier than the deadline is put back when
-//! it comes up. So the length of the queue does not depend on the number of turns.
+//! Invariant: events at one instant are in an order that the seed draws.
 
-use super::{Action, World};
+use super::{World, alarm::Alarm, sockets::SocketId};
 use std::{cmp::Ordering, collections::BinaryHeap};
 
-/// Kinds of actions as an entry stores them.
-const LOOP: u32 = 0;
-const THREAD: u32 = 1;
-const ARRIVE: u32 = 2;
-const ACKNOWLEDGED: u32 = 3;
-const DATAGRAM: u32 = 4;
-const EDGE: u32 = 5;
-const CONNECT: u32 = 6;
-const STRIKE: u32 = 7;
-const RESTART: u32 = 8;
-const CONNECTED: u32 = 9;
-const ESTABLISHED: u32 = 10;
-const RESET: u32 = 11;
-const END_ACKNOWLEDGED: u32 = 12;
-const REFUSED: u32 = 13;
+/// Something that happens at a time. Its numbers have 32 bits, because the queue is long.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::machine::simulated) enum Action {
+    /// A loop may run.
+    Loop(u32),
+    /// A thread may run.
+    Thread(u32),
+    /// The head of a socket's output arrives at its peer.
+    Arrive(SocketId),
+    /// The peer has taken bytes of a socket's output.
+    Acknowledged {
+        socket: SocketId,
+        bytes: u32,
+    },
+    /// A datagram arrives.
+    Datagram(u32),
+    Edge(SocketId),
+    /// A request for a connection arrives, or is sent again.
+    Connect {
+        socket: SocketId,
+        attempt: u32,
+    },
+    /// The answer to a request arrives at the client.
+    Connected {
+        socket: SocketId,
+        server: SocketId,
+    },
+    /// The client's confirmation arrives at the server.
+    Established {
+        socket: SocketId,
+        attempt: u32,
+    },
+    /// A reset arrives from a node that does not know the connection.
+    Reset(SocketId),
+    /// The peer has the end of the stream.
+    EndAcknowledged(SocketId),
+    /// A node answers that the port of a datagram is unreachable.
+    Refused(u32),
+    /// A fault that the driver brings about.
+    Strike,
+    /// A node that was killed starts again, unless it has done so.
+    Restart {
+        node: u32,
+        life: u32,
+    },
+}
 
-/// An action and its time. A third smaller than with the action itself.
+/// Returns an index or a size for an [`Action`].
+pub(super) fn narrow(n: usize) -> u32 {
+    u32::try_from(n).expect("a simulation has fewer than 2^32 of each kind")
+}
+
+/// An action and its time.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     at: u64,
-    /// A drawn number, then a count.
-    order: u64,
-    kind: u32,
-    a: u32,
-    b: u32,
+    /// Orders entries at one time: a drawn number, then a count.
+    order: (u32, u32),
+    action: Action,
 }
 
 impl PartialEq for Entry {
@@ -56,49 +88,6 @@ impl Ord for Entry {
     }
 }
 
-impl Entry {
-    fn new(at: u64, order: u64, action: Action) -> Self {
-        let (kind, a, b) = match action {
-            Action::Loop { index, life } => (LOOP, index, life as usize),
-            Action::Thread { index, ticket } => (THREAD, index, ticket as usize),
-            Action::Arrive(socket) => (ARRIVE, socket, 0),
-            Action::Acknowledged { socket, bytes } => (ACKNOWLEDGED, socket, bytes),
-            Action::Datagram(index) => (DATAGRAM, index, 0),
-            Action::Edge(socket) => (EDGE, socket, 0),
-            Action::Connect { socket, attempt } => (CONNECT, socket, attempt as usize),
-            Action::Connected { socket, server } => (CONNECTED, socket, server),
-            Action::Established { socket, attempt } => (ESTABLISHED, socket, attempt as usize),
-            Action::Reset(socket) => (RESET, socket, 0),
-            Action::EndAcknowledged(socket) => (END_ACKNOWLEDGED, socket, 0),
-            Action::Refused(index) => (REFUSED, index, 0),
-            Action::Strike => (STRIKE, 0, 0),
-            Action::Restart { node, life } => (RESTART, node, life as usize),
-        };
-        // Indices and buffers are far below 2^32.
-        Entry { at, order, kind, a: a as u32, b: b as u32 }
-    }
-
-    fn action(&self) -> Action {
-        let (a, b) = (self.a as usize, self.b as usize);
-        match self.kind {
-            LOOP => Action::Loop { index: a, life: self.b },
-            THREAD => Action::Thread { index: a, ticket: self.b },
-            ARRIVE => Action::Arrive(a),
-            ACKNOWLEDGED => Action::Acknowledged { socket: a, bytes: b },
-            DATAGRAM => Action::Datagram(a),
-            EDGE => Action::Edge(a),
-            CONNECT => Action::Connect { socket: a, attempt: self.b },
-            CONNECTED => Action::Connected { socket: a, server: b },
-            ESTABLISHED => Action::Established { socket: a, attempt: self.b },
-            RESET => Action::Reset(a),
-            END_ACKNOWLEDGED => Action::EndAcknowledged(a),
-            REFUSED => Action::Refused(a),
-            RESTART => Action::Restart { node: a, life: self.b },
-            _ => Action::Strike,
-        }
-    }
-}
-
 #[derive(Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Entry>,
@@ -107,10 +96,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, at: u64, drawn: u32, action: Action) {
+    fn push(&mut self, at: u64, drawn: u32, action: Action) {
         self.entered = self.entered.wrapping_add(1);
-        let order = u64::from(drawn) << 32 | u64::from(self.entered);
-        self.heap.push(Entry::new(at, order, action));
+        self.heap.push(Entry { at, order: (drawn, self.entered), action });
     }
 
     /// Removes the first action at or before `end`.
@@ -118,25 +106,24 @@ impl Queue {
         if self.heap.peek().is_none_or(|first| first.at > end) {
             return None;
         }
-        self.heap.pop().map(|entry| (entry.at, entry.action()))
+        self.heap.pop().map(|entry| (entry.at, entry.action))
     }
 
-    /// Returns the first action at or before `end` that is one of those. Looks at all entries.
-    pub(super) fn first(&self, end: u64, is_meant: impl Fn(Action) -> bool) -> Option<(u64, Action)> {
-        let meant = self.heap.iter().filter(|entry| entry.at <= end && is_meant(entry.action()));
-        meant.max().map(|entry| (entry.at, entry.action()))
+    pub(super) fn clear(&mut self) {
+        self.heap = BinaryHeap::new();
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
     }
 }
 
-/// When a loop runs next.
+/// A loop as the queue knows it. Its place is used again after its end.
 #[derive(Default)]
 pub(super) struct LoopState {
     pub(super) node: usize,
-    /// Counts the loops that had this place before.
-    pub(super) life: u32,
-    pub(super) due: Option<u64>,
-    /// The times of the loop's entries in the queue. The earliest is the last.
-    entries: Vec<u64>,
+    pub(super) alarm: Alarm,
     is_used: bool,
 }
 
@@ -149,45 +136,27 @@ impl World {
     /// Lets a loop run at `at`, unless it runs earlier.
     pub(crate) fn schedule_loop(&mut self, index: usize, at: u64) {
         let at = at.max(self.nodes[self.loops[index].node].stalled_until).max(self.now);
-        let state = &mut self.loops[index];
-        if state.due.is_some_and(|due| due <= at) {
+        let alarm = &mut self.loops[index].alarm;
+        if alarm.due().is_some_and(|due| due <= at) {
             return;
         }
-        state.due = Some(at);
-        self.enter_loop(index, at);
+        if alarm.set(at) {
+            self.schedule(at, Action::Loop(narrow(index)));
+        }
     }
 
-    /// Adds an entry for a loop, unless it has one that is early enough.
-    fn enter_loop(&mut self, index: usize, at: u64) {
+    /// Handles an entry of a loop. Returns the loop if it runs now.
+    pub(super) fn loop_comes_up(&mut self, index: u32) -> Option<usize> {
+        let index = index as usize;
         let state = &mut self.loops[index];
-        if state.entries.last().is_some_and(|entry| *entry <= at) {
-            return;
+        let due = state.alarm.entry_came_up()?;
+        state.alarm.clear();
+        let at = due.max(self.nodes[state.node].stalled_until);
+        if at > self.now {
+            self.schedule_loop(index, at);
+            return None;
         }
-        state.entries.push(at);
-        let life = state.life;
-        self.schedule(at, Action::Loop { index, life });
-    }
-
-    /// Handles an entry of a loop. Returns whether the loop runs now.
-    pub(super) fn loop_is_due(&mut self, index: usize, life: u32) -> bool {
-        let now = self.now;
-        let state = &mut self.loops[index];
-        if state.life != life {
-            return false;
-        }
-        state.entries.pop();
-        let Some(due) = state.due else { return false };
-        if due > now {
-            self.enter_loop(index, due);
-            return false;
-        }
-        state.due = None;
-        let until = self.nodes[state.node].stalled_until;
-        if until > now {
-            self.schedule_loop(index, until);
-            return false;
-        }
-        true
+        Some(index)
     }
 
     /// Returns whether loops run on the node.
@@ -199,7 +168,7 @@ impl World {
     pub(crate) fn runs_next(&self, index: usize) -> bool {
         let state = &self.loops[index];
         let soon = self.now.max(self.nodes[state.node].stalled_until);
-        state.due.is_some_and(|due| due <= soon)
+        state.alarm.due().is_some_and(|due| due <= soon)
     }
 
     /// Adds a loop that runs on the node, and returns its index.
@@ -217,16 +186,29 @@ impl World {
     /// Frees the place of a loop that has ended.
     pub(crate) fn remove_loop(&mut self, index: usize) {
         let state = &mut self.loops[index];
+        state.alarm.clear();
+        state.is_used = false;
         self.ended_on = Some(state.node);
-        *state = LoopState { life: state.life.wrapping_add(1), ..LoopState::default() };
+    }
+
+    /// Lets a loop that sleeps look at the clock.
+    pub(super) fn wake_sleeping_loop(&mut self, index: usize) {
+        if self.loops[index].alarm.due().is_some() {
+            self.schedule_loop(index, self.now);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Step, World};
+    use super::{super::Step, Entry, World};
     use crate::machine::simulated::Faults;
     use std::net::IpAddr;
+
+    #[test]
+    fn an_entry_is_small() {
+        assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
+    }
 
     #[test]
     fn a_loop_has_few_entries_however_often_its_deadline_moves() {
@@ -239,10 +221,26 @@ mod tests {
             assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
             assert_eq!(world.now(), turn * 1_000);
         }
-        assert!(world.queue.heap.len() <= 2, "{}", world.queue.heap.len());
+        assert!(world.queue.len() <= 2, "{}", world.queue.len());
         // The last deadline is exact, although its entry was made for an earlier one.
         world.schedule_loop(index, 40_000_000_000);
         assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
         assert_eq!(world.now(), 40_000_000_000);
+    }
+
+    #[test]
+    fn a_loop_in_the_place_of_another_one_has_its_own_deadline() {
+        let mut world = World::new(1, Faults::default());
+        let node = world.add_node("one", IpAddr::from([10, 0, 0, 1]));
+        let first = world.add_loop(node);
+        world.schedule_loop(first, 1_000);
+        world.remove_loop(first);
+        let second = world.add_loop(node);
+        assert_eq!(first, second);
+        world.schedule_loop(second, 5_000);
+        assert!(matches!(world.next_step(4_000), Step::Idle));
+        assert!(matches!(world.next_step(6_000), Step::Loop(ran) if ran == second));
+        assert_eq!(world.now(), 5_000);
+        assert!(matches!(world.next_step(u64::MAX), Step::Idle));
     }
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::machine::simulated::ReadyEvent;
 use std::{
     collections::{BTreeMap, VecDeque},
-    io,
+    fmt, io,
     net::{IpAddr, SocketAddr},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Socket {
 pub(super) enum Kind {
     /// Connections that wait to be accepted, and since when.
     Listener {
-        backlog: VecDeque<(usize, u64)>,
+        backlog: VecDeque<(SocketId, u64)>,
         limit: usize,
     },
     Stream(Box<Stream>),
@@ -37,9 +37,46 @@ pub(super) enum Kind {
 }
 
 /// The sockets of a port, in the order in which they were opened.
-type AtPort = BTreeMap<u64, usize>;
+type AtPort = BTreeMap<u64, SocketId>;
 
-/// All sockets by their number: their place, and how often the place was used before.
+/// The number of a socket: its place, and how often the place was used before. It has 32 bits,
+/// because transports keep it in place of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SocketId(u32);
+
+/// The bits of a number that are the place. The other bits are the life of the place.
+const PLACE: u32 = 20;
+
+impl SocketId {
+    const PLACES: usize = 1 << PLACE;
+    const LIVES: u32 = 1 << (u32::BITS - PLACE);
+
+    fn new(place: usize, life: u32) -> Self {
+        debug_assert!(place < Self::PLACES && life < Self::LIVES);
+        SocketId(life << PLACE | place as u32)
+    }
+
+    fn place(self) -> usize {
+        self.0 as usize % Self::PLACES
+    }
+
+    fn life(self) -> u32 {
+        self.0 >> PLACE
+    }
+
+    /// Returns the number for a record of the trace.
+    pub(super) fn number(self) -> u64 {
+        self.0.into()
+    }
+}
+
+impl fmt::Display for SocketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// All sockets by their number.
 #[derive(Default)]
 pub(super) struct Sockets {
     places: Vec<Place>,
@@ -79,34 +116,40 @@ impl Socket {
 
 #[derive(Default)]
 struct Place {
-    life: usize,
+    life: u32,
     socket: Option<Box<Socket>>,
 }
-
-/// The bits of a number that are the place.
-const PLACE: u32 = 20;
-
-/// The bits of a number that are the life of the place.
-const LIFE: u32 = 12;
 
 /// How many places are free before one is used again, so that a number is not used again soon.
 const RESTING: usize = 4096;
 
 impl Sockets {
-    pub(crate) fn add(&mut self, mut socket: Socket) -> usize {
+    /// Adds a socket.
+    ///
+    /// # Errors
+    /// `ENFILE` if all places are used.
+    pub(super) fn add(&mut self, mut socket: Socket) -> io::Result<SocketId> {
+        if self.are_full() {
+            return Err(io::Error::from_raw_os_error(23));
+        }
         let port = (socket.role(), socket.node, socket.local.port());
         self.opened += 1;
         socket.opened = self.opened;
-        let free = (self.free.len() > RESTING).then(|| self.free.pop_front()).flatten();
+        let may_rest = self.places.len() < SocketId::PLACES && self.free.len() <= RESTING;
+        let free = if may_rest { None } else { self.free.pop_front() };
         let place = free.unwrap_or_else(|| {
             self.places.push(Place::default());
             self.places.len() - 1
         });
-        assert!(place < 1 << PLACE, "a simulation has at most {} sockets", 1 << PLACE);
         self.places[place].socket = Some(Box::new(socket));
-        let id = self.places[place].life << PLACE | place;
+        let id = SocketId::new(place, self.places[place].life);
         self.ports.entry(port).or_default().insert(self.opened, id);
-        id
+        Ok(id)
+    }
+
+    /// Returns whether all places are used.
+    pub(super) fn are_full(&self) -> bool {
+        self.places.len() >= SocketId::PLACES && self.free.is_empty()
     }
 
     /// Returns the sockets of a node with this port, in the order in which they were opened.
@@ -115,50 +158,50 @@ impl Sockets {
         role: Role,
         node: usize,
         port: u16,
-    ) -> impl Iterator<Item = (usize, &Socket)> {
+    ) -> impl Iterator<Item = (SocketId, &Socket)> {
         let ids = self.ports.get(&(role, node, port));
         ids.into_iter().flatten().filter_map(|(_, id)| Some((*id, self.get(*id)?)))
     }
 
-    pub(crate) fn get(&self, id: usize) -> Option<&Socket> {
-        let place = self.places.get(id & ((1 << PLACE) - 1))?;
-        place.socket.as_deref().filter(|_| place.life == id >> PLACE)
+    pub(super) fn get(&self, id: SocketId) -> Option<&Socket> {
+        let place = self.places.get(id.place())?;
+        place.socket.as_deref().filter(|_| place.life == id.life())
     }
 
-    pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut Socket> {
-        let place = self.places.get_mut(id & ((1 << PLACE) - 1))?;
-        place.socket.as_deref_mut().filter(|_| place.life == id >> PLACE)
+    pub(super) fn get_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        let place = self.places.get_mut(id.place())?;
+        place.socket.as_deref_mut().filter(|_| place.life == id.life())
     }
 
-    fn take(&mut self, id: usize) -> Option<Box<Socket>> {
+    fn take(&mut self, id: SocketId) -> Option<Box<Socket>> {
         self.get(id)?;
-        let place = &mut self.places[id & ((1 << PLACE) - 1)];
-        place.life = (place.life + 1) & ((1 << LIFE) - 1);
-        self.free.push_back(id & ((1 << PLACE) - 1));
+        let place = &mut self.places[id.place()];
+        place.life = (place.life + 1) % SocketId::LIVES;
+        self.free.push_back(id.place());
         place.socket.take()
     }
 
     /// Returns the numbers of all sockets, and the sockets.
-    fn all(&self) -> impl Iterator<Item = (usize, &Socket)> + '_ {
+    fn all(&self) -> impl Iterator<Item = (SocketId, &Socket)> + '_ {
         let numbered = self.places.iter().enumerate();
-        numbered.filter_map(|(n, place)| Some((place.life << PLACE | n, place.socket.as_deref()?)))
+        numbered.filter_map(|(n, place)| Some((SocketId::new(n, place.life), place.socket.as_deref()?)))
     }
 
-    pub(crate) fn stream(&mut self, id: usize) -> Option<&mut Stream> {
+    pub(super) fn stream(&mut self, id: SocketId) -> Option<&mut Stream> {
         match &mut self.get_mut(id)?.kind {
             Kind::Stream(stream) => Some(stream),
             _ => None,
         }
     }
 
-    pub(crate) fn datagrams(&mut self, id: usize) -> Option<&mut Datagrams> {
+    pub(super) fn datagrams(&mut self, id: SocketId) -> Option<&mut Datagrams> {
         match &mut self.get_mut(id)?.kind {
             Kind::Datagrams(datagrams) => Some(datagrams),
             _ => None,
         }
     }
 
-    pub(crate) fn remove(&mut self, id: usize) {
+    pub(super) fn remove(&mut self, id: SocketId) {
         let Some(socket) = self.take(id) else { return };
         let port = (socket.role(), socket.node, socket.local.port());
         if let Some(ids) = self.ports.get_mut(&port) {
@@ -170,7 +213,7 @@ impl Sockets {
     }
 
     /// Returns the sockets of a node that are open.
-    pub(crate) fn of_node(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn of_node(&self, node: usize) -> impl Iterator<Item = SocketId> + '_ {
         self.all().filter(move |(_, socket)| socket.node == node).map(|(id, _)| id)
     }
 }
@@ -186,7 +229,7 @@ impl World {
     }
 
     /// Returns the present readiness of a watched socket.
-    pub(crate) fn readiness(&self, id: usize, watch: Watch) -> ReadyEvent {
+    pub(super) fn readiness(&self, id: SocketId, watch: Watch) -> ReadyEvent {
         let mut event = ReadyEvent {
             token: watch.token,
             readable: false,
@@ -208,7 +251,7 @@ impl World {
     }
 
     /// Returns a watched socket whose program has not read for longer than `limit`.
-    pub(crate) fn unread_for(&self, limit: u64) -> Option<(usize, usize)> {
+    pub(crate) fn unread_for(&self, limit: u64) -> Option<(usize, SocketId)> {
         let before = self.now().checked_sub(limit)?;
         let is_well = |node: usize| self.nodes[node].is_up && self.nodes[node].stalled_until < before;
         let unread = self.sockets.all().find(|(id, socket)| {
@@ -222,7 +265,7 @@ impl World {
         self.sockets.of_node(node).filter(|id| self.is_held(*id)).count()
     }
 
-    fn is_held(&self, id: usize) -> bool {
+    fn is_held(&self, id: SocketId) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
             Some(Kind::Stream(stream)) => stream.is_held(),
             Some(_) => true,
@@ -243,12 +286,12 @@ mod tests {
             let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
             Socket::new(0, local, BindOptions::default(), kind)
         };
-        let first = sockets.add(socket());
+        let first = sockets.add(socket()).unwrap();
         sockets.remove(first);
         let mut last = first;
         for _ in 0..3 * RESTING {
-            let next = sockets.add(socket());
-            assert!(next != last && next != first && u32::try_from(next).is_ok(), "{next}");
+            let next = sockets.add(socket()).unwrap();
+            assert!(next != last && next != first, "{next}");
             assert!(sockets.get(first).is_none() && sockets.get(next).is_some());
             sockets.remove(next);
             last = next;

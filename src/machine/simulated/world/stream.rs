@@ -1,5 +1,6 @@
 //! The state of one end of a TCP connection.
 
+use super::sockets::SocketId;
 use crate::machine::simulated::{ReadyEvent, digest::Digest};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
@@ -18,9 +19,9 @@ pub(super) struct Stream {
     pub(super) phase: Phase,
     pub(super) remote: SocketAddr,
     pub(super) remote_node: usize,
-    pub(super) peer: Option<usize>,
+    pub(super) peer: Option<SocketId>,
     /// The listener that the connection of a server waits for, until the handshake is complete.
-    pub(super) listener: Option<usize>,
+    pub(super) listener: Option<SocketId>,
     pub(super) input: VecDeque<u8>,
     /// The peer's FIN has arrived.
     pub(super) input_ended: bool,

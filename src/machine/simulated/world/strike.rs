@@ -45,49 +45,46 @@ impl World {
                 }
             }
         }
-        if self.fails(Fault::ConnectionReset) {
-            let node = self.faults.size(Fault::ConnectionReset, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::ConnectionReset) {
             let choice = self.faults.size(Fault::ConnectionReset, 0..u64::MAX);
             self.reset_any(node, choice);
         }
-        if self.fails(Fault::NodeStalls) {
-            let node = self.faults.size(Fault::NodeStalls, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::NodeStalls) {
             let time = self.faults.size(Fault::NodeStalls, 1_000_000..5_000_000_000);
             // A node runs between two stalls, however often they strike.
             if self.nodes[node].stalled_until <= self.now {
                 self.stall(node, time);
             }
         }
-        if self.fails(Fault::ClockJumps) {
-            let node = self.faults.size(Fault::ClockJumps, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::ClockJumps).filter(|node| self.may_shift_clock(*node)) {
             let by = self.faults.size(Fault::ClockJumps, 1_000_000..120_000_000_000);
-            if !self.nodes[node].has_steady_clock {
-                self.jump_clock(node, by);
-            }
+            self.jump_clock(node, by);
         }
-        if self.fails(Fault::ClockDrifts) {
-            let node = self.faults.size(Fault::ClockDrifts, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::ClockDrifts).filter(|node| self.may_shift_clock(*node)) {
             let faster = self.faults.size(Fault::ClockDrifts, 0..400);
-            if !self.nodes[node].has_steady_clock {
-                self.drift_clock(node, faster);
-            }
+            self.drift_clock(node, faster);
         }
-        if self.fails(Fault::WallTimeSteps) {
-            let node = self.faults.size(Fault::WallTimeSteps, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::WallTimeSteps).filter(|node| self.may_shift_clock(*node)) {
             let by = self.faults.size(Fault::WallTimeSteps, 0..7_200_000_000_000) as i64;
-            if !self.nodes[node].has_steady_clock {
-                self.shift_wall_time(node, by - 3_600_000_000_000);
-            }
+            self.shift_wall_time(node, by - 3_600_000_000_000);
         }
-        if self.fails(Fault::OutOfDescriptors) {
-            let node = self.faults.size(Fault::OutOfDescriptors, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::OutOfDescriptors) {
             let time = self.faults.size(Fault::OutOfDescriptors, 1_000_000..3_000_000_000);
             self.exhaust_descriptors(node, time);
         }
-        if self.fails(Fault::DiskFull) {
-            let node = self.faults.size(Fault::DiskFull, 0..nodes) as usize;
+        if let Some(node) = self.struck(Fault::DiskFull) {
             let time = self.faults.size(Fault::DiskFull, 1_000_000..10_000_000_000);
             self.nodes[node].disk_full_until = self.now.saturating_add(time);
         }
+    }
+
+    /// Draws whether a fault strikes now, and which node it strikes.
+    pub(crate) fn struck(&mut self, fault: Fault) -> Option<usize> {
+        let nodes = self.nodes.len() as u64;
+        self.fails(fault).then(|| self.faults.size(fault, 0..nodes) as usize)
+    }
+
+    fn may_shift_clock(&self, node: usize) -> bool {
+        !self.nodes[node].has_steady_clock
     }
 }

@@ -2,13 +2,14 @@
 
 use super::{
     Action, Happening, World,
+    sockets::SocketId,
     stream::{Phase, Segment},
 };
 use crate::machine::simulated::{Fault, digest::Digest};
 use std::io;
 
 impl World {
-    pub(crate) fn read(&mut self, id: usize, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -44,7 +45,7 @@ impl World {
             stream.unread_since = Some(now);
         }
         let (is_left, peer) = (!stream.input.is_empty(), stream.peer);
-        self.note_contents(Happening::Read, node, id as u64, n as u64, read.value());
+        self.note_contents(Happening::Read, node, id.number(), n as u64, read.value());
         self.check_contents(id, peer, read);
         if is_short && is_left {
             // A short read says that the socket is empty, so the rest must be an edge of its own.
@@ -62,7 +63,7 @@ impl World {
     }
 
     /// Checks that the bytes read equal the bytes that the peer has written.
-    fn check_contents(&mut self, id: usize, peer: Option<usize>, read: Digest) {
+    fn check_contents(&mut self, id: SocketId, peer: Option<SocketId>, read: Digest) {
         let Some(peer) = peer.and_then(|peer| self.sockets.stream(peer)) else { return };
         let written = peer.written;
         if read.count() > written.count()
@@ -72,12 +73,12 @@ impl World {
         }
     }
 
-    pub(crate) fn peek(&mut self, id: usize) -> io::Result<usize> {
+    pub(crate) fn peek(&mut self, id: SocketId) -> io::Result<usize> {
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.input.is_empty() { stream.read_nothing() } else { Ok(1) }
     }
 
-    pub(crate) fn write(&mut self, id: usize, slices: &[&[u8]]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, id: SocketId, slices: &[&[u8]]) -> io::Result<usize> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -124,21 +125,21 @@ impl World {
         if n == 0 && wanted > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.note_contents(Happening::Wrote, node, id as u64, n as u64, written);
+        self.note_contents(Happening::Wrote, node, id.number(), n as u64, written);
         if n > 0 {
             self.send(id, Segment::Bytes(bytes));
         }
         Ok(n)
     }
 
-    pub(crate) fn shut_down_write(&mut self, id: usize) -> io::Result<()> {
+    pub(crate) fn shut_down_write(&mut self, id: SocketId) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.phase != Phase::Established || stream.is_over() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if !std::mem::replace(&mut stream.is_shut, true) {
-            self.note(Happening::ShutDown, node, id as u64, 0);
+            self.note(Happening::ShutDown, node, id.number(), 0);
             self.send(id, Segment::End);
         }
         self.edge(id);

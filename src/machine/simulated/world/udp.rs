@@ -4,7 +4,8 @@ use super::{
     Action, Happening, World,
     datagrams::{Datagrams, Flight},
     ports::{BindOptions, Role, UDP, destination, seen_from},
-    sockets::{Kind, Socket},
+    queue::narrow,
+    sockets::{Kind, Socket, SocketId},
 };
 use crate::machine::simulated::{Fault, digest::Digest, seeds::mix};
 use std::{io, net::SocketAddr};
@@ -27,16 +28,16 @@ impl World {
         node: usize,
         address: SocketAddr,
         options: BindOptions,
-    ) -> io::Result<usize> {
+    ) -> io::Result<SocketId> {
         self.descriptor(node)?;
         let local = self.bind(node, address, UDP, options)?;
         let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
-        Ok(self.sockets.add(Socket::new(node, local, options, kind)))
+        self.sockets.add(Socket::new(node, local, options, kind))
     }
 
     pub(crate) fn send_datagram(
         &mut self,
-        id: usize,
+        id: SocketId,
         bytes: &[u8],
         to: Option<SocketAddr>,
     ) -> io::Result<usize> {
@@ -68,11 +69,11 @@ impl World {
         let ip = if local.ip().is_unspecified() { self.source_ip(node, to.ip()) } else { local.ip() };
         let sender = SocketAddr::new(ip, local.port());
         let contents = Digest::of(bytes);
-        self.note_contents(Happening::DatagramSent, node, id as u64, bytes.len() as u64, contents);
+        self.note_contents(Happening::DatagramSent, node, id.number(), bytes.len() as u64, contents);
         // The send buffer is free again when the datagram has left, which is an edge each time.
         self.edge_later(id, SENDING);
         if self.links.is_cut(node, to_node, self.now()) || self.fails(Fault::DatagramLost) {
-            self.note(Happening::DatagramLost, node, id as u64, 0);
+            self.note(Happening::DatagramLost, node, id.number(), 0);
             return Ok(bytes.len());
         }
         let copies = if self.fails(Fault::DatagramTwice) { 2 } else { 1 };
@@ -82,7 +83,7 @@ impl World {
             let delay = self.links.delay(node, to_node, bytes.len(), self.now()) + extra;
             let flight = Flight { sender, to_node, to, bytes: bytes.to_vec(), source: id };
             let index = self.flights.insert(flight);
-            self.schedule(self.now() + delay, Action::Datagram(index));
+            self.schedule(self.now() + delay, Action::Datagram(narrow(index)));
         }
         Ok(bytes.len())
     }
@@ -97,16 +98,16 @@ impl World {
             && let Some(node) = node
         {
             let delay = self.links.delay(to_node, node, 0, self.now());
-            self.schedule(self.now() + delay, Action::Refused(index));
+            self.schedule(self.now() + delay, Action::Refused(narrow(index)));
             return;
         }
         let Flight { bytes, .. } = self.flights.remove(index);
         let Some(id) = receiver else { return };
-        self.note(Happening::DatagramArrived, to_node, id as u64, bytes.len() as u64);
+        self.note(Happening::DatagramArrived, to_node, id.number(), bytes.len() as u64);
         let Some(datagrams) = self.sockets.datagrams(id) else { return };
         let memory = bytes.len() + OVERHEAD;
         if datagrams.bytes + memory > RECEIVE_BUFFER {
-            self.note(Happening::DatagramLost, to_node, id as u64, 1);
+            self.note(Happening::DatagramLost, to_node, id.number(), 1);
             return;
         }
         datagrams.bytes += memory;
@@ -114,7 +115,11 @@ impl World {
         self.edge(id);
     }
 
-    pub(crate) fn receive_datagram(&mut self, id: usize, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    pub(crate) fn receive_datagram(
+        &mut self,
+        id: SocketId,
+        room: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr)> {
         if self.fails(Fault::Interrupted) {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -128,12 +133,12 @@ impl World {
         let n = bytes.len().min(room.len());
         room[..n].copy_from_slice(&bytes[..n]);
         let contents = Digest::of(&bytes);
-        self.note_contents(Happening::DatagramRead, node, id as u64, bytes.len() as u64, contents);
+        self.note_contents(Happening::DatagramRead, node, id.number(), bytes.len() as u64, contents);
         Ok((n, sender))
     }
 
     /// Connects a socket to a peer, or removes the peer.
-    pub(crate) fn connect_datagrams(&mut self, id: usize, peer: Option<SocketAddr>) {
+    pub(crate) fn connect_datagrams(&mut self, id: SocketId, peer: Option<SocketAddr>) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let source = peer.map(|peer| self.source_ip(node, destination(peer).ip()));
         let Some(socket) = self.sockets.get_mut(id) else { return };
@@ -149,7 +154,7 @@ impl World {
     /// Returns the socket that receives a datagram. A connected socket precedes one that is bound
     /// to the address, and the wildcard comes last. If several sockets with `SO_REUSEPORT` are
     /// left, the sender's port chooses one. Otherwise the socket that was bound last receives.
-    fn receiver(&self, node: usize, to: SocketAddr, sender: SocketAddr) -> Option<usize> {
+    fn receiver(&self, node: usize, to: SocketAddr, sender: SocketAddr) -> Option<SocketId> {
         let rank = |socket: &Socket| {
             let Kind::Datagrams(datagrams) = &socket.kind else { return None };
             let fits = datagrams.peer.is_none_or(|peer| peer == sender) && socket.covers(to.ip());

@@ -1,6 +1,10 @@
 //! Readiness of sockets that no event of a poll announces.
 
-use super::{World, sockets::Kind, stream::Phase};
+use super::{
+    World,
+    sockets::{Kind, SocketId},
+    stream::Phase,
+};
 
 /// The readiness of a socket without a pending event.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,7 +17,7 @@ pub(crate) struct Unseen {
 
 impl World {
     /// Returns whether a watched socket has input or room without a pending event.
-    pub(in crate::machine::simulated) fn unseen(&mut self, id: usize, state: u32) -> Unseen {
+    pub(in crate::machine::simulated) fn unseen(&mut self, id: SocketId, state: u32) -> Unseen {
         let Some(socket) = self.sockets.get(id) else { return Unseen::default() };
         let (input, room, has_room) = match &socket.kind {
             Kind::Listener { backlog, .. } => (backlog.len(), false, true),

@@ -1,0 +1,103 @@
+//! What a test does to the nodes of a simulation, and their end.
+
+use super::{NodeId, Simulation};
+use std::time::Duration;
+
+impl Simulation {
+    /// Ends all faults, heals all links and restarts all nodes that are down. What follows shows
+    /// whether the programs recover.
+    pub fn heal(&mut self) {
+        let down: Vec<usize> = {
+            let mut world = self.shared.lock();
+            let now = world.now();
+            world.faults.end_at(now);
+            world.heal_links();
+            world.heal_disks();
+            (0..world.nodes.len()).filter(|node| !world.nodes[*node].is_up).collect()
+        };
+        for node in down {
+            self.restart(NodeId(node));
+        }
+    }
+
+    /// Cuts the link between two nodes in both directions, until the time has passed or
+    /// [`heal`](Simulation::heal) is called.
+    pub fn cut(&mut self, a: NodeId, b: NodeId, time: Duration) {
+        let mut world = self.shared.lock();
+        world.cut_link(a.0, b.0, crate::clock::nanos(time));
+        world.cut_link(b.0, a.0, crate::clock::nanos(time));
+    }
+
+    /// Kills the program of a node. The kernel of the node closes its sockets.
+    pub fn kill(&mut self, node: NodeId) {
+        self.end_node(node, false);
+    }
+
+    /// Takes the power from a node. Its peers are not told.
+    pub fn power_off(&mut self, node: NodeId) {
+        self.end_node(node, true);
+    }
+
+    /// Starts the program of a node that was killed. Does nothing if the node is running.
+    pub fn restart(&mut self, node: NodeId) {
+        {
+            let mut world = self.shared.lock();
+            if world.nodes[node.0].is_up {
+                return;
+            }
+            world.restart_node(node.0);
+        }
+        self.programs[node.0].start(&self.shared, node.0);
+    }
+
+    /// Stops a node for a time, as SIGSTOP or a busy hypervisor does.
+    pub fn stall(&mut self, node: NodeId, time: Duration) {
+        self.shared.lock().stall(node.0, crate::clock::nanos(time));
+    }
+
+    /// Sets the clock of a node forward, as a suspended machine does when it resumes.
+    pub fn jump(&mut self, node: NodeId, by: Duration) {
+        self.shared.lock().jump_clock(node.0, crate::clock::nanos(by));
+    }
+
+    /// Exempts the clock of a node from faults, so that a check can rely on it.
+    pub fn steady_clock(&mut self, node: NodeId) {
+        self.shared.lock().nodes[node.0].has_steady_clock = true;
+    }
+
+    /// Returns the number of sockets that the programs of a node hold.
+    pub fn open_sockets(&self, node: NodeId) -> usize {
+        self.shared.lock().open_sockets(node.0)
+    }
+
+    fn end_node(&mut self, node: NodeId, loses_power: bool) {
+        if let Err(message) = self.driver.end_node(node.0, loses_power) {
+            // The next run returns it.
+            self.fail(message);
+        }
+    }
+
+    /// Ends the programs of all nodes after the last run.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        let nodes = self.shared.lock().nodes.len();
+        let ended: Vec<_> = (0..nodes).map(|node| self.driver.end_node(node, true)).collect();
+        ended.into_iter().collect()
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The test has failed. It does not wait for its threads.
+            self.shared.turns.abandon();
+        }
+        let ended = self.end();
+        // A handle that a program has leaked keeps the world.
+        self.shared.lock().free();
+        if let Err(message) = ended
+            && !std::thread::panicking()
+        {
+            panic!("the end of a simulation with seed {}: {message}", self.seed);
+        }
+    }
+}
