@@ -71,7 +71,7 @@ fn a_message_of_another_length_is_reported_as_that() {
     static LENGTH: AtomicU64 = AtomicU64::new(1);
     let message = || Bytes::from(vec![b'x'; LENGTH.fetch_add(1, Ordering::Relaxed) as usize]);
     let failure = one_message(true, message).unwrap_err();
-    assert!(failure.message.contains("another length"), "{failure}");
+    assert!(failure.message.contains("another number of bytes"), "{failure}");
 }
 
 #[test]
@@ -101,25 +101,69 @@ fn the_order_of_a_hash_set_is_reported_as_that() {
 
 #[test]
 fn equal_events_with_different_outcomes_are_found() {
-    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let mut runs = 0;
     let explored = Exploration::new(1).run(|simulation| {
         simulation.node("one", "10.0.0.1", || {
             sleep(SECOND);
             Ok(())
         });
-        simulation.check("first run", || match RUNS.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => Err("this is the second run".to_owned()),
-        });
-        simulation.node("two", "10.0.0.2", || {
-            sleep(2 * SECOND);
+        simulation.run_for(3 * SECOND)?;
+        runs += 1;
+        if runs == 1 { Ok(()) } else { Err(simulation.fail("this is the second run")) }
+    });
+    let failure = explored.unwrap_err();
+    let expected = "the same events and different outcomes: no failure; this is the second run";
+    assert!(failure.message.ends_with(expected), "{failure}");
+}
+
+#[test]
+fn a_thread_that_runs_in_one_run_only_is_reported_as_that() {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let explored = Exploration::new(1).run(|simulation| {
+        simulation.node("one", "10.0.0.1", || {
+            (0..10).for_each(|_| sleep(SECOND));
             Ok(())
         });
-        let result = simulation.run_for(3 * SECOND);
-        RUNS.fetch_add(1, Ordering::Relaxed);
-        result
+        simulation.node("two", "10.0.0.2", || {
+            // The time differs in each run, like one that a thread of the system decides.
+            sleep(SECOND / 2 * (1 + RUNS.fetch_add(1, Ordering::Relaxed) as u32 * 2));
+            Ok(())
+        });
+        simulation.run_for(10 * SECOND)
     });
-    assert!(explored.is_err_and(|failure| failure.message.contains("two runs of the seed")));
+    let failure = explored.unwrap_err();
+    assert!(failure.message.contains("a thread of a program has run in one run only"), "{failure}");
+}
+
+#[test]
+fn a_failure_has_the_last_events_before_it() {
+    let failure = Exploration::new(1).run(|simulation| {
+        let ticks = Journal::new();
+        let journal = ticks.clone();
+        simulation.node("one", "10.0.0.1", move || {
+            loop {
+                sleep(SECOND);
+                journal.push(());
+            }
+        });
+        simulation.check("few ticks", move || match ticks.len() {
+            100_000 => Err("too many ticks".to_owned()),
+            _ => Ok(()),
+        });
+        simulation.run_for(200_000 * SECOND)
+    });
+    let failure = failure.unwrap_err();
+    let events: Vec<String> = failure.trace().collect();
+    let ran: Vec<u64> = events
+        .iter()
+        .filter(|event| event.contains("thread-ran"))
+        .map(|event| event.split('.').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(ran.len() > 50 && ran.is_sorted(), "{events:?}");
+    assert_eq!(ran.last(), Some(&failure.at.as_secs()), "the last event is the one that fails");
+    assert!(events.len() <= 64, "{}", events.len());
+    let report = failure.to_string();
+    assert!(report.contains(&format!("\n  {}\nrepeat with", events.last().unwrap())), "{report}");
 }
 
 /// A client that needs a connection that lasts.

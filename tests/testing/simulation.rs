@@ -143,6 +143,7 @@ fn an_echo_server_recovers_from_all_faults() {
     let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
     eprintln!("{} events, {:?}", explored.events(), explored.faults().collect::<Vec<_>>());
     assert!(explored.different_runs() as u64 > explored.seeds() / 2);
+    assert!(explored.faults().count() > 20 && explored.reached("connected again") > 0);
 }
 
 #[test]
@@ -155,7 +156,11 @@ fn a_killed_server_is_started_again() {
         // The program of the client may have been killed and started again.
         simulation.run_until_ended(client, 3600 * SECOND)
     });
-    explored.unwrap_or_else(|failure| panic!("{failure}"));
+    let explored = explored.unwrap_or_else(|failure| panic!("{failure}"));
+    for fault in ["node-killed", "node-loses-power"] {
+        assert!(explored.faults().any(|(name, _)| name == fault), "no seed has {fault}");
+    }
+    assert!(explored.reached("connected again") > 0);
 }
 
 #[test]
@@ -173,6 +178,7 @@ fn what_is_not_reproducible_is_found() {
     });
     let failure = explored.unwrap_err();
     assert!(failure.message.contains("two runs of the seed differ at event"), "{failure}");
+    assert!(failure.message.contains("the same event has another time"), "{failure}");
 }
 
 /// Keeps one connection for half a minute, and does not expect it to break.
@@ -272,8 +278,9 @@ fn callbacks_of_a_killed_program_are_not_called() {
             let server = ServerBootstrap::new(&group)
                 .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
                 .bind("10.0.0.1:7000")?;
-            let journal = journal.clone();
-            server.closed().on_complete(move |_| journal.push("the server has ended"));
+            let called = journal.clone();
+            called.push("waiting");
+            server.closed().on_complete(move |_| called.push("the server has ended"));
             server.closed().wait()
         });
         simulation.run_for(SECOND).unwrap();
@@ -283,7 +290,7 @@ fn callbacks_of_a_killed_program_are_not_called() {
             simulation.kill(node)
         }
         simulation.run_for(SECOND).unwrap();
-        assert!(called.is_empty());
+        called.with(|called| assert_eq!(called, ["waiting"]));
     }
 }
 
@@ -410,7 +417,10 @@ mod datagrams {
             }
             channel.closed().wait().map(drop)
         });
+        simulation.keep_trace(usize::MAX);
         simulation.run_for(10 * SECOND).unwrap();
+        let has_faults = simulation.trace().iter().any(|event| event.contains(" fault "));
+        assert_eq!(has_faults, faults.names().next().is_some(), "faults have happened");
         answers
     }
 

@@ -3,9 +3,6 @@
 use super::run::Run;
 use crate::machine::simulated::{Happening, Record};
 
-/// How many events behind a difference are searched for the same events in another order.
-const WINDOW: usize = 200;
-
 /// Describes the first event in which two runs of one seed differ. `None` if they do not.
 pub(super) fn difference(first: &Run, second: &Run) -> Option<String> {
     if first.hash == second.hash {
@@ -32,71 +29,118 @@ pub(super) fn difference(first: &Run, second: &Run) -> Option<String> {
 }
 
 /// Returns the likely cause of a difference, from the events of both runs that begin with it.
+/// `None` if the events point to nothing in particular.
 fn cause(first: &[Record], second: &[Record]) -> Option<&'static str> {
     let (a, b) = (first.first()?, second.first()?);
-    let without_time = |r: &Record| (r.what as u8, r.node, r.a, r.b, r.contents);
-    let has_bytes = |what| {
-        matches!(what, Happening::Wrote | Happening::DatagramSent | Happening::Read | Happening::Arrived)
-    };
-    let is_same_call = (a.what, a.node, a.a) == (b.what, b.node, b.a) && has_bytes(a.what);
-    if is_same_call && a.b == b.b {
-        return Some(
-            "messages of equal lengths have different contents, for example a random number, an address \
-             in memory, or bytes that a cryptographic library draws (see `compare_contents`)",
-        );
+    if (a.what, a.node, a.a, a.b) == (b.what, b.node, b.a, b.b) {
+        return Some(if a.at == b.at { CONTENTS } else { TIME });
     }
-    if is_same_call {
-        return Some(
-            "a message has another length, for example because it contains a number or a time as text",
-        );
-    }
-    if without_time(a) == without_time(b) {
-        return Some(
-            "the same event has another time: a program waits for a time that depends on the system's clock \
-             or on a random number",
-        );
+    let is_sent = matches!(a.what, Happening::Wrote | Happening::DatagramSent);
+    if is_sent && (a.at, a.what, a.node, a.a) == (b.at, b.what, b.node, b.a) {
+        return Some(LENGTH);
     }
     let is_later = |record: &Record, others: &[Record]| {
-        others.iter().take(WINDOW).any(|other| (other.what, other.node) == (record.what, record.node))
+        others.iter().skip(1).any(|other| action(record) == action(other))
     };
-    if a.what == Happening::ThreadRan || b.what == Happening::ThreadRan {
-        return Some(
-            "a program was woken at another time, for example by a thread that the simulation does not \
-             control, or because it waits for a time that depends on the system's clock",
-        );
+    if a.at == b.at && action(a).is_some() && is_later(a, second) && is_later(b, first) {
+        return Some(ORDER);
     }
-    if is_later(a, &second[1..]) && is_later(b, &first[1..]) {
-        return Some(
-            "similar events happen in another order, for example the order of a `HashMap`, or that of \
-             threads that the simulation does not control",
-        );
+    let is_of_thread = a.what == Happening::ThreadRan || b.what == Happening::ThreadRan;
+    is_of_thread.then_some(THREAD)
+}
+
+const CONTENTS: &str = "messages of equal lengths have different contents, for example a random number, an address \
+     in memory, or bytes that a cryptographic library draws (see `compare_contents`)";
+
+const TIME: &str = "the same event has another time, for example because a program waits for a random time or \
+     depends on the system's clock";
+
+const LENGTH: &str = "a program sends another number of bytes, for example because a message contains a number or \
+     a time as text";
+
+const ORDER: &str = "the same events happen in another order, for example that of a `HashMap`, or that of threads \
+     that the simulation does not control";
+
+const THREAD: &str = "a thread of a program has run in one run only, or at another time, for example because it \
+     was woken by a thread that the simulation does not control, or because it waits for a random time";
+
+/// What identifies an action of a program in both runs. `None` for events that follow from others.
+fn action(record: &Record) -> Option<(u8, usize, u64, u64, u64)> {
+    use Happening::{Closed, ConnectBegan, DatagramSent, Listened, Operation, ShutDown, ThreadRan, Wrote};
+    let Record { what, node, a, b, contents, .. } = *record;
+    match what {
+        // The number of a new socket depends on the order. Its port does not.
+        ConnectBegan | Listened => Some((what as u8, node, 0, b, 0)),
+        Closed | DatagramSent | Operation | ShutDown | ThreadRan | Wrote => {
+            Some((what as u8, node, a, b, contents))
+        }
+        _ => None,
     }
-    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Happening::{Arrived, Closed, ConnectBegan, Read, ThreadRan, Turn, Wrote};
 
-    fn record(at: u64, what: Happening, socket: u64, b: u64, contents: u64) -> Record {
-        Record { at, what, node: 0, a: socket, b, contents }
+    fn record(at: u64, what: Happening, a: u64, b: u64, contents: u64) -> Record {
+        Record { at, what, node: 0, a, b, contents }
+    }
+
+    fn wrote(socket: u64, length: u64, contents: u64) -> Record {
+        record(5, Wrote, socket, length, contents)
+    }
+
+    fn of(first: &[Record], second: &[Record]) -> Option<&'static str> {
+        let cause = cause(first, second);
+        assert_eq!(cause, super::cause(second, first), "the order of the runs does not matter");
+        cause
     }
 
     #[test]
-    fn the_cause_follows_from_the_first_difference() {
-        use Happening::{Closed, ThreadRan, Wrote};
-        let wrote = |socket, length, contents| record(5, Wrote, socket, length, contents);
-        for (first, second, expected) in [
-            (vec![wrote(1, 4, 1)], vec![wrote(1, 4, 2)], "different contents"),
-            (vec![wrote(1, 4, 1)], vec![wrote(1, 5, 2)], "another length"),
-            (vec![record(5, Closed, 1, 0, 0)], vec![record(6, Closed, 1, 0, 0)], "another time"),
-            (vec![wrote(1, 4, 1), wrote(2, 4, 2)], vec![wrote(2, 4, 2), wrote(1, 4, 1)], "another order"),
-            (vec![record(5, ThreadRan, 1, 0, 0)], vec![wrote(1, 4, 1)], "woken at another time"),
-        ] {
-            let cause = cause(&first, &second).unwrap_or_default();
-            assert!(cause.contains(expected), "{cause} instead of {expected}");
+    fn contents_differ_only_if_nothing_else_does() {
+        assert_eq!(of(&[wrote(1, 4, 1)], &[wrote(1, 4, 2)]), Some(CONTENTS));
+        // Equal bytes at another time, and other bytes at another time.
+        let later = |contents| Record { at: 6, ..wrote(1, 4, contents) };
+        assert_eq!(of(&[wrote(1, 4, 1)], &[later(1)]), Some(TIME));
+        assert_eq!(of(&[wrote(1, 4, 1)], &[later(2)]), Some(TIME));
+        for what in [Read, Arrived, Closed, Turn, ThreadRan] {
+            assert_eq!(of(&[record(5, what, 1, 4, 0)], &[record(6, what, 1, 4, 0)]), Some(TIME), "{what:?}");
         }
-        let (closed, wrote) = (record(5, Closed, 1, 0, 0), wrote(1, 4, 1));
-        assert_eq!(cause(&[closed], &[wrote]), None);
+    }
+
+    #[test]
+    fn lengths_are_those_of_messages_that_a_program_sends() {
+        assert_eq!(of(&[wrote(1, 4, 1)], &[wrote(1, 5, 2)]), Some(LENGTH));
+        assert_eq!(of(&[wrote(1, 4, 1)], &[wrote(2, 5, 2)]), None);
+        assert_eq!(of(&[wrote(1, 4, 1)], &[Record { at: 6, ..wrote(1, 5, 2) }]), None);
+        assert_eq!(of(&[record(5, Read, 1, 4, 1)], &[record(5, Read, 1, 5, 2)]), None);
+    }
+
+    #[test]
+    fn an_order_is_one_of_events_that_both_runs_have() {
+        let (one, two) = (wrote(1, 4, 1), wrote(2, 4, 2));
+        assert_eq!(of(&[one, two], &[two, one]), Some(ORDER));
+        assert_eq!(of(&[one, two], &[two]), None, "the second run has another event only");
+        // Another message on the same connection is not the same event.
+        assert_eq!(of(&[one, two], &[two, wrote(1, 4, 3)]), None);
+        let closed = record(5, Closed, 1, 0, 0);
+        assert_eq!(of(&[one, wrote(1, 4, 2), closed], &[closed, wrote(3, 4, 2)]), None);
+        // New sockets have the same numbers, whatever they are connected to.
+        let connected = |socket, port| record(5, ConnectBegan, socket, port, 0);
+        let (first, second) = ([connected(7, 80), connected(8, 90)], [connected(7, 90), connected(8, 80)]);
+        assert_eq!(of(&first, &second), Some(ORDER));
+        let turn = |event_loop| record(5, Turn, event_loop, 1, 0);
+        assert_eq!(of(&[turn(1), turn(2)], &[turn(2), turn(1)]), None, "turns follow from other events");
+        let threads = [record(5, ThreadRan, 1, 0, 0), record(5, ThreadRan, 2, 0, 0)];
+        assert_eq!(of(&threads, &[threads[1], threads[0]]), Some(ORDER));
+    }
+
+    #[test]
+    fn a_thread_that_runs_in_one_run_only_is_the_cause() {
+        assert_eq!(of(&[record(5, ThreadRan, 1, 0, 0)], &[wrote(1, 4, 1)]), Some(THREAD));
+        assert_eq!(of(&[record(5, ThreadRan, 1, 0, 0)], &[record(9, ThreadRan, 2, 0, 0)]), Some(THREAD));
+        assert_eq!(of(&[record(5, Closed, 1, 0, 0)], &[wrote(1, 4, 1)]), None);
+        assert_eq!(of(&[], &[wrote(1, 4, 1)]), None);
     }
 }

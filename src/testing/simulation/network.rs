@@ -42,9 +42,10 @@ impl Network {
     }
 
     /// Sets the size of the send buffer and of the receive buffer of each socket, in bytes. At
-    /// least 1 each.
+    /// least 1 and at most 1 GiB each.
     pub fn buffers(mut self, send: usize, receive: usize) -> Self {
-        (self.0.send_buffer, self.0.receive_buffer) = (send.max(1), receive.max(1));
+        let size = |size: usize| size.clamp(1, 1 << 30);
+        (self.0.send_buffer, self.0.receive_buffer) = (size(send), size(receive));
         self
     }
 }
