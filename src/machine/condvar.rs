@@ -37,8 +37,8 @@ impl Condvar {
     /// Waits for a notification, at most for `timeout` if there is one. Returns whether the timeout
     /// has passed.
     ///
-    /// A simulation ends a wait that nothing can end, also one without a timeout, and returns `true`
-    /// for it. So a caller that repeats its wait has to stop then.
+    /// A simulation ends a wait that nothing can end, also one without a timeout, and returns
+    /// `true` for it. So a caller that repeats its wait has to stop then.
     #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(crate) fn wait<'a, T>(
         &self,

@@ -5,6 +5,8 @@
 pub(crate) mod channels;
 pub(crate) mod codecs;
 pub(crate) mod datagrams;
+#[cfg(feature = "simulation")]
+pub(crate) mod draw;
 pub(crate) mod journal;
 pub(crate) mod line_client;
 pub(crate) mod logs;

@@ -2,6 +2,7 @@
 //! the buffers, idle timeouts and shutdowns. The seed decides what each
 //! client does.
 
+use crate::support::draw::Draw;
 use bytes::Bytes;
 use netwheel::{
     channel::{ChannelOptions, CloseCause},
@@ -9,7 +10,7 @@ use netwheel::{
     prelude::*,
     shutdown::ShutdownOptions,
     testing::simulation::{
-        Exploration, Failure, Faults, Journal, Network, Simulation, chance, seed, sleep, sometimes,
+        Exploration, Failure, Faults, Journal, Network, Simulation, chance, sleep, sometimes,
     },
 };
 use std::{
@@ -22,22 +23,6 @@ use std::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
-
-/// A small generator, so that a program draws from its seed only.
-struct Draw(u64);
-
-impl Draw {
-    fn new() -> Self {
-        Draw(seed().unwrap_or(1) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 /// Echoes frames. The end of the input ends the connection after the answers.
 struct Echo {

@@ -181,44 +181,6 @@ fn what_is_not_reproducible_is_found() {
     assert!(failure.message.contains("the same event has another time"), "{failure}");
 }
 
-/// Keeps one connection for half a minute, and does not expect it to break.
-fn one_long_connection(broken: &Journal<()>) -> Result {
-    let group = EventLoopGroup::builder().threads(1).build()?;
-    let client = ClientBootstrap::new(&group)
-        .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|_ctx, _line| Ok(())));
-    let channel = client.connect("server:7000").wait()?;
-    for _ in 0..30 {
-        channel.write("still here".into())?;
-        sleep(SECOND);
-        if !channel.is_open() {
-            broken.push(());
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn a_failure_is_shrunk_to_the_fault_that_causes_it() {
-    let faults = Faults::none().rate("connection-reset", 300_000).rate("node-stalls", 300_000);
-    let faults = faults.rate("short-read", 300_000).rate("late-edge", 300_000).rate("slow-turn", 30_000);
-    let exploration = Exploration::new(20).first_seed(1).all_faults_together().faults(faults);
-    let failure = exploration.run(|simulation| {
-        simulation.node("server", "10.0.0.1", echo_server);
-        let broken = Journal::new();
-        let seen = broken.clone();
-        simulation.node("client", "10.0.0.2", move || one_long_connection(&seen));
-        simulation.check("the connection lasts", move || match broken.is_empty() {
-            true => Ok(()),
-            false => Err("the connection has broken".to_owned()),
-        });
-        simulation.run_for(40 * SECOND)
-    });
-    let failure = failure.unwrap_err();
-    let faults: Vec<String> = failure.faults().collect();
-    assert_eq!(faults.len(), 1, "{failure}");
-    assert!(faults[0].contains("connection-reset"), "{failure}");
-}
-
 #[test]
 fn the_program_of_the_readme_runs_as_it_stands() {
     let program = include_str!("readme_program.rs").trim();

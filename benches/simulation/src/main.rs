@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 use bytes::Bytes;
-use clap::Parser;
+use clap::{CommandFactory, Parser, builder::TypedValueParser, error::ErrorKind};
 use netwheel::{
     codec::LengthField,
     prelude::*,
@@ -24,17 +24,17 @@ use std::{
 /// Measures how fast the simulation of netwheel runs.
 #[derive(Parser, Clone)]
 struct Arguments {
-    /// The number of nodes; at least two.
-    #[arg(long, default_value_t = 2)]
+    /// The number of nodes. Each has a thread.
+    #[arg(long, default_value_t = 2, value_parser = in_range(2, 10_000))]
     nodes: usize,
     /// The number of connections of each client.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = in_range(0, 10_000))]
     connections: usize,
     /// The pause before the next frame of a connection, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
     /// The number of bytes in a frame.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = in_range(0, 1_000_000))]
     bytes: usize,
     /// Ends after this number of events.
     #[arg(long, default_value_t = 5_000_000)]
@@ -45,6 +45,14 @@ struct Arguments {
     /// The seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// The most connections of all clients. A simulation has room for a million sockets, two of each.
+const MOST_CONNECTIONS: usize = 400_000;
+
+/// Returns a parser of numbers that refuses others than those from `least` to `most`.
+fn in_range(least: u64, most: u64) -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u64).range(least..=most).map(|number| number as usize)
 }
 
 /// Sends a frame, and another one after each answer.
@@ -122,6 +130,11 @@ fn memory() -> u64 {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let connections = arguments.nodes.div_ceil(2) * arguments.connections;
+    if connections > MOST_CONNECTIONS {
+        let message = format!("the clients have {connections} connections; at most {MOST_CONNECTIONS} fit");
+        Arguments::command().error(ErrorKind::ValueValidation, message).exit();
+    }
     let mut simulation = Simulation::new(arguments.seed);
     let servers = arguments.nodes / 2;
     for n in 0..servers {

@@ -9,10 +9,11 @@
 //! Time advances in the world only. Nothing is decided by an address, a hash map or the real clock.
 //!
 //! Modules: `world` (the queue of events, the network and all sockets), `threads` (their waits),
-//! `turns` (which thread runs), `watch` (turns of loops that do not end), `socket` (the handle that transports use), `fault` and `faults` (their kinds and draws),
-//! `operation` (optional operations of programs), `mask` (a list of both), `trace` (the events),
-//! `digest` (contents), `states` (a count of different ones), `hop` (requests without sockets),
-//! `run` (a loop as the driver sees it), `seeds`.
+//! `turns` (which thread runs), `watch` (turns of loops that do not end), `socket` (the handle that
+//! transports use), `fault` and `faults` (their kinds and draws), `operation` (optional operations
+//! of programs), `mask` (a list of both), `trace` (the events), `digest` (contents), `states` (a
+//! count of different ones), `hop` (requests without sockets), `run` (a loop as the driver sees
+//! it), `seeds`.
 
 mod clock;
 mod digest;
@@ -41,7 +42,7 @@ pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
 pub(crate) use states::States;
-pub(crate) use threads::{is_thread, notify, pause, race_point, resume_killed, stop_killed, wait};
+pub(crate) use threads::{is_thread, notify, pause, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
     BindOptions, Condition, LinkSettings, MakeLoop, PollId, SimulatedPoll, SimulatedWaker, StartedLoop, Step,
@@ -157,8 +158,8 @@ impl Machine {
     /// Hands a loop to the driver, which makes it and runs it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotConnected`] if the process of the loop was killed, also by the end of its
-    /// simulation. A program may keep a loop in a `static`, beyond the life of its node.
+    /// [`io::ErrorKind::NotConnected`] if the process of the loop was killed, also by the end of
+    /// its simulation. A program may keep a loop in a `static`, beyond the life of its node.
     pub(crate) fn start_loop(&self, make: MakeLoop) -> io::Result<()> {
         let mut world = self.lock();
         if !self.lives_in(&world) {
@@ -212,6 +213,14 @@ pub(crate) fn current() -> Option<Machine> {
 #[cold]
 fn current_of_thread() -> Option<Machine> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Lets another thread run where the caller races with it, if that is drawn.
+#[inline]
+pub(crate) fn race_point() {
+    if EXISTS.load(Ordering::Relaxed) {
+        threads::race_point();
+    }
 }
 
 /// Returns whether the calling thread is the driver of a simulation, in a call of a loop.

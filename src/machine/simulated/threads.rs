@@ -25,8 +25,8 @@ use std::{
 /// For how long a thread is preempted, in nanoseconds.
 const PREEMPTION: std::ops::Range<u64> = 1_000..2_000_000;
 
-/// The longest wait of a loop without a timeout, in nanoseconds of the world. A thread that waits
-/// for the loop in turn, or one that wakes up again and again, would let it last for ever.
+/// The longest wait of a loop without a timeout, in nanoseconds of the world. It ends waits for a
+/// thread that only wakes up again and again.
 const LONGEST_WAIT_OF_LOOP: u64 = 60_000_000_000;
 
 /// How often a thread may wait after it was killed. Its destructors may, a loop must not.
@@ -97,7 +97,7 @@ impl Shared {
     /// Unwinds a thread that waits.
     ///
     /// # Errors
-    /// As those of [`Shared::run_thread`].
+    /// See [`Shared::run_thread`].
     pub(crate) fn unwind_thread(&self, index: usize) -> Result<(), String> {
         self.turns.unwind(index).map_err(|stuck| self.describe(index, stuck))
     }
@@ -264,7 +264,8 @@ impl Drop for Preempted<'_> {
 /// Lets another thread run where the caller races with it, if that is drawn: a thread of a node
 /// blocks for a moment, and within a loop the next thread of the same node runs. Nothing races with
 /// a process that was killed: its threads go on unwinding.
-pub(crate) fn race_point() {
+#[cold]
+pub(super) fn race_point() {
     let Some(machine) = current() else { return };
     if let Some(index) = index_of_thread() {
         if is_unwound() {

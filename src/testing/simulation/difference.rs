@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(of(&[one, two], &[two, wrote(1, 4, 3)]), None);
         let closed = record(5, Closed, 1, 0, 0);
         assert_eq!(of(&[one, wrote(1, 4, 2), closed], &[closed, wrote(3, 4, 2)]), None);
-        // New sockets have the same numbers, whatever they are connected to.
+        // The first new socket of both runs has the same number.
         let connected = |socket, port| record(5, ConnectBegan, socket, port, 0);
         let (first, second) = ([connected(7, 80), connected(8, 90)], [connected(7, 90), connected(8, 80)]);
         assert_eq!(of(&first, &second), Some(ORDER));

@@ -27,7 +27,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns the faults that had happened, in the order of time.
+    /// Returns the faults that had happened, in the order of time: the first 100,000.
     pub fn faults(&self) -> impl Iterator<Item = String> + '_ {
         self.happened.iter().map(ToString::to_string)
     }

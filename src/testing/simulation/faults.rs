@@ -15,8 +15,8 @@ use crate::machine::simulated::{self, Fault};
 /// | `disk-busy`, `slow-disk`, `sync-fails` | of disks: accesses of a [`MemoryDisk`](crate::durable::MemoryDisk) |
 /// | `request-refused`, `answer-lost` | of the server of a [`MemoryDatabase`](crate::durable::MemoryDatabase) |
 /// | `thread-preempted`, `loop-preempted` | of scheduling: another thread of the node runs when work is submitted to a loop |
-/// | `link-cut`, `link-clogged`, `connection-reset` | of links, about once a second |
-/// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `disk-full`, `node-killed`, `node-loses-power` | of nodes, about once a second |
+/// | `link-cut`, `link-clogged`, `connection-reset` | of links; an opportunity every 0.2 s |
+/// | `node-stalls`, `clock-jumps`, `clock-drifts`, `wall-time-steps`, `out-of-descriptors`, `disk-full`, `node-killed`, `node-loses-power` | of nodes; an opportunity every 0.2 s |
 ///
 /// The faults of scheduling are not among [`all`](Faults::all), because they require that no thread
 /// of the program holds a lock while it submits work to a loop. [`rate`](Faults::rate) adds them.

@@ -40,11 +40,13 @@
 //! | `Instant::now`, `SystemTime::now` | the clock of the loop, [`Context::now`](crate::Context::now), or [`default_clock`](crate::time::default_clock) |
 //! | random numbers of the process | a generator with the seed of [`seed`] |
 //! | the order of a `HashMap` or `HashSet` | `BTreeMap`, or a hasher with fixed keys |
+//! | loops, pools and timers in a `static`, which outlives its node and its simulation | values that the program owns |
 //! | sockets of the standard library, files that other runs change | bootstraps; files of the test's own directory |
 //!
 //! Each seed of an [`Exploration`] runs twice, and the first event that differs is reported.
 //! Outside of a program of a node, and on threads that it starts by itself, the crate uses the
-//! operating system.
+//! operating system. The programs do not run while the test waits there, so a wait for one of their
+//! loops fails with [`Error::WouldDeadlock`](crate::Error::WouldDeadlock).
 //!
 //! # What is not simulated
 //!
@@ -194,8 +196,9 @@ impl Simulation {
         program::spawn(&self.shared, node.0, Arc::new(main), None);
     }
 
-    /// Adds a check that is called after each turn of a loop. It looks at what the programs have
-    /// recorded, for example in a [`Journal`]. `Err` ends the run with a [`Failure`].
+    /// Adds a check that is called after each turn of a loop and each run of a thread. It looks at
+    /// what the programs have recorded, for example in a [`Journal`]. `Err` ends the run with a
+    /// [`Failure`].
     pub fn check(&mut self, name: &str, check: impl FnMut() -> Result<(), String> + 'static) {
         self.checks.push((name.to_owned(), Box::new(check)));
     }
@@ -230,7 +233,8 @@ impl Simulation {
     }
 
     /// Runs until `condition` holds: it must hold *eventually*. It is called after each turn of a
-    /// loop. After [`heal`](Simulation::heal), this checks that the programs recover.
+    /// loop and each run of a thread. After [`heal`](Simulation::heal), this checks that the
+    /// programs recover.
     ///
     /// # Errors
     /// Those of [`run_for`](Simulation::run_for), and if the condition does not hold `within` this

@@ -4,7 +4,8 @@ use super::{NodeId, Simulation};
 use std::time::Duration;
 
 impl Simulation {
-    /// Ends all faults, heals all links and restarts all nodes that are down. What follows shows
+    /// Lets no further fault happen, heals all links and disks, and restarts all nodes that are
+    /// down. A stall or a lack of descriptors that has begun ends by itself. What follows shows
     /// whether the programs recover.
     pub fn heal(&mut self) {
         let down: Vec<usize> = {
@@ -33,7 +34,7 @@ impl Simulation {
         self.end_node(node, false);
     }
 
-    /// Takes the power from a node. Its peers are not told.
+    /// Takes the power from a node. Its sockets vanish, and its peers receive nothing.
     pub fn power_off(&mut self, node: NodeId) {
         self.end_node(node, true);
     }
@@ -99,5 +100,55 @@ impl Drop for Simulation {
         {
             panic!("the end of a simulation with seed {}: {message}", self.seed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventLoopGroup, testing::simulation::sleep};
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_loop_that_was_started_last_does_not_keep_the_world() {
+        let mut simulation = Simulation::new(1);
+        let node = simulation.node("one", "10.0.0.1", || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let running = EventLoopGroup::builder().threads(1).build()?;
+            running.next().call(|| ()).wait()?;
+            group.next().execute(|| ())?;
+            Ok(())
+        });
+        simulation.run_until_ended(node, Duration::from_secs(1)).unwrap();
+        let world = Arc::downgrade(&simulation.shared);
+        assert_eq!(simulation.shared.lock().started_loops(), 1);
+        drop(simulation);
+        assert_eq!(world.strong_count(), 0);
+    }
+
+    #[test]
+    fn a_leaked_handle_keeps_a_world_without_sockets() {
+        let leaked = Arc::new(Mutex::new(None));
+        let place = leaked.clone();
+        let mut simulation = Simulation::new(1);
+        simulation.node("one", "10.0.0.1", move || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let _server = crate::bootstrap::ServerBootstrap::new(&group)
+                .pipeline(|_peer| {
+                    crate::pipeline::Pipeline::codec(crate::codec::RawBytes)
+                        .on_read(|_ctx, _bytes: bytes::Bytes| Ok(()))
+                })
+                .bind("10.0.0.1:7000")?;
+            *place.lock().unwrap() = Some(group);
+            sleep(Duration::from_secs(60));
+            Ok(())
+        });
+        simulation.run_for(Duration::from_secs(1)).unwrap();
+        assert_eq!(simulation.open_sockets(crate::testing::simulation::NodeId(0)), 1);
+        let world = Arc::downgrade(&simulation.shared);
+        drop(simulation);
+        let world = world.upgrade().expect("the group keeps the world");
+        assert_eq!(world.lock().open_sockets(0), 0);
+        drop(leaked);
     }
 }

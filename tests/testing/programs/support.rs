@@ -1,11 +1,10 @@
-//! Random numbers, violations and explorations of all scenarios.
+//! Violations and explorations of all scenarios.
 
+pub(super) use crate::support::draw::Draw;
 use netwheel::{
     Completion, EventLoopGroup,
     shutdown::ShutdownOptions,
-    testing::simulation::{
-        Exploration, Explored, Failure, Faults, Journal, Simulation, seed, sleep, sometimes,
-    },
+    testing::simulation::{Exploration, Explored, Failure, Faults, Journal, Simulation, sleep, sometimes},
 };
 use std::{
     sync::{
@@ -17,35 +16,6 @@ use std::{
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MS: Duration = Duration::from_millis(1);
-
-/// A generator whose seed comes from the simulation.
-pub(super) struct Draw(u64);
-
-impl Draw {
-    pub(super) fn new() -> Self {
-        Draw(seed().expect("a program of a simulation draws") | 1)
-    }
-
-    /// Returns a number below `limit`.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 8) % limit
-    }
-
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-
-    pub(super) fn time(&mut self, up_to: Duration) -> Duration {
-        Duration::from_nanos(self.below(up_to.as_nanos() as u64 + 1))
-    }
-}
 
 /// Violations that the programs of a scenario have found. The first one ends the run.
 #[derive(Clone, Default)]

@@ -1,7 +1,8 @@
 //! Parts of all plays: drawn choices, violations, and completions that must complete.
 
+pub(super) use crate::support::draw::Draw;
 use netwheel::{
-    testing::simulation::{Failure, Journal, Simulation, seed, sleep},
+    testing::simulation::{Failure, Journal, Simulation, sleep},
     time::default_clock,
 };
 use std::{
@@ -27,36 +28,6 @@ pub(super) fn now() -> Instant {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A small generator (xorshift64), so that a program draws from its seed only.
-pub(super) struct Draw(u64);
-
-impl Draw {
-    pub(super) fn new() -> Self {
-        Draw(seed().unwrap_or(1) | 1)
-    }
-
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len() as u64) as usize]
-    }
-
-    /// Returns `true` in this percentage of cases.
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    /// Returns up to this many milliseconds.
-    pub(super) fn millis(&mut self, limit: u64) -> Duration {
-        MS * self.below(limit + 1) as u32
-    }
 }
 
 /// The state of one play. Clones share it.

@@ -4,7 +4,8 @@
 //! decides. While a loop or a thread runs, its clock readings and turns cost a little time, so a
 //! program that measures time sees it pass, and no event happens in between.
 //!
-//! Modules: `queue` and `alarm` (the order of events), `node`, `poll` (readiness), `unseen` (readiness without an event), `sockets`,
+//! Modules: `queue` and `alarm` (the order of events), `node`, `poll` (readiness), `unseen`
+//! (readiness without an event), `sockets`,
 //! `ports`, `stream` and `datagrams` (their state), `listen`, `connect`, `tcp`, `close` and `udp`
 //! (their calls), `link` and `arrival` (the network), `disk`, `waiting_threads`, `strike` (faults
 //! from outside), `checks`.
@@ -205,6 +206,11 @@ impl World {
     /// Takes the loops that were started on a node.
     pub(crate) fn take_started_on(&mut self, node: usize) -> Vec<StartedLoop> {
         self.started.extract_if(.., |started| started.machine.node() == node).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn started_loops(&self) -> usize {
+        self.started.len()
     }
 
     /// Frees the memory of a world whose nodes have ended.

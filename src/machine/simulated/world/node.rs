@@ -67,8 +67,8 @@ impl World {
         self.nodes.iter().find(|node| node.name == host).map(|node| node.address)
     }
 
-    /// Ends the process of a node. Its sockets vanish without a word if the machine lost its power,
-    /// and are closed by its kernel otherwise.
+    /// Ends the process of a node. Its sockets vanish if the machine lost its power, without a
+    /// packet to their peers. Otherwise its kernel closes them.
     pub(crate) fn kill_node(&mut self, node: usize, loses_power: bool) {
         self.note(Happening::Killed, node, u64::from(loses_power), 0);
         let sockets: Vec<_> = self.sockets.of_node(node).collect();
