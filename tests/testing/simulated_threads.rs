@@ -90,10 +90,12 @@ fn threads_of_a_killed_node_do_not_run_while_its_loops_are_dropped() {
     let mut simulation = Simulation::with_faults(1, &Faults::none().rate("loop-preempted", 1_000_000));
     let node = simulation.node("one", "10.0.0.1", move || {
         let group = EventLoopGroup::builder().threads(2).build()?;
-        let other = group.next().clone();
-        // Submits mail when the loop is dropped.
-        let submits = OnDrop(move || drop(other.execute(|| ())));
-        let _task = group.next().schedule(3600 * SECOND, move || drop(submits))?;
+        let (first, second) = (group.next().clone(), group.next().clone());
+        // Each loop submits mail to the other one when it is dropped.
+        for (from, to) in [(first.clone(), second.clone()), (second, first)] {
+            let submits = OnDrop(move || drop(to.execute(|| ())));
+            drop(from.schedule(3600 * SECOND, move || drop(submits))?);
+        }
         // Is due at any time.
         loop {
             sleep(Duration::from_micros(1));
