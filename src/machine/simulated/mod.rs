@@ -13,7 +13,7 @@
 //! transports use), `fault` and `faults` (their kinds and draws), `operation` (optional operations
 //! of programs), `mask` (a list of both), `trace` (the events), `digest` (contents), `states` (a
 //! count of different ones), `hop` (requests without sockets), `run` (a loop as the driver sees
-//! it), `seeds`.
+//! it), `ids`, `seeds`.
 
 mod clock;
 mod digest;
@@ -21,6 +21,7 @@ mod fault;
 mod faults;
 #[cfg(feature = "durable")]
 mod hop;
+mod ids;
 mod mask;
 mod operation;
 mod run;
@@ -38,6 +39,7 @@ pub(crate) use fault::{Fault, FaultRecord};
 pub(crate) use faults::Faults;
 #[cfg(feature = "durable")]
 pub(crate) use hop::Hop;
+pub(crate) use ids::PollId;
 pub(crate) use mask::{Mask, Operation};
 pub(crate) use run::{LoopRun, Next, Polled, ReadyEvent};
 pub(crate) use socket::SimulatedSocket;
@@ -45,8 +47,8 @@ pub(crate) use states::States;
 pub(crate) use threads::{is_thread, notify, pause, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
-    BindOptions, Condition, LinkSettings, MakeLoop, PollId, SimulatedPoll, SimulatedWaker, StartedLoop, Step,
-    Unseen, World,
+    BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Step, Unseen,
+    World,
 };
 
 use std::{

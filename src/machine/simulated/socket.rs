@@ -4,7 +4,7 @@
 //! closes the socket. Calls work on the world of the calling thread's machine; without one, which
 //! is after the end of a simulation, they fail.
 
-use super::{BindOptions, Unseen, World, with_world, world::SocketId};
+use super::{BindOptions, Unseen, World, ids::SocketId, with_world};
 use mio::{Interest, Registry, Token, event::Source};
 use std::{
     io::{self, IoSlice},

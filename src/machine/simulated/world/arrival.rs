@@ -8,10 +8,9 @@ use super::{
     Action, Happening, World,
     link::{ATTEMPTS, retransmission},
     queue::narrow,
-    sockets::SocketId,
     stream::{Phase, Segment},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, ids::SocketId};
 use std::io;
 
 impl World {

@@ -5,9 +5,10 @@
 
 use super::{
     Happening, World,
-    sockets::{Kind, SocketId},
+    sockets::Kind,
     stream::{Phase, Segment},
 };
+use crate::machine::simulated::ids::SocketId;
 use std::io;
 
 impl World {

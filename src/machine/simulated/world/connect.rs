@@ -8,10 +8,10 @@ use super::{
     Action, Happening, World,
     link::{ATTEMPTS, retransmission},
     ports::{BindOptions, Role, TCP, destination, seen_from},
-    sockets::{Kind, Socket, SocketId},
+    sockets::{Kind, Socket},
     stream::{Phase, Stream},
 };
-use crate::machine::simulated::{Fault, digest::Digest};
+use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// The pause before part of a handshake is sent again.

@@ -1,7 +1,6 @@
 //! The state of a UDP socket.
 
-use super::sockets::SocketId;
-use crate::machine::simulated::ReadyEvent;
+use crate::machine::simulated::{ReadyEvent, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 pub(super) struct Datagrams {

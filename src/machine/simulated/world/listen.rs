@@ -3,9 +3,9 @@
 use super::{
     Happening, World,
     ports::{BindOptions, Role, TCP},
-    sockets::{Kind, Socket, SocketId},
+    sockets::{Kind, Socket},
 };
-use crate::machine::simulated::Fault;
+use crate::machine::simulated::{Fault, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 impl World {

@@ -35,7 +35,7 @@ mod waiting_threads;
 pub(crate) use link::LinkSettings;
 #[cfg(feature = "durable")]
 pub(in crate::machine::simulated) use link::retransmission;
-pub(crate) use poll::{PollId, SimulatedPoll, SimulatedWaker};
+pub(crate) use poll::{SimulatedPoll, SimulatedWaker};
 pub(crate) use ports::BindOptions;
 pub(crate) use unseen::Unseen;
 pub(crate) use waiting_threads::Condition;
@@ -44,6 +44,7 @@ use super::{
     LoopRun, Machine,
     fault::Fault,
     faults::{FaultState, Faults},
+    ids::PollId,
     operation::Operations,
     seeds::derive,
     states::States,
@@ -54,7 +55,6 @@ use link::Links;
 pub(crate) use node::Node;
 use poll::Polls;
 use queue::{Action, LoopState, Queue, narrow};
-pub(in crate::machine::simulated) use sockets::SocketId;
 use sockets::Sockets;
 use std::collections::BTreeMap;
 use waiting_threads::WaitingThreads;

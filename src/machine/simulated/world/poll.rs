@@ -4,8 +4,11 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Action, World, sockets::SocketId};
-use crate::machine::simulated::{Fault, Machine, ReadyEvent, Shared};
+use super::{Action, World};
+use crate::machine::simulated::{
+    Fault, Machine, ReadyEvent, Shared,
+    ids::{PollId, SocketId},
+};
 use mio::{Interest, Token};
 use std::{io, sync::Arc};
 
@@ -30,14 +33,6 @@ struct PollState {
     owner: Option<usize>,
     ready: Vec<SocketId>,
     woken: bool,
-}
-
-/// The number of a poll: its place, and how often the place was used before. So a waker or a socket
-/// of a closed poll does not find the next one in its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PollId {
-    place: usize,
-    life: u32,
 }
 
 /// All polls.

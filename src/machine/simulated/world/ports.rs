@@ -1,6 +1,7 @@
 //! Addresses and ports: which a socket may bind, and which node an address leads to.
 
-use super::{World, sockets::SocketId};
+use super::World;
+use crate::machine::simulated::ids::SocketId;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

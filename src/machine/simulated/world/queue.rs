@@ -2,7 +2,8 @@
 //!
 //! Invariant: events at one instant are in an order that the seed draws.
 
-use super::{World, alarm::Alarm, sockets::SocketId};
+use super::{World, alarm::Alarm};
+use crate::machine::simulated::ids::SocketId;
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 /// Something that happens at a time. Its numbers have 32 bits, because the queue is long.

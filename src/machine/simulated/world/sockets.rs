@@ -7,10 +7,10 @@ use super::{
     ports::{BindOptions, Role, covers},
     stream::Stream,
 };
-use crate::machine::simulated::ReadyEvent;
+use crate::machine::simulated::{ReadyEvent, ids::SocketId};
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt, io,
+    io,
     net::{IpAddr, SocketAddr},
 };
 
@@ -38,43 +38,6 @@ pub(super) enum Kind {
 
 /// The sockets of a port, in the order in which they were opened.
 type AtPort = BTreeMap<u64, SocketId>;
-
-/// The number of a socket: its place, and how often the place was used before. It has 32 bits,
-/// because transports keep it in place of a descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SocketId(u32);
-
-/// The bits of a number that are the place. The other bits are the life of the place.
-const PLACE: u32 = 20;
-
-impl SocketId {
-    const PLACES: usize = 1 << PLACE;
-    const LIVES: u32 = 1 << (u32::BITS - PLACE);
-
-    fn new(place: usize, life: u32) -> Self {
-        debug_assert!(place < Self::PLACES && life < Self::LIVES);
-        SocketId(life << PLACE | place as u32)
-    }
-
-    fn place(self) -> usize {
-        self.0 as usize % Self::PLACES
-    }
-
-    fn life(self) -> u32 {
-        self.0 >> PLACE
-    }
-
-    /// Returns the number for a record of the trace.
-    pub(super) fn number(self) -> u64 {
-        self.0.into()
-    }
-}
-
-impl fmt::Display for SocketId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// All sockets by their number.
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! The state of one end of a TCP connection.
 
-use super::sockets::SocketId;
-use crate::machine::simulated::{ReadyEvent, digest::Digest};
+use crate::machine::simulated::{ReadyEvent, digest::Digest, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
 
 /// How many bytes of a cut write are remembered.

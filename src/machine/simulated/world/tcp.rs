@@ -2,10 +2,9 @@
 
 use super::{
     Action, Happening, World,
-    sockets::SocketId,
     stream::{Phase, Segment},
 };
-use crate::machine::simulated::{Fault, digest::Digest};
+use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
 use std::io;
 
 impl World {

@@ -5,9 +5,9 @@ use super::{
     datagrams::{Datagrams, Flight},
     ports::{BindOptions, Role, UDP, destination, seen_from},
     queue::narrow,
-    sockets::{Kind, Socket, SocketId},
+    sockets::{Kind, Socket},
 };
-use crate::machine::simulated::{Fault, digest::Digest, seeds::mix};
+use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId, seeds::mix};
 use std::{io, net::SocketAddr};
 
 /// The largest payload of a datagram over IPv4.

@@ -1,10 +1,7 @@
 //! Readiness of sockets that no event of a poll announces.
 
-use super::{
-    World,
-    sockets::{Kind, SocketId},
-    stream::Phase,
-};
+use super::{World, sockets::Kind, stream::Phase};
+use crate::machine::simulated::ids::SocketId;
 
 /// The readiness of a socket without a pending event.
 #[derive(Debug, Clone, Copy, Default)]
