@@ -63,7 +63,7 @@
 //! | scripts | `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `SCRIPT EXISTS`, `SCRIPT FLUSH`, with [closures](RedisServer::script) in place of Lua |
 //!
 //! Replies, errors and their order are those of Redis 7.0.15: a test runs the same conversations
-//! with both. docs/simulation.md lists the differences.
+//! with both. docs/simulated-redis.md lists the differences.
 //!
 //! # Time
 //!
@@ -76,6 +76,7 @@ mod disk;
 mod glob;
 mod keyspace;
 mod number;
+mod permissions;
 mod process;
 mod pubsub;
 mod refusal;

@@ -27,9 +27,10 @@ impl Refusal {
         format!("ERR wrong number of arguments for '{command}' command").into()
     }
 
-    /// Returns the error with other words before it.
+    /// Returns the error with other words before it, which have a code of their own.
     pub(super) fn within(self, words: &str) -> Self {
-        Refusal([words.as_bytes(), &self.0].concat().into())
+        let text = self.0.strip_prefix(b"ERR ").unwrap_or(&self.0);
+        Refusal([words.as_bytes(), text].concat().into())
     }
 
     pub(super) fn reply(self) -> RespValue {

@@ -1,10 +1,12 @@
 //! Scripts: closures in place of Lua.
 
 use super::{
-    command::{Call, Run, find, run},
-    process::Conditions,
+    command::{Call, Command, NoCommand, Run, Service, database_index, look_up, ok, run},
+    permissions::Lack,
+    process::{Conditions, OUT_OF_MEMORY, READ_ONLY},
     pubsub::{Protocol, in_protocol},
-    refusal::Refusal,
+    refusal::{Refusal, Reply},
+    settings::RedisUser,
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -15,6 +17,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 pub struct ScriptContext<'a> {
     pub(super) call: Call<'a>,
     pub(super) conditions: Conditions,
+    /// The user of the connection, if it has restricted permissions.
+    pub(super) user: Option<RedisUser>,
+    /// Whether the script has run a command that writes.
+    pub(super) has_written: bool,
     pub(super) keys: Vec<Bytes>,
     pub(super) arguments: Vec<Bytes>,
 }
@@ -44,23 +50,53 @@ impl ScriptContext<'_> {
         Ok(in_protocol(in_protocol(reply, Protocol::Resp2), Protocol::Resp3))
     }
 
-    fn run(&mut self, args: &[Bytes]) -> Result<RespValue, Refusal> {
-        let name = args.first().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
-        let command = name.and_then(|name| find(&name));
-        let command = command.ok_or(Refusal::of("ERR Unknown Redis command called from script"))?;
+    fn run(&mut self, args: &[Bytes]) -> Reply {
+        const ARITY: Refusal = Refusal::of("ERR Wrong number of args calling Redis command from script");
+        let command = look_up(args).map_err(|reason| match reason {
+            NoCommand::NoSubcommand => ARITY,
+            _ => Refusal::of("ERR Unknown Redis command called from script"),
+        })?;
         if !command.accepts(args.len()) {
-            return Err(Refusal::of("ERR Wrong number of args calling Redis command from script"));
+            return Err(ARITY);
         }
-        let Run::Keyspace(keyspace_command) = command.run else {
+        self.check(command, args)?;
+        self.has_written |= command.has("write");
+        match command.run {
+            Run::Keyspace(keyspace_command) => run(&mut self.call, keyspace_command, args),
+            // The client of the script keeps its database.
+            Run::Service(Service::Select) => {
+                self.call.database = database_index(&args[1])?;
+                ok()
+            }
+            Run::Service(_) => Err(Refusal::of("ERR the simulated Redis does not run INFO in scripts")),
+        }
+    }
+
+    fn check(&self, command: &Command, args: &[Bytes]) -> Result<(), Refusal> {
+        if command.has("noscript") {
             return Err(Refusal::of("ERR This Redis command is not allowed from script"));
-        };
+        }
+        let permitted = self.user.as_ref().map_or(Ok(()), |user| user.check(command, args));
+        permitted.map_err(|lack| {
+            Refusal::of(match lack {
+                Lack::Command => "ERR The user executing the script can't run this command or subcommand",
+                Lack::Key => {
+                    "ERR The user executing the script can't access at least one of the keys mentioned in the \
+                     command arguments"
+                }
+                Lack::Channel => {
+                    "ERR The user executing the script can't publish to the channel mentioned in the command"
+                }
+            })
+        })?;
         if command.has("write") && self.conditions.is_read_only {
-            return Err(super::process::READ_ONLY);
+            return Err(READ_ONLY);
         }
-        if command.has("denyoom") && self.conditions.is_out_of_memory {
-            return Err(super::process::OUT_OF_MEMORY);
+        // A script that has written is not stopped in the middle.
+        if command.has("denyoom") && self.conditions.is_out_of_memory && !self.has_written {
+            return Err(OUT_OF_MEMORY);
         }
-        run(&mut self.call, keyspace_command, args)
+        Ok(())
     }
 }
 

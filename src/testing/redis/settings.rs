@@ -23,7 +23,7 @@ pub enum Persistence {
 /// A user of a simulated Redis, with a password and permissions.
 ///
 /// A new user may run all commands on all keys and channels. As soon as a pattern is added, only
-/// keys or channels that match one are permitted.
+/// keys or channels that match one are permitted. The permissions also apply to scripts of the user.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct RedisUser {
@@ -52,13 +52,13 @@ impl RedisUser {
         self
     }
 
-    /// Permits the channels that match a pattern (`&pattern`).
+    /// Permits the channels that match a pattern (`&pattern`), and `PSUBSCRIBE` of that pattern.
     pub fn channels(mut self, pattern: impl Into<String>) -> Self {
         self.channels.push(pattern.into());
         self
     }
 
-    /// Denies a command (`-command`), by its name or by that of a subcommand, as `config|get`.
+    /// Denies a command with all its subcommands (`-config`), or one subcommand (`-config|get`).
     pub fn deny(mut self, command: &str) -> Self {
         self.denied.insert(command.to_ascii_lowercase());
         self

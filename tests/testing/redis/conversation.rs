@@ -12,7 +12,8 @@
 //! | `server: full` | `maxmemory` is reached; `free`: no longer |
 //! | `server: replica` | the server is a replica; `master`: no longer |
 //!
-//! `$publish` is the source of a script, and `$sha:publish` its SHA-1.
+//! `$publish` is the source of a script, and `$sha:publish` its SHA-1; that of `$SHA:publish` is in
+//! capitals.
 
 use super::{client::Client, differences::comparable, scripts::SCRIPTS, servers::Servers};
 use crate::support::wait::PATIENCE;
@@ -87,8 +88,9 @@ fn arguments(text: &str) -> Vec<Bytes> {
         for (name, source, _) in SCRIPTS {
             if arg == format!("${name}") {
                 arg = source.to_owned();
-            } else if arg == format!("$sha:{name}") {
-                arg = Sha1::from(source).digest().to_string();
+            } else if arg.eq_ignore_ascii_case(&format!("$sha:{name}")) {
+                let sha = Sha1::from(source).digest().to_string();
+                arg = if arg.starts_with("$SHA") { sha.to_ascii_uppercase() } else { sha };
             }
         }
         args.push(arg.into());

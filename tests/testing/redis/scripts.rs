@@ -80,6 +80,29 @@ fn fail(script: &mut ScriptContext<'_>) -> Result<RespValue, RespValue> {
     script.call(command([b"INCR", &key]))
 }
 
+/// Replaces a key, in two commands.
+pub(super) const REPLACE: &str = "redis.call('DEL', KEYS[1]) return redis.call('SET', KEYS[1], ARGV[1])";
+
+fn replace(script: &mut ScriptContext<'_>) -> Result<RespValue, RespValue> {
+    let (key, value) = (script.keys()[0].clone(), script.arguments()[0].clone());
+    script.call(command([b"DEL", &key]))?;
+    script.call(command([b"SET", &key, &value]))
+}
+
+/// Sets a key in another database, and counts the keys there.
+pub(super) const ELSEWHERE: &str = "
+redis.call('SELECT', ARGV[1])
+redis.call('SET', KEYS[1], 'elsewhere')
+return redis.call('DBSIZE')
+";
+
+fn elsewhere(script: &mut ScriptContext<'_>) -> Result<RespValue, RespValue> {
+    let (key, database) = (script.keys()[0].clone(), script.arguments()[0].clone());
+    script.call(command([b"SELECT", &database]))?;
+    script.call(command([b"SET", &key, b"elsewhere"]))?;
+    script.call(command([b"DBSIZE"]))
+}
+
 /// Returns values of all kinds.
 pub(super) const KINDS: &str =
     "return {1, 2.7, 'text', true, redis.status_reply('FINE'), {KEYS[1]}, false, 9}";
@@ -125,12 +148,14 @@ fn state(script: &mut ScriptContext<'_>) -> Result<RespValue, RespValue> {
 }
 
 /// The names under which conversations call the scripts.
-pub(super) const SCRIPTS: [(&str, &str, Closure); 5] = [
+pub(super) const SCRIPTS: [(&str, &str, Closure); 7] = [
     ("state", STATE, state),
     ("publish", PUBLISH, publish),
     ("call", CALL, call),
     ("fail", FAIL, fail),
     ("kinds", KINDS, kinds),
+    ("replace", REPLACE, replace),
+    ("elsewhere", ELSEWHERE, elsewhere),
 ];
 
 pub(super) fn register(server: RedisServer) -> RedisServer {

@@ -1,7 +1,7 @@
 //! `Call`: the keyspace and the time during a command, and the effects of it.
 
 use super::super::{
-    keyspace::{Entry, Keyspace, Kind, Value},
+    keyspace::{DATABASES, Entry, Keyspace, Kind, Value},
     number,
     pubsub::{Protocol, PubSub},
     refusal::{NOT_INTEGER, Refusal, WRONG_TYPE},
@@ -109,6 +109,15 @@ impl Call<'_> {
 /// Parses an argument that is an integer.
 pub(crate) fn integer(text: &[u8]) -> Result<i64, Refusal> {
     number::integer(text).ok_or(NOT_INTEGER)
+}
+
+/// Parses the index of a database.
+pub(crate) fn database_index(text: &[u8]) -> Result<usize, Refusal> {
+    let index = i32::try_from(integer(text)?).map_err(|_| {
+        Refusal::of("ERR value is out of range, value must between -2147483648 and 2147483647")
+    })?;
+    let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
+    index.ok_or(Refusal::of("ERR DB index is out of range"))
 }
 
 /// Resolves the range of a list or sorted set. Negative positions count from the end.

@@ -101,6 +101,11 @@ pub(super) fn expire(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     flag(true)
 }
 
+/// Converts milliseconds, which are not negative. The largest number is rounded, too.
+fn rounded_seconds(millis: i64) -> i64 {
+    millis / 1000 + i64::from(millis % 1000 >= 500)
+}
+
 /// Replies the time that is left, or the time of the expiry.
 pub(super) fn ttl(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     let now = call.now();
@@ -108,9 +113,9 @@ pub(super) fn ttl(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
         None => -2,
         Some(None) => -1,
         Some(Some(at)) => match args[0].to_ascii_uppercase().as_slice() {
-            b"TTL" => (at - now + 500) / 1000,
+            b"TTL" => rounded_seconds(at - now),
             b"PTTL" => at - now,
-            b"EXPIRETIME" => (at + 500) / 1000,
+            b"EXPIRETIME" => rounded_seconds(at),
             _ => at,
         },
     };

@@ -4,7 +4,6 @@ use super::{
     super::{
         glob,
         keyspace::DATABASES,
-        pubsub::Topic,
         refusal::{Refusal, Reply, SYNTAX},
     },
     call::Call,
@@ -82,14 +81,6 @@ pub(super) fn ping(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
 pub(super) fn time(call: &mut Call<'_>, _args: &[Bytes]) -> Reply {
     let (seconds, micros) = (call.now_micros / 1_000_000, call.now_micros % 1_000_000);
     Ok(RespValue::Array([seconds, micros].map(|number| RespValue::Bulk(number.to_string().into())).to_vec()))
-}
-
-pub(super) fn publish(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
-    count(call.pubsub.publish(Topic::Channel, &args[1], &args[2]))
-}
-
-pub(super) fn spublish(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
-    count(call.pubsub.publish(Topic::Shard, &args[1], &args[2]))
 }
 
 pub(super) fn persist(call: &mut Call<'_>, args: &[Bytes]) -> Reply {

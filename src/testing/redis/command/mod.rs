@@ -5,10 +5,13 @@
 //! [`RedisDisk`](super::RedisDisk) restores a state of the past.
 
 mod call;
+mod catalogue;
 mod expiry;
 mod hashes;
 mod keys;
 mod lists;
+mod look_up;
+mod messages;
 mod reply;
 mod sets;
 mod sorted_ranges;
@@ -19,8 +22,10 @@ mod stream_writes;
 mod strings;
 mod table;
 
-pub(super) use call::{Call, Effects, Executed, integer};
-pub(super) use table::{COMMANDS, Command, Run, Service, find, find_subcommand, is_container};
+pub(super) use call::{Call, Effects, Executed, database_index, integer};
+pub(super) use look_up::{NoCommand, look_up};
+pub(super) use reply::ok;
+pub(super) use table::{Command, Run, Service};
 
 use super::refusal::Reply;
 use bytes::Bytes;

@@ -8,7 +8,7 @@ pub(super) fn simple(text: &'static str) -> Reply {
     Ok(RespValue::Simple(text.into()))
 }
 
-pub(super) fn ok() -> Reply {
+pub(crate) fn ok() -> Reply {
     simple("OK")
 }
 

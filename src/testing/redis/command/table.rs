@@ -6,7 +6,8 @@
 use super::{
     super::{pubsub::Topic, refusal::Reply},
     call::Call,
-    expiry, hashes, keys, lists, sets, sorted_ranges, sorted_sets, stream_reads, stream_writes, strings,
+    catalogue, expiry, hashes, keys, lists, messages, sets, sorted_ranges, sorted_sets, stream_reads,
+    stream_writes, strings,
 };
 use bytes::Bytes;
 
@@ -25,7 +26,7 @@ pub(crate) struct Command {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Run {
-    /// Works on the keyspace only.
+    /// Needs neither the connection nor the server, so a script can run it.
     Keyspace(fn(&mut Call<'_>, &[Bytes]) -> Reply),
     Service(Service),
 }
@@ -38,8 +39,6 @@ pub(crate) enum Service {
     ClientId,
     ClientNoEvict,
     ClientSetName,
-    CommandCount,
-    CommandInfo,
     ConfigGet,
     Discard,
     Eval,
@@ -48,8 +47,6 @@ pub(crate) enum Service {
     Hello,
     Info,
     Multi,
-    PubSubChannels,
-    PubSubNumSub,
     Quit,
     Reset,
     Role,
@@ -133,8 +130,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("client|id", 2, "noscript loading stale", (0, 0, 0), service(Service::ClientId)),
     row("client|no-evict", 3, "admin noscript loading stale", (0, 0, 0), service(Service::ClientNoEvict)),
     row("client|setname", 3, "noscript loading stale", (0, 0, 0), service(Service::ClientSetName)),
-    row("command|count", 2, "loading stale", (0, 0, 0), service(Service::CommandCount)),
-    row("command|info", -2, "loading stale", (0, 0, 0), service(Service::CommandInfo)),
+    row("command|count", 2, "loading stale", (0, 0, 0), keys(catalogue::count_commands)),
+    row("command|info", -2, "loading stale", (0, 0, 0), keys(catalogue::command_info)),
     row("config|get", -3, "admin noscript loading stale", (0, 0, 0), service(Service::ConfigGet)),
     row("dbsize", 1, "readonly fast", (0, 0, 0), keys(keys::dbsize)),
     row("decr", 2, "write denyoom fast", (1, 1, 1), keys(strings::decr)),
@@ -184,9 +181,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("ping", -1, "fast", (0, 0, 0), keys(keys::ping)),
     row("psubscribe", -2, "pubsub noscript loading stale", (0, 0, 0), service(Service::Subscribe(Topic::Pattern))),
     row("pttl", 2, "readonly fast", (1, 1, 1), keys(expiry::ttl)),
-    row("publish", 3, "pubsub loading stale fast", (0, 0, 0), keys(keys::publish)),
-    row("pubsub|channels", -2, "pubsub loading stale", (0, 0, 0), service(Service::PubSubChannels)),
-    row("pubsub|numsub", -2, "pubsub loading stale", (0, 0, 0), service(Service::PubSubNumSub)),
+    row("publish", 3, "pubsub loading stale fast", (0, 0, 0), keys(messages::publish)),
+    row("pubsub|channels", -2, "pubsub loading stale", (0, 0, 0), keys(messages::channels)),
+    row("pubsub|numsub", -2, "pubsub loading stale", (0, 0, 0), keys(messages::numsub)),
     row("punsubscribe", -1, "pubsub noscript loading stale", (0, 0, 0), service(Service::Unsubscribe(Topic::Pattern))),
     row("quit", -1, "noscript loading stale fast no_auth allow_busy", (0, 0, 0), service(Service::Quit)),
     row("reset", 1, "noscript loading stale fast no_auth allow_busy", (0, 0, 0), service(Service::Reset)),
@@ -204,7 +201,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("sismember", 3, "readonly fast", (1, 1, 1), keys(sets::sismember)),
     row("smembers", 2, "readonly", (1, 1, 1), keys(sets::smembers)),
     row("smismember", -3, "readonly fast", (1, 1, 1), keys(sets::smismember)),
-    row("spublish", 3, "pubsub loading stale fast", (1, 1, 1), keys(keys::spublish)),
+    row("spublish", 3, "pubsub loading stale fast", (1, 1, 1), keys(messages::spublish)),
     row("srem", -3, "write fast", (1, 1, 1), keys(sets::srem)),
     row("ssubscribe", -2, "pubsub noscript loading stale", (1, -1, 1), service(Service::Subscribe(Topic::Shard))),
     row("strlen", 2, "readonly fast", (1, 1, 1), keys(strings::strlen)),
@@ -237,28 +234,32 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("zscore", 3, "readonly fast", (1, 1, 1), keys(sorted_sets::zscore)),
 ];
 
-/// Returns a command by its name in small letters.
-pub(crate) fn find(name: &str) -> Option<&'static Command> {
-    COMMANDS.binary_search_by(|command| command.name.cmp(name)).ok().map(|at| &COMMANDS[at])
-}
-
-/// Returns whether a command has subcommands.
-pub(crate) fn is_container(name: &str) -> bool {
-    COMMANDS.iter().any(|command| command.name.split_once('|').is_some_and(|(own, _)| own == name))
-}
-
-/// Returns a subcommand by both names in small letters.
-pub(crate) fn find_subcommand(name: &str, subcommand: &str) -> Option<&'static Command> {
-    find(&format!("{name}|{subcommand}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::look_up, *};
 
     #[test]
     fn the_table_is_sorted() {
         assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn the_documentation_lists_all_commands() {
+        let page = include_str!("../mod.rs");
+        for command in COMMANDS {
+            let name = command.name.to_ascii_uppercase().replace('|', " ");
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    /// [`ScriptContext`](super::super::super::ScriptContext) handles these two itself.
+    #[test]
+    fn scripts_need_two_commands_that_work_on_the_connection_or_the_server() {
+        let needed = COMMANDS.iter().filter_map(|command| match command.run {
+            Run::Service(service) if !command.has("noscript") => Some(service),
+            _ => None,
+        });
+        assert_eq!(needed.collect::<Vec<_>>(), [Service::Info, Service::Select]);
     }
 
     #[test]
@@ -275,8 +276,7 @@ mod tests {
         ] {
             let args: Vec<Bytes> =
                 command.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect();
-            let name = std::str::from_utf8(&args[0]).unwrap();
-            let found: Vec<_> = find(name).unwrap().keys_of(&args).into_iter().cloned().collect();
+            let found: Vec<_> = look_up(&args).unwrap().keys_of(&args).into_iter().cloned().collect();
             assert_eq!(found.join(&b' '), keys.as_bytes(), "{command}");
         }
     }

@@ -27,8 +27,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Returns whether the time of the expiry has passed. In its last millisecond the key is there.
     pub(super) fn has_expired(&self, now: i64) -> bool {
-        self.expires_at.is_some_and(|at| at <= now)
+        self.expires_at.is_some_and(|at| at < now)
     }
 }
 
@@ -53,5 +54,17 @@ impl Keyspace {
 
     pub(super) fn database_mut(&mut self, index: usize) -> &mut Database {
         &mut self.databases[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_there_in_the_last_millisecond_of_its_time() {
+        let entry = Entry { value: Value::Text(Bytes::new()), expires_at: Some(5) };
+        assert!(!entry.has_expired(5));
+        assert!(entry.has_expired(6));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        command::{Command, Run, Service, integer},
-        glob,
-        pubsub::{ClientId, Protocol, Topic},
+        command::{Command, integer},
+        permissions::Lack,
+        pubsub::{ClientId, Protocol},
         refusal::{Refusal, Reply},
         settings::DEFAULT_USER,
         state::State,
@@ -28,42 +28,17 @@ pub(super) fn check(
     args: &[Bytes],
 ) -> Result<(), Refusal> {
     let Some(user) = user.and_then(|user| state.settings.users.get(user)) else { return Ok(()) };
-    if user.denied.contains(command.name) {
-        let name = command.name;
-        return Err(format!("NOPERM this user has no permissions to run the '{name}' command").into());
-    }
-    let matches = |patterns: &[String], names: &[&Bytes]| {
-        let is_permitted =
-            |name: &&Bytes| patterns.iter().any(|pattern| glob::matches(pattern.as_bytes(), name));
-        patterns.is_empty() || names.iter().all(is_permitted)
-    };
-    if !is_for_channels(command) && !matches(&user.keys, &command.keys_of(args)) {
-        return Err(Refusal::of(
-            "NOPERM this user has no permissions to access one of the keys used as arguments",
-        ));
-    }
-    if !matches(&user.channels, &channels(command, args)) {
-        return Err(Refusal::of(
-            "NOPERM this user has no permissions to access one of the channels used as arguments",
-        ));
-    }
-    Ok(())
-}
-
-/// Returns whether the positions of keys are those of channels.
-fn is_for_channels(command: &Command) -> bool {
-    matches!(command.run, Run::Service(Service::Subscribe(_) | Service::Unsubscribe(_)))
-        || command.name == "spublish"
-}
-
-fn channels<'a>(command: &Command, args: &'a [Bytes]) -> Vec<&'a Bytes> {
-    match command.run {
-        Run::Service(Service::Subscribe(Topic::Channel | Topic::Pattern | Topic::Shard)) => {
-            args[1..].iter().collect()
+    user.check(command, args).map_err(|lack| match lack {
+        Lack::Command => {
+            format!("NOPERM this user has no permissions to run the '{}' command", command.name).into()
         }
-        _ if matches!(command.name, "publish" | "spublish") => vec![&args[1]],
-        _ => Vec::new(),
-    }
+        Lack::Key => {
+            Refusal::of("NOPERM this user has no permissions to access one of the keys used as arguments")
+        }
+        Lack::Channel => {
+            Refusal::of("NOPERM this user has no permissions to access one of the channels used as arguments")
+        }
+    })
 }
 
 pub(super) fn auth(state: &mut State, client: ClientId, args: &[Bytes]) -> Reply {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        command::{Command, Run, Service, find, find_subcommand, is_container},
+        command::{Command, NoCommand, Run, Service, look_up},
         process::{Condition, OUT_OF_MEMORY, READ_ONLY},
         pubsub::ClientId,
         refusal::Refusal,
@@ -37,10 +37,9 @@ pub(super) fn check(
     let conditions = &state.process.conditions;
     let is_exec = matches!(command.run, Run::Service(Service::Exec));
     // The flags of the queued commands apply to `EXEC`.
-    let has = |flag| {
-        let queued = queue.filter(|_| is_exec).into_iter().flat_map(|queue| &queue.commands);
-        command.has(flag) || queued.into_iter().any(|(command, _)| command.has(flag))
-    };
+    let queued = queue.filter(|_| is_exec).into_iter().flat_map(|queue| &queue.commands);
+    let all = || std::iter::once(command).chain(queued.clone().map(|(command, _)| *command));
+    let has = |flag| all().any(|command| command.has(flag));
     // Queued commands take memory, so none is queued.
     if conditions.is_out_of_memory && (has("denyoom") || (queue.is_some() && !ends_a_queue(command))) {
         return Err(OUT_OF_MEMORY);
@@ -56,7 +55,7 @@ pub(super) fn check(
         )
         .into());
     }
-    if conditions.has(Condition::Loading) && !command.has("loading") {
+    if conditions.has(Condition::Loading) && !all().all(|command| command.has("loading")) {
         return Err(Refusal::of("LOADING Redis is loading the dataset in memory"));
     }
     if conditions.has(Condition::Busy) && !command.has("allow_busy") {
@@ -79,18 +78,18 @@ fn is_for_subscribers(command: &Command) -> bool {
     ) || command.name == "ping"
 }
 
-/// Returns the command of a request.
-pub(super) fn look_up(args: &[Bytes]) -> Result<&'static Command, Refusal> {
-    let lower = |text: &Bytes| String::from_utf8_lossy(text).to_ascii_lowercase();
-    let name = args.first().map(lower).unwrap_or_default();
-    if is_container(&name) {
-        let Some(subcommand) = args.get(1) else { return Err(Refusal::arity(&name)) };
-        return find_subcommand(&name, &lower(subcommand)).ok_or_else(|| {
-            let subcommand = repeated(subcommand, REPEATED);
-            format!("ERR unknown subcommand '{subcommand}'. Try {} HELP.", name.to_ascii_uppercase()).into()
-        });
-    }
-    find(&name).filter(|command| !command.name.contains('|')).ok_or_else(|| unknown(args))
+/// Returns the command of a request, or the error that Redis replies.
+pub(super) fn command_of(args: &[Bytes]) -> Result<&'static Command, Refusal> {
+    look_up(args).map_err(|reason| match (reason, args) {
+        (NoCommand::NoSubcommand, [name, ..]) => {
+            Refusal::arity(&String::from_utf8_lossy(name).to_ascii_lowercase())
+        }
+        (NoCommand::UnknownSubcommand, [name, subcommand, ..]) => {
+            let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+            format!("ERR unknown subcommand '{}'. Try {name} HELP.", repeated(subcommand, REPEATED)).into()
+        }
+        _ => unknown(args),
+    })
 }
 
 fn unknown(args: &[Bytes]) -> Refusal {

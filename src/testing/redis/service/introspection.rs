@@ -1,12 +1,6 @@
-//! `INFO`, `CONFIG GET`, `ROLE` and `COMMAND`.
+//! `INFO`, `CONFIG GET` and `ROLE`.
 
-use super::super::{
-    command::{COMMANDS, Command, find},
-    glob,
-    process::Condition,
-    settings::Persistence,
-    state::State,
-};
+use super::super::{glob, process::Condition, settings::Persistence, state::State};
 use crate::codec::RespValue;
 use bytes::Bytes;
 
@@ -86,24 +80,4 @@ pub(super) fn role(state: &State) -> RespValue {
         return RespValue::Array(vec![bulk("slave"), host, port, bulk("connected"), offset]);
     }
     RespValue::Array(vec![bulk("master"), offset, RespValue::Array(Vec::new())])
-}
-
-pub(super) fn command_count() -> RespValue {
-    RespValue::Integer(COMMANDS.iter().filter(|command| !command.name.contains('|')).count() as i64)
-}
-
-/// Returns the first six fields of the descriptions of commands.
-pub(super) fn command_info(names: &[Bytes]) -> RespValue {
-    let describe = |name: &Bytes| {
-        find(&String::from_utf8_lossy(name).to_ascii_lowercase()).map_or(RespValue::Null, description)
-    };
-    RespValue::Array(names.iter().map(describe).collect())
-}
-
-fn description(command: &Command) -> RespValue {
-    let (first, last, step) = command.keys;
-    let flags = command.flags().map(|flag| RespValue::Simple(flag.into())).collect();
-    let mut fields = vec![bulk(command.name), RespValue::Integer(command.arity), RespValue::Set(flags)];
-    fields.extend([first, last, step].map(RespValue::Integer));
-    RespValue::Array(fields)
 }

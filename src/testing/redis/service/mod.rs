@@ -11,7 +11,7 @@ mod subscriptions;
 mod transaction;
 
 use super::{
-    command::{Call, Command, Effects, Run, Service, integer, run},
+    command::{Call, Command, Effects, Run, Service, database_index, look_up, ok, run},
     keyspace::DATABASES,
     pubsub::ClientId,
     refusal::{Refusal, Reply},
@@ -42,7 +42,7 @@ pub(super) enum Next {
 /// Runs a request. Its replies are in the outbox of the client afterwards.
 pub(super) fn serve(state: &mut State, request: Request, args: &[Bytes]) -> Next {
     let client = request.client;
-    let command = match checks::look_up(args) {
+    let command = match checks::command_of(args) {
         Ok(command) => command,
         Err(refusal) => return refuse(state, client, refusal),
     };
@@ -84,12 +84,7 @@ fn refuse(state: &mut State, client: ClientId, refusal: Refusal) -> Next {
 
 /// Removes a key, or all keys of all databases, as another client would.
 pub(super) fn interfere(state: &mut State, now_micros: i64, database: usize, args: &[Bytes]) {
-    let name = args.first().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
-    let Some(Run::Keyspace(command)) =
-        name.and_then(|name| super::command::find(&name)).map(|command| command.run)
-    else {
-        return;
-    };
+    let Ok(Run::Keyspace(command)) = look_up(args).map(|command| command.run) else { return };
     let mut effects = Effects::default();
     let mut call = call(state, Request { client: 0, now_micros }, &mut effects);
     call.database = database.min(DATABASES - 1);
@@ -156,10 +151,6 @@ fn run_one(
         Service::ConfigGet => Ok(introspection::config(state, &args[2..])),
         Service::Info => Ok(introspection::info(state, &args[1..])),
         Service::Role => Ok(introspection::role(state)),
-        Service::CommandInfo => Ok(introspection::command_info(&args[2..])),
-        Service::CommandCount => Ok(introspection::command_count()),
-        Service::PubSubNumSub => Ok(subscriptions::numsub(state, &args[2..])),
-        Service::PubSubChannels => subscriptions::channels(state, args),
         Service::Multi => transaction::multi(state, client),
         Service::Exec => transaction::exec(state, request, effects),
         Service::Discard => transaction::discard(state, client),
@@ -177,14 +168,8 @@ fn run_one(
     reply.map(Some)
 }
 
-fn ok() -> Reply {
-    Ok(RespValue::Simple(Bytes::from_static(b"OK")))
-}
-
 fn select(state: &mut State, client: ClientId, args: &[Bytes]) -> Reply {
-    let index = integer(&args[1]).map_err(|_| Refusal::of("ERR value is not an integer or out of range"))?;
-    let database = usize::try_from(index).ok().filter(|database| *database < DATABASES);
-    let database = database.ok_or(Refusal::of("ERR DB index is out of range"))?;
+    let database = database_index(&args[1])?;
     if let Some(session) = state.process.sessions.get_mut(&client) {
         session.database = database;
     }

@@ -13,6 +13,9 @@ use super::{
 use crate::codec::RespValue;
 use bytes::Bytes;
 
+/// The length of a SHA-1 in hexadecimal digits.
+const SHA_LENGTH: usize = 40;
+
 fn unknown(sha: &str) -> Refusal {
     format!(
         "ERR the simulated Redis has no closure for the script {sha}: register its source with \
@@ -52,10 +55,15 @@ pub(super) fn eval(state: &mut State, request: Request, args: &[Bytes], effects:
 }
 
 pub(super) fn evalsha(state: &mut State, request: Request, args: &[Bytes], effects: &mut Effects) -> Reply {
+    const NO_SCRIPT: Refusal = Refusal::of("NOSCRIPT No matching script. Please use EVAL.");
+    // Redis looks at the length first, and at the script after the number of keys.
+    if args[1].len() != SHA_LENGTH {
+        return Err(NO_SCRIPT);
+    }
     let (keys, arguments) = split(args)?;
     let sha = lower(&args[1]);
     if !state.process.loaded.contains(&sha) {
-        return Err(Refusal::of("NOSCRIPT No matching script. Please use EVAL."));
+        return Err(NO_SCRIPT);
     }
     run(state, request, &sha, (keys, arguments), effects)
 }
@@ -85,8 +93,10 @@ fn run(
 ) -> Reply {
     let body = state.scripts.get(sha).cloned().ok_or_else(|| unknown(sha))?;
     let conditions = state.process.conditions.clone();
+    let user = state.process.sessions.get(&request.client).and_then(|session| session.user.as_deref());
+    let user = user.and_then(|user| state.settings.users.get(user)).cloned();
     let call = Call { protocol: Protocol::Resp2, ..call(state, request, effects) };
-    let mut context = ScriptContext { call, conditions, keys, arguments };
+    let mut context = ScriptContext { call, conditions, user, has_written: false, keys, arguments };
     // Effects before an error stay, as in Redis.
     Ok(match body(&mut context) {
         Ok(value) => converted(value),

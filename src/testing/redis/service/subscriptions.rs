@@ -1,7 +1,6 @@
 //! Subscriptions of a connection.
 
 use super::super::{
-    glob,
     pubsub::{ClientId, Protocol, Topic},
     refusal::{Refusal, Reply},
     state::State,
@@ -35,26 +34,4 @@ pub(super) fn subscribe(state: &mut State, client: ClientId, topic: Topic, names
 
 pub(super) fn unsubscribe(state: &mut State, client: ClientId, topic: Topic, names: &[Bytes]) {
     state.process.pubsub.unsubscribe(client, topic, names);
-}
-
-pub(super) fn numsub(state: &State, names: &[Bytes]) -> RespValue {
-    let counted = |name: &Bytes| {
-        let count = state.process.pubsub.subscribers(Topic::Channel, name);
-        [RespValue::Bulk(name.clone()), RespValue::Integer(count as i64)]
-    };
-    RespValue::Array(names.iter().flat_map(counted).collect())
-}
-
-pub(super) fn channels(state: &State, args: &[Bytes]) -> Reply {
-    let patterns = &args[2..];
-    if patterns.len() > 1 {
-        let name = String::from_utf8_lossy(&args[1]);
-        return Err(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
-        )
-        .into());
-    }
-    let is_wanted = |name: &&Bytes| patterns.iter().all(|pattern| glob::matches(pattern, name));
-    let names = state.process.pubsub.channels().filter(is_wanted);
-    Ok(RespValue::Array(names.map(|name| RespValue::Bulk(name.clone())).collect()))
 }

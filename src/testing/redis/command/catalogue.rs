@@ -1,0 +1,30 @@
+//! Commands that describe commands.
+
+use super::{
+    super::refusal::Reply,
+    call::Call,
+    look_up::find,
+    reply::count,
+    table::{COMMANDS, Command},
+};
+use crate::codec::RespValue;
+use bytes::Bytes;
+
+pub(super) fn count_commands(_call: &mut Call<'_>, _args: &[Bytes]) -> Reply {
+    count(COMMANDS.iter().filter(|command| !command.name.contains('|')).count())
+}
+
+/// Replies the first six fields of the descriptions of commands.
+pub(super) fn command_info(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+    let describe = |name: &Bytes| find(name).map_or(RespValue::Null, description);
+    Ok(RespValue::Array(args[2..].iter().map(describe).collect()))
+}
+
+fn description(command: &Command) -> RespValue {
+    let (first, last, step) = command.keys;
+    let name = RespValue::Bulk(Bytes::from_static(command.name.as_bytes()));
+    let flags = command.flags().map(|flag| RespValue::Simple(flag.into())).collect();
+    let mut fields = vec![name, RespValue::Integer(command.arity), RespValue::Set(flags)];
+    fields.extend([first, last, step].map(RespValue::Integer));
+    RespValue::Array(fields)
+}
