@@ -45,7 +45,7 @@ impl Connection {
         let now_micros = unix_micros(ctx.exact_wall_time());
         let shared = self.shared.clone();
         let mut state = lock(&shared);
-        if state.process.number != process {
+        if !state.is_running(process) {
             drop(state);
             ctx.reset();
             return Ok(());
@@ -56,12 +56,6 @@ impl Connection {
             return Ok(());
         }
         let next = serve(&mut state, Request { client, now_micros }, &args);
-        if state.needs_sync()
-            && let Some(event_loop) = &state.event_loop
-        {
-            let shared = self.shared.clone();
-            event_loop.schedule(SYNC_INTERVAL, move || sync(&shared, process))?;
-        }
         let woken: Vec<Wake> = state
             .process
             .pubsub
@@ -71,6 +65,7 @@ impl Connection {
             .filter_map(|other| state.process.sessions.get(&other).map(|session| session.wake.clone()))
             .collect();
         drop(state);
+        schedule_sync(&shared);
         woken.iter().for_each(|wake| wake());
         match next {
             Next::Cut => ctx.reset(),
@@ -90,7 +85,7 @@ impl Connection {
         let Some((process, client)) = self.served else { return Ok(()) };
         let values = {
             let mut state = lock(&self.shared);
-            if state.process.number == process { state.process.pubsub.take(client) } else { None }
+            if state.is_running(process) { state.process.pubsub.take(client) } else { None }
         };
         match values {
             Some(values) => values.into_iter().try_for_each(|value| ctx.write(value)),
@@ -135,7 +130,7 @@ impl Handler for Connection {
             }
         });
         let mut state = lock(&self.shared);
-        if state.start != self.start {
+        if state.start != self.start || !state.disk.is_running(state.process.number) {
             drop(state);
             ctx.reset();
             return Ok(());
@@ -167,6 +162,23 @@ impl Handler for Connection {
     fn inactive(&mut self, _ctx: &mut Context<'_, Self>) -> Result {
         self.leave();
         Ok(())
+    }
+}
+
+/// Schedules a sync if the last write needs one.
+pub(super) fn schedule_sync(shared: &Shared) {
+    let mut state = lock(shared);
+    if !state.needs_sync() {
+        return;
+    }
+    let (process, event_loop) = (state.process.number, state.event_loop.clone());
+    drop(state);
+    let later = shared.clone();
+    let task = move || sync(&later, process);
+    let scheduled = event_loop.map(|event_loop| event_loop.schedule(SYNC_INTERVAL, task));
+    // A loop that has ended or is full does not sync later, and nothing else would.
+    if !matches!(scheduled, Some(Ok(_))) {
+        sync(shared, process);
     }
 }
 

@@ -1,12 +1,12 @@
 //! `RedisDisk`: what survives the process of a simulated Redis.
 
 use super::{
-    command::{Call, Effects, Executed, Run, find, run},
+    command::{Call, Effects, Executed, Run, look_up, run},
     keyspace::Keyspace,
     pubsub::{Protocol, PubSub},
+    session::Wake,
     settings::Persistence,
 };
-use bytes::Bytes;
 use std::{
     collections::VecDeque,
     fmt,
@@ -34,7 +34,7 @@ struct Unit {
     commands: Vec<Executed>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Disk {
     /// The keyspace after the first `image_units` units.
     image: Keyspace,
@@ -46,6 +46,8 @@ struct Disk {
     lost: u64,
     /// The number of the process that may write.
     process: u64,
+    /// Makes the connections of that process look whether it is still running.
+    wake: Option<Wake>,
 }
 
 impl RedisDisk {
@@ -72,15 +74,37 @@ impl RedisDisk {
     }
 
     /// Crashes as in a power failure: of the writes that are not safe, `seed` decides how many are
-    /// lost. A server that is running closes its connections at the next write. Returns the number
-    /// of lost writes.
+    /// lost. A server that is running closes its connections, and new ones, until it is bound
+    /// again. Returns the number of lost writes.
     pub fn crash(&self, seed: u64) -> usize {
-        let mut disk = self.lock();
-        disk.process += 1;
-        disk.crash(seed)
+        self.end_process();
+        self.lock().crash(seed)
     }
 
-    /// Starts a process with the keys on the disk. Returns its number and its keys.
+    /// Ends the process that may write. Its connections are cut.
+    pub(super) fn end_process(&self) {
+        let wake = {
+            let mut disk = self.lock();
+            disk.process += 1;
+            disk.wake.take()
+        };
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Returns whether a process may write.
+    pub(super) fn is_running(&self, process: u64) -> bool {
+        self.lock().process == process
+    }
+
+    /// Sets what wakes the connections of the process that may write.
+    pub(super) fn set_wake(&self, wake: Wake) {
+        self.lock().wake = Some(wake);
+    }
+
+    /// Starts a process with the keys on the disk. Returns its number and its keys. What is left of
+    /// the file is safe.
     pub(super) fn start(&self, persistence: Persistence, seed: Option<u64>) -> (u64, Keyspace) {
         let mut disk = self.lock();
         disk.process += 1;
@@ -91,6 +115,7 @@ impl RedisDisk {
         } else if let Some(seed) = seed {
             disk.crash(seed);
         }
+        disk.sync();
         (disk.process, disk.restored())
     }
 
@@ -192,8 +217,7 @@ fn apply(keyspace: &mut Keyspace, unit: &Unit) {
             protocol: Protocol::Resp2,
             is_dirty: false,
         };
-        let name = args.first().map(|name: &Bytes| String::from_utf8_lossy(name).to_ascii_lowercase());
-        if let Some(Run::Keyspace(command)) = name.and_then(|name| find(&name)).map(|command| command.run) {
+        if let Ok(Run::Keyspace(command)) = look_up(args).map(|command| command.run) {
             // Only commands that have changed something are in the log, so none is refused.
             let _ = run(&mut call, command, args);
         }
@@ -213,6 +237,7 @@ impl fmt::Debug for RedisDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn set(disk: &RedisDisk, process: u64, key: u64, persistence: Persistence) -> bool {
         let command = ["SET".to_owned(), key.to_string(), "v".to_owned()].map(Bytes::from).to_vec();
@@ -242,6 +267,18 @@ mod tests {
             kept.insert(8 - lost);
         }
         assert_eq!(kept, (5..=8).collect());
+    }
+
+    /// Without a crash, a new process finds all writes. The old one does not sync them any more.
+    #[test]
+    fn a_start_makes_the_writes_safe_that_it_finds() {
+        let disk = RedisDisk::new();
+        let (process, _) = disk.start(Persistence::EverySecond, None);
+        assert!(set(&disk, process, 1, Persistence::EverySecond));
+        assert_eq!(disk.unsynced(), 1);
+        let (_, keyspace) = disk.start(Persistence::EverySecond, None);
+        assert_eq!((keys(&keyspace), disk.unsynced()), (1, 0));
+        assert_eq!(disk.crash(7), 0);
     }
 
     #[test]

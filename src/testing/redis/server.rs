@@ -1,11 +1,12 @@
 //! `RedisServer`: the handle of a simulated Redis.
 
 use super::{
-    connection::{Connection, Shared, lock, unix_micros},
+    connection::{Connection, Shared, lock, schedule_sync, unix_micros},
     disk::RedisDisk,
     process::Condition,
     script::ScriptContext,
     service::interfere,
+    session::Wake,
     settings::{Persistence, RedisUser},
     state::State,
 };
@@ -53,7 +54,8 @@ impl RedisServer {
         self
     }
 
-    /// Adds a user.
+    /// Adds a user. The password of the user `default` is that of
+    /// [`password`](RedisServer::password).
     #[must_use]
     pub fn user(self, user: RedisUser) -> Self {
         lock(&self.shared).settings.users.insert(user.name.clone(), user);
@@ -104,17 +106,19 @@ impl RedisServer {
         self
     }
 
-    /// Starts the process and listens. The process has the keys that the disk has kept. Connections
-    /// of an earlier process are cut.
+    /// Starts the process and listens. The process has the keys that the disk has kept. It ends an
+    /// earlier process on that disk, also one of another server: the connections of that are cut.
     ///
     /// # Errors
     /// Those of [`ServerBootstrap::bind`].
     pub fn bind<E: ToAddress>(&self, group: &EventLoopGroup, address: E) -> Result<Server<E::Address>> {
+        self.end_process();
         let (start, loading_time) = {
             let mut state = lock(&self.shared);
             let crash_seed = machine::seed();
             let seed = crash_seed.unwrap_or_else(Random::system_seed);
             state.start_process(seed, crash_seed);
+            state.disk.set_wake(self.wake());
             state.start += 1;
             state.event_loop = Some(group.next().clone());
             (state.start, state.settings.loading_time)
@@ -160,11 +164,10 @@ impl RedisServer {
     /// [`RedisDisk::MAX_LAG`]. All connections are cut. New ones reach the replica, which has
     /// become the master, at the same address.
     pub fn fail_over(&self, lag: usize) {
+        self.end_process();
         let mut state = lock(&self.shared);
-        let sessions = std::mem::take(&mut state.process.sessions);
         state.fail_over(lag);
-        drop(state);
-        sessions.values().for_each(|session| (session.wake)());
+        state.disk.set_wake(self.wake());
     }
 
     /// Removes all keys, as `FLUSHALL` of another client does.
@@ -183,6 +186,24 @@ impl RedisServer {
             return;
         };
         interfere(&mut state, unix_micros(now), database, args);
+        drop(state);
+        schedule_sync(&self.shared);
+    }
+
+    /// Ends the process that uses the disk, which may be that of another server.
+    fn end_process(&self) {
+        let disk = lock(&self.shared).disk.clone();
+        disk.end_process();
+    }
+
+    /// Returns what wakes all connections.
+    fn wake(&self) -> Wake {
+        let shared = Arc::downgrade(&self.shared);
+        Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                wake_all(&shared);
+            }
+        })
     }
 
     /// Begins a condition, which the loop of the server ends.
@@ -201,10 +222,16 @@ impl RedisServer {
 
 /// Ends a condition, and continues with the requests that were held.
 fn end(shared: &Shared, condition: Condition, request: u64) {
-    let mut state = lock(shared);
-    state.end(condition, request);
-    let woken: Vec<_> = state.process.sessions.values().map(|session| session.wake.clone()).collect();
-    drop(state);
+    lock(shared).end(condition, request);
+    wake_all(shared);
+}
+
+/// Makes all connections look at the process.
+fn wake_all(shared: &Shared) {
+    let woken: Vec<Wake> = {
+        let state = lock(shared);
+        state.process.sessions.values().map(|session| session.wake.clone()).collect()
+    };
     woken.iter().for_each(|wake| wake());
 }
 

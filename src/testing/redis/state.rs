@@ -79,6 +79,11 @@ impl State {
         self.disk.append(self.process.number, now_micros, effects.commands, self.settings.persistence)
     }
 
+    /// Returns whether a process is running.
+    pub(super) fn is_running(&self, process: u64) -> bool {
+        self.process.number == process && self.disk.is_running(process)
+    }
+
     /// Returns whether a sync has to be scheduled.
     pub(super) fn needs_sync(&mut self) -> bool {
         let needs = self.settings.persistence == Persistence::EverySecond

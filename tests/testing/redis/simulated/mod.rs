@@ -3,11 +3,13 @@
 mod conditions;
 mod durability;
 mod program_client;
+mod restarts;
 
+use super::scripts;
 use netwheel::{
     EventLoopGroup, Result,
     testing::{
-        redis::RedisServer,
+        redis::{RedisDisk, RedisServer},
         simulation::{Journal, NodeId, Simulation, sleep},
     },
 };
@@ -17,12 +19,21 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const ADDRESS: &str = "10.0.0.1:6379";
 
+/// Returns a server that knows the scripts.
+fn server() -> RedisServer {
+    scripts::register(RedisServer::new(RedisDisk::new()))
+}
+
+fn one_loop() -> Result<EventLoopGroup> {
+    EventLoopGroup::builder().threads(1).build()
+}
+
 /// Adds the node that runs Redis. Each start of its program is recorded.
 fn redis_node(simulation: &mut Simulation, server: &RedisServer, starts: &Journal<()>) -> NodeId {
     let (server, starts) = (server.clone(), starts.clone());
     simulation.node("redis", "10.0.0.1", move || {
         starts.push(());
-        let group = EventLoopGroup::builder().threads(1).build()?;
+        let group = one_loop()?;
         // Binding may fail while the machine has no descriptors.
         loop {
             match server.bind(&group, ADDRESS) {

@@ -51,13 +51,17 @@ pub(super) struct ProgramClient {
 
 impl ProgramClient {
     pub(super) fn connect(group: &EventLoopGroup) -> Result<Self> {
+        Self::connect_to(group, "redis:6379")
+    }
+
+    pub(super) fn connect_to(group: &EventLoopGroup, address: &str) -> Result<Self> {
         let (waiting, pushes) = (Waiting::default(), Journal::new());
         let (replies, heard) = (waiting.clone(), pushes.clone());
         let client = ClientBootstrap::new(group).pipeline(move |_peer| {
             Pipeline::codec(Resp::client())
                 .handler(Replies { waiting: replies.clone(), pushes: heard.clone() })
         });
-        let channel = client.connect("redis:6379").wait()?;
+        let channel = client.connect(address).wait()?;
         let client = ProgramClient { event_loop: group.next().clone(), channel, waiting, pushes };
         client.ask(&["HELLO", "3"])?;
         Ok(client)
