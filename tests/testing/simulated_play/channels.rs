@@ -59,8 +59,7 @@ pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), F
                 .node(&format!("client-{n}"), &format!("10.0.0.{n}"), move || client(&shared, has_filter)),
         );
     }
-    simulation.run_for(if is_strict { SECOND } else { 20 * SECOND })?;
-    play.heal(simulation);
+    play.run_amid_faults(simulation, 20 * SECOND)?;
     play.end(simulation, server, &nodes)?;
     world.links.let_go();
     Ok(())

@@ -38,7 +38,7 @@ struct State {
     violations: Journal<String>,
     open: Mutex<BTreeMap<&'static str, usize>>,
     is_calm: AtomicBool,
-    /// Whether no fault happens in the whole play.
+    /// Whether only harmless faults happen in the whole play.
     is_strict: bool,
     done: AtomicUsize,
 }
@@ -70,7 +70,7 @@ impl Play {
         }
     }
 
-    /// Returns whether no fault happens any more.
+    /// Returns whether only harmless faults happen from now on.
     pub(super) fn is_calm(&self) -> bool {
         self.0.is_calm.load(SeqCst)
     }
@@ -79,10 +79,16 @@ impl Play {
         self.0.is_strict
     }
 
-    /// Ends the faults.
-    pub(super) fn heal(&self, simulation: &mut Simulation) {
+    /// Runs amid faults for a time and ends them. The faults of a strict play end no connection and
+    /// lose no time, so they last until its end.
+    pub(super) fn run_amid_faults(&self, simulation: &mut Simulation, time: Duration) -> Result<(), Failure> {
+        if self.is_strict() {
+            return Ok(());
+        }
+        simulation.run_for(time)?;
         simulation.heal();
         self.0.is_calm.store(true, SeqCst);
+        Ok(())
     }
 
     pub(super) fn wait_for_calm(&self) {

@@ -32,8 +32,7 @@ pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), F
         let shared = ledger.clone();
         nodes.push(simulation.node(&format!("client-{n}"), &format!("10.0.0.{n}"), move || client(&shared)));
     }
-    simulation.run_for(if is_strict { SECOND } else { 15 * SECOND })?;
-    play.heal(simulation);
+    play.run_amid_faults(simulation, 15 * SECOND)?;
     play.end(simulation, backend, &nodes)
 }
 

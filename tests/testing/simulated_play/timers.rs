@@ -30,8 +30,7 @@ pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), F
     let server = simulation.node("server", "10.0.0.1", move || serve(&shared));
     let shared = play.clone();
     let client = simulation.node("client", "10.0.0.2", move || client(&shared));
-    simulation.run_for(if is_strict { SECOND } else { 20 * SECOND })?;
-    play.heal(simulation);
+    play.run_amid_faults(simulation, 20 * SECOND)?;
     play.end(simulation, server, &[server, client])
 }
 
