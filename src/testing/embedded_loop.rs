@@ -290,14 +290,14 @@ impl EmbeddedLoop {
     }
 
     /// Returns the state that handles to the channel share.
-    pub(super) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
+    pub(crate) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
         let slot = self.slots.get_mut(id.key.index as usize).filter(|slot| slot.key() == id.key)?;
         Some(slot.driver.core.share(&self.io.services))
     }
 
     /// Calls `act` for one channel, if it still exists, on behalf of the loop's thread. Then runs
     /// everything that follows.
-    pub(super) fn act(
+    pub(crate) fn act(
         &mut self,
         id: ChannelId,
         act: impl FnOnce(&mut ChannelDriver<MemoryTransport>, &mut LoopIo) -> Next,
@@ -311,7 +311,7 @@ impl EmbeddedLoop {
 
     /// Changes the transport of a channel. Then handles the event that a poll would report, and
     /// everything that follows.
-    pub(super) fn change(&mut self, id: ChannelId, change: impl FnOnce(&mut MemoryTransport) -> Ready) {
+    pub(crate) fn change(&mut self, id: ChannelId, change: impl FnOnce(&mut MemoryTransport) -> Ready) {
         self.act(id, |driver, io| match driver.transport.as_mut().map(change) {
             Some(ready) if !ready.is_empty() => driver.handle_ready(io, ready),
             _ => Next::Stay,
@@ -319,7 +319,7 @@ impl EmbeddedLoop {
     }
 
     /// Calls `act` for one channel, if it still exists.
-    pub(super) fn on(
+    pub(crate) fn on(
         &mut self,
         key: Key,
         act: impl FnOnce(&mut ChannelDriver<MemoryTransport>, &mut LoopIo) -> Next,
@@ -338,7 +338,7 @@ impl EmbeddedLoop {
 
     /// Calls `act` on behalf of the loop's thread. Then runs everything that follows, in passes
     /// like the turns of a loop.
-    pub(super) fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
+    pub(crate) fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
         let services = &mut self.io.services;
         services.now = services.time.now().max(services.now);

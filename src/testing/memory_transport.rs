@@ -42,23 +42,23 @@ struct Faults {
 
 impl MemoryTransport {
     /// Appends bytes from the peer.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Ready {
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> Ready {
         self.unread.extend_from_slice(bytes);
         Ready::READABLE
     }
 
     /// Ends the peer's stream after the unread bytes.
-    pub(super) fn end(&mut self) -> Ready {
+    pub(crate) fn end(&mut self) -> Ready {
         self.ended = true;
         Ready::READABLE.with(Ready::READ_CLOSED)
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Limits the number of bytes that the peer accepts from now on.
-    pub(super) fn set_room(&mut self, bytes: Option<usize>) -> Ready {
+    pub(crate) fn set_room(&mut self, bytes: Option<usize>) -> Ready {
         self.room = bytes;
         let takes_more = self.blocked && bytes != Some(0);
         if takes_more {
@@ -68,13 +68,13 @@ impl MemoryTransport {
     }
 
     /// Takes all bytes that were sent since the last call. Keeps the buffer for later output.
-    pub(super) fn split_sent(&mut self) -> Bytes {
+    pub(crate) fn split_sent(&mut self) -> Bytes {
         self.sent.split().freeze()
     }
 
     /// Like [`split_sent`](MemoryTransport::split_sent), but releases the buffers, because one
     /// channel of many is idle most of the time.
-    pub(super) fn take_sent(&mut self) -> Bytes {
+    pub(crate) fn take_sent(&mut self) -> Bytes {
         if self.unread.is_empty() {
             self.unread = BytesMut::new();
         }

@@ -1,12 +1,8 @@
 //! Test utilities: pipelines without sockets, and a clock that tests advance.
 
 mod builder;
-#[cfg(test)]
-mod driver_tests;
 mod embedded;
 mod embedded_loop;
-#[cfg(test)]
-mod filter_tests;
 #[cfg(all(test, not(netwheel_loom)))]
 mod idle_cost_tests;
 mod memory_transport;
@@ -16,9 +12,11 @@ pub mod redis;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod slot;
+#[cfg(test)]
+pub(crate) mod wait;
 
 pub use crate::clock::ManualClock;
 pub use builder::{EmbeddedChannelBuilder, EmbeddedLoopBuilder};
 pub use embedded::EmbeddedChannel;
 pub use embedded_loop::EmbeddedLoop;
-use memory_transport::MemoryTransport;
+pub(crate) use memory_transport::MemoryTransport;

@@ -2,9 +2,9 @@
 
 use crate::support::{
     channels::read,
-    loops::{settle, single},
+    loops::{settle, single, watch},
     tcp,
-    wait::PATIENCE,
+    wait::{PATIENCE, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -164,21 +164,16 @@ fn a_socket_is_not_read_above_the_high_mark_and_the_loop_does_not_spin() {
         client
     });
     // The consumer starts when the limit is reached.
-    while event_loop.metrics().reads_held == 0 {
-        std::thread::yield_now();
-    }
+    watch(&event_loop, |metrics| metrics.reads_held > 0);
     let mut next = 0;
     let mut most = 0;
     while next < MESSAGES {
+        wait_until("the next message", || !queue.lock().unwrap().is_empty());
         let mut queue = queue.lock().unwrap();
         most = most.max(queue.iter().map(|(_, held)| held.bytes()).sum());
-        if let Some((message, _held)) = queue.pop_front() {
-            assert_eq!(std::str::from_utf8(&message).unwrap().parse::<usize>().unwrap(), next);
-            next += 1;
-        } else {
-            drop(queue);
-            std::thread::yield_now();
-        }
+        let (message, _held) = queue.pop_front().unwrap();
+        assert_eq!(std::str::from_utf8(&message).unwrap().parse::<usize>().unwrap(), next);
+        next += 1;
     }
     assert!(most <= HIGH + 200, "{most} bytes were held at once");
     drop(writer.join().unwrap());

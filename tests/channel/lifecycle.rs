@@ -10,7 +10,7 @@ use crate::support::{
     recorder::{Event, Recorder, hand_over, read_once},
     streams::{anywhere, connect},
     tcp::{ask, read_to_end},
-    wait::done,
+    wait::{done, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{Error, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedLoop};
@@ -324,10 +324,10 @@ fn c_33_close_callbacks_run_on_the_loop_in_order_of_registration() {
             for _ in 0..BATCHES {
                 let pipeline = || Pipeline::codec(Line::new()).handler(Announced(opened.clone()));
                 let ids: Vec<_> = (0..BATCH).map(|_| event_loop.open(pipeline())).collect();
-                while !ids.iter().rev().all(|id| event_loop.is_closed(*id)) {
+                wait_until("the closes", || {
                     event_loop.run_pending();
-                    thread::yield_now();
-                }
+                    ids.iter().rev().all(|id| event_loop.is_closed(*id))
+                });
                 ids.into_iter().for_each(|id| event_loop.remove(id));
             }
         });

@@ -4,12 +4,12 @@
 use crate::support::nobody::BlackHole;
 use crate::support::{
     logs::quiet_panics,
-    loops::{block, end, metrics, one_loop, some_turns, the_loop, turn_until},
+    loops::{block, end, metrics, one_loop, some_turns, the_loop, turn_until, watch},
     nobody::Nobody,
     recorder::{Event, Events, echo, silent},
     servers::{Settings, client, dial, serve},
     tcp::ANY_PORT,
-    wait::{PATIENCE, done, ms, receive},
+    wait::{done, ms, receive},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -36,16 +36,6 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 fn manual() -> (EventLoopGroup, ManualClock) {
     let clock = ManualClock::new();
     (EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap(), clock)
-}
-
-/// Waits without submitting tasks, for a loop whose queue is full.
-#[track_caller]
-fn wait_until(is_met: impl Fn() -> bool) {
-    let end = std::time::Instant::now() + PATIENCE;
-    while !is_met() {
-        assert!(std::time::Instant::now() < end, "timed out");
-        std::thread::yield_now();
-    }
 }
 
 /// Events passed to the hook.
@@ -302,7 +292,8 @@ fn a_full_queue_does_not_prevent_reconnecting() {
         match trial.next() {
             Told::Failed(_, Some(ErrorKind::ConnectionRefused), Some(delay)) => {
                 // The maximum number of scheduled tasks plus the client's own timer.
-                wait_until(|| metrics(&group).timers_pending == 17 && metrics(&group).tasks_pending == 0);
+                // No task is submitted, because the queue is full.
+                watch(the_loop(&group), |metrics| metrics.timers_pending == 17 && metrics.tasks_pending == 0);
                 clock.advance(delay);
             }
             other => panic!("{other:?}"),

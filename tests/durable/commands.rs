@@ -3,7 +3,7 @@
 use crate::{
     support::{
         loops::{end, one_loop},
-        wait::{HOUR, done, ms, receive},
+        wait::{HOUR, done, ms, receive, wait_until},
     },
     timers::{File, sending, started},
 };
@@ -139,21 +139,19 @@ fn a_handle_from_a_handler_does_not_keep_the_file_locked() {
     drop(timers);
     // The last handle of the program is gone: the file is free at some time.
     let (topic, _runs) = sending("topic");
-    let next = loop {
-        if let Ok(builder) = DurableTimers::open(file.path()) {
-            break builder.topic(topic).start(&group).unwrap();
-        }
-        std::thread::yield_now();
-    };
+    let mut opened = None;
+    wait_until("the file is free", || {
+        opened = DurableTimers::open(file.path()).ok();
+        opened.is_some()
+    });
+    let next = opened.unwrap().topic(topic).start(&group).unwrap();
     assert!(matches!(done(kept.at("topic", HOUR, &()).start()), Err(Error::ShutDown)));
     assert!(matches!(done(kept.cancel(id)), Err(Error::ShutDown)));
     assert!(matches!(done(kept.cancel_key("topic", "k")), Err(Error::ShutDown)));
     assert!(done(kept.counts()).is_err());
     done(kept.close()).unwrap();
     // The handlers are dropped, although one of them holds a handle.
-    while Arc::strong_count(&dropped) > 1 {
-        std::thread::yield_now();
-    }
+    wait_until("the handlers are dropped", || Arc::strong_count(&dropped) == 1);
     done(next.close()).unwrap();
     end(&group);
 }

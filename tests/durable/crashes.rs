@@ -4,7 +4,7 @@ use crate::{
     support::{
         loops::one_loop,
         process::{play, plays},
-        wait::ms,
+        wait::{ms, wait_until},
     },
     timers::File,
 };
@@ -34,9 +34,7 @@ fn program() {
     let timers = DurableTimers::open(std::env::var(FILE).unwrap()).unwrap();
     let timers = timers.topic(deadly).topic(other).start(&group).unwrap();
     let pending = TimerFilter::new().state(TimerState::Pending);
-    while !timers.list(pending.clone()).wait().unwrap().is_empty() {
-        std::thread::yield_now();
-    }
+    wait_until("no timer is pending", || timers.list(pending.clone()).wait().unwrap().is_empty());
     timers.close().wait().unwrap();
 }
 

@@ -274,6 +274,7 @@ fn a_lone_start_does_not_wait_for_company() {
     for _ in 0..30 {
         done(timers.at("topic", HOUR, "x").start()).unwrap();
     }
+    // A wait for company takes a second for each start, and is a wait of a thread in real time.
     assert!(begun.elapsed() < 20 * SECOND, "30 starts took {:?}", begun.elapsed());
     assert_eq!(timers.metrics().commits, 30);
     end(&group);

@@ -2,7 +2,7 @@
 
 use crate::support::{
     logs,
-    loops::{advance, settle, single},
+    loops::{advance, settle, settle_until, single},
     tcp::connect,
     wait::{PATIENCE, done},
 };
@@ -66,11 +66,7 @@ fn strict(group: &EventLoopGroup) -> Server {
 /// Waits until this number of channels has closed.
 #[track_caller]
 fn closed(event_loop: &EventLoop, channels: u64) {
-    let begun = std::time::Instant::now();
-    while event_loop.metrics().channels_closed < channels {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", event_loop.metrics());
-        settle(event_loop);
-    }
+    settle_until(event_loop, |metrics| metrics.channels_closed >= channels);
 }
 
 #[test]

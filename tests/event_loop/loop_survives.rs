@@ -9,9 +9,9 @@
 
 use crate::support::{
     logs::{self, TRAP},
-    loops::{Gate, advance, on, settle, single},
+    loops::{Gate, advance, on, settle, settle_until, single, watch},
     tcp::{assert_echoes, connect},
-    wait::{PATIENCE, done, ms},
+    wait::{done, ms},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -83,11 +83,7 @@ impl Fixture {
 
     #[track_caller]
     fn until_channels(&self, channels: u64) {
-        let begun = Instant::now();
-        while self.event_loop.metrics().channels != channels {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", self.event_loop.metrics());
-            settle(&self.event_loop);
-        }
+        settle_until(&self.event_loop, |metrics| metrics.channels == channels);
     }
 
     /// Shuts the loop down. It must end normally and at once, because there is nothing to wait for.
@@ -501,11 +497,7 @@ fn e_28_a_loop_whose_every_log_call_panics_survives() {
     // Premature returns: time stands still although the clock claims to run in real time. The loop
     // rebuilds the poll three times, then rests.
     let never = fixture.event_loop.schedule(ms(1), || ()).unwrap();
-    let begun = Instant::now();
-    while fixture.event_loop.metrics().rests < 5 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", fixture.event_loop.metrics());
-        std::thread::yield_now();
-    }
+    watch(&fixture.event_loop, |metrics| metrics.rests >= 5);
     assert_echoes(&mut peer);
     never.cancel();
     let rebuilt = done(fixture.event_loop.rebuild_poll().unwrap());

@@ -4,17 +4,16 @@
 use crate::support::{
     loops::{
         Gate, advance, end, manual, metrics, on_loop, one_loop, settle, single, some_turns, the_loop,
-        turn_until,
+        turn_until, watch,
     },
     recorder::{self, Event, echo, silent},
     servers::{self, Settings, dial, serve, serve_with},
     tcp::{ANY_PORT, connect, ping, read_all, read_n},
-    wait::{HOUR, PATIENCE, done, ms, receive},
+    wait::{HOUR, done, ms, receive},
 };
 use bytes::Bytes;
 use netwheel::{
-    EventLoop, codec::LengthField, metrics::LoopMetrics, prelude::*, shutdown::ShutdownOptions,
-    testing::ManualClock,
+    codec::LengthField, metrics::LoopMetrics, prelude::*, shutdown::ShutdownOptions, testing::ManualClock,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -24,22 +23,8 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
-
-/// Waits until the loop's metrics satisfy `is_met`, without submitting work to it.
-#[track_caller]
-fn watch(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) -> LoopMetrics {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let metrics = event_loop.metrics();
-        if is_met(&metrics) {
-            return metrics;
-        }
-        assert!(Instant::now() < end, "condition not met: {metrics:#?}");
-        thread::yield_now();
-    }
-}
 
 /// Returns a frame with a length prefix.
 fn frame(body: &[u8]) -> Vec<u8> {

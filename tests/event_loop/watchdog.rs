@@ -7,7 +7,7 @@ use crate::support::{
     logs,
     loops::{Gate, end, flood, on, settle},
     tcp::{assert_echoes, connect},
-    wait::{PATIENCE, done, ms},
+    wait::{PATIENCE, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -498,9 +498,7 @@ fn watchdog_has_no_thread_if_the_group_never_starts() {
     assert!(!is_there());
     on(&group.event_loops()[1], || ());
     // The thread sets its own name.
-    while !is_there() {
-        thread::yield_now();
-    }
+    wait_until("the thread of the watchdog", is_there);
     end(&group);
     reports.assert_no_more();
 }
@@ -536,13 +534,9 @@ fn watchdog_logs_stalls_without_callbacks() {
     };
     let gate = Gate::shut(group.next());
     // The test cannot be notified of a log line.
-    while lines("has been stuck for").is_empty() {
-        thread::yield_now();
-    }
+    wait_until("the warning", || !lines("has been stuck for").is_empty());
     drop(gate);
-    while lines("continues after being stuck for").is_empty() {
-        thread::yield_now();
-    }
+    wait_until("the end of the warning", || !lines("continues after being stuck for").is_empty());
     end(&group);
     for line in [lines("has been stuck for"), lines("continues after being stuck for")].concat() {
         assert!(

@@ -8,7 +8,7 @@ use crate::support::{
     loops::{advance, end, one_loop, settle, single},
     recorder::{Event, Recorder},
     tcp::{ANY_PORT, ask, connect, read_to_end},
-    wait::{PATIENCE, done},
+    wait::{self, done},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -28,7 +28,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 fn lines(_: &Peer) -> Pipeline<Bytes> {
@@ -60,11 +60,7 @@ fn is_served(peer: &mut TcpStream) -> bool {
 }
 
 fn wait_until(group: &EventLoopGroup, what: &str, is_met: impl Fn(&[LoopMetrics]) -> bool) {
-    let begun = Instant::now();
-    while !is_met(&group.metrics()) {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::yield_now();
-    }
+    wait::wait_until(what, || is_met(&group.metrics()));
 }
 
 fn sum(metrics: &[LoopMetrics], of: impl Fn(&LoopMetrics) -> u64) -> u64 {

@@ -5,7 +5,7 @@ use crate::support::{
     recorder::{Event, echo, silent},
     servers::{Quiet, Settings, serve, serve_with},
     tcp::{connect, read_all},
-    wait::{done, receive},
+    wait::{done, receive, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -403,9 +403,7 @@ fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
     for round in 1..=1000 {
         let mut member = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(First));
         joiners.send(member.channel()).unwrap();
-        while ready.load(SeqCst) < round {
-            thread::yield_now();
-        }
+        wait_until("the joiner", || ready.load(SeqCst) >= round);
         member.write_inbound(b"switch\n").unwrap();
         receive(&joins);
         assert!(room.is_empty());

@@ -4,7 +4,7 @@ use crate::support::{
     logs,
     loops::{Gate, end, on, settle, single},
     tcp::connect,
-    wait::{HOUR, PATIENCE, done, ms},
+    wait::{HOUR, PATIENCE, done, ms, wait_until, wait_until_or},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -23,7 +23,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Reports the name of its loop when its channel opens and when it closes.
@@ -350,11 +350,10 @@ fn an_hour_of_churn(seed: u64) {
     };
     // A connection counts until its handler is dropped, which is after `inactive`.
     let await_connections = |connected: usize| {
-        let began = Instant::now();
-        while connections(&children).iter().sum::<usize>() != connected {
-            assert!(began.elapsed() < PATIENCE, "{:?} instead of {connected}", connections(&children));
-            std::thread::yield_now();
-        }
+        wait_until_or(
+            || format!("{:?} are {connected} connections", connections(&children)),
+            || connections(&children).iter().sum::<usize>() == connected,
+        );
     };
     for (n, (come, gone)) in arrivals.iter().copied().enumerate() {
         close_until(&mut open, come);
@@ -405,11 +404,11 @@ fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
     }
     // If the clock jumps during a turn, the turn appears to be long. Sooner or later it jumps while
     // the loop sleeps.
-    while b.lag() >= ms(1) {
-        std::thread::yield_now();
+    wait_until("no lag", || {
         clock.advance(Duration::from_secs(2));
         settle(b);
-    }
+        b.lag() < ms(1)
+    });
     let names: Vec<_> = (0..3).map(|_| group.next().name()).collect();
     assert!(names.contains(&b.name()), "{names:?}");
     end(&group);
@@ -419,11 +418,7 @@ fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
 fn the_lag_of_a_sleeping_loop_decreases() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let until = |is_met: &dyn Fn(Duration) -> bool| {
-        let began = Instant::now();
-        while !is_met(event_loop.lag()) {
-            assert!(began.elapsed() < PATIENCE, "the lag stays at {:?}", event_loop.lag());
-            std::thread::yield_now();
-        }
+        wait_until_or(|| format!("the lag stays at {:?}", event_loop.lag()), || is_met(event_loop.lag()));
     };
     let gate = Gate::shut(&event_loop);
     until(&|lag| lag > ms(5));

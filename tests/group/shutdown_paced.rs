@@ -4,10 +4,10 @@
 use crate::support::{
     journal::Journal,
     logs,
-    loops::{Gate, advance, settle, single},
+    loops::{Gate, advance, settle, settle_until, single, watch},
     resources::need_descriptors,
     tcp::{assert_echoes, connect, read_n},
-    wait::{HOUR, PATIENCE, done, ms},
+    wait::{HOUR, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -19,7 +19,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// More channels than the loop notifies in one turn.
@@ -189,12 +189,8 @@ fn assert_says_bye(guest: &mut TcpStream) {
 fn ask_for_much(house: &House, guest: &mut TcpStream) {
     let blocked = house.event_loop.metrics().writes_blocked;
     guest.write_all(b"big").unwrap();
-    let begun = Instant::now();
     settle(&house.event_loop);
-    while house.event_loop.metrics().writes_blocked == blocked {
-        assert!(begun.elapsed() < PATIENCE, "the kernel accepts everything");
-        settle(&house.event_loop);
-    }
+    settle_until(&house.event_loop, |metrics| metrics.writes_blocked > blocked);
 }
 
 #[test]
@@ -255,11 +251,7 @@ fn closed_channels_are_skipped_without_changing_the_times_of_the_others() {
     let end = house.group.shutdown(over(ms(100)));
     settle(&house.event_loop);
     drop(guests.remove(2));
-    let begun = Instant::now();
-    while house.event_loop.metrics().channels > 3 {
-        assert!(begun.elapsed() < PATIENCE);
-        settle(&house.event_loop);
-    }
+    settle_until(&house.event_loop, |metrics| metrics.channels <= 3);
     for _ in 0..7 {
         house.advance(ms(10));
     }
@@ -355,11 +347,10 @@ fn e_58_a_connection_accepted_before_the_loop_starts_to_shut_down_is_notified_li
     settle(&house.event_loop);
     let gate = Gate::shut(&house.event_loop);
     let mut guest = connect(server.local_address());
-    let begun = Instant::now();
-    while house.event_loop.metrics().tasks_pending == 0 {
-        assert!(begun.elapsed() < PATIENCE);
+    wait_until("a pending task", || {
         settle(&acceptor);
-    }
+        house.event_loop.metrics().tasks_pending > 0
+    });
     let end = house.event_loop.shutdown(over(Duration::ZERO));
     drop(gate);
     assert_says_bye(&mut guest);
@@ -455,11 +446,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
     ask_for_much(&house, &mut guest);
     // The end of the peer's stream makes the channel close after its pending writes.
     guest.shutdown(Shutdown::Write).unwrap();
-    let begun = Instant::now();
-    while house.event_loop.metrics().timers_pending < 2 {
-        assert!(begun.elapsed() < PATIENCE);
-        settle(&house.event_loop);
-    }
+    settle_until(&house.event_loop, |metrics| metrics.timers_pending >= 2);
     house.advance(ms(400));
     let end = house.event_loop.shutdown(over(Duration::ZERO));
     settle(&house.event_loop);
@@ -497,11 +484,7 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     assert_says_bye(&mut leaves[0]);
     // One of the greedy peers breaks its connection: with unread bytes, its close is a reset.
     drop(greedy.pop());
-    let begun = Instant::now();
-    while house.event_loop.metrics().channels > 7 {
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::yield_now();
-    }
+    watch(&house.event_loop, |metrics| metrics.channels <= 7);
     house.clock.advance(ms(900));
     good.iter_mut().for_each(assert_says_bye);
     house.clock.advance(ms(100));

@@ -5,6 +5,7 @@ use crate::{
     support::{
         process::{Process, are_installed},
         tcp::{ANY_PORT, ask, connect},
+        wait::wait_until,
     },
 };
 use bytes::Bytes;
@@ -13,10 +14,7 @@ use netwheel::{
     prelude::*,
     proxy::{ProxyProtocol, ProxyVersion},
 };
-use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
-    time::Instant,
-};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// Answers each line with the announced address of the peer, the version of the header, and the
 /// line.
@@ -76,11 +74,7 @@ fn haproxy_announces_its_clients_with_both_versions() {
         );
         let path = files.write("haproxy.cfg", &configuration);
         let haproxy = Process::start(&["haproxy", "-db", "-f", &path]);
-        let end = Instant::now() + crate::support::wait::PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "haproxy does not listen");
-            std::thread::yield_now();
-        }
+        wait_until("haproxy listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         let mut client = connect(([127, 0, 0, 1], port).into());
         let own = client.local_addr().unwrap();
         ask(&mut client, "hello\n", &format!("{own} v{version} hello\n"));

@@ -1,7 +1,7 @@
 //! Helpers to control event loops from a test: run a task and wait, block the loop, wait for turns,
 //! shut down.
 
-use super::wait::{PATIENCE, done, ms, receive};
+use super::wait::{PATIENCE, done, ms, receive, wait_until_or};
 use netwheel::{
     EventLoop, EventLoopGroup, group::EventLoopGroupBuilder, metrics::LoopMetrics, shutdown::ShutdownOptions,
     testing::ManualClock,
@@ -11,7 +11,7 @@ use std::{
         Arc, Weak,
         mpsc::{Sender, channel},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Returns a group of one loop with a tick of one millisecond.
@@ -88,6 +88,32 @@ pub(crate) fn settle(event_loop: &EventLoop) {
     while turns() < first + 2 {}
 }
 
+/// Looks at the metrics of a loop until they satisfy `is_met`, and returns them. Submits no task.
+#[track_caller]
+pub(crate) fn watch(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) -> LoopMetrics {
+    let mut metrics = event_loop.metrics();
+    wait_until_or(
+        || format!("{:#?}", event_loop.metrics()),
+        || {
+            metrics = event_loop.metrics();
+            is_met(&metrics)
+        },
+    );
+    metrics
+}
+
+/// Like [`watch`], for what needs turns of the loop.
+#[track_caller]
+pub(crate) fn settle_until(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) {
+    watch(event_loop, |metrics| {
+        let is_met = is_met(metrics);
+        if !is_met {
+            settle(event_loop);
+        }
+        is_met
+    });
+}
+
 /// Advances the clock and runs everything that is due.
 #[track_caller]
 pub(crate) fn advance(event_loop: &EventLoop, clock: &ManualClock, by: Duration) {
@@ -107,11 +133,13 @@ pub(crate) fn some_turns(group: &EventLoopGroup) {
 /// Turns the loop until `is_met` returns `true`. Panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn turn_until(group: &EventLoopGroup, is_met: impl Fn(&LoopMetrics) -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_met(&metrics(group)) {
-        assert!(Instant::now() < end, "timed out: {:#?}", metrics(group));
-        some_turns(group);
-    }
+    watch(the_loop(group), |metrics| {
+        let is_met = is_met(metrics);
+        if !is_met {
+            some_turns(group);
+        }
+        is_met
+    });
 }
 
 /// Blocks a loop until dropped.

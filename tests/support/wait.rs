@@ -31,10 +31,16 @@ pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
 
 /// Looks again and again until something is true.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, is_true: impl FnMut() -> bool) {
+    wait_until_or(|| what.to_owned(), is_true);
+}
+
+/// Like [`wait_until`], with a text that is composed at a failure, such as the state at that time.
+#[track_caller]
+pub(crate) fn wait_until_or(what: impl Fn() -> String, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_true() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come true in time");
+        assert!(begun.elapsed() < PATIENCE, "did not come true in time: {}", what());
         std::thread::yield_now();
     }
 }

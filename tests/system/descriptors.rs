@@ -10,29 +10,24 @@ use crate::support::{
     resources::{DescriptorLimit, descriptors},
     servers::echo_server,
     tcp::{assert_echoes, connect},
-    wait::{PATIENCE, done, ms},
+    wait::{done, ms, wait_until},
 };
 use netwheel::{EventLoopGroup, shutdown::ShutdownOptions};
-use std::{
-    fs::{self, DirEntry},
-    time::Instant,
-};
+use std::fs::{self, DirEntry};
 
 /// Waits for loop threads to end. A thread closes its last descriptor, the waker's, shortly after
 /// the end of the loop is reported.
 fn wait_for_ends() {
-    let begun = Instant::now();
     let is_loop = |entry: DirEntry| {
         fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("netwheel-"))
     };
     // A listing may omit a thread while others end, so a single listing is not enough.
     let mut listings_without = 0;
-    while listings_without < 10 {
-        assert!(begun.elapsed() < PATIENCE, "a loop's thread does not end");
+    wait_until("the threads of the loops end", || {
         let found = fs::read_dir("/proc/self/task").unwrap().flatten().any(is_loop);
         listings_without = if found { 0 } else { listings_without + 1 };
-        std::thread::yield_now();
-    }
+        listings_without == 10
+    });
 }
 
 #[test]

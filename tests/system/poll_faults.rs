@@ -12,7 +12,7 @@ use crate::support::{
     random::Random,
     servers::Echo,
     tcp::{ANY_PORT, connect, ping},
-    wait::receive,
+    wait::{receive, wait_until},
 };
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
@@ -211,9 +211,7 @@ fn submit_to_a_sleeping_loop() {
         the_loop(&group).execute(|| ()).unwrap();
     }
     for n in 0..10 {
-        while !is_asleep(&group) {
-            thread::yield_now();
-        }
+        wait_until("the loop sleeps", || is_asleep(&group));
         let event_loop = the_loop(&group).clone();
         let submitter = thread::spawn(move || {
             let (ran, runs) = mpsc::channel();

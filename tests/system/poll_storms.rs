@@ -7,12 +7,12 @@
 #![cfg(target_os = "linux")]
 
 use crate::support::{
-    loops::{end, metrics, one_loop, the_loop},
+    loops::{end, metrics, one_loop, the_loop, watch},
     process::{Process, play, plays, strace_works},
     random::Random,
     servers::Echo,
     tcp::{ANY_PORT, connect, ping},
-    wait::{PATIENCE, done},
+    wait::{done, wait_until_or},
 };
 use netwheel::{
     EventLoop,
@@ -133,11 +133,8 @@ fn obedient_echo_server() {
         let line = line.unwrap();
         match *line.split(' ').collect::<Vec<_>>() {
             ["wait", name, n] => {
-                let (n, waiting) = (n.parse().unwrap(), Instant::now());
-                while counter(&metrics(&group), name) < n {
-                    assert!(waiting.elapsed() < PATIENCE, "{name}: {:?}", metrics(&group));
-                    thread::yield_now();
-                }
+                let n = n.parse().unwrap();
+                watch(&event_loop, |metrics| counter(metrics, name) >= n);
             }
             ["task"] => done(event_loop.schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap(),
             ["beat"] => {
@@ -146,11 +143,10 @@ fn obedient_echo_server() {
             }
             ["beats"] => {
                 let due = (begun.unwrap().elapsed().as_millis() as u64).saturating_sub(1);
-                let waiting = Instant::now();
-                while timers.beats.load(SeqCst) < due {
-                    assert!(waiting.elapsed() < PATIENCE, "{} of {due}", timers.beats.load(SeqCst));
-                    thread::yield_now();
-                }
+                wait_until_or(
+                    || format!("{} of {due} beats", timers.beats.load(SeqCst)),
+                    || timers.beats.load(SeqCst) >= due,
+                );
                 timers.stop.store(true, SeqCst);
                 let (fired, early) = (timers.fired.load(SeqCst), timers.early.load(SeqCst));
                 println!("due {due} fired {fired} early {early} ");

@@ -8,7 +8,7 @@
 use crate::support::{
     loops::{Gate, on, settle},
     process::{Process, play, plays},
-    wait::{PATIENCE, done},
+    wait::{PATIENCE, done, wait_until},
 };
 use netwheel::{EventLoopGroup, codec::Line, diagnostics::Watchdog, prelude::*, shutdown::ShutdownOptions};
 use std::{
@@ -20,7 +20,6 @@ use std::{
         atomic::{AtomicU64, Ordering::SeqCst},
         mpsc,
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -97,11 +96,7 @@ fn wait_for_stop(process: u32) {
         let stat = std::fs::read_to_string(&stat).expect("the child is running");
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
     };
-    let end = Instant::now() + PATIENCE;
-    while !is_stopped() {
-        assert!(Instant::now() < end, "the process does not stop");
-        thread::yield_now();
-    }
+    wait_until("the process stops", is_stopped);
 }
 
 #[test]

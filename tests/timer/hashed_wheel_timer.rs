@@ -8,7 +8,7 @@ use crate::support::{
     journal::Journal,
     logs,
     timers::{advance, far, hold, manual, nothing, nudge, send},
-    wait::{HOUR, PATIENCE, ms, receive},
+    wait::{HOUR, PATIENCE, ms, receive, wait_until},
 };
 use netwheel::{
     Error, Result,
@@ -184,10 +184,13 @@ fn w_10_stop_returns_timeouts_in_slots_and_in_the_queue() {
         thread::spawn(move || timer.stop())
     };
     // `stop` has started when additions are refused.
-    while let Ok(timeout) = timer.new_timeout(HOUR, nothing) {
-        expected.insert(timeout);
-        thread::yield_now();
-    }
+    wait_until("additions are refused", || match timer.new_timeout(HOUR, nothing) {
+        Ok(timeout) => {
+            expected.insert(timeout);
+            false
+        }
+        Err(_) => true,
+    });
     held.let_go();
     let unprocessed: HashSet<_> = stopping.join().unwrap().unwrap().into_iter().collect();
     assert_eq!(unprocessed, expected);

@@ -5,7 +5,7 @@
 
 use crate::support::{
     timers::{advance, manual},
-    wait::ms,
+    wait::{ms, wait_until},
 };
 use netwheel::timer::{HashedWheelTimer, Timeout};
 use std::{
@@ -122,11 +122,10 @@ fn a_million_timeouts_added_cancelled_expired_and_stopped_concurrently_are_all_a
             // At a different point in each round, and in the last rounds after all timeouts were
             // added.
             let until = ADDERS * EACH * (round as usize + 1) / ROUNDS as usize;
-            while ledger.dropped.load(Ordering::Relaxed) < until / 2
-                && !adders.iter().all(|a| a.is_finished())
-            {
-                thread::yield_now();
-            }
+            wait_until("half of the timeouts", || {
+                ledger.dropped.load(Ordering::Relaxed) >= until / 2
+                    || adders.iter().all(|adder| adder.is_finished())
+            });
             let unprocessed = timer.stop().unwrap();
             (unprocessed, adders.into_iter().map(|adder| adder.join().unwrap()).collect::<Vec<_>>())
         });

@@ -4,7 +4,7 @@ use crate::support::{
     journal::Log,
     recorder::{Event, Recorder},
     tcp::connect,
-    wait::{SECOND, done},
+    wait::{SECOND, done, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -96,9 +96,7 @@ fn a_slow_large_write_is_not_idle() {
         assert!(buffer.iter().all(|byte| *byte == 7));
         // That makes room, so the server's kernel accepts more. Nine seconds later, the peer reads
         // the next part.
-        while written() == before && before < SIZE {
-            std::thread::yield_now();
-        }
+        wait_until("the next write", || written() > before || before >= SIZE);
         settle(&group);
         assert!(!is_idle(), "after part {n}");
         if written() < SIZE {

@@ -6,7 +6,7 @@ use crate::support::{
     journal::Log,
     recorder::Recorder,
     tcp::connect,
-    wait::SECOND,
+    wait::{SECOND, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -217,12 +217,7 @@ fn over_tcp_a_slow_message_closes_the_channel() {
         .unwrap();
     let mut peer = connect(server.local_address());
     // Send single bytes until the connection is closed.
-    while log.count("inactive") == 0 {
-        if peer.write_all(b"x").is_err() {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    wait_until("the end of the connection", || log.count("inactive") > 0 || peer.write_all(b"x").is_err());
     log.wait_until("the error", |log| log.iter().any(|line| line.contains("bytes of a message in 20ms")));
     log.wait_for("inactive");
 }

@@ -8,7 +8,7 @@ use crate::support::{
     loops::{end, one_loop},
     recorder::{Event, Recorder},
     tcp::{ask, connect},
-    wait::{PATIENCE, done},
+    wait::{PATIENCE, done, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -18,7 +18,6 @@ use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},
     thread,
-    time::Instant,
 };
 
 /// The probability that one of three loops gets none of this many connections is 1 in 10^17.
@@ -38,14 +37,6 @@ fn lines(_: &Peer) -> Pipeline<Bytes> {
 
 fn three_loops() -> EventLoopGroup {
     EventLoopGroup::builder().threads(3).build().unwrap()
-}
-
-fn wait_until(what: &str, is_met: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_met() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::yield_now();
-    }
 }
 
 fn each(metrics: &[LoopMetrics], of: impl Fn(&LoopMetrics) -> u64) -> Vec<u64> {

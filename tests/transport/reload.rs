@@ -1,6 +1,6 @@
 //! Replacing servers on one listening socket without refusing or losing a connection.
 
-use crate::support::wait::{PATIENCE, done, ms};
+use crate::support::wait::{PATIENCE, done, ms, wait_until};
 use netwheel::{
     EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, codec::RawBytes,
     shutdown::ShutdownOptions,
@@ -12,7 +12,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Instant,
 };
 
 struct Echo {
@@ -50,11 +49,7 @@ impl Generation {
     /// Accepts no more connections, lets its connections finish, and ends.
     fn retire(self) -> usize {
         done(self.server.close()).unwrap();
-        let begun = Instant::now();
-        while self.group.next().connections() > 0 {
-            assert!(begun.elapsed() < PATIENCE, "the connections do not end");
-            std::thread::yield_now();
-        }
+        wait_until("the end of the connections", || self.group.next().connections() == 0);
         let ended = self.group.shutdown(ShutdownOptions::new().quiet_period(ms(0)).timeout(PATIENCE));
         assert_eq!(done(ended).unwrap().forced, 0);
         self.served.load(Ordering::Relaxed)
@@ -91,23 +86,18 @@ fn a_reload_refuses_no_connection() {
                 }
             });
         }
-        let begun = Instant::now();
         let mut served = 0;
         let mut serving = first;
         for _ in 1..GENERATIONS {
-            while serving.served.load(Ordering::Relaxed) < VISITS_EACH {
-                assert!(begun.elapsed() < PATIENCE, "no visit is served");
-                std::thread::yield_now();
-            }
+            wait_until("visits are served", || serving.served.load(Ordering::Relaxed) >= VISITS_EACH);
             let next = Generation::new(&listener);
             served += std::mem::replace(&mut serving, next).retire();
         }
         over.store(true, Ordering::Relaxed);
         // The last visits are served by the last generation, which ends after them.
-        while served + serving.served.load(Ordering::Relaxed) < visits.load(Ordering::Relaxed) {
-            assert!(begun.elapsed() < PATIENCE, "the last visits are not served");
-            std::thread::yield_now();
-        }
+        wait_until("the last visits are served", || {
+            served + serving.served.load(Ordering::Relaxed) >= visits.load(Ordering::Relaxed)
+        });
         served + serving.retire()
     });
     assert_eq!(served, visits.load(Ordering::Relaxed), "each visit was served once");

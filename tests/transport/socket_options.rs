@@ -6,7 +6,7 @@ use crate::support::{
     recorder::{Event, Recorder, silent},
     servers::{Settings, dial, serve},
     tcp::{ANY_PORT, connect, patient, read_all},
-    wait::{PATIENCE, done},
+    wait::{PATIENCE, done, wait_until},
 };
 use netwheel::{channel::ChannelOptions, net::TcpOptions, prelude::*, worker_pool::WorkerPool};
 use socket2::{Domain, Socket, Type};
@@ -14,7 +14,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::mpsc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Longer than any test waits.
@@ -40,15 +40,6 @@ fn narrow(to: std::net::SocketAddr) -> TcpStream {
     let stream = TcpStream::from(socket);
     patient(&stream);
     stream
-}
-
-#[track_caller]
-fn until(is_so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "condition not met");
-        std::thread::yield_now();
-    }
 }
 
 /// Returns the events of a client when a server with these options closes.
@@ -125,13 +116,15 @@ fn t_18_a_close_that_lingers_does_not_block_the_loop() {
     events.until_inactive();
     done(channel.closed()).unwrap();
     some_turns(&group);
-    until(|| pool.metrics().running == 1);
+    wait_until("the work runs", || pool.metrics().running == 1);
     assert_eq!(pool.metrics().finished, 0, "the close waits for its peer");
     assert_eq!(the_loop(&group).connections(), 1, "its socket is still open");
     assert_eq!(metrics(&group).wakes_premature, 0, "the loop does not spin");
 
     assert_eq!(read_all(&mut peer), vec![7; ANSWER]);
-    until(|| pool.metrics().finished == 1 && the_loop(&group).connections() == 0);
+    wait_until("the work has finished", || {
+        pool.metrics().finished == 1 && the_loop(&group).connections() == 0
+    });
     end(&group);
 }
 
@@ -141,7 +134,7 @@ fn t_18_without_a_free_worker_it_closes_without_lingering() {
     let pool = WorkerPool::builder().threads(1).max_pending(1).build().unwrap();
     let (release, released) = mpsc::channel::<()>();
     pool.execute(move || released.recv_timeout(PATIENCE)).unwrap();
-    until(|| pool.metrics().running == 1);
+    wait_until("the work runs", || pool.metrics().running == 1);
     pool.execute(|| ()).unwrap();
     let group = EventLoopGroup::builder().threads(1).workers(&pool).build().unwrap();
     let options = TcpOptions::new().linger(VERY_LONG).send_buffer(4 * ANSWER);
@@ -150,8 +143,8 @@ fn t_18_without_a_free_worker_it_closes_without_lingering() {
     peer.write_all(b"?").unwrap();
     events.until_inactive();
     // The socket is closed after the handler's last callback.
-    until(|| pool.metrics().refused == 1);
-    until(|| the_loop(&group).connections() == 0);
+    wait_until("the work is refused", || pool.metrics().refused == 1);
+    wait_until("the end", || the_loop(&group).connections() == 0);
     // The kernel delivers the remaining bytes by itself.
     assert_eq!(read_all(&mut peer), vec![7; ANSWER]);
     drop(release);

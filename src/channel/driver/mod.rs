@@ -53,6 +53,8 @@ mod loop_io;
 mod read;
 mod reading;
 mod ready;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod writing;
 

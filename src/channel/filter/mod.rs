@@ -30,6 +30,8 @@ mod filter_waker;
 mod filters;
 mod opened;
 mod sealed;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use buffers::FilterBuffers;
 pub use filter_state::FilterState;

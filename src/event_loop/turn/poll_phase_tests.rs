@@ -1,7 +1,12 @@
 //! A loop that is run by a driver other than the kernel, and rests on a manual clock.
 
 use super::*;
-use crate::{codec::RawBytes, group::ManualEventLoop, prelude::*, testing::ManualClock};
+use crate::{
+    codec::RawBytes,
+    group::ManualEventLoop,
+    prelude::*,
+    testing::{ManualClock, wait::PATIENCE},
+};
 use std::{
     io::{Read, Write},
     iter,
@@ -12,7 +17,6 @@ use std::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: u64 = 1_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn by_hand() -> (ManualEventLoop, ManualClock) {
     let clock = ManualClock::new();

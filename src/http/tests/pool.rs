@@ -4,6 +4,7 @@ use crate::{
     Channel, Completion, Error, EventLoopGroup,
     bootstrap::{ChannelPool, ClientBootstrap},
     http::{Call, HttpClient, HttpSettings, Message, NotSent, Request, Response},
+    testing::wait::PATIENCE,
 };
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,9 +16,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// Longer than any of these tests takes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the server does with a request.
 pub(super) enum Answer {

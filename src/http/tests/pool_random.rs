@@ -1,17 +1,15 @@
 //! Random calls through a pool to a server that misbehaves. The model: a response belongs to its
 //! call, every call ends, and in the end every place of the pool can be used.
 
-use super::pool::{Answer, PATIENCE, Site, get, ok};
+use super::pool::{Answer, Site, get, ok};
 use crate::{
     Completion, Error,
     bootstrap::{ChannelPool, PooledChannel},
     http::{Call, Message, NotSent, Request, Response},
+    testing::wait::{PATIENCE, wait_until},
 };
 use fastrand::Rng;
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Duration};
 
 /// What the server does, by the first segment of the target.
 const KINDS: [&str; 11] = [
@@ -125,11 +123,7 @@ fn run(seed: u64) {
     }
     started.iter_mut().for_each(|call| drop(call.channel.take()));
     started.into_iter().for_each(|call| call.check(seed));
-    let begun = Instant::now();
-    while (pool.acquired(), pool.waiters()) != (0, 0) {
-        assert!(begun.elapsed() < PATIENCE, "seed {seed}: a place is lost: {pool:?}");
-        thread::yield_now();
-    }
+    wait_until(&format!("seed {seed}: all places are free"), || (pool.acquired(), pool.waiters()) == (0, 0));
     // All at the same time. A connection among them may have ended by now, which is not an error.
     let all: Vec<_> = (0..size).map(|_| get(pool.acquire()).unwrap()).collect();
     drop(all);

@@ -7,6 +7,7 @@ use crate::{
     error::PeerError,
     prelude::*,
     proxy::{ProxyHeader, ProxyProtocol},
+    testing::wait::{PATIENCE, wait_until},
     tls::{
         ClientCertificates, TlsCertificate, TlsClient, TlsInfo, TlsRoots, TlsServer, TlsVersion,
         provider::provider,
@@ -23,10 +24,7 @@ use std::{
         Arc,
         mpsc::{Receiver, channel},
     },
-    time::Duration,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answers each line with it and what the server knows of the connection.
 fn serve(group: &EventLoopGroup, tls: TlsServer) -> Server<SocketAddr> {
@@ -482,10 +480,6 @@ fn a_channel_that_closes_during_a_step_on_a_worker_drops_its_result() {
         drop(stream);
     }
     let metrics = || group.event_loops()[0].metrics();
-    let end = std::time::Instant::now() + PATIENCE;
-    while metrics().handshakes_failed < 100 || metrics().channels > 0 {
-        assert!(std::time::Instant::now() < end, "{:#?}", metrics());
-        std::thread::yield_now();
-    }
+    wait_until("all handshakes fail", || metrics().handshakes_failed >= 100 && metrics().channels == 0);
     assert_eq!(metrics().handshakes, 0);
 }

@@ -5,6 +5,7 @@ use crate::{
     codec::Line,
     error::PeerError,
     prelude::*,
+    testing::wait::wait_until,
     tls::{TlsClient, TlsRoots, TlsServer, TlsVersion, provider::provider},
     worker_pool::WorkerPool,
 };
@@ -124,9 +125,7 @@ fn a_panic_during_an_offloaded_handshake_closes_that_connection_and_is_counted()
     let metrics = group.event_loops()[0].metrics();
     assert_eq!((metrics.handshakes, metrics.handshakes_failed), (2, 2), "both ends are counted");
     // The worker counts the panic after it has woken the channel.
-    while workers.metrics().panicked == 0 {
-        std::thread::yield_now();
-    }
+    wait_until("the panic is counted", || workers.metrics().panicked > 0);
     let second = connect("localhost").unwrap();
     for channel in [first, second] {
         channel.write("still here".into()).unwrap();

@@ -5,17 +5,14 @@ use crate::{
     codec::Line,
     prelude::*,
     proxy::{ProxyHeader, ProxyProtocol},
-    testing::EmbeddedChannel,
+    testing::{EmbeddedChannel, wait::PATIENCE},
     tls::{TlsClient, TlsServer},
 };
 use bytes::Bytes;
 use std::{
     net::SocketAddr,
     sync::mpsc::{Sender, channel},
-    time::Duration,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that upgrades on request.
 struct Upgrading(TlsServer, Sender<String>);

@@ -2,10 +2,10 @@
 
 use crate::support::{
     journal::Log,
-    loops::{advance, end, settle, single},
+    loops::{advance, end, settle, single, watch},
     recorder::{Event, Recorder},
     tcp::connect,
-    wait::{PATIENCE, ms},
+    wait::{ms, wait_until},
 };
 use crate::traffic::bytes;
 use bytes::Bytes;
@@ -119,11 +119,7 @@ fn h_01_over_tcp_a_read_limit_leaves_the_rest_in_the_kernel() {
     let wakes = event_loop.metrics().wakes_io;
     peer.write_all(&[b'x'; 10_000]).unwrap();
     drop(peer);
-    let begun = Instant::now();
-    while event_loop.metrics().wakes_io == wakes {
-        assert!(begun.elapsed() < PATIENCE, "no event arrives");
-        std::thread::yield_now();
-    }
+    watch(&event_loop, |metrics| metrics.wakes_io > wakes);
     // Wait for further events of the same peer.
     settle(&event_loop);
     assert_sleeps(&event_loop);
@@ -208,13 +204,11 @@ fn h_06_over_tcp_loops_share_a_limit() {
         let peers: Vec<_> = peers.collect();
         // While the clock stands still, the burst is used up and the channels pause.
         let pauses = || group.metrics().iter().map(|m| m.reads_paused + m.writes_paused).sum::<u64>();
-        while pauses() == 0 {
-            std::thread::yield_now();
-        }
-        while peers.iter().any(|peer| !peer.is_finished()) {
+        wait_until("a pause", || pauses() > 0);
+        wait_until("the end of the peers", || {
             clock.advance(ms(1));
-            std::thread::yield_now();
-        }
+            peers.iter().all(|peer| peer.is_finished())
+        });
     });
     // Four million bytes in each direction, two million of them in the burst.
     assert!(clock.elapsed() >= ms(100), "{:?}", clock.elapsed());

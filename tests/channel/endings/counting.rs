@@ -3,7 +3,7 @@
 use crate::support::{
     loops::settle,
     tcp::connect,
-    wait::{PATIENCE, done},
+    wait::{PATIENCE, done, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{Channel, admission::Admission, codec::RawBytes, prelude::*, shutdown::ShutdownOptions};
@@ -139,9 +139,7 @@ fn a_connection_is_counted_during_inactive_and_the_drop_of_its_handler() {
             assert_eq!(counts.recv_timeout(PATIENCE).unwrap(), 1);
         }
         drop(nobody.accept().unwrap());
-        while event_loop.connections() > 0 {
-            thread::yield_now();
-        }
+        wait_until("the end of the connection", || event_loop.connections() == 0);
     }
     done(group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE))).unwrap();
 }

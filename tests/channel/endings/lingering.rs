@@ -2,9 +2,9 @@
 //! timeout expires.
 
 use crate::support::{
-    loops::{Gate, advance, settle, single},
+    loops::{Gate, advance, settle, single, watch},
     random::Random,
-    wait::{PATIENCE, done, ms},
+    wait::{PATIENCE, done, ms, wait_until, wait_until_or},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -14,8 +14,7 @@ use netwheel::{
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const BYE: &[u8] = b"bye";
@@ -78,11 +77,16 @@ impl House {
 
     #[track_caller]
     fn wait_until(&self, what: &str, is_met: impl Fn(&Self) -> bool) {
-        let began = Instant::now();
-        while !is_met(self) {
-            assert!(began.elapsed() < PATIENCE, "timed out waiting for {what}: {:#?}", self.metrics());
-            settle(&self.event_loop);
-        }
+        wait_until_or(
+            || format!("{what}: {:#?}", self.metrics()),
+            || {
+                let is_met = is_met(self);
+                if !is_met {
+                    settle(&self.event_loop);
+                }
+                is_met
+            },
+        );
     }
 
     /// Connects a peer and lets the server close the channel, with all output handed to the kernel.
@@ -146,13 +150,12 @@ impl Peer {
 
     /// Sends until the server's kernel resets the connection.
     fn expect_reset(&mut self) {
-        let end = loop {
-            match self.0.write_all(b"ping") {
-                Ok(()) => thread::yield_now(),
-                Err(e) => break e.kind(),
-            }
-        };
-        assert!(matches!(end, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{end}");
+        let mut end = None;
+        wait_until("the reset", || {
+            end = self.0.write_all(b"ping").err().map(|error| error.kind());
+            end.is_some()
+        });
+        assert!(matches!(end, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{end:?}");
     }
 }
 
@@ -186,7 +189,7 @@ fn a_lingering_socket_discards_further_input_and_other_peers_are_served() {
     let house = House::new(BACKLOG);
     let mut flood = house.dismissed();
     let mut socket = flood.0.try_clone().unwrap();
-    let sender = thread::spawn(move || socket.write_all(&vec![b'x'; MANY]));
+    let sender = std::thread::spawn(move || socket.write_all(&vec![b'x'; MANY]));
     house.dismissed().expect_everything(BACKLOG);
     sender.join().unwrap().expect("the server discards it");
     flood.expect_everything(BACKLOG);
@@ -377,17 +380,12 @@ fn sockets_linger_for_the_quiet_period_of_a_shutdown() {
         let ended = house.group.shutdown(options);
         // `settle` would submit tasks, which restart the quiet period, so it is not used here.
         let lingers = |sockets| {
-            let began = Instant::now();
-            while house.metrics().lingering != sockets {
-                assert!(began.elapsed() < PATIENCE, "{:#?}", house.metrics());
-                thread::yield_now();
-            }
+            let turns = watch(&house.event_loop, |metrics| metrics.lingering == sockets).turns;
             // The turn that has closed the channel looks at the clock once more before it ends.
-            let turns = house.metrics().turns;
-            while house.metrics().turns < turns + 2 {
+            wait_until("two more turns", || {
                 house.clock.advance(Duration::ZERO);
-                thread::yield_now();
-            }
+                house.metrics().turns >= turns + 2
+            });
         };
         lingers(1);
         house.clock.advance(LAST);

@@ -9,9 +9,9 @@ use crate::support::{
     codecs::AtLast,
     journal::{Journal, Log},
     logs::quiet_panics,
-    loops::{advance, settle, single},
+    loops::{advance, settle, settle_until, single},
     recorder::Recorder,
-    wait::{HOUR, PATIENCE, done, ms, wait_until},
+    wait::{HOUR, PATIENCE, done, ms, wait_until, wait_until_or},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -27,7 +27,7 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -276,11 +276,7 @@ impl Ends for Socket {
     }
 
     fn stall(&mut self) {
-        let began = Instant::now();
-        while self.event_loop.metrics().writes_blocked == 0 {
-            assert!(began.elapsed() < PATIENCE, "the kernel accepts everything");
-            settle(&self.event_loop);
-        }
+        settle_until(&self.event_loop, |metrics| metrics.writes_blocked > 0);
     }
 
     fn take(&mut self) {
@@ -462,17 +458,19 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
     let journal = Journal::new();
     let mut channel = Socket::new(setup, &journal);
     act(&mut channel, &journal);
-    let began = Instant::now();
-    while journal.all().last() != Some(&"dropped") {
-        assert!(began.elapsed() < PATIENCE, "the channel does not end: {:?}", journal.all());
-        settle(&channel.event_loop);
-    }
+    wait_until_or(
+        || format!("the end of the channel: {:?}", journal.all()),
+        || {
+            settle(&channel.event_loop);
+            journal.all().last() == Some(&"dropped")
+        },
+    );
     // Nothing follows, even if the socket lingers until here.
     drop(channel.peer.take());
-    while channel.event_loop.connections() > 0 {
-        assert!(began.elapsed() < PATIENCE, "the socket stays open");
+    wait_until("the end of the socket", || {
         settle(&channel.event_loop);
-    }
+        channel.event_loop.connections() == 0
+    });
     done(channel.group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)))
         .unwrap();
     journal.all()
@@ -511,11 +509,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     let options = ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(LIMIT);
     let ended = channel.group.shutdown(options);
     if stays {
-        let began = Instant::now();
-        while !journal.all().contains(&"shutdown") {
-            assert!(began.elapsed() < PATIENCE, "the handler is not called");
-            thread::yield_now();
-        }
+        wait_until("the call of the handler", || journal.all().contains(&"shutdown"));
         channel.clock.advance(LIMIT);
     }
     done(ended).unwrap();

@@ -47,6 +47,7 @@ fn a_killed_node_is_replaced_within_two_leases() {
     cluster.wait_for_owners(2);
     let took = killed.elapsed();
     eprintln!("take-over after {took:?}, lease {LEASE:?}");
+    // The promise is a time, and leases end by the clock of the database.
     assert!(took < 2 * LEASE, "{took:?}");
     cluster.release_all(&mut nodes);
     cluster.assert_exactly_once(401);

@@ -2,7 +2,7 @@
 
 use super::server::Server;
 pub(crate) use crate::new_timers::{keyed, timer};
-use crate::support::wait::PATIENCE;
+use crate::support::wait::{PATIENCE, wait_until};
 use netwheel::durable::{
     MemoryDatabase, PostgresStore, StoreError, TimerStore,
     store::{Change, DueKey, Held, Lease, LoadRange, NewTimer, Outcome, TimerRow, TopicSet},
@@ -80,15 +80,15 @@ pub(crate) fn renewed(store: &mut (impl TimerStore + ?Sized)) -> Lease {
 /// Renews until the node owns this number of partitions.
 #[track_caller]
 pub(crate) fn renew_until(store: &mut (impl TimerStore + ?Sized), partitions: usize) -> Lease {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let lease = renewed(store);
-        if lease.partitions.len() == partitions {
-            return lease;
+    let mut lease = renewed(store);
+    wait_until(&format!("a lease of {partitions} partitions"), || {
+        let is_met = lease.partitions.len() == partitions;
+        if !is_met {
+            lease = renewed(store);
         }
-        assert!(Instant::now() < end, "{lease:?}");
-        std::thread::yield_now();
-    }
+        is_met
+    });
+    lease
 }
 
 pub(crate) fn periodic(due: i64) -> NewTimer {

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     support::{
         loops::{end as end_loops, one_loop},
-        wait::{SECOND, done, receive},
+        wait::{done, receive},
     },
     timers::sending,
 };
@@ -221,9 +221,7 @@ fn listings_by_due_time_use_the_indexes() {
         let plan = plan.join("\n");
         assert!(plan.contains(index) && !plan.contains("Seq Scan on timers"), "{plan}");
     }
-    let begun = std::time::Instant::now();
     let next = store.list(&TimerFilter::new().state(TimerState::Pending).by_due()).unwrap();
     assert_eq!(next.len(), 100);
     assert!(next.is_sorted_by_key(|timer| timer.due));
-    assert!(begun.elapsed() < 10 * SECOND);
 }

@@ -6,15 +6,13 @@
 use crate::support::resources::need_descriptors;
 use crate::support::{
     journal::Journal,
-    loops::{Gate, settle, single},
-    wait::PATIENCE,
+    loops::{Gate, settle, settle_until, single},
 };
 use bytes::Bytes;
 use netwheel::{EventLoopGroup, codec::Line, prelude::*, testing::ManualClock};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
-    time::Instant,
 };
 
 /// Stops reading after its first message.
@@ -55,11 +53,7 @@ fn a_close_of_a_listed_channel_with_unread_bytes_does_not_reset_the_connection()
             client
         })
         .collect();
-    let began = Instant::now();
-    while channels.len() < CHANNELS {
-        settle(&event_loop);
-        assert!(began.elapsed() < PATIENCE, "{} channels", channels.len());
-    }
+    settle_until(&event_loop, |_| channels.len() >= CHANNELS);
     settle(&event_loop);
 
     let last = clients.pop().unwrap();

@@ -10,7 +10,7 @@ use crate::support::resources::need_descriptors;
 use crate::support::{
     journal::Journal,
     loops::{Gate, on, settle, single},
-    wait::{PATIENCE, ms},
+    wait::{PATIENCE, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -523,9 +523,7 @@ fn quick_requests_of_many_peers_need_no_extra_clock_reading() {
     for round in 1..=50 {
         clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
         // Waits without a task, because a task would make the loop read the clock.
-        while sink.seen.len() < round * CHANNELS {
-            thread::yield_now();
-        }
+        wait_until("the reads", || sink.seen.len() >= round * CHANNELS);
     }
     let after = sink.event_loop.metrics();
     let (turns, reads) = (after.turns - before.turns, after.clock_reads - before.clock_reads);

@@ -2,7 +2,7 @@
 //! polls.
 
 use crate::support::{
-    loops::{Gate, on, settle, single},
+    loops::{Gate, on, settle, settle_until, single},
     servers::echo_server,
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms},
@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time for which an idle loop is observed.
+/// Time for which an idle loop is observed. Nothing happens in it that a test could wait for.
 const A_WHILE: Duration = ms(200);
 
 /// Waits for a period in which the loop did not turn even once. A loop that spins has none.
@@ -99,11 +99,7 @@ fn reset(stream: TcpStream) {
 
 #[track_caller]
 fn until_accepted(event_loop: &EventLoop, n: u64) {
-    let begun = Instant::now();
-    while event_loop.metrics().accepted < n {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", event_loop.metrics());
-        settle(event_loop);
-    }
+    settle_until(event_loop, |metrics| metrics.accepted >= n);
 }
 
 /// A poll reports errors and hang-ups even without interest. If the channel does not read, they
@@ -118,11 +114,7 @@ fn reset_without_interest_does_not_spin() {
         peer.write_all(b"hello").unwrap();
         let before = event_loop.metrics();
         reset(peer);
-        let begun = Instant::now();
-        while event_loop.metrics().wakes_io == before.wakes_io {
-            assert!(begun.elapsed() < PATIENCE, "the reset was not reported");
-            settle(&event_loop);
-        }
+        settle_until(&event_loop, |metrics| metrics.wakes_io > before.wakes_io);
     }
     let before = assert_rests(&event_loop);
     for _ in 0..20 {
@@ -163,11 +155,8 @@ fn a_bounded_read_does_not_lose_an_edge() {
             settle(&event_loop);
             done(event_loop.rebuild_poll().unwrap()).unwrap();
         }
-        let begun = Instant::now();
-        while event_loop.metrics().bytes_read < before.bytes_read + (CONNECTIONS * BYTES) as u64 {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", read.lock().unwrap());
-            settle(&event_loop);
-        }
+        let all = before.bytes_read + (CONNECTIONS * BYTES) as u64;
+        settle_until(&event_loop, |metrics| metrics.bytes_read >= all);
         settle(&event_loop);
         assert_eq!(*read.lock().unwrap(), [BYTES; CONNECTIONS]);
         let after = assert_rests(&event_loop);
@@ -219,11 +208,7 @@ fn a_flood_of_wakes_ends_quietly() {
         }
         assert!(echoes > 1, "{echoes} echoes during the flood");
     });
-    let begun = Instant::now();
-    while ran.load(SeqCst) < 2 * WAKES {
-        assert!(begun.elapsed() < PATIENCE, "only {} tasks ran", ran.load(SeqCst));
-        settle(&event_loop);
-    }
+    settle_until(&event_loop, |_| ran.load(SeqCst) >= 2 * WAKES);
     let quiet = assert_rests(&event_loop);
     assert_eq!((quiet.wakes_premature, quiet.rests, quiet.tasks_pending), (0, 0, 0), "{quiet:?}");
     assert_eq!(ran.load(SeqCst), 2 * WAKES);

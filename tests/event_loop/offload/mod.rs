@@ -9,7 +9,7 @@ mod unwanted;
 
 use crate::support::{
     journal::Log,
-    wait::{PATIENCE, done, receive},
+    wait::{PATIENCE, done, receive, wait_until_or},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -27,8 +27,7 @@ use std::{
         Mutex,
         mpsc::{Receiver, Sender, channel},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Calls `act` for each line, and records its callbacks in the journal.
@@ -106,11 +105,7 @@ fn token() -> (Token, Receiver<()>) {
 /// Polls the metrics of a pool until they satisfy `is_so`.
 #[track_caller]
 fn until(pool: &WorkerPool, is_so: impl Fn(&WorkerMetrics) -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so(&pool.metrics()) {
-        assert!(Instant::now() < end, "condition not met: {:?}", pool.metrics());
-        thread::yield_now();
-    }
+    wait_until_or(|| format!("{:?}", pool.metrics()), || is_so(&pool.metrics()));
 }
 
 /// Returns a pool with one thread, which is blocked until the sender is dropped.

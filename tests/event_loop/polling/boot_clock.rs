@@ -4,8 +4,8 @@
 //! time to time.
 
 use crate::support::{
-    loops::{settle, single},
-    wait::{HOUR, PATIENCE, done, ms},
+    loops::{settle, single, watch},
+    wait::{HOUR, done, ms},
 };
 use netwheel::{
     EventLoop, EventLoopGroup,
@@ -14,13 +14,9 @@ use netwheel::{
 };
 use std::time::{Duration, Instant};
 
-/// Waits until the loop has woken `times` times at a deadline. Fails after [`PATIENCE`].
+/// Waits until the loop has woken `times` times at a deadline.
 fn wakes_at_deadlines(event_loop: &EventLoop, times: u64) {
-    let began = Instant::now();
-    while event_loop.metrics().wakes_deadline < times {
-        assert!(began.elapsed() < PATIENCE, "the loop does not wake");
-        std::thread::yield_now();
-    }
+    watch(event_loop, |metrics| metrics.wakes_deadline >= times);
 }
 
 /// The system clock, with an optional limit on how long a loop may sleep.

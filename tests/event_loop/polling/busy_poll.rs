@@ -2,11 +2,11 @@
 //! controls how long they poll.
 
 use crate::support::{
-    loops::{manual, on, single},
-    wait::{PATIENCE, done},
+    loops::{manual, on, single, watch},
+    wait::{done, wait_until},
 };
 use netwheel::{EventLoop, EventLoopGroup, shutdown::ShutdownOptions, testing::ManualClock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -20,26 +20,17 @@ fn busy() -> (EventLoop, ManualClock, u64) {
     (event_loop, clock, woken)
 }
 
-/// Waits for a condition that takes real time. Fails after [`PATIENCE`].
-fn wait_until(is_met: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_met() {
-        assert!(began.elapsed() < PATIENCE, "condition not met");
-        std::thread::yield_now();
-    }
-}
-
 /// Waits until the loop has polled `times` more times without sleeping.
 fn polls_on(event_loop: &EventLoop, times: u64) {
     let goal = event_loop.metrics().polls_without_sleep + times;
-    wait_until(|| event_loop.metrics().polls_without_sleep >= goal);
+    watch(event_loop, |metrics| metrics.polls_without_sleep >= goal);
 }
 
 /// Waits until the loop sleeps, which is when a submission has to wake it. Advances the clock by
 /// almost nothing.
 fn falls_asleep(event_loop: &EventLoop, clock: &ManualClock) {
     let before = event_loop.metrics().wakes_written;
-    wait_until(|| {
+    wait_until("a wake", || {
         clock.advance(Duration::from_nanos(1));
         event_loop.metrics().wakes_written > before
     });

@@ -6,7 +6,7 @@
 
 use crate::own_process;
 use crate::support::{
-    loops::{Gate, settle, single},
+    loops::{Gate, settle, settle_until, single},
     resources,
     tcp::{assert_echoes, connect},
     wait::{self, PATIENCE},
@@ -19,7 +19,6 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     os::fd::BorrowedFd,
-    time::Instant,
 };
 
 /// Echoes its input, and closes at `bye`.
@@ -50,11 +49,7 @@ fn descriptor(stream: &TcpStream) -> i32 {
 
 #[track_caller]
 fn until_channels(event_loop: &EventLoop, channels: u64) {
-    let begun = Instant::now();
-    while event_loop.metrics().channels != channels {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", event_loop.metrics());
-        settle(event_loop);
-    }
+    settle_until(event_loop, |metrics| metrics.channels == channels);
 }
 
 /// The test holds a duplicate of the socket, as a forked child would. Closing the original neither

@@ -7,10 +7,10 @@
 
 use crate::support::{
     logs,
-    loops::{Gate, flood, manual, on, settle, single},
+    loops::{Gate, flood, manual, on, settle, single, watch},
     servers::echo_server,
     tcp::{assert_echoes, connect},
-    wait::{PATIENCE, done, ms},
+    wait::{PATIENCE, done, ms, wait_until},
 };
 use bytes::Bytes;
 use netwheel::{codec::RawBytes, metrics::LoopMetrics, prelude::*, testing::ManualClock, time::Clock};
@@ -216,13 +216,11 @@ fn e_46_a_bare_wake_is_neither_io_nor_premature() {
     let (_group, event_loop) = single(builder);
     settle(&event_loop);
     let before = event_loop.metrics();
-    let begun = Instant::now();
     // Advancing the clock wakes the loop, but no timer is due.
-    while event_loop.metrics().wakes_waker < before.wakes_waker + 50 {
-        assert!(begun.elapsed() < PATIENCE, "the loop was not woken");
+    wait_until("wakes", || {
         clock.advance(ms(1));
-        std::thread::yield_now();
-    }
+        event_loop.metrics().wakes_waker >= before.wakes_waker + 50
+    });
     let after = event_loop.metrics();
     assert_eq!((after.wakes_io, after.wakes_premature, after.rebuilds), (0, 0, 0), "{after:?}");
 }
@@ -269,11 +267,8 @@ fn rebuilds_are_limited_to_three() {
         assert_echoes(&mut connect(server.local_address()));
     }
     // Each echo reset the count, but the loop keeps resting.
-    let (begun, resting) = (Instant::now(), stuck.event_loop.metrics().rests + 50);
-    while stuck.event_loop.metrics().rests < resting {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", stuck.event_loop.metrics());
-        std::thread::yield_now();
-    }
+    let resting = stuck.event_loop.metrics().rests + 50;
+    watch(&stuck.event_loop, |metrics| metrics.rests >= resting);
     assert_eq!(stuck.event_loop.metrics().rebuilds, 3);
     let said = |what| logs::lines_with(what).iter().filter(|line| line.contains(&name)).count();
     assert_eq!((said("poll rebuilt"), said("pausing for")), (3, 1));
@@ -282,11 +277,7 @@ fn rebuilds_are_limited_to_three() {
     stuck.clock.time.advance(ms(60_000));
     done(never.completion()).unwrap();
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
-    let begun = Instant::now();
-    while stuck.event_loop.metrics().rebuilds < 4 {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", stuck.event_loop.metrics());
-        std::thread::yield_now();
-    }
+    watch(&stuck.event_loop, |metrics| metrics.rebuilds == 4);
     never.cancel();
     settle(&stuck.event_loop);
     // The poll works again, so the loop does not rest.

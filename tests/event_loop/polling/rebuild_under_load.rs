@@ -2,7 +2,7 @@
 //! timers. Nothing is lost, duplicated, reordered or early.
 
 use crate::support::{
-    loops::{on, settle, single},
+    loops::{on, settle, settle_until, single},
     resources::need_descriptors,
     tcp::connect,
     wait::{PATIENCE, done, ms},
@@ -227,11 +227,7 @@ impl Beat {
     fn catch_up(self, event_loop: &EventLoop) {
         // Its first deadline was computed slightly after `begun`, so one run may not be due yet.
         let due = (self.begun.elapsed().as_millis() / PERIOD.as_millis()) as u64 - 1;
-        let waiting = Instant::now();
-        while self.runs.load(SeqCst) < due {
-            assert!(waiting.elapsed() < PATIENCE, "{} of {due} runs", self.runs.load(SeqCst));
-            settle(event_loop);
-        }
+        settle_until(event_loop, |_| self.runs.load(SeqCst) >= due);
         assert!(self.task.cancel());
     }
 }
@@ -315,11 +311,7 @@ fn rebuilds_under_load_lose_nothing() {
         assert_eq!((given, timers), (ran, fired), "all tasks ran, all timers fired, none was early");
     }
     // The channels' timers fire 2 ms after the last read.
-    let begun = Instant::now();
-    while counts.timers.load(SeqCst) < counts.reads.load(SeqCst) {
-        assert!(begun.elapsed() < PATIENCE, "a channel's timer is missing");
-        settle(&event_loop);
-    }
+    settle_until(&event_loop, |_| counts.timers.load(SeqCst) >= counts.reads.load(SeqCst));
     assert_eq!(counts.timers.load(SeqCst), counts.reads.load(SeqCst));
     assert_eq!((counts.early.load(SeqCst), run.early.load(SeqCst)), (0, 0), "early timers");
 

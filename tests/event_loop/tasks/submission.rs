@@ -7,7 +7,7 @@ use crate::support::{
     loops::{Gate, advance, manual, on, settle, single},
     servers::echo_server,
     tcp::{assert_echoes, connect},
-    wait::{PATIENCE, done, ms},
+    wait::{PATIENCE, done, ms, wait_until, wait_until_or},
 };
 use netwheel::{
     ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
@@ -17,21 +17,22 @@ use std::{
     collections::HashSet,
     sync::{Arc, Barrier, mpsc::channel},
     thread::yield_now,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Retries `attempt` until it succeeds. A refusal for lack of room must be temporary.
 #[track_caller]
 fn soon<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
-    let begun = Instant::now();
-    loop {
+    let mut accepted = None;
+    wait_until("there is room", || {
         match attempt() {
-            Ok(value) => return value,
-            Err(Error::Full { .. }) => assert!(begun.elapsed() < PATIENCE, "there was never room"),
+            Ok(value) => accepted = Some(value),
+            Err(Error::Full { .. }) => {}
             Err(other) => panic!("{other}"),
         }
-        yield_now();
-    }
+        accepted.is_some()
+    });
+    accepted.unwrap()
 }
 
 /// Waits until the tasks that are now in the queue have been taken out.
@@ -109,14 +110,14 @@ fn e_15_an_earlier_timer_wakes_the_loop_once() {
     let _head = event_loop.schedule(delay, || ()).unwrap();
     settle(&event_loop);
     let before = event_loop.metrics().wakes_written;
-    let begun = Instant::now();
     // A timer that is scheduled before the loop falls asleep causes no wake.
-    while event_loop.metrics().wakes_written == before {
-        assert!(begun.elapsed() < PATIENCE, "no wake for an earlier timer");
+    wait_until("a wake for an earlier timer", || {
         delay -= Duration::from_nanos(1);
         event_loop.schedule(delay, || ()).unwrap();
+        // Lets the loop fall asleep.
         yield_now();
-    }
+        event_loop.metrics().wakes_written > before
+    });
     assert_eq!(event_loop.metrics().wakes_written, before + 1);
 }
 
@@ -199,12 +200,14 @@ fn threads_named(name: &str) -> usize {
 /// never lists one twice.
 #[cfg(target_os = "linux")]
 fn assert_thread_is_listed_once(name: &str) {
-    let begun = Instant::now();
     let mut listed = 0;
-    while listed == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no thread is called {name}");
-        listed = threads_named(name);
-    }
+    wait_until_or(
+        || format!("a thread is called {name}"),
+        || {
+            listed = threads_named(name);
+            listed > 0
+        },
+    );
     assert_eq!(listed, 1);
 }
 

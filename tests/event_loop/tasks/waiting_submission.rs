@@ -3,7 +3,7 @@
 use crate::support::{
     journal::Journal,
     loops::{Gate, on, single},
-    wait::{PATIENCE, done, ms},
+    wait::{PATIENCE, done, ms, wait_until},
 };
 use netwheel::{Error, EventLoop, EventLoopGroup, SendError, shutdown::ShutdownOptions};
 use std::{
@@ -47,13 +47,11 @@ fn this_thread() -> PathBuf {
 /// without `/proc`.
 fn until_asleep(of: &Receiver<PathBuf>) {
     let thread = of.recv_timeout(PATIENCE).unwrap();
-    let begun = Instant::now();
     let stat = || std::fs::read_to_string(PathBuf::from("/proc").join(&thread).join("stat"));
     // "tid (name) S ..."
-    while stat().is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('S'))) {
-        assert!(begun.elapsed() < PATIENCE, "the thread does not wait");
-        yield_now();
-    }
+    wait_until("the thread sleeps", || {
+        !stat().is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('S')))
+    });
 }
 
 /// Submits `task` on another thread, which waits for room without a limit. Returns when that thread

@@ -6,7 +6,7 @@ use crate::{
     support::{
         process::{Process, are_installed},
         tcp::ANY_PORT,
-        wait::PATIENCE,
+        wait::{PATIENCE, wait_until},
     },
 };
 use netwheel::{
@@ -20,8 +20,6 @@ use std::{
     net::{Shutdown, SocketAddr},
     os::unix::net::UnixStream,
     sync::{Arc, Mutex},
-    thread,
-    time::Instant,
 };
 
 /// Generated streams for each proxy.
@@ -92,14 +90,6 @@ impl Proxy {
             }
         }
         counts
-    }
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "timed out waiting until {what}");
-        thread::yield_now();
     }
 }
 

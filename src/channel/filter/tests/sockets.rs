@@ -1,7 +1,15 @@
 //! Filters over TCP.
 
-use super::xor::{Peer, Xor};
-use crate::{codec::Line, event_loop::ShutdownOptions, prelude::*, testing::filter_tests::memory::stack};
+use super::{
+    memory::stack,
+    xor::{Peer, Xor},
+};
+use crate::{
+    codec::Line,
+    event_loop::ShutdownOptions,
+    prelude::*,
+    testing::wait::{PATIENCE, wait_until},
+};
 use bytes::Bytes;
 use std::{
     io::{Read, Write},
@@ -9,8 +17,6 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Lines(Sender<String>);
 
@@ -133,9 +139,7 @@ fn a_reply_that_blocks_the_socket_arrives_whole() {
     let mut writer = stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || writer.write_all(&wire).unwrap());
     // The server reads until its output has blocked.
-    while group.next().metrics().writes_blocked == 0 {
-        std::thread::yield_now();
-    }
+    wait_until("the output blocks", || group.next().metrics().writes_blocked > 0);
     let mut received = 0;
     let mut wire = vec![0; 64 * 1024];
     while received < line.len() * lines {

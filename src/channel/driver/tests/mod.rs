@@ -4,16 +4,14 @@ mod reading;
 mod sockets;
 mod writing;
 
-use super::{EmbeddedLoop, MemoryTransport};
+use super::{ChannelDriver, LoopIo, Next, Ready};
 use crate::{
     Context, Error, Handler, Pipeline, Result,
-    channel::{
-        ChannelOptions,
-        driver::{ChannelDriver, LoopIo, Next, Ready},
-    },
+    channel::ChannelOptions,
     codec::RawBytes,
     id::ChannelId,
     metrics::Metrics,
+    testing::{EmbeddedLoop, MemoryTransport},
 };
 use bytes::Bytes;
 use crossbeam_utils::CachePadded;

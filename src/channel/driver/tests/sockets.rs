@@ -1,6 +1,8 @@
 //! The channel driver over TCP.
 
-use crate::{channel::ChannelOptions, codec::Line, event_loop::ShutdownOptions, prelude::*};
+use crate::{
+    channel::ChannelOptions, codec::Line, event_loop::ShutdownOptions, prelude::*, testing::wait::PATIENCE,
+};
 use bytes::Bytes;
 use std::{
     io::Write,
@@ -8,8 +10,6 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reports each line with the number of pending bytes at its arrival, then echoes and flushes it.
 struct Echo(Sender<String>);
