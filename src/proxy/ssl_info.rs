@@ -8,9 +8,7 @@ use super::{
 const VERSION: u8 = 0x21;
 const COMMON_NAME: u8 = 0x22;
 const CIPHER: u8 = 0x23;
-const SIGNATURE: u8 = 0x24;
-const KEY: u8 = 0x25;
-const GROUP: u8 = 0x26;
+/// The last of the fields that are text. Those behind the cipher describe the proxy's own side.
 const SIGNATURE_SCHEME: u8 = 0x27;
 const CLIENT_CERTIFICATE: u8 = 0x28;
 
@@ -80,26 +78,6 @@ impl<'a> SslInfo<'a> {
     /// Returns the cipher suite.
     pub fn cipher(&self) -> Option<&'a str> {
         self.text(CIPHER)
-    }
-
-    /// Returns the algorithm by which the proxy's certificate is signed.
-    pub fn signature_algorithm(&self) -> Option<&'a str> {
-        self.text(SIGNATURE)
-    }
-
-    /// Returns the algorithm of the key of the proxy's certificate.
-    pub fn key_algorithm(&self) -> Option<&'a str> {
-        self.text(KEY)
-    }
-
-    /// Returns the group of the key exchange.
-    pub fn key_exchange_group(&self) -> Option<&'a str> {
-        self.text(GROUP)
-    }
-
-    /// Returns the scheme of the proxy's signature in the handshake.
-    pub fn signature_scheme(&self) -> Option<&'a str> {
-        self.text(SIGNATURE_SCHEME)
     }
 
     /// Returns the client's certificate in DER.
