@@ -1,7 +1,10 @@
 //! Scripts: closures in place of Lua.
 
 use super::{
-    command::{Call, Command, NoCommand, Run, Service, database_index, look_up, ok, run},
+    command::{
+        Call, Command, NoCommand, Run, Service, command_info, count_commands, database_index, look_up, ok,
+        run,
+    },
     permissions::Lack,
     process::{Conditions, OUT_OF_MEMORY, READ_ONLY},
     pubsub::{Protocol, in_protocol},
@@ -63,6 +66,8 @@ impl ScriptContext<'_> {
         self.has_written |= command.has("write");
         match command.run {
             Run::Keyspace(keyspace_command) => run(&mut self.call, keyspace_command, args),
+            Run::Service(Service::CommandCount) => count_commands(),
+            Run::Service(Service::CommandInfo) => command_info(&args[2..]),
             // The client of the script keeps its database.
             Run::Service(Service::Select) => {
                 self.call.database = database_index(&args[1])?;

@@ -23,7 +23,8 @@ pub enum Persistence {
 /// A user of a simulated Redis, with a password and permissions.
 ///
 /// A new user may run all commands on all keys and channels. As soon as a pattern is added, only
-/// keys or channels that match one are permitted. The permissions also apply to scripts of the user.
+/// keys or channels that match one are permitted. The permissions also apply to scripts of the
+/// user.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct RedisUser {

@@ -2,7 +2,6 @@
 
 use super::{
     super::refusal::Reply,
-    call::Call,
     look_up::find,
     reply::count,
     table::{COMMANDS, Command},
@@ -10,14 +9,14 @@ use super::{
 use crate::codec::RespValue;
 use bytes::Bytes;
 
-pub(super) fn count_commands(_call: &mut Call<'_>, _args: &[Bytes]) -> Reply {
+pub(crate) fn count_commands() -> Reply {
     count(COMMANDS.iter().filter(|command| !command.name.contains('|')).count())
 }
 
 /// Replies the first six fields of the descriptions of commands.
-pub(super) fn command_info(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(crate) fn command_info(names: &[Bytes]) -> Reply {
     let describe = |name: &Bytes| find(name).map_or(RespValue::Null, description);
-    Ok(RespValue::Array(args[2..].iter().map(describe).collect()))
+    Ok(RespValue::Array(names.iter().map(describe).collect()))
 }
 
 fn description(command: &Command) -> RespValue {

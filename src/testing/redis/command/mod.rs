@@ -23,6 +23,7 @@ mod strings;
 mod table;
 
 pub(super) use call::{Call, Effects, Executed, database_index, integer};
+pub(super) use catalogue::{command_info, count_commands};
 pub(super) use look_up::{NoCommand, look_up};
 pub(super) use reply::ok;
 pub(super) use table::{Command, Run, Service};

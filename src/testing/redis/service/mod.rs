@@ -11,7 +11,9 @@ mod subscriptions;
 mod transaction;
 
 use super::{
-    command::{Call, Command, Effects, Run, Service, database_index, look_up, ok, run},
+    command::{
+        Call, Command, Effects, Run, Service, command_info, count_commands, database_index, look_up, ok, run,
+    },
     keyspace::DATABASES,
     pubsub::ClientId,
     refusal::{Refusal, Reply},
@@ -148,6 +150,8 @@ fn run_one(
         Service::ClientGetName => Ok(client::name(state, client)),
         Service::ClientSetName => client::set_name(state, client, &args[2]),
         Service::ClientNoEvict => client::no_evict(&args[2]),
+        Service::CommandCount => count_commands(),
+        Service::CommandInfo => command_info(&args[2..]),
         Service::ConfigGet => Ok(introspection::config(state, &args[2..])),
         Service::Info => Ok(introspection::info(state, &args[1..])),
         Service::Role => Ok(introspection::role(state)),
