@@ -31,4 +31,5 @@ mod start_in;
 mod start_many;
 mod timers;
 mod topics;
+mod turns;
 mod wrong_clock;

@@ -2,7 +2,8 @@
 //!
 //! Only the loop takes the locks of the engine and of the handlers, so neither is ever contended,
 //! and a handler may use the timers. While the engine has not stopped, a timer of the loop keeps
-//! the driver alive.
+//! the driver alive. When it expires, the loop calls the driver: due timers fire in the same turn.
+//! Messages of other threads wake the loop for a turn of their own.
 
 use crate::durable::{
     engine::{Engine, Message, Now, Step},
@@ -108,7 +109,7 @@ impl Driver {
         // Relative to the time of the poll: time may have passed since.
         let timer = deadline.and_then(|deadline| {
             let driver = self.clone();
-            self.event_loop.schedule_always_at(deadline, move || driver.port.inbox.wake()).ok()
+            self.event_loop.schedule_always_at(deadline, move || driver.run()).ok()
         });
         if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
             old.cancel();
@@ -157,7 +158,9 @@ struct Wakeup(Option<Arc<Driver>>);
 
 impl Wakeup {
     fn run(mut self) {
-        if let Some(driver) = self.0.take() {
+        // The timer of the next poll may have taken the messages in this turn. A second poll would
+        // double the handlers that a turn calls.
+        if let Some(driver) = self.0.take().filter(|driver| driver.port.inbox.is_woken()) {
             driver.run();
         }
     }

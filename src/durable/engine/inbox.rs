@@ -83,13 +83,18 @@ impl Inbox {
     }
 
     /// Wakes the loop, once for any number of messages. Refuses them if the engine is gone.
-    pub(in crate::durable) fn wake(&self) {
+    fn wake(&self) {
         if !self.is_woken.swap(true, Ordering::AcqRel)
             && let Some(wake) = self.wake.get()
             && !wake()
         {
             self.take(usize::MAX).into_iter().for_each(Message::refuse);
         }
+    }
+
+    /// Returns whether a wake-up is on its way whose messages nobody has taken.
+    pub(in crate::durable) fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::Acquire)
     }
 
     /// Takes messages. Those that are left, and later ones, wake the loop again.
@@ -168,8 +173,8 @@ mod tests {
         (1..=5).for_each(|id| inbox.tell(stored(id)));
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert_eq!(text(&inbox.take(2)), ["1", "2"]);
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
+        assert_eq!((woken.load(Ordering::Relaxed), inbox.is_woken()), (2, true));
         assert_eq!(text(&inbox.take(3)), ["3", "4", "5"]);
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
+        assert_eq!((woken.load(Ordering::Relaxed), inbox.is_woken()), (2, false));
     }
 }
