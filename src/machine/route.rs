@@ -17,15 +17,15 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Returns the route to the node with this name.
-    pub(crate) fn to(host: Option<&str>) -> Self {
+    /// Returns the route to the node with this name. `None` if the calling thread belongs to a
+    /// simulation without such a node.
+    pub(crate) fn to(host: Option<&str>) -> Option<Self> {
         #[cfg(feature = "simulation")]
-        return Route { hop: host.and_then(Hop::to) };
-        #[cfg(not(feature = "simulation"))]
-        {
-            let _ = host;
-            Route {}
+        if let Some(host) = host.filter(|_| super::simulated::current().is_some()) {
+            return Some(Route { hop: Some(Hop::to(host)?) });
         }
+        let _ = host;
+        Some(Route::default())
     }
 
     /// Calls `serve` at the service, after the time of the way there. Blocks for at most `timeout`.
@@ -45,6 +45,24 @@ impl Route {
             return hop.wall_time();
         }
         super::default_clock().wall_time()
+    }
+
+    /// Returns how often the service's machine has lost its power.
+    pub(crate) fn power_losses(&self) -> u64 {
+        #[cfg(feature = "simulation")]
+        if let Some(hop) = &self.hop {
+            return hop.power_losses();
+        }
+        0
+    }
+
+    /// Draws a seed that decides how many unsynced transactions a loss of power costs.
+    pub(crate) fn seed(&self) -> u64 {
+        #[cfg(feature = "simulation")]
+        if let Some(hop) = &self.hop {
+            return hop.seed();
+        }
+        0
     }
 
     /// Returns how often the service was killed.

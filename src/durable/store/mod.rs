@@ -13,6 +13,7 @@ mod ownership;
 mod postgres;
 mod row;
 mod server_clock;
+mod sharing_settings;
 mod sqlite;
 mod start_in;
 mod topic_set;

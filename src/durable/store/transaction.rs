@@ -36,12 +36,14 @@ impl<'a> StoreTransaction<'a> {
     ///
     /// [`StoreError::Effect`] if the effect fails or panics.
     pub fn run(&mut self, effect: &mut Effect) -> std::result::Result<(), StoreError> {
-        let result = catch_unwind(AssertUnwindSafe(|| effect(self)));
+        // The error is the program's, too: its text may panic as well.
+        let described = |error: Error| (format!("{error:#}"), is_caused_by_full_disk(&error));
+        let result = catch_unwind(AssertUnwindSafe(|| effect(self).map_err(described)));
         let error = match result {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => {
-                self.is_disk_full = is_caused_by_full_disk(&error);
-                format!("{error:#}")
+            Ok(Err((text, is_disk_full))) => {
+                self.is_disk_full = is_disk_full;
+                text
             }
             Err(panic) => format!("panicked: {}", panic_message(panic)),
         };

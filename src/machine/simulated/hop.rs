@@ -82,6 +82,14 @@ impl Hop {
         super::MachineClock::new(self.machine.shared().clone(), self.host).wall_time()
     }
 
+    pub(crate) fn power_losses(&self) -> u64 {
+        self.machine.lock().nodes[self.host].power_losses
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.machine.seed()
+    }
+
     pub(crate) fn restarts(&self) -> u64 {
         self.machine.lock().nodes[self.host].life.into()
     }

@@ -2,6 +2,7 @@
 //! every store are in `postgres/contract.rs`.
 
 mod agreement;
+mod database;
 mod disk;
 mod power;
 mod transactions;

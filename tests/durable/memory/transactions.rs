@@ -23,12 +23,37 @@ fn put(name: &'static str) -> Effect {
     })
 }
 
-/// Stores a row, and then fails or panics.
-fn broken(panics: bool) -> Effect {
+/// How an effect fails.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    Error,
+    Panic,
+    /// With an error whose text panics.
+    PanicOfError,
+}
+
+const FAILURES: [Failure; 3] = [Failure::Error, Failure::Panic, Failure::PanicOfError];
+
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("on purpose")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+/// Stores a row, and then fails.
+fn broken(failure: Failure) -> Effect {
     effect(move |transaction| {
         transaction.connection::<MemoryTransaction>()?.put("broken", b"1");
-        assert!(!panics, "on purpose");
-        Err(netwheel::Error::other("on purpose"))
+        match failure {
+            Failure::Error => Err(netwheel::Error::other("on purpose")),
+            Failure::Panic => panic!("on purpose"),
+            Failure::PanicOfError => Err(netwheel::Error::other(Unspeakable)),
+        }
     })
 }
 
@@ -36,15 +61,16 @@ fn broken(panics: bool) -> Effect {
 fn effects_are_stored_with_the_end_or_not_at_all() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk);
-    let rows = [1, 2, 3, 4].map(|due| start(&mut store, timer(due)));
+    let rows = [1, 2, 3, 4, 5].map(|due| start(&mut store, timer(due)));
     let end = |n: usize, effect| Change::End { held: rows[n].held(), next: None, effect };
+    let [error, panic, of_error] = FAILURES.map(|failure| Some(broken(failure)));
     let mut changes =
-        [end(0, Some(put("first"))), end(1, Some(broken(false))), end(2, Some(broken(true))), end(3, None)];
+        [end(0, Some(put("first"))), end(1, error), end(2, panic), end(3, of_error), end(4, None)];
     let outcomes = store.commit(&mut changes, NOW).unwrap();
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused(StoreError::Effect(_)));
-    assert_eq!(outcomes.iter().map(is_refused).collect::<Vec<_>>(), [false, true, true, false]);
+    assert_eq!(outcomes.iter().map(is_refused).collect::<Vec<_>>(), [false, true, true, true, false]);
     assert_eq!(disk.rows().into_keys().collect::<Vec<_>>(), ["first"]);
-    assert_eq!(dues(&mut store), [2, 3]);
+    assert_eq!(dues(&mut store), [2, 3, 4]);
 }
 
 #[test]
@@ -52,8 +78,8 @@ fn a_transaction_of_the_program_is_stored_or_undone() {
     let disk = MemoryDisk::new();
     let mut store = open(&disk);
     store.transaction(&mut put("stored")).unwrap();
-    for panics in [false, true] {
-        let error = store.transaction(&mut broken(panics)).unwrap_err();
+    for failure in FAILURES {
+        let error = store.transaction(&mut broken(failure)).unwrap_err();
         assert!(matches!(error, StoreError::Effect(_)), "{error}");
     }
     let mut change = effect(|transaction| {

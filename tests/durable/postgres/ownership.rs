@@ -1,12 +1,16 @@
 //! Partitions, leases and epochs.
 
 use super::stores::{
-    Nodes, changed, commit, end, for_each_kind_of_nodes, load, patiently, renew_until, renewed, start, timer,
+    Nodes, Sharing, changed, commit, end, for_each_kind_of_nodes, load, patiently, renew_until, renewed,
+    start, timer,
 };
 use crate::support::wait::{ms, wait_until};
-use netwheel::durable::{
-    StoreError,
-    store::{Change, Outcome},
+use netwheel::{
+    Error,
+    durable::{
+        StoreError, TimerFilter,
+        store::{Change, Outcome},
+    },
 };
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,6 +24,8 @@ for_each_kind_of_nodes! {
     a_lease_that_has_ended_forbids_claims_and_not_ends
     partitions_with_runs_are_drained_first
     a_run_that_does_not_end_delays_a_partition_for_one_lease
+    the_number_of_partitions_is_that_of_the_first_node
+    settings_out_of_range_are_refused_with_their_values
 }
 
 fn nodes_share_the_partitions(nodes: &Nodes) {
@@ -154,4 +160,66 @@ fn a_run_that_does_not_end_delays_a_partition_for_one_lease(nodes: &Nodes) {
     }
     let refused = rows.iter().filter(|row| lease.partitions.contains(&(row.partition, 2))).count();
     assert!(refused >= 4);
+}
+
+/// With another number, timers would be in partitions without an owner.
+fn the_number_of_partitions_is_that_of_the_first_node(nodes: &Nodes) {
+    let with = |partitions| nodes.node_with(&Sharing { partitions, ..Sharing::default() }).unwrap();
+    let mut first = with(8);
+    renewed(&mut *first);
+    let rows: Vec<_> = (0..16).map(|due| start(&mut *first, timer(due))).collect();
+    assert_eq!(rows.iter().map(|row| row.partition).collect::<BTreeSet<_>>(), (0..8).collect());
+    first.release().unwrap();
+    drop(first);
+    for partitions in [3, 16, 1] {
+        let mut store = with(partitions);
+        let lease = renewed(&mut *store);
+        assert_eq!(
+            lease.partitions.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            (0..8).collect::<Vec<_>>()
+        );
+        assert_eq!(load(&mut *store).len(), 16, "opened with {partitions} partitions");
+        assert!(start(&mut *store, timer(99)).partition < 8);
+        let mut other = with(partitions + 1);
+        assert_eq!(renewed(&mut *other).partitions, []);
+        assert_eq!(renewed(&mut *store).partitions.len(), 4, "half of those that are stored");
+        for store in [&mut store, &mut other] {
+            store.release().unwrap();
+        }
+        let last = store.list(&TimerFilter::new()).unwrap().last().unwrap().id;
+        commit(&mut *store, Change::Cancel(last));
+    }
+}
+
+fn settings_out_of_range_are_refused_with_their_values(nodes: &Nodes) {
+    let usual = Sharing::default();
+    let lease = |lease| Sharing { lease, request_timeout: ms(100), drain_within: lease, ..usual };
+    for (settings, setting, value) in [
+        (Sharing { partitions: 0, ..usual }, "partitions", "0"),
+        (Sharing { partitions: 4097, ..usual }, "partitions", "4097"),
+        (lease(Duration::ZERO), "lease", "0ns"),
+        (lease(ms(299)), "lease", "299ms"),
+        (lease(ms(600_001)), "lease", "600.001s"),
+        (lease(Duration::MAX), "lease", "18446744073709551615.999999999s"),
+        (Sharing { request_timeout: ms(49), ..usual }, "request_timeout", "49ms"),
+        (Sharing { request_timeout: ms(60_001), ..usual }, "request_timeout", "60.001s"),
+        (Sharing { drain_within: ms(600_001), ..usual }, "drain_within", "600.001s"),
+    ] {
+        match nodes.node_with(&settings) {
+            Err(Error::Setting(refused)) => {
+                assert_eq!((refused.setting(), refused.value()), (setting, value));
+                assert!(!refused.allowed().is_empty());
+            }
+            Err(other) => panic!("{setting}: {other}"),
+            Ok(_) => panic!("{setting} {value} is accepted"),
+        }
+    }
+    let least = Sharing { partitions: 1, lease: ms(300), request_timeout: ms(50), drain_within: ms(0) };
+    let most = Duration::from_secs(600);
+    let most = Sharing { partitions: 4096, lease: most, request_timeout: most, drain_within: most };
+    for settings in [least, most] {
+        // A busy server may take longer than the shortest time.
+        let opened = nodes.node_with(&settings);
+        assert!(!matches!(opened, Err(Error::Setting(_))), "{settings:?}: {:?}", opened.err());
+    }
 }

@@ -67,15 +67,6 @@ fn nodes_may_create_a_store_at_the_same_time() {
     assert_eq!(row.get::<_, i64>(0), 8);
 }
 
-/// Another number would leave timers in partitions without an owner.
-#[test]
-fn the_number_of_partitions_is_that_of_the_first_node() {
-    let Some(server) = server() else { return };
-    server.builder("fixed").partitions(8).open().unwrap();
-    let mut store = server.builder("fixed").partitions(16).open().unwrap();
-    assert_eq!(store.renew().unwrap().unwrap().partitions.len(), 8);
-}
-
 #[test]
 fn a_newer_version_is_refused() {
     let Some(server) = server() else { return };

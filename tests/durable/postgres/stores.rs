@@ -19,6 +19,22 @@ pub(crate) fn node(server: &Server, schema: &str, lease: Duration) -> PostgresSt
     store
 }
 
+/// The settings that all stores of several nodes have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sharing {
+    pub(crate) partitions: u32,
+    pub(crate) lease: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) drain_within: Duration,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        let lease = Duration::from_secs(60);
+        Sharing { partitions: 8, lease, request_timeout: lease, drain_within: lease }
+    }
+}
+
 /// Where several nodes open stores.
 pub(crate) enum Nodes {
     Postgres(&'static Server, &'static str),
@@ -28,14 +44,25 @@ pub(crate) enum Nodes {
 impl Nodes {
     /// Opens a store with eight partitions for one more node.
     pub(crate) fn node(&self, lease: Duration) -> Box<dyn TimerStore> {
+        let all = Sharing { partitions: 8, lease, request_timeout: lease, drain_within: lease };
+        self.node_with(&all).unwrap()
+    }
+
+    /// Opens a store for one more node, or returns the error.
+    pub(crate) fn node_with(&self, settings: &Sharing) -> netwheel::Result<Box<dyn TimerStore>> {
+        let Sharing { partitions, lease, request_timeout, drain_within } = *settings;
         let mut store: Box<dyn TimerStore> = match self {
-            Nodes::Postgres(server, schema) => return Box::new(node(server, schema, lease)),
+            Nodes::Postgres(server, schema) => {
+                let builder = server.builder(schema).partitions(partitions).lease(lease);
+                Box::new(builder.request_timeout(request_timeout).drain_within(drain_within).open()?)
+            }
             Nodes::Memory(database) => {
-                Box::new(database.clone().partitions(8).unwrap().lease(lease).open().unwrap())
+                let database = database.clone().partitions(partitions).lease(lease);
+                Box::new(database.request_timeout(request_timeout).drain_within(drain_within).open()?)
             }
         };
-        store.attach(&["topic".to_owned()]).unwrap();
-        store
+        store.attach(&["topic".to_owned()])?;
+        Ok(store)
     }
 }
 

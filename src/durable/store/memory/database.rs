@@ -11,22 +11,45 @@ use std::time::{Duration, SystemTime};
 ///
 /// Each node [opens](MemoryDatabase::open) a store. The stores behave like those of PostgreSQL: the
 /// nodes share partitions, with leases by the clock of the database, and a run is claimed before it
-/// fires. A clone is a handle to the same database.
+/// fires. A clone is a handle to the same database, and may have other settings, as each node of a
+/// server may. The number of partitions is that of the first store that was opened.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | `partitions` | 64 | 1 to 4096 |
+/// | `lease` | 6 s | 300 ms to 10 min |
+/// | `request_timeout` | half of the lease | 50 ms to the lease |
+/// | `drain_within` | the lease | up to 10 min |
+///
+/// # Simulations
 ///
 /// In a [simulation](crate::testing::simulation), the database is on the node that
 /// [`host`](MemoryDatabase::host) names, which need not run a program. Each request takes the
 /// latency of the links to that node and back, and waits while the node is stalled. Cut links delay
 /// requests, and after the [`request_timeout`](MemoryDatabase::request_timeout) they fail. Answers
-/// are lost after the commit, and requests are refused (`answer-lost`, `request-refused`). The
-/// clock is that of the node. A killed node loses no transactions, and the stores connect again.
-/// Requests are not sent over sockets, and one request carries a whole transaction.
+/// are lost after the commit, and requests are refused (`answer-lost`, `request-refused`). After a
+/// kill of the host, the stores connect again, and all timers are loaded again. A loss of its power
+/// is a crash of the [disk](MemoryDatabase::disk) as well. Requests are not sent over sockets, and
+/// one request carries a whole transaction.
+///
+/// # Clocks
+///
+/// The clock of the database decides when timers are due, when leases end, and what
+/// [`wall_time`](MemoryDatabase::wall_time) returns. The clocks of the programs do not, and neither
+/// does a [manual clock](crate::testing::ManualClock) of a group.
+///
+/// | where | the clock of the database |
+/// |---|---|
+/// | in a simulation, with a `host` | the time of day of the host |
+/// | in a simulation, without a `host` | the time of day of the node that asks. If these clocks differ, the leases do not hold |
+/// | elsewhere | the time of day of the system |
 ///
 /// ```
 /// use netwheel::{EventLoopGroup, durable::{Due, DurableTimers, Late, MemoryDatabase, Retry, Topic}};
 /// use std::time::Duration;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let database = MemoryDatabase::new().partitions(8)?;
+/// let database = MemoryDatabase::new().partitions(8);
 /// let group = EventLoopGroup::builder().threads(1).build()?;
 /// let node = || {
 ///     let remind = Topic::new("remind", Late::RunOnce, Retry::never(), |due: Due<u32>| due.done());
@@ -55,50 +78,36 @@ impl Default for MemoryDatabase {
 impl MemoryDatabase {
     /// Creates an empty database with 64 partitions and leases of 6 s.
     pub fn new() -> Self {
-        let settings = Settings {
-            partitions: 64,
-            lease: Duration::from_secs(6),
-            drain_within: None,
-            request_timeout: None,
-            host: None,
-        };
-        MemoryDatabase { disk: MemoryDisk::new(), settings }
+        MemoryDatabase { disk: MemoryDisk::new(), settings: Settings::default() }
     }
 
-    /// Sets the number of partitions, which limits the number of nodes that fire. Set before the
-    /// first store is opened.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`] if `partitions` is 0 or more than 4096.
-    pub fn partitions(mut self, partitions: u32) -> Result<Self> {
-        if !(1..=4096).contains(&partitions) {
-            return Err(Error::setting("partitions", partitions, "1 to 4096"));
-        }
-        self.settings.partitions = partitions;
-        Ok(self)
+    /// Sets the number of partitions of a database that no store has been opened on, which limits
+    /// the number of nodes that fire.
+    pub fn partitions(mut self, partitions: u32) -> Self {
+        self.settings.sharing.partitions = partitions;
+        self
     }
 
-    /// Sets how long a node owns its partitions without renewing its lease. 6 s by default.
+    /// Sets how long a node owns its partitions without renewing its lease.
     pub fn lease(mut self, time: Duration) -> Self {
-        self.settings.lease = time;
+        self.settings.sharing.lease = time;
         self
     }
 
-    /// Sets how long a partition that is to be given back is kept for runs without an answer. The
-    /// default is the lease.
+    /// Sets how long a partition that is to be given back is kept for runs without an answer.
     pub fn drain_within(mut self, time: Duration) -> Self {
-        self.settings.drain_within = Some(time);
+        self.settings.sharing.set_drain_within(time);
         self
     }
 
-    /// Sets the time limit for each request in a simulation. The default is half of the lease.
+    /// Sets the time limit for each request in a simulation.
     pub fn request_timeout(mut self, time: Duration) -> Self {
-        self.settings.request_timeout = Some(time);
+        self.settings.sharing.set_request_timeout(time);
         self
     }
 
-    /// Sets the node of a simulation that has the database, by its name.
+    /// Sets the node of a simulation that has the database, by its name. Without effect outside of
+    /// a simulation.
     pub fn host(mut self, name: &str) -> Self {
         self.settings.host = Some(name.into());
         self
@@ -108,9 +117,16 @@ impl MemoryDatabase {
     ///
     /// # Errors
     ///
+    /// [`Error::Setting`] for a setting out of its range, and if the simulation has no node with
+    /// the name of the [`host`](MemoryDatabase::host). [`Error::Other`] with a
     /// [`StoreError::Busy`] if the database cannot be reached in a simulation.
-    pub fn open(&self) -> std::result::Result<MemoryStore, StoreError> {
-        Session::open(self.disk.clone(), self.settings.clone(), self.route())
+    pub fn open(&self) -> Result<MemoryStore> {
+        self.settings.sharing.check()?;
+        let Some(route) = self.route() else {
+            let host = self.settings.host.as_deref().unwrap_or_default();
+            return Err(Error::setting("host", host, "the name of a node of the simulation"));
+        };
+        Session::open(self.disk.clone(), self.settings.clone(), route).map_err(StoreError::into)
     }
 
     /// Returns the disk of the database, on which a test finds the rows of the program, and makes
@@ -120,11 +136,15 @@ impl MemoryDatabase {
     }
 
     /// Returns the time by the clock of the database, which decides when timers are due.
+    ///
+    /// In a simulation, call it on a thread or loop of a node. The test's own thread does not belong
+    /// to the simulation, so there it returns the time of the system.
     pub fn wall_time(&self) -> SystemTime {
-        self.route().wall_time()
+        self.route().unwrap_or_default().wall_time()
     }
 
-    fn route(&self) -> Route {
+    /// Returns the way to the database. `None` if its host is unknown.
+    fn route(&self) -> Option<Route> {
         Route::to(self.settings.host.as_deref())
     }
 }

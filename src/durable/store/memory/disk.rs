@@ -2,10 +2,15 @@
 
 use super::{
     MemoryStore,
+    lent_tables::LentTables,
     tables::{Tables, Write},
     transaction::MemoryTransaction,
 };
-use crate::{Error, Result, durable::StoreError, machine};
+use crate::{
+    Error, Result,
+    durable::StoreError,
+    machine::{self, Route},
+};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
@@ -77,8 +82,9 @@ struct Disk {
     commits: u64,
     /// The disk of the machine on which the store was opened last, in a simulation.
     medium: machine::Disk,
-    /// How often that machine had lost its power.
+    /// How often that machine, or that of a database, had lost its power.
     power_losses: u64,
+    crashes: u64,
     /// Commits that will fail.
     failures: u32,
     is_full: bool,
@@ -95,6 +101,7 @@ impl Default for Disk {
             commits: 0,
             medium: machine::Disk::default(),
             power_losses: 0,
+            crashes: 0,
             failures: 0,
             is_full: false,
         }
@@ -211,10 +218,9 @@ impl MemoryDisk {
             disk.failures -= 1;
             return Err(StoreError::Busy("the test has asked for a failed commit".into()));
         }
-        let mut transaction = MemoryTransaction::begin(self.id(), store, std::mem::take(&mut disk.tables));
-        let result = work(&mut transaction);
-        let (tables, inverse, started) = transaction.end();
-        disk.tables = tables;
+        let mut lent = LentTables::begin(&mut disk.tables, self.id(), store);
+        let result = work(lent.transaction());
+        let (inverse, started) = lent.end();
         let result = result.and_then(|value| {
             if disk.is_full && !inverse.is_empty() { Err(StoreError::DiskFull) } else { Ok(value) }
         });
@@ -235,12 +241,26 @@ impl MemoryDisk {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Opens a session of a store with several nodes, and returns its number.
+    /// Opens a session of a store with several nodes, and returns its number. Only the first one
+    /// sets the number of partitions, because timers in others would have no owner.
     pub(super) fn connect(&self, partitions: u32) -> u64 {
         let mut disk = self.lock();
-        let partitions = partitions as usize;
-        disk.tables.partitions.resize_with(partitions, Default::default);
+        if disk.tables.partitions.is_empty() {
+            disk.tables.partitions.resize_with(partitions as usize, Default::default);
+        }
         disk.open_next()
+    }
+
+    /// Returns how often the disk of a database has crashed. If the machine at the end of `route`
+    /// has lost its power since the last time, that happens first.
+    pub(super) fn crashes(&self, route: &Route) -> u64 {
+        let mut disk = self.lock();
+        let losses = route.power_losses();
+        if losses > disk.power_losses {
+            disk.power_losses = losses;
+            disk.crash(route.seed());
+        }
+        disk.crashes
     }
 
     /// Returns whether a store or session is open.
@@ -307,6 +327,7 @@ impl Disk {
 
     /// Loses some of the last transactions, or none, and returns their number.
     fn crash(&mut self, seed: u64) -> usize {
+        self.crashes += 1;
         self.open.clear();
         let kept = fastrand::Rng::with_seed(seed).usize(..=self.unsynced.len());
         let lost = self.unsynced.split_off(kept);

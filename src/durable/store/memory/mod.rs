@@ -1,14 +1,16 @@
 //! `MemoryStore`: timers in memory, on a disk that can crash.
 //!
 //! Owns: the rules of the changes and queries, with the same answers as the SQLite store. Does not
-//! own what is stored: that is in the [`MemoryDisk`], which outlives the store. The store has
-//! neither a clock nor random numbers, and its maps are ordered.
+//! own what is stored: that is in the [`MemoryDisk`], which outlives the store. All maps are
+//! ordered, and there are no random numbers. A store of one node has no clock: its caller passes the
+//! time. A store of several nodes has that of its database, for leases and for the engine.
 //!
 //! Runs on the store's thread. A lock protects the disk, because the test holds a handle to it.
 
 mod changes;
 mod database;
 mod disk;
+mod lent_tables;
 mod reads;
 mod shared;
 mod starts;

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     durable::{
-        store::{ClockReading, Lease, Loaded, ownership::Ownership, server_clock::ServerClock},
+        store::{
+            ClockReading, Lease, Loaded, ownership::Ownership, server_clock::ServerClock,
+            sharing_settings::SharingSettings,
+        },
         unix_millis::duration_millis,
     },
     machine::{self, Route, RouteError},
@@ -23,26 +26,23 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The settings of a database, which all its stores have.
-#[derive(Debug, Clone)]
+/// The settings of a store, which are checked when it is opened.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
-    pub(super) partitions: u32,
-    pub(super) lease: Duration,
-    pub(super) drain_within: Option<Duration>,
-    pub(super) request_timeout: Option<Duration>,
+    pub(super) sharing: SharingSettings,
     pub(super) host: Option<Arc<str>>,
 }
 
 /// How the requests of a node reach the database.
 #[derive(Debug)]
 pub(super) struct Session {
-    settings: Settings,
+    settings: SharingSettings,
     route: Route,
-    /// How often the server had been killed when this session began.
-    restarts: u64,
+    /// How often the server had been killed, and its disk had crashed, when this session began.
+    server: (u64, u64),
     /// Whether the server was replaced since the last renewal.
     is_other_server: bool,
     pub(super) member: Member,
@@ -78,20 +78,17 @@ impl Session {
         settings: Settings,
         route: Route,
     ) -> Result<MemoryStore, StoreError> {
-        let partitions = settings.partitions;
-        let restarts = route.restarts();
+        let settings = settings.sharing;
+        let server = server(&route, &disk);
         let mut session =
-            Session { settings, route, restarts, is_other_server: false, member: Member::default() };
-        let connected = session.route.call(session.timeout(), || disk.connect(partitions));
+            Session { settings, route, server, is_other_server: false, member: Member::default() };
+        let (timeout, partitions) = (session.settings.request_timeout(), session.settings.partitions);
+        let connected = session.route.call(timeout, || disk.connect(partitions));
         let number = connected.map_err(no_answer)?;
         session.member.node = number;
         let mut store = MemoryStore::new(disk, number, machine::Disk::default());
         store.session = Some(Box::new(session));
         Ok(store)
-    }
-
-    fn timeout(&self) -> Duration {
-        self.settings.request_timeout.unwrap_or(self.settings.lease / 2)
     }
 
     pub(super) fn route(&self) -> Route {
@@ -106,15 +103,15 @@ impl MemoryStore {
         serve: impl FnOnce(&MemoryDisk, u64) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let Some(session) = &mut self.session else { return serve(&self.disk, self.number) };
-        let restarts = session.route.restarts();
-        let is_other = session.restarts != restarts;
+        let server = server(&session.route, &self.disk);
+        let is_other = session.server != server;
         if is_other || !self.disk.is_open(self.number) {
             self.disk.close(self.number);
             self.number = self.disk.connect(session.settings.partitions);
-            session.restarts = restarts;
+            session.server = server;
             session.is_other_server |= is_other;
         }
-        match session.route.call(session.timeout(), || serve(&self.disk, self.number)) {
+        match session.route.call(session.settings.request_timeout(), || serve(&self.disk, self.number)) {
             Ok(answer) => answer,
             Err(error) => {
                 if error != RouteError::Refused {
@@ -205,7 +202,7 @@ fn renew(
     transaction: &mut MemoryTransaction,
     node: u64,
     ownership: &mut Ownership,
-    settings: &Settings,
+    settings: &SharingSettings,
     now: i64,
 ) {
     let lease_until = now.saturating_add(duration_millis(settings.lease).saturating_mul(1000));
@@ -220,9 +217,9 @@ fn renew(
     }
     let nodes = &transaction.tables().nodes;
     let others = nodes.iter().filter(|(id, alive_until)| **id != node && **alive_until > now).count();
-    let share = ownership.share(settings.partitions, others);
+    let share = ownership.share(transaction.tables().partitions.len() as u32, others);
     let instant = machine::now();
-    let drain_until = instant + settings.drain_within.unwrap_or(settings.lease);
+    let drain_until = instant + settings.drain_within();
     for surplus in ownership.update(owned, share, drain_until, instant) {
         free(transaction, surplus);
     }
@@ -248,6 +245,13 @@ fn partitions(transaction: &MemoryTransaction, is_wanted: impl Fn(&Partition) ->
 fn free(transaction: &mut MemoryTransaction, number: u32) {
     let epoch = transaction.tables().partitions[number as usize].epoch;
     transaction.write(Write::Partition(number, Partition { owner: None, epoch, lease_until: i64::MIN }));
+}
+
+/// Returns what identifies the server, and that is another one after it was killed and after its
+/// disk has crashed: it may lack transactions then. A loss of power that nobody has noticed yet is
+/// such a crash.
+fn server(route: &Route, disk: &MemoryDisk) -> (u64, u64) {
+    (route.restarts(), disk.crashes(route))
 }
 
 /// Returns the error of a request that the database has not answered.

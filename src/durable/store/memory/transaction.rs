@@ -93,10 +93,16 @@ impl MemoryTransaction {
         MemoryTransaction { disk, session, tables, inverse: Vec::new(), started: Vec::new() }
     }
 
-    /// Ends the transaction. Returns the tables with its changes, the changes that undo those, and
-    /// the timers that the program has started.
-    pub(super) fn end(self) -> (Tables, Vec<Write>, Vec<i64>) {
-        (self.tables, self.inverse, self.started)
+    /// Keeps the changes that were made. Returns the changes that undo them, and the timers that the
+    /// program has started.
+    pub(super) fn keep_changes(&mut self) -> (Vec<Write>, Vec<i64>) {
+        (std::mem::take(&mut self.inverse), std::mem::take(&mut self.started))
+    }
+
+    /// Undoes the changes that are not kept, and returns the tables.
+    pub(super) fn end(&mut self) -> Tables {
+        self.roll_back_to(Savepoint { writes: 0, starts: 0 });
+        std::mem::take(&mut self.tables)
     }
 
     /// Returns the id of the disk.

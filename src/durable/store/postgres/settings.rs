@@ -4,16 +4,19 @@ use super::{
     PostgresStore,
     connector::{Connect, plain, with_tls},
 };
-use crate::{Error, Result, durable::StoreError};
+use crate::{
+    Error, Result,
+    durable::{
+        StoreError,
+        store::sharing_settings::{SHORTEST_TIMEOUT, SharingSettings, within},
+    },
+};
 use postgres::{
     Config, Socket,
     config::{Host, SslMode},
     tls::{MakeTlsConnect, TlsConnect},
 };
 use std::{fmt, time::Duration};
-
-/// The largest number of partitions.
-const MAX_PARTITIONS: u32 = 4096;
 
 /// The longest name of a node, in bytes.
 const NODE_LIMIT: usize = 128;
@@ -53,11 +56,8 @@ pub struct PostgresStoreBuilder {
     connector: Box<dyn Connect>,
     has_tls: bool,
     schema: String,
-    partitions: u32,
-    lease: Duration,
+    sharing: SharingSettings,
     connect_timeout: Option<Duration>,
-    request_timeout: Option<Duration>,
-    drain_within: Option<Duration>,
     key_memory: Duration,
     node: String,
 }
@@ -69,11 +69,8 @@ impl PostgresStoreBuilder {
             connector: plain(),
             has_tls: false,
             schema: "netwheel".to_owned(),
-            partitions: 64,
-            lease: Duration::from_secs(6),
+            sharing: SharingSettings::default(),
             connect_timeout: None,
-            request_timeout: None,
-            drain_within: None,
             key_memory: Duration::from_secs(24 * 3600),
             node: std::process::id().to_string(),
         }
@@ -101,7 +98,7 @@ impl PostgresStoreBuilder {
 
     /// Sets the number of partitions of a new store, which limits the number of nodes that fire.
     pub fn partitions(mut self, partitions: u32) -> Self {
-        self.partitions = partitions;
+        self.sharing.partitions = partitions;
         self
     }
 
@@ -109,7 +106,7 @@ impl PostgresStoreBuilder {
     /// every sixth of that time, or every second if that is shorter. Without a renewal, it fires
     /// for half of that time.
     pub fn lease(mut self, time: Duration) -> Self {
-        self.lease = time;
+        self.sharing.lease = time;
         self
     }
 
@@ -121,7 +118,7 @@ impl PostgresStoreBuilder {
 
     /// Sets the time limit for each request to the server. Half of it is the time limit for locks.
     pub fn request_timeout(mut self, time: Duration) -> Self {
-        self.request_timeout = Some(time);
+        self.sharing.set_request_timeout(time);
         self
     }
 
@@ -129,7 +126,7 @@ impl PostgresStoreBuilder {
     /// other timers wait for that time. Afterwards such a run is repeated by another node, and its
     /// end is refused here. The default is the lease.
     pub fn drain_within(mut self, time: Duration) -> Self {
-        self.drain_within = Some(time);
+        self.sharing.set_drain_within(time);
         self
     }
 
@@ -159,18 +156,11 @@ impl PostgresStoreBuilder {
     }
 
     fn check(self) -> Result<(Settings, Box<dyn Connect>)> {
-        let lease = self.lease;
+        let sharing = self.sharing;
+        sharing.check()?;
+        let (lease, request_timeout) = (sharing.lease, sharing.request_timeout());
         let connect_timeout = self.connect_timeout.unwrap_or(lease / 3);
-        let request_timeout = self.request_timeout.unwrap_or(lease / 2);
-        within("lease", lease, Duration::from_millis(300), Duration::from_secs(600), "300 ms to 10 min")?;
-        let shortest = Duration::from_millis(50);
-        within("connect_timeout", connect_timeout, shortest, lease, "50 ms to the lease")?;
-        within("request_timeout", request_timeout, shortest, lease, "50 ms to the lease")?;
-        let drain_within = self.drain_within.unwrap_or(lease);
-        within("drain_within", drain_within, Duration::ZERO, Duration::from_secs(600), "0 to 10 min")?;
-        if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
-            return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
-        }
+        within("connect_timeout", connect_timeout, SHORTEST_TIMEOUT, lease, "50 ms to the lease")?;
         if !is_name(&self.schema) {
             let allowed = "1 to 63 lower-case letters, digits and underscores, not a digit first";
             return Err(Error::setting("schema", &self.schema, allowed));
@@ -191,29 +181,15 @@ impl PostgresStoreBuilder {
         let settings = Settings {
             config,
             schema: self.schema,
-            partitions: self.partitions,
+            partitions: sharing.partitions,
             lease,
             connect_timeout,
             request_timeout,
-            drain_within,
+            drain_within: sharing.drain_within(),
             key_memory: self.key_memory,
             node: self.node,
         };
         Ok((settings, self.connector))
-    }
-}
-
-fn within(
-    setting: &'static str,
-    value: Duration,
-    least: Duration,
-    most: Duration,
-    allowed: &'static str,
-) -> Result {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(Error::setting(setting, format!("{value:?}"), allowed))
     }
 }
 
@@ -230,8 +206,8 @@ impl fmt::Debug for PostgresStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStoreBuilder")
             .field("schema", &self.schema)
-            .field("partitions", &self.partitions)
-            .field("lease", &self.lease)
+            .field("partitions", &self.sharing.partitions)
+            .field("lease", &self.sharing.lease)
             .field("node", &self.node)
             .finish_non_exhaustive()
     }

@@ -1,0 +1,81 @@
+//! `SharingSettings`: how the nodes of a store share its timers.
+
+use crate::{Error, Result};
+use std::time::Duration;
+
+/// The largest number of partitions.
+const MAX_PARTITIONS: u32 = 4096;
+
+/// The shortest time limit of a request or a connection.
+pub(super) const SHORTEST_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The settings that all stores of several nodes have. [`check`](SharingSettings::check) refuses
+/// values out of their ranges.
+#[derive(Debug, Clone)]
+pub(super) struct SharingSettings {
+    /// The number of partitions of a new store. Later, the stored number applies.
+    pub(super) partitions: u32,
+    pub(super) lease: Duration,
+    request_timeout: Option<Duration>,
+    drain_within: Option<Duration>,
+}
+
+impl Default for SharingSettings {
+    fn default() -> Self {
+        SharingSettings {
+            partitions: 64,
+            lease: Duration::from_secs(6),
+            request_timeout: None,
+            drain_within: None,
+        }
+    }
+}
+
+impl SharingSettings {
+    pub(super) fn set_request_timeout(&mut self, time: Duration) {
+        self.request_timeout = Some(time);
+    }
+
+    pub(super) fn set_drain_within(&mut self, time: Duration) {
+        self.drain_within = Some(time);
+    }
+
+    /// Returns the time limit for each request.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.request_timeout.unwrap_or(self.lease / 2)
+    }
+
+    /// Returns how long a partition that is to be given back is kept for runs without an answer.
+    pub(super) fn drain_within(&self) -> Duration {
+        self.drain_within.unwrap_or(self.lease)
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a value out of its range.
+    pub(super) fn check(&self) -> Result {
+        let longest = Duration::from_secs(600);
+        within("lease", self.lease, Duration::from_millis(300), longest, "300 ms to 10 min")?;
+        let timeout = self.request_timeout();
+        within("request_timeout", timeout, SHORTEST_TIMEOUT, self.lease, "50 ms to the lease")?;
+        within("drain_within", self.drain_within(), Duration::ZERO, longest, "0 to 10 min")?;
+        if !(1..=MAX_PARTITIONS).contains(&self.partitions) {
+            return Err(Error::setting("partitions", self.partitions, "1 to 4096"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn within(
+    setting: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+    allowed: &'static str,
+) -> Result {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::setting(setting, format!("{value:?}"), allowed))
+    }
+}
