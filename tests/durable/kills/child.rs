@@ -9,7 +9,7 @@
 //! | `started KIND N ID` | it was completed |
 //! | `cancel ID`, `cancelled ID` | a cancel was submitted, and completed with `true` |
 //! | `ran KIND N ID SCHEDULED NOW ATTEMPT` | a handler was called |
-//! | `harm` | the child has harmed its files or set its clock |
+//! | `fault` | the child has copied or harmed its files, or has set its clock |
 //! | `ended ID` | the end of a one-shot timer is stored: a cancel after the answer found nothing |
 
 use super::harm;

@@ -5,19 +5,24 @@ use crate::timers::File;
 use netwheel::durable::{SqliteStore, StoreError, rusqlite::Connection};
 use std::{fs, path::PathBuf};
 
-/// Files of the store, calls and errors that are injected. Lack of space is for some calls, and
-/// passes. Everything else is for all calls from some moment on. The database file is written when
-/// the log is copied to it.
-const INJECTED: &[(&str, &str, &str)] = &[
-    ("-wal", "pwrite64", "ENOSPC"),
-    ("-wal", "pwrite64", "EDQUOT"),
-    ("-wal", "pwrite64", "EFBIG"),
-    ("-wal", "pwrite64", "EIO"),
-    ("-wal", "fsync", "EIO"),
-    ("", "pwrite64", "ENOSPC"),
-    ("", "pwrite64", "EDQUOT"),
-    ("", "fsync", "EIO"),
+/// An error that is injected: its name, the file of the store, the call and the error. Lack of space
+/// is for some calls, and passes. Everything else is for all calls from some moment on. The database
+/// file is written when the log is copied to it.
+type Injected = (&'static str, &'static str, &'static str, &'static str);
+
+const INJECTED: [Injected; 8] = [
+    ("no space for the log", "-wal", "pwrite64", "ENOSPC"),
+    ("no quota for the log", "-wal", "pwrite64", "EDQUOT"),
+    ("the log reaches its largest size", "-wal", "pwrite64", "EFBIG"),
+    ("the log cannot be written", "-wal", "pwrite64", "EIO"),
+    ("the log cannot be synced", "-wal", "fsync", "EIO"),
+    ("no space for the copy of the log", "", "pwrite64", "ENOSPC"),
+    ("no quota for the copy of the log", "", "pwrite64", "EDQUOT"),
+    ("the copy of the log cannot be synced", "", "fsync", "EIO"),
 ];
+
+/// The kinds of faults that have a turn, one after the other.
+const TURNS: usize = 7;
 
 pub(super) enum Fault {
     /// The child copies the file of its store, and makes backups. Another process does the same as
@@ -29,19 +34,44 @@ pub(super) enum Fault {
     Moves,
     /// The clock of the child is set, up to ten minutes ahead or behind.
     Jumps,
-    /// Calls fail.
-    Disk(Vec<String>),
+    /// Calls fail: the name of the error, and the command that injects it.
+    Disk(&'static str, Vec<String>),
 }
 
 impl Fault {
+    /// The names of all kinds.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        let others = [Fault::Copies, Fault::SecondProcess, Fault::Moves, Fault::Jumps];
+        others.into_iter().map(|fault| fault.name()).chain(INJECTED.map(|(name, ..)| name))
+    }
+
     /// Returns the fault of a kill. Each kind has its turn.
     pub(super) fn of_kill(number: usize, file: &File, random: &mut fastrand::Rng) -> Self {
-        match number % 7 {
+        match number % TURNS {
             0 => Fault::Copies,
             1 => Fault::SecondProcess,
             2 => Fault::Moves,
             3 => Fault::Jumps,
-            _ => Fault::Disk(injection(file, random)),
+            turn => {
+                let injected = INJECTED[(number / TURNS * (TURNS - 4) + turn - 4) % INJECTED.len()];
+                Fault::Disk(injected.0, injection(injected, file, random))
+            }
+        }
+    }
+
+    /// Returns whether the kill waits until the fault has happened. Other kills come at any moment,
+    /// so without the first ones, a kind of fault might not happen at all.
+    pub(super) fn waits(&self, number: usize) -> bool {
+        number < TURNS && !matches!(self, Fault::Disk(..))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Fault::Copies => "backups and copies",
+            Fault::SecondProcess => "a second process",
+            Fault::Moves => "moved files",
+            Fault::Jumps => "clocks that were set",
+            Fault::Disk(name, _) => name,
         }
     }
 
@@ -50,17 +80,18 @@ impl Fault {
             Fault::Copies => "copies",
             Fault::Moves => "moves",
             Fault::Jumps => "jumps",
-            Fault::SecondProcess | Fault::Disk(_) => "run",
+            Fault::SecondProcess | Fault::Disk(..) => "run",
         }
     }
 
     /// Returns the command that starts the child.
     pub(super) fn wrapper(&self) -> &[String] {
-        if let Fault::Disk(strace) = self { strace } else { &[] }
+        if let Fault::Disk(_, strace) = self { strace } else { &[] }
     }
 
-    /// Does what another process does while the child works.
-    pub(super) fn interfere(&self, file: &File) {
+    /// Does what another process does while the child works. Returns whether that
+    /// is the fault.
+    pub(super) fn interfere(&self, file: &File) -> bool {
         if matches!(self, Fault::Copies | Fault::SecondProcess) {
             let second = SqliteStore::open(file.path());
             assert!(matches!(second, Err(StoreError::InUse)), "{second:?}");
@@ -68,6 +99,7 @@ impl Fault {
             let count = reader.query_row("SELECT count(*) FROM timers", [], |row| row.get::<_, i64>(0));
             count.unwrap();
         }
+        matches!(self, Fault::SecondProcess)
     }
 }
 
@@ -77,7 +109,7 @@ impl Fault {
     pub(super) fn repair(&self, file: &File) -> usize {
         match self {
             Fault::Moves => harm::move_back(&file.path()),
-            Fault::Disk(_) => {
+            Fault::Disk(..) => {
                 let trace = fs::read_to_string(trace_of(file)).unwrap_or_default();
                 return trace.lines().filter(|line| line.contains("(INJECTED)")).count();
             }
@@ -93,8 +125,7 @@ fn trace_of(file: &File) -> PathBuf {
 }
 
 /// Returns a command that injects errors into some calls of a child.
-fn injection(file: &File, random: &mut fastrand::Rng) -> Vec<String> {
-    let (suffix, call, error) = INJECTED[random.usize(..INJECTED.len())];
+fn injection((_, suffix, call, error): Injected, file: &File, random: &mut fastrand::Rng) -> Vec<String> {
     let path = file.path().with_extension(format!("db{suffix}"));
     // The database file is synced once for each copy of the log.
     let first = 1 + match (suffix, call) {

@@ -25,6 +25,7 @@ pub(super) fn copy(timers: &DurableTimers, file: &Path) {
         let name = format!("backup-{}-{number}", std::process::id());
         timers.backup_to(file.with_file_name(name)).wait().unwrap();
         fs::copy(file, file.with_extension("copy")).unwrap();
+        say(format_args!("fault"));
     }
 }
 
@@ -47,7 +48,7 @@ pub(super) fn move_away(timers: &DurableTimers, file: &Path, seed: u64) {
     }
     match start(timers, "plain", random.u64(OWN), FAR).recv() {
         Ok(Some(id)) => say(format_args!("stored in a lost file: {id}")),
-        _ => say(format_args!("harm")),
+        _ => say(format_args!("fault")),
     }
 }
 
@@ -68,7 +69,7 @@ pub(super) fn jump(event_loop: &EventLoop, clock: WrongClock, mut random: fastra
     let same_loop = event_loop.clone();
     let set = move || {
         clock.set_ahead_by(random.i64(-LARGEST_JUMP..=LARGEST_JUMP));
-        say(format_args!("harm"));
+        say(format_args!("fault"));
         jump(&same_loop, clock, random);
     };
     drop(event_loop.schedule(ms(fastrand::u64(1..200)), set).unwrap());

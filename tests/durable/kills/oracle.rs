@@ -39,8 +39,8 @@ pub(super) struct Oracle {
     left_out: usize,
     /// Timers that became dead letters because kills interrupted all their attempts.
     given_up: usize,
-    /// Files that were moved away, and times at which the clock was set.
-    harms: usize,
+    /// What the children have done on purpose: files copied or moved, clocks set.
+    pub(super) faults: usize,
 }
 
 /// The sums over many stores.
@@ -52,7 +52,6 @@ pub(super) struct Totals {
     left_out: usize,
     given_up: usize,
     cancelled: usize,
-    pub(super) harms: usize,
 }
 
 impl Totals {
@@ -61,7 +60,7 @@ impl Totals {
 
     /// Returns a row of a table.
     pub(super) fn row(&self, moment: &str, kills: usize) -> String {
-        let Totals { starts, runs, repeated, left_out, given_up, cancelled, harms: _ } = self;
+        let Totals { starts, runs, repeated, left_out, given_up, cancelled } = self;
         format!(
             "| {moment} | {kills} | {starts} | {runs} | {repeated} | {left_out} | {given_up} | {cancelled} |"
         )
@@ -75,7 +74,6 @@ impl Totals {
         self.left_out += oracle.left_out;
         self.given_up += oracle.given_up;
         self.cancelled += oracle.cancelled.len();
-        self.harms += oracle.harms;
     }
 }
 
@@ -101,7 +99,7 @@ impl Oracle {
             ["cancel", given] => drop(self.cancel_asked.insert(id(given))),
             ["cancelled", given] => drop(self.cancelled.insert(id(given))),
             ["ended", given] => drop(self.ended.insert(id(given))),
-            ["harm"] => self.harms += 1,
+            ["fault"] => self.faults += 1,
             ["ran", kind, n, given, scheduled, now, attempt] => {
                 assert!(number(now) >= number(scheduled), "early: {said}");
                 let run = Run {

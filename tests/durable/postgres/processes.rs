@@ -93,6 +93,12 @@ impl Cluster {
         }
     }
 
+    /// Returns the number of rows of a query whose first column is true.
+    pub(crate) fn count_true(&mut self, sql: &str) -> usize {
+        let rows = self.client.query(&sql.replace('$', self.schema), &[]).unwrap();
+        rows.iter().filter(|row| row.get::<_, Option<bool>>(0) == Some(true)).count()
+    }
+
     pub(crate) fn execute(&mut self, sql: &str) {
         self.client.batch_execute(&sql.replace('$', self.schema)).unwrap();
     }

@@ -17,6 +17,8 @@ struct State {
     is_blocked: bool,
     /// How long each KiB from the server takes on a connection.
     pause: Duration,
+    /// How many times bytes have waited for a millisecond or more.
+    delays: usize,
     connections: Vec<TcpStream>,
 }
 
@@ -55,9 +57,10 @@ impl Proxy {
             let mut buffer = [0; 16 * 1024];
             while let Ok(n @ 1..) = from.read(&mut buffer) {
                 let state = shared.0.lock().unwrap();
-                let state = shared.1.wait_while(state, |state| state.is_blocked).unwrap();
+                let mut state = shared.1.wait_while(state, |state| state.is_blocked).unwrap();
                 let pause = state.pause.mul_f64(n as f64 / 1024.0);
                 if is_limited && !pause.is_zero() {
+                    state.delays += usize::from(pause >= Duration::from_millis(1));
                     drop(shared.1.wait_timeout_while(state, pause, |_| true).unwrap());
                 } else {
                     drop(state);
@@ -70,11 +73,15 @@ impl Proxy {
         });
     }
 
-    /// Closes all connections.
-    pub(crate) fn cut(&self) {
-        for connection in self.shared.0.lock().unwrap().connections.drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+    /// Closes all connections. Returns the number of sockets that were connected.
+    pub(crate) fn cut(&self) -> usize {
+        let mut state = self.shared.0.lock().unwrap();
+        state.connections.drain(..).filter(|connection| connection.shutdown(Shutdown::Both).is_ok()).count()
+    }
+
+    /// Returns how many times a limit has delayed bytes by a millisecond or more.
+    pub(crate) fn delays(&self) -> usize {
+        self.shared.0.lock().unwrap().delays
     }
 
     /// Closes all connections, and passes new ones on to another port.

@@ -17,6 +17,7 @@ use super::{
 };
 use oracle::SharedOracle;
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -35,7 +36,7 @@ const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks
     JOIN pg_class c ON c.oid = relation JOIN pg_namespace n ON n.oid = relnamespace
     WHERE nspname = '$' AND pid <> pg_backend_pid()";
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// A node is killed, and replaced.
     Kill,
@@ -149,39 +150,52 @@ impl Workers {
         self.oracle.wait_until("timers are stored", |oracle| oracle.stored.len() >= enough);
     }
 
-    fn inject(&mut self, fault: Fault, server: &Server, cluster: &mut Cluster) {
+    /// Injects a fault. Returns how many times it has happened.
+    fn inject(&mut self, fault: Fault, server: &Server, cluster: &mut Cluster) -> usize {
         let victim = fastrand::usize(..NODES);
+        let mut happened = 0;
         match fault {
             Fault::Kill => {
+                // Panics unless the node was running.
                 drop(self.workers.remove(victim));
+                happened += 1;
                 self.add("work");
             }
             Fault::Stop => {
                 self.workers[victim].signal("STOP");
                 self.workers[victim].wait_until_replaced(cluster);
+                happened += 1;
                 self.wait_for_starts(STARTS);
                 self.workers[victim].signal("CONT");
             }
             Fault::Cut => {
                 for _ in 0..3 {
                     self.wait_for_starts(STARTS / 4);
-                    self.workers[victim].proxy.cut();
+                    happened += self.workers[victim].proxy.cut();
                 }
             }
             Fault::Slow => {
-                self.workers[victim].proxy.limit(20_000);
+                let proxy = self.workers[victim].proxy.clone();
+                let before = proxy.delays();
+                proxy.limit(20_000);
                 self.wait_for_starts(STARTS);
-                self.workers[victim].proxy.limit(u32::MAX);
+                proxy.limit(u32::MAX);
+                happened += proxy.delays() - before;
             }
             Fault::Terminate => {
-                for _ in 0..10 {
-                    cluster.execute(TERMINATE);
+                for attempt in 0..200 {
+                    // Maybe no session was in a transaction.
+                    if attempt >= 10 && happened > 0 {
+                        break;
+                    }
+                    happened += cluster.count_true(TERMINATE);
                     self.wait_for_starts(1);
                 }
             }
             Fault::Restart => {
                 server.restart();
                 cluster.connect();
+                happened += 1;
             }
             Fault::StuckClose => {
                 self.workers[victim].say("hold");
@@ -190,9 +204,11 @@ impl Workers {
                 closing.say("close");
                 self.add("work");
                 closing.wait_until_replaced(cluster);
+                happened += 1;
             }
         }
         self.wait_for_starts(STARTS);
+        happened
     }
 }
 
@@ -205,13 +221,14 @@ fn kills_amid_faults_of_the_server_and_its_links_lose_nothing() {
     let mut workers = Workers::new(server.port());
     let rounds = std::env::var("KILLS").map_or(FAULTS.len(), |kills| kills.parse().expect("a number"));
     let mut faults = FAULTS;
+    let mut happened: BTreeMap<Fault, usize> = FAULTS.map(|fault| (fault, 0)).into();
     workers.wait_for_starts(STARTS);
     for round in 0..rounds {
         if round % FAULTS.len() == 0 {
             fastrand::shuffle(&mut faults);
         }
         let fault = faults[round % FAULTS.len()];
-        workers.inject(fault, server, &mut cluster);
+        *happened.entry(fault).or_default() += workers.inject(fault, server, &mut cluster);
         if round % 100 == 99 {
             eprintln!("{} faults", round + 1);
         }
@@ -220,6 +237,8 @@ fn kills_amid_faults_of_the_server_and_its_links_lose_nothing() {
     workers.add("drain");
     cluster.wait_for_all();
     workers.workers.clear();
-    eprintln!("{rounds} faults of the server, of links and of nodes");
+    eprintln!("{rounds} faults of the server, of links and of nodes: {happened:?}");
     workers.oracle.with(|oracle| oracle.check(&mut cluster));
+    let is_complete = happened.values().all(|times| *times > 0);
+    assert!(is_complete || rounds < FAULTS.len(), "a kind of fault did not happen: {happened:?}");
 }
