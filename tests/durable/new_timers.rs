@@ -13,6 +13,7 @@ pub(crate) fn timer(due: i64) -> NewTimer {
     }
 }
 
+#[cfg(feature = "durable-postgres")]
 pub(crate) fn keyed(due: i64, key: &str) -> NewTimer {
     NewTimer { idempotency_key: Some(key.to_owned()), ..timer(due) }
 }

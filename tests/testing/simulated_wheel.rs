@@ -1,70 +1,139 @@
 //! `HashedWheelTimer` on a simulated machine.
 
 use netwheel::{
-    Result,
+    Error, Result,
     testing::simulation::{Exploration, Failure, Faults, Journal, Simulation, seed, sleep, sometimes},
     time::default_clock,
-    timer::HashedWheelTimer,
+    timer::{HashedWheelTimer, Timeout},
 };
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 
-/// Adds timeouts and cancels some. Records what a timer must not do.
-fn program(broken: &Journal<String>, ran: &Journal<()>, is_calm: &Arc<AtomicBool>) -> Result {
+/// What the program and the test share.
+#[derive(Clone)]
+struct Scene {
+    /// What a timer must not do.
+    broken: Journal<String>,
+    ran: Journal<()>,
+    is_calm: Arc<AtomicBool>,
+}
+
+/// What was seen of a timeout.
+#[derive(Debug, Default)]
+struct Seen {
+    runs: u32,
+    /// Calls of its hook.
+    hooks: u32,
+    /// Whether a cancel has returned `true`.
+    is_cancelled: bool,
+}
+
+/// A timeout, and what was seen of it.
+struct Watched {
+    timeout: Timeout,
+    has_hook: bool,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Watched {
+    fn add(timer: &HashedWheelTimer, delay: Duration, has_hook: bool, scene: &Scene) -> Result<Self> {
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let (due, ran, scene) = (default_clock().wall_time() + delay, seen.clone(), scene.clone());
+        let task = move |_: &Timeout| {
+            let mut seen = ran.lock().unwrap();
+            seen.runs += 1;
+            if seen.is_cancelled {
+                scene.broken.push("a cancelled timeout has run".to_owned());
+            }
+            look_at_lateness(due, &scene);
+            Ok(())
+        };
+        let hooked = seen.clone();
+        let timeout = if has_hook {
+            let hook = move |_: &Timeout| hooked.lock().unwrap().hooks += 1;
+            timer.new_timeout_with_hook(delay, task, hook).map_err(|refused| refused.into_parts().1)
+        } else {
+            timer.new_timeout(delay, task).map_err(|refused| refused.into_parts().1)
+        };
+        Ok(Watched { timeout: timeout?, has_hook, seen })
+    }
+
+    fn cancel(&self) {
+        if self.timeout.cancel() {
+            self.seen.lock().unwrap().is_cancelled = true;
+        }
+    }
+
+    /// Checks what has become of the timeout, after its timer was stopped: it has run, was
+    /// cancelled, or was left.
+    fn check(&self, is_left: bool) -> Result<(), String> {
+        let seen = self.seen.lock().unwrap();
+        let (runs, hooks) = match (seen.is_cancelled, is_left) {
+            (false, false) => (1, 0),
+            (true, true) => return Err(format!("cancelled and left: {seen:?}")),
+            _ => (0, u32::from(self.has_hook)),
+        };
+        if (seen.runs, seen.hooks) == (runs, hooks) {
+            return Ok(());
+        }
+        let has_hook = self.has_hook;
+        Err(format!(
+            "{runs} runs and {hooks} hooks expected, has hook: {has_hook}, left: {is_left}: {seen:?}"
+        ))
+    }
+}
+
+fn look_at_lateness(due: SystemTime, scene: &Scene) {
+    match default_clock().wall_time().duration_since(due) {
+        Err(early) => scene.broken.push(format!("{early:?} early")),
+        Ok(late) if late > 3 * TICK && scene.is_calm.load(Ordering::Relaxed) => {
+            scene.broken.push(format!("{late:?} late although all is calm"));
+        }
+        Ok(_) => scene.ran.push(()),
+    }
+}
+
+/// Adds timeouts and cancels some, and stops the timer. Records what a timer must not do.
+fn program(scene: &Scene) -> Result {
     let mut random = fastrand::Rng::with_seed(seed().expect("a program of a node"));
     loop {
         let timer = HashedWheelTimer::builder().tick(TICK).build()?;
-        let mut pending = Vec::new();
+        let mut all = Vec::new();
         for _ in 0..random.u32(..200) {
-            let delay = MS * random.u32(..2000);
-            let due = default_clock().wall_time() + delay;
-            let is_cancelled = Arc::new(AtomicBool::new(false));
-            let (seen, broken, ran, is_calm) =
-                (is_cancelled.clone(), broken.clone(), ran.clone(), is_calm.clone());
-            let timeout = timer.new_timeout(delay, move |_| {
-                let late = default_clock().wall_time().duration_since(due);
-                if seen.load(Ordering::Relaxed) {
-                    broken.push("a cancelled timeout has run".to_owned());
-                }
-                match late {
-                    Err(early) => broken.push(format!("{early:?} early")),
-                    Ok(late) if late > 3 * TICK && is_calm.load(Ordering::Relaxed) => {
-                        broken.push(format!("{late:?} late although all is calm"));
-                    }
-                    Ok(_) => ran.push(()),
-                }
-                Ok(())
-            });
-            pending.push((timeout.map_err(|refused| refused.into_parts().1)?, is_cancelled));
+            all.push(Watched::add(&timer, MS * random.u32(..2000), random.bool(), scene)?);
             if random.u32(..4) == 0 {
-                let (timeout, is_cancelled) = pending.swap_remove(random.usize(..pending.len()));
-                if timeout.cancel() {
-                    is_cancelled.store(true, Ordering::Relaxed);
-                }
+                random.choice(&all).ok_or(Error::Cancelled)?.cancel();
             }
             sleep(MS * random.u32(..50));
         }
-        let pending = timer.pending_timeouts();
-        if timer.stop()?.len() > pending {
-            broken.push("stopped with more timeouts than were pending".to_owned());
+        let left = timer.stop()?;
+        for watched in &all {
+            let times = left.iter().filter(|timeout| **timeout == watched.timeout).count();
+            if times > 1 {
+                scene.broken.push(format!("a timeout was returned {times} times"));
+            }
+            if let Err(broken) = watched.check(times > 0) {
+                scene.broken.push(broken);
+            }
         }
         sometimes("a timer was stopped");
     }
 }
 
 fn scenario(simulation: &mut Simulation) -> Result<(), Failure> {
-    let (broken, ran, is_calm) = (Journal::new(), Journal::new(), Arc::new(AtomicBool::new(false)));
-    let (theirs, counted, calm) = (broken.clone(), ran.clone(), is_calm.clone());
-    simulation.node("timer", "10.0.0.1", move || program(&theirs, &counted, &calm));
+    let scene = Scene { broken: Journal::new(), ran: Journal::new(), is_calm: Arc::default() };
+    let theirs = scene.clone();
+    simulation.node("timer", "10.0.0.1", move || program(&theirs));
+    let Scene { broken, ran, is_calm } = scene;
     simulation.check("timeouts", move || {
         broken.with(|broken: &[String]| broken.first().map_or(Ok(()), |first| Err(first.clone())))
     });

@@ -1,8 +1,11 @@
 //! Durable timers on simulated machines: disks, power, clocks and the network fail.
 
+mod hosts;
+mod ledger;
 mod one_node;
 mod oracle;
 mod three_nodes;
+mod watched;
 mod workload;
 
 use netwheel::{

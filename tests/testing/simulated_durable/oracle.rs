@@ -1,10 +1,15 @@
-//! What must hold of durable timers, whatever fails: the rules of the kill tests.
+//! What must hold of durable timers, whatever fails: the rules of the kill tests. `ledger` has those
+//! about claims and leases.
 
+use super::ledger::{Ledger, Traffic};
 use netwheel::durable::{TimerInfo, TimerState};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime},
 };
+
+/// How often a run is tried again, in the topics that do so.
+pub(super) const RETRIES: u32 = 20;
 
 /// The topics of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,9 +62,14 @@ pub(super) struct Run {
     pub(super) attempt: u32,
 }
 
-/// What programs record.
+/// What programs and their stores record.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
+    /// A node has opened a store.
+    Opened {
+        node: usize,
+        life: u64,
+    },
     /// A start was submitted.
     Asked(Kind, Number),
     /// A start was completed.
@@ -72,13 +82,16 @@ pub(super) enum Event {
     /// A cancel after the answer has found nothing.
     Ended(Id),
     Ran(Kind, Number, Run),
+    /// What passed between the engine of a node and its store.
+    Stored(Traffic),
 }
 
 #[derive(Debug, Default)]
 struct Timer {
     is_started: bool,
     ids: BTreeSet<Id>,
-    runs: Vec<Run>,
+    /// With the epochs of their claims, 0 in a store of one node.
+    runs: Vec<(Run, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +105,9 @@ pub(super) struct Oracle {
     cancelled: BTreeSet<Id>,
     moved: BTreeSet<Id>,
     ended: BTreeSet<Id>,
+    /// The latest life of each node.
+    lives: BTreeMap<usize, u64>,
+    ledger: Ledger,
     /// Whether several nodes share the store. Then a run may be repeated without a new life.
     has_nodes: bool,
     /// Whether a node may take its clock for that of the store although it has jumped.
@@ -113,6 +129,7 @@ impl Oracle {
 
     fn take(&mut self, event: &Event) -> Result<(), String> {
         match *event {
+            Event::Opened { node, life } => drop(self.lives.insert(node, life)),
             Event::Asked(kind, number) => drop(self.timers.entry((kind, number)).or_default()),
             Event::Started(kind, number, id) => {
                 let timer = self.timers.entry((kind, number)).or_default();
@@ -127,8 +144,32 @@ impl Oracle {
             Event::Cancelled(id) => drop(self.cancelled.insert(id)),
             Event::Ended(id) => drop(self.ended.insert(id)),
             Event::Ran(kind, number, run) => self.ran(kind, number, run)?,
+            Event::Stored(ref traffic) => self.ledger.take(traffic)?,
         }
         Ok(())
+    }
+
+    /// Returns the epoch under which a run fires.
+    ///
+    /// A run that runs at most once fires also if its node has lost the lease meanwhile, because
+    /// its end is stored.
+    fn epoch(&mut self, kind: Kind, run: &Run) -> Result<i64, String> {
+        if kind == Kind::Once {
+            return if self.ledger.has_ended(run) {
+                Ok(0)
+            } else {
+                Err("its end was not stored before".into())
+            };
+        }
+        if !self.has_nodes {
+            return Ok(0);
+        }
+        let claim = self.ledger.use_claim(run).ok_or("its node has not claimed it")?;
+        // A clock that has jumped says nothing about the lease.
+        if !self.may_be_early && self.ledger.is_stale(&claim) {
+            return Err(format!("another node has taken over: {claim:?}"));
+        }
+        Ok(claim.epoch)
     }
 
     fn ran(&mut self, kind: Kind, number: Number, run: Run) -> Result<(), String> {
@@ -143,15 +184,17 @@ impl Oracle {
         if self.ended.contains(&run.id) {
             return Err(format!("ran after its end was stored: {told}"));
         }
+        let epoch = self.epoch(kind, &run).map_err(|why| format!("{why}: {told}"))?;
         let has_nodes = self.has_nodes;
         let timer = self.timers.entry((kind, number)).or_default();
         let last = timer.runs.last().copied();
-        timer.runs.push(run);
+        timer.runs.push((run, epoch));
         timer.ids.insert(run.id);
-        let Some(last) = last else { return Ok(()) };
-        let is_interrupted = run.life > last.life || (has_nodes && run.life != last.life);
+        let Some((last, last_epoch)) = last else { return Ok(()) };
+        // Another node repeats a run only after it has taken over its partition.
+        let is_interrupted = if has_nodes { epoch > last_epoch } else { run.life > last.life };
         if kind == Kind::Periodic {
-            let is_repeated = run.scheduled == last.scheduled && (is_interrupted || has_nodes);
+            let is_repeated = run.scheduled == last.scheduled && is_interrupted;
             if run.scheduled > last.scheduled || is_repeated {
                 return Ok(());
             }
@@ -163,13 +206,14 @@ impl Oracle {
         if kind == Kind::Once {
             return Err(format!("an at-most-once timer ran twice: {told} after {last:?}"));
         }
-        // A command gives the run another time, and all its attempts.
+        // A command gives the run another time, and all its attempts. That of another node does not
+        // wait for the end of a run.
         let is_moved = self.moved.contains(&run.id) && run.scheduled != last.scheduled;
         let is_retry = kind == Kind::Retry && (run.attempt > last.attempt || is_moved);
         if is_interrupted {
             *self.counts.entry("a run was repeated").or_default() += 1;
         }
-        if is_interrupted || is_retry || has_nodes {
+        if is_interrupted || is_retry || (has_nodes && is_moved) {
             return Ok(());
         }
         Err(format!("ran twice without an interruption: {told} after {last:?}"))
@@ -185,34 +229,47 @@ impl Oracle {
         let dead = |info: &&TimerInfo| info.state == TimerState::Dead;
         let dead: BTreeMap<Id, &TimerInfo> =
             left.iter().filter(dead).map(|info| (info.id.get(), info)).collect();
-        let given_up = |timer: &Timer| {
-            let ended = |id: &Id| {
-                dead.get(id)
-                    .is_some_and(|info| info.error.as_deref() == Some("the program ended during the run"))
-            };
-            timer.ids.iter().any(ended)
-        };
+        let alive: BTreeSet<u64> = self.lives.values().copied().collect();
         for ((kind, number), timer) in &self.timers {
             let told = format!("{kind:?} {number} {timer:?}");
-            let is_cancel_asked = timer.ids.iter().any(|id| self.cancel_asked.contains(id));
-            let has_run = !timer.runs.is_empty();
-            if given_up(timer) {
-                *self.counts.entry("a timer was given up").or_default() += 1;
-                continue;
-            }
             if *kind == Kind::Periodic {
                 check_periodic(timer, left, now)?;
                 continue;
             }
-            if timer.is_started && !is_cancel_asked && *kind != Kind::Once && !has_run {
-                return Err(format!("lost: {told}"));
+            let is_cancel_asked = timer.ids.iter().any(|id| self.cancel_asked.contains(id));
+            let has_run = !timer.runs.is_empty();
+            let stored = rows.get(&format!("effect {number}")).map_or(0, |row| row[0]);
+            if let Some(letter) = timer.ids.iter().find_map(|id| given_up(dead.get(id)?)) {
+                let allowed = if *kind == Kind::Dead { 1 } else { 1 + RETRIES };
+                if *kind == Kind::Once || letter.attempts != allowed {
+                    return Err(format!("given up after {} attempts: {told}", letter.attempts));
+                }
+                if *kind == Kind::Effect && stored != 0 {
+                    return Err(format!("{stored} effects of a timer that was given up: {told}"));
+                }
+                *self.counts.entry("a timer was given up").or_default() += 1;
+                continue;
+            }
+            if timer.is_started && !is_cancel_asked && !has_run {
+                let is_lost = match kind {
+                    Kind::Once => timer.ids.iter().all(|id| self.ledger.may_run(*id, &alive)),
+                    _ => true,
+                };
+                if is_lost {
+                    return Err(format!("lost: {told}"));
+                }
+                *self.counts.entry("an at-most-once run was left out").or_default() += 1;
             }
             if *kind == Kind::Effect {
-                let stored = rows.get(&format!("effect {number}")).map_or(0, |row| row[0]);
                 let is_gone = stored == 0 && is_cancel_asked;
                 if stored != u8::from(has_run) && !is_gone {
                     return Err(format!("{stored} effects: {told}"));
                 }
+            }
+            // The first attempt always fails.
+            let is_retried = timer.runs.iter().any(|(run, _)| run.attempt > 1);
+            if *kind == Kind::Retry && has_run && !is_cancel_asked && !is_retried {
+                return Err(format!("not retried: {told}"));
             }
             if *kind == Kind::Dead && has_run && !is_cancel_asked {
                 let is_dead = timer.ids.iter().any(|id| dead.contains_key(id));
@@ -225,6 +282,11 @@ impl Oracle {
     }
 }
 
+/// Returns the dead letter if kills have interrupted all attempts.
+fn given_up<'a>(letter: &&'a TimerInfo) -> Option<&'a TimerInfo> {
+    (letter.error.as_deref() == Some("the program ended during the run")).then_some(*letter)
+}
+
 /// The periodic timer waits for its next run. A clock that was wrong costs a day at most.
 fn check_periodic(timer: &Timer, left: &[TimerInfo], now: SystemTime) -> Result<(), String> {
     let is_it = |info: &&TimerInfo| info.topic == "periodic" && info.state == TimerState::Pending;
@@ -233,6 +295,9 @@ fn check_periodic(timer: &Timer, left: &[TimerInfo], now: SystemTime) -> Result<
     };
     if info.due > now + Duration::from_secs(24 * 3600 + 60) {
         return Err(format!("the periodic timer is far away: {info:?} at {now:?}"));
+    }
+    if info.due + Duration::from_secs(60) < now {
+        return Err(format!("the periodic timer does not run: {info:?} at {now:?}"));
     }
     Ok(())
 }

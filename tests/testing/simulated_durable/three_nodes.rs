@@ -22,18 +22,27 @@ use std::{
 fn database(simulation: &mut Simulation) -> MemoryDatabase {
     let node = simulation.node("db", "10.0.0.9", || Ok(()));
     simulation.steady_clock(node);
-    MemoryDatabase::new().partitions(8).expect("within the limits").host("db")
+    MemoryDatabase::new().partitions(8).host("db")
 }
 
 /// Lets three nodes work amid faults, and checks that nothing is lost.
 fn three_nodes(simulation: &mut Simulation, may_be_early: bool, totals: &Totals) -> Result<(), Failure> {
     let database = database(simulation);
+    three_nodes_on(&database, simulation, may_be_early, totals)
+}
+
+fn three_nodes_on(
+    database: &MemoryDatabase,
+    simulation: &mut Simulation,
+    may_be_early: bool,
+    totals: &Totals,
+) -> Result<(), Failure> {
     let clock = database.clone();
     let scene = Scene::new(Arc::new(move || clock.wall_time()));
     for n in 1..=3 {
         let (scene, database) = (scene.clone(), database.clone());
         simulation.node(&format!("node-{n}"), &format!("10.0.0.{n}"), move || {
-            program(&scene, || database.open().ok())
+            program(&scene, n, || database.open().ok())
         });
     }
     let oracle = Rc::new(RefCell::new(Oracle::of_nodes(may_be_early)));
@@ -52,12 +61,13 @@ fn three_nodes(simulation: &mut Simulation, may_be_early: bool, totals: &Totals)
     checked.map_err(|message| simulation.fail(message))
 }
 
-const STATES: [&str; 5] = [
+const STATES: [&str; 6] = [
     "nothing is left",
     "the timers were closed",
     "the timers were not started",
     "a start failed",
     "a run was repeated",
+    "an at-most-once run was left out",
 ];
 
 /// The clocks of the nodes drift, and their times of day step. The clock of the database decides.
@@ -85,6 +95,19 @@ fn three_nodes_whose_clocks_jump_lose_nothing() {
     report(explored, &totals, &STATES[..2]);
 }
 
+/// A database that says too early that something is stored, and whose machine loses its power.
+#[test]
+fn a_database_that_loses_what_it_has_committed_is_found() {
+    let faults = Faults::none().rate("node-loses-power", 50_000);
+    let failure = Exploration::new(20).first_seed(1).faults(faults).run(|simulation| {
+        let database = database(simulation);
+        database.disk().sync_every(30).expect("within its limits");
+        three_nodes_on(&database, simulation, false, &Totals::default())
+    });
+    let failure = failure.expect_err("timers are lost");
+    assert!(failure.faults().count() > 0, "{failure}");
+}
+
 /// Timers of a node that is closed fire on the others at once, and not after the lease.
 #[test]
 fn a_node_that_closes_hands_its_timers_over_at_once() {
@@ -102,7 +125,7 @@ fn a_node_that_closes_hands_its_timers_over_at_once() {
                     late.push(due.lateness());
                     due.done();
                 });
-                let store = database.open().map_err(netwheel::Error::other)?;
+                let store = database.open()?;
                 let timers = DurableTimers::on(store).topic(topic).start(&group)?;
                 sleep(10 * SECOND);
                 if n > 1 {

@@ -1,6 +1,9 @@
 //! What the program of a node does with its timers.
 
-use super::oracle::{Event, Id, Kind, Number, Run};
+use super::{
+    oracle::{Event, Id, Kind, Number, RETRIES, Run},
+    watched::Watched,
+};
 use netwheel::{
     Error, EventLoop, EventLoopGroup, Result,
     durable::{
@@ -56,13 +59,19 @@ impl Scene {
     }
 }
 
-/// Opens a store again and again, and works with its timers.
-pub(super) fn program<S: TimerStore + 'static>(scene: &Scene, mut open: impl FnMut() -> Option<S>) -> Result {
+/// Opens a store again and again, and works with its timers. `node` is the number of the node.
+pub(super) fn program<S: TimerStore + 'static>(
+    scene: &Scene,
+    node: usize,
+    mut open: impl FnMut() -> Option<S>,
+) -> Result {
     let mut random = fastrand::Rng::with_seed(seed().expect("a program of a node"));
     loop {
         let group = EventLoopGroup::builder().threads(1).build();
         if let (Ok(group), Some(store)) = (group, open()) {
             let life = scene.lives.fetch_add(1, Ordering::Relaxed);
+            scene.events.push(Event::Opened { node, life });
+            let store = Watched::new(store, life, scene.events.clone());
             match builder(scene, store, group.next(), life).start(&group) {
                 Ok(timers) => live(scene, &timers, &mut random),
                 Err(Error::Other(_)) => sometimes("the timers were not started"),
@@ -91,7 +100,7 @@ fn builder<S: TimerStore + 'static>(
 fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
     let retry = match kind {
         Kind::Dead | Kind::Once => Retry::never(),
-        _ => Retry::backoff(20).first(100 * MS).longest(SECOND),
+        _ => Retry::backoff(RETRIES).first(100 * MS).longest(SECOND),
     };
     let scene = scene.clone();
     let topic = Topic::new(kind.topic(), Late::RunOnce, retry, move |due: Due<Number>| {

@@ -1,0 +1,106 @@
+//! The machines of stores: hosts that do not exist, kills and losses of power at chosen moments.
+
+use super::workload::{MS, SECOND};
+use netwheel::{
+    EventLoopGroup, Result,
+    durable::{
+        Due, DurableTimers, Late, MemoryDatabase, MemoryDisk, MemoryTransaction, Retry, TimerFilter, Topic,
+    },
+    testing::simulation::{Journal, Simulation, sleep},
+    time::default_clock,
+};
+
+/// In a simulation without that node, requests would take no time and never fail.
+#[test]
+fn a_host_that_does_not_exist_is_refused() {
+    let mut simulation = Simulation::new(1);
+    simulation.node("db", "10.0.0.9", || Ok(()));
+    let node = simulation.node("one", "10.0.0.1", || {
+        MemoryDatabase::new().host("db").open()?;
+        let error = MemoryDatabase::new().host("bd").open().unwrap_err();
+        assert_eq!(error.to_string(), "host is bd; it must be the name of a node of the simulation");
+        Ok(())
+    });
+    simulation.run_until_ended(node, SECOND).unwrap();
+    // A program outside of simulations may use the same database.
+    MemoryDatabase::new().host("bd").open().unwrap();
+}
+
+/// The clock of the host counts, and not that of the node that asks.
+#[test]
+fn the_time_of_a_database_is_that_of_its_host() {
+    let mut simulation = Simulation::new(1);
+    let host = simulation.node("db", "10.0.0.9", || Ok(()));
+    let times = Journal::new();
+    let seen = times.clone();
+    let node = simulation.node("one", "10.0.0.1", move || {
+        let (there, here) = (MemoryDatabase::new().host("db"), MemoryDatabase::new());
+        let ahead = there.wall_time().duration_since(default_clock().wall_time()).unwrap_or_default();
+        let without_host = here.wall_time().duration_since(default_clock().wall_time()).unwrap_or_default();
+        seen.push((ahead, without_host));
+        Ok(())
+    });
+    simulation.jump(host, 100 * SECOND);
+    simulation.run_until_ended(node, SECOND).unwrap();
+    times.with(|times| {
+        let (ahead, without_host) = times[0];
+        assert!(ahead > 99 * SECOND && without_host < SECOND, "{ahead:?}, {without_host:?}");
+    });
+}
+
+/// What a node has seen of its store at each start: the payloads of its timers, and rows.
+type Seen = Journal<(Vec<String>, Option<Vec<u8>>)>;
+
+/// Starts timers in its first life. The work of the first one does not end. Later lives fire
+/// nothing.
+fn program(disk: &MemoryDisk, seen: &Seen) -> Result {
+    let group = EventLoopGroup::builder().threads(1).build()?;
+    let topic = Topic::new("slow", Late::RunOnce, Retry::backoff(5), |due: Due<u32>| {
+        due.done_with(|transaction| {
+            transaction.connection::<MemoryTransaction>()?.put("row", b"of a run that was killed");
+            sleep(3600 * SECOND);
+            Ok(())
+        });
+    });
+    let is_first = seen.is_empty();
+    let builder = DurableTimers::on(disk.open()?).topic(topic);
+    let timers = if is_first { builder } else { builder.paused() }.start(&group)?;
+    let mut payloads = Vec::new();
+    if is_first {
+        for (number, delay) in [(1, SECOND), (2, 3600 * SECOND), (3, 7200 * SECOND)] {
+            timers.at("slow", delay, &number).start().wait()?;
+        }
+    }
+    for info in timers.list(TimerFilter::new()).wait()? {
+        payloads.push(info.payload);
+    }
+    let row = timers.transaction(|transaction| {
+        Ok(transaction.connection::<MemoryTransaction>()?.get("row").map(<[u8]>::to_vec))
+    });
+    seen.push((payloads, row.wait()?));
+    sleep(100_000 * SECOND);
+    Ok(())
+}
+
+/// The kill unwinds the thread of the store within a transaction, as it does for no real store.
+#[test]
+fn a_node_that_is_killed_within_a_transaction_keeps_its_timers() {
+    let (disk, seen) = (MemoryDisk::new(), Seen::new());
+    let (stored, journal) = (disk.clone(), seen.clone());
+    let mut simulation = Simulation::new(1);
+    let node = simulation.node("timers", "10.0.0.1", move || program(&stored, &journal));
+    for lives in 1..=3 {
+        simulation.run_for(10 * SECOND + 7 * MS).unwrap();
+        assert_eq!(seen.len(), lives);
+        if lives == 2 {
+            simulation.power_off(node)
+        } else {
+            simulation.kill(node)
+        }
+        simulation.restart(node);
+    }
+    seen.with(|seen| {
+        let numbers = ["1", "2", "3"].map(str::to_owned).to_vec();
+        assert!(seen.iter().all(|life| *life == (numbers.clone(), None)), "{seen:?}");
+    });
+}
