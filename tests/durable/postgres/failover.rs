@@ -1,11 +1,15 @@
-//! A server that is replaced by another one, which lacks its last transactions.
+//! A server that is restarted, or replaced by another one, which lacks its last transactions.
 
 use super::{
     proxy::Proxy,
     server::{Server, config, server},
-    stores::{changed, load, node, renewed, start, timer},
+    stores::{Nodes, changed, commit, load, node, renewed, start, timer},
 };
-use netwheel::durable::{PostgresStore, TimerStore, postgres::Client};
+use netwheel::durable::{
+    MemoryDatabase, PostgresStore, TimerStore,
+    postgres::Client,
+    store::{Change, Outcome},
+};
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -64,4 +68,37 @@ fn a_standby_whose_transaction_numbers_are_lower_hides_no_change() {
     assert!(number(&mut of_standby, numbers) < number(&mut of_primary, numbers));
     let found: Vec<i64> = changed(&mut owner, 1000).iter().map(|row| row.key.id.get()).collect();
     assert_eq!(found, [later]);
+}
+
+/// The node keeps its partitions, and may have missed changes of the other one.
+fn a_restart_makes_nodes_load_again(nodes: &Nodes, restart: impl FnOnce()) {
+    let [mut owner, mut other] = [(); 2].map(|()| nodes.node(LEASE));
+    let lease = renewed(&mut *owner);
+    changed(&mut *owner, 1000);
+    let row = start(&mut *owner, timer(1));
+    assert!(matches!(commit(&mut *owner, Change::Claim { held: row.held() }), Outcome::Done(None)));
+    restart();
+    let by_other = start(&mut *other, timer(2));
+    let again = renewed(&mut *owner);
+    assert_eq!((&again.partitions, again.needs_reload), (&lease.partitions, true));
+    let loaded: Vec<_> = load(&mut *owner).iter().map(|row| row.key).collect();
+    assert_eq!(loaded, [row.key, by_other.key]);
+    // The claim of before counts: nobody has taken over.
+    assert!(matches!(commit(&mut *owner, super::stores::end(row.held())), Outcome::Done(None)));
+    assert!(!renewed(&mut *owner).needs_reload, "once");
+}
+
+#[test]
+fn a_restart_of_the_server_makes_nodes_load_again() {
+    let Some(server) = Server::start() else { return };
+    // The supervisor ends with this process.
+    let server = Box::leak(Box::new(server));
+    a_restart_makes_nodes_load_again(&Nodes::Postgres(server, "restarted"), || server.restart());
+}
+
+#[test]
+fn a_crash_of_a_database_in_memory_makes_nodes_load_again() {
+    let database = MemoryDatabase::new();
+    let disk = database.disk().clone();
+    a_restart_makes_nodes_load_again(&Nodes::Memory(database), || assert_eq!(disk.crash(1), 0));
 }

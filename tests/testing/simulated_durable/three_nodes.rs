@@ -9,7 +9,7 @@ use super::{
 use netwheel::{
     EventLoopGroup, Result,
     durable::{Due, DurableTimers, Late, MemoryDatabase, Retry, Topic},
-    testing::simulation::{Exploration, Failure, Faults, Journal, Simulation, sleep},
+    testing::simulation::{Exploration, Failure, Faults, Journal, Network, Simulation, sleep},
 };
 use std::{
     cell::RefCell,
@@ -18,16 +18,22 @@ use std::{
     time::Duration,
 };
 
-/// Adds the node of the database, whose clock decides, and returns the database.
+/// Adds the node of the database, whose clock decides, and returns the database. Its leases are
+/// longer or shorter than a node may stall.
 fn database(simulation: &mut Simulation) -> MemoryDatabase {
     let node = simulation.node("db", "10.0.0.9", || Ok(()));
     simulation.steady_clock(node);
-    MemoryDatabase::new().partitions(8).host("db")
+    let lease = SECOND * [1, 2, 6][(simulation.seed() % 3) as usize];
+    MemoryDatabase::new().partitions(8).host("db").lease(lease)
 }
 
 /// Lets three nodes work amid faults, and checks that nothing is lost.
 fn three_nodes(simulation: &mut Simulation, may_be_early: bool, totals: &Totals) -> Result<(), Failure> {
     let database = database(simulation);
+    if simulation.seed().is_multiple_of(2) {
+        // A claim is on its way for so long that a node may stall meanwhile, and lose its lease.
+        simulation.network(Network::wide());
+    }
     three_nodes_on(&database, simulation, may_be_early, totals)
 }
 

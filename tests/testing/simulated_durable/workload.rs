@@ -127,12 +127,12 @@ fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
             _ => due.done(),
         }
         if matches!(kind, Kind::Plain | Kind::Effect | Kind::Retry) {
-            // A cancel waits for the end of the run, and then finds nothing.
+            // A cancel waits for the end of the run, and then finds nothing. It may find a timer that
+            // another node has moved meanwhile, whose run has no end then.
             let events = scene.events.clone();
             timers.cancel(id).on_complete(move |found| {
-                if let Ok(false) = found {
-                    events.push(Event::Ended(id.get()));
-                }
+                let is_ended = matches!(found, Ok(false));
+                events.push(if is_ended { Event::Ended(id.get()) } else { Event::CancelAsked(id.get()) });
             });
         }
     });

@@ -82,8 +82,10 @@ struct Disk {
     commits: u64,
     /// The disk of the machine on which the store was opened last, in a simulation.
     medium: machine::Disk,
-    /// How often that machine, or that of a database, had lost its power.
+    /// How often that machine had lost its power.
     power_losses: u64,
+    /// How often the machine of a database had lost its power.
+    host_power_losses: u64,
     crashes: u64,
     /// Commits that will fail.
     failures: u32,
@@ -101,6 +103,7 @@ impl Default for Disk {
             commits: 0,
             medium: machine::Disk::default(),
             power_losses: 0,
+            host_power_losses: 0,
             crashes: 0,
             failures: 0,
             is_full: false,
@@ -256,8 +259,8 @@ impl MemoryDisk {
     pub(super) fn crashes(&self, route: &Route) -> u64 {
         let mut disk = self.lock();
         let losses = route.power_losses();
-        if losses > disk.power_losses {
-            disk.power_losses = losses;
+        if losses > disk.host_power_losses {
+            disk.host_power_losses = losses;
             disk.crash(route.seed());
         }
         disk.crashes

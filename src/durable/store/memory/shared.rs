@@ -111,7 +111,15 @@ impl MemoryStore {
             session.server = server;
             session.is_other_server |= is_other;
         }
-        match session.route.call(session.settings.request_timeout(), || serve(&self.disk, self.number)) {
+        let serve = || {
+            if self.disk.is_open(self.number) {
+                serve(&self.disk, self.number)
+            } else {
+                // The disk has crashed while the request was on its way.
+                Err(StoreError::Busy("the connection to the server is closed".into()))
+            }
+        };
+        match session.route.call(session.settings.request_timeout(), serve) {
             Ok(answer) => answer,
             Err(error) => {
                 if error != RouteError::Refused {
