@@ -1,4 +1,5 @@
-//! The machines of stores: hosts that do not exist, kills and losses of power at chosen moments.
+//! The machines of stores: hosts that do not exist, kills, losses of power and stalls at chosen
+//! moments.
 
 use super::workload::{MS, SECOND};
 use netwheel::{
@@ -6,9 +7,10 @@ use netwheel::{
     durable::{
         Due, DurableTimers, Late, MemoryDatabase, MemoryDisk, MemoryTransaction, Retry, TimerFilter, Topic,
     },
-    testing::simulation::{Journal, Simulation, sleep},
+    testing::simulation::{Journal, Network, Simulation, sleep},
     time::default_clock,
 };
+use std::time::Duration;
 
 /// In a simulation without that node, requests would take no time and never fail.
 #[test]
@@ -103,4 +105,51 @@ fn a_node_that_is_killed_within_a_transaction_keeps_its_timers() {
         let numbers = ["1", "2", "3"].map(str::to_owned).to_vec();
         assert!(seen.iter().all(|life| *life == (numbers.clone(), None)), "{seen:?}");
     });
+}
+
+/// Stalls a node that has claimed a timer until another one has taken over. `after` is counted from
+/// about when the timer is due. Returns which nodes have run it.
+fn stalled_at(after: Duration) -> Vec<usize> {
+    let mut simulation = Simulation::new(1);
+    simulation.network(Network::wide());
+    simulation.node("db", "10.0.0.9", || Ok(()));
+    let database = MemoryDatabase::new().partitions(8).host("db").lease(SECOND);
+    let (ran, started) = (Journal::new(), Journal::new());
+    let mut nodes = Vec::new();
+    for number in [1, 2] {
+        let (database, ran, started) = (database.clone(), ran.clone(), started.clone());
+        nodes.push(simulation.node(&format!("node-{number}"), &format!("10.0.0.{number}"), move || {
+            let group = EventLoopGroup::builder().threads(1).build()?;
+            let ran = ran.clone();
+            let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<u32>| {
+                ran.push(number);
+                due.done();
+            });
+            let timers = DurableTimers::on(database.open()?).topic(topic).start(&group)?;
+            sleep(5 * SECOND);
+            if number == 1 {
+                timers.at("topic", SECOND, &0).start().wait()?;
+                started.push(());
+            }
+            sleep(100_000 * SECOND);
+            Ok(())
+        }));
+    }
+    simulation.run_until("the timer is stored", 10 * SECOND, || !started.is_empty()).unwrap();
+    simulation.run_for(900 * MS + after).unwrap();
+    simulation.stall(nodes[0], 5 * SECOND);
+    simulation.run_for(10 * SECOND).unwrap();
+    ran.with(<[usize]>::to_vec)
+}
+
+/// The answer to the claim waits for the loop. When that goes on, another node has run the timer.
+#[test]
+fn a_node_that_was_stalled_fires_nothing_with_an_old_claim() {
+    let mut taken_over = 0;
+    for after in 0..50 {
+        let ran = stalled_at(4 * MS * after);
+        assert!([&[1][..], &[2], &[1, 2]].contains(&&ran[..]), "{after}: {ran:?}");
+        taken_over += usize::from(ran.contains(&2));
+    }
+    assert!((5..50).contains(&taken_over), "{taken_over} stalls came before the end of the run");
 }
