@@ -5,9 +5,9 @@ use crate::timers::File;
 use netwheel::durable::{SqliteStore, StoreError, rusqlite::Connection};
 use std::{fs, path::PathBuf};
 
-/// An error that is injected: its name, the file of the store, the call and the error. Lack of space
-/// is for some calls, and passes. Everything else is for all calls from some moment on. The database
-/// file is written when the log is copied to it.
+/// An error that is injected: its name, the file of the store, the call and the error. Lack of
+/// space is for some calls, and passes. Everything else is for all calls from some moment on. The
+/// database file is written when the log is copied to it.
 type Injected = (&'static str, &'static str, &'static str, &'static str);
 
 const INJECTED: [Injected; 8] = [

@@ -72,5 +72,5 @@ pub(super) fn jump(event_loop: &EventLoop, clock: WrongClock, mut random: fastra
         say(format_args!("fault"));
         jump(&same_loop, clock, random);
     };
-    drop(event_loop.schedule(ms(fastrand::u64(1..200)), set).unwrap());
+    drop(event_loop.schedule(ms(fastrand::u64(1..40)), set).unwrap());
 }

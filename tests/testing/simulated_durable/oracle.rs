@@ -1,5 +1,5 @@
-//! What must hold of durable timers, whatever fails: the rules of the kill tests. `ledger` has those
-//! about claims and leases.
+//! What must hold of durable timers, whatever fails: the rules of the kill tests. `ledger` has
+//! those about claims and leases.
 
 use super::ledger::{Ledger, Traffic};
 use netwheel::durable::{TimerInfo, TimerState};

@@ -127,8 +127,8 @@ fn topic(scene: &Scene, kind: Kind, event_loop: EventLoop, life: u64) -> Topic {
             _ => due.done(),
         }
         if matches!(kind, Kind::Plain | Kind::Effect | Kind::Retry) {
-            // A cancel waits for the end of the run, and then finds nothing. It may find a timer that
-            // another node has moved meanwhile, whose run has no end then.
+            // A cancel waits for the end of the run, and then finds nothing. It may find a timer
+            // that another node has moved meanwhile, whose run has no end then.
             let events = scene.events.clone();
             timers.cancel(id).on_complete(move |found| {
                 let is_ended = matches!(found, Ok(false));

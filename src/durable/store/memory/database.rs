@@ -137,8 +137,8 @@ impl MemoryDatabase {
 
     /// Returns the time by the clock of the database, which decides when timers are due.
     ///
-    /// In a simulation, call it on a thread or loop of a node. The test's own thread does not belong
-    /// to the simulation, so there it returns the time of the system.
+    /// In a simulation, call it on a thread or loop of a node. The test's own thread does not
+    /// belong to the simulation, so there it returns the time of the system.
     pub fn wall_time(&self) -> SystemTime {
         self.route().unwrap_or_default().wall_time()
     }

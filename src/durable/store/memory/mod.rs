@@ -2,8 +2,8 @@
 //!
 //! Owns: the rules of the changes and queries, with the same answers as the SQLite store. Does not
 //! own what is stored: that is in the [`MemoryDisk`], which outlives the store. All maps are
-//! ordered, and there are no random numbers. A store of one node has no clock: its caller passes the
-//! time. A store of several nodes has that of its database, for leases and for the engine.
+//! ordered, and there are no random numbers. A store of one node has no clock: its caller passes
+//! the time. A store of several nodes has that of its database, for leases and for the engine.
 //!
 //! Runs on the store's thread. A lock protects the disk, because the test holds a handle to it.
 

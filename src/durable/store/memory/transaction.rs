@@ -93,8 +93,8 @@ impl MemoryTransaction {
         MemoryTransaction { disk, session, tables, inverse: Vec::new(), started: Vec::new() }
     }
 
-    /// Keeps the changes that were made. Returns the changes that undo them, and the timers that the
-    /// program has started.
+    /// Keeps the changes that were made. Returns the changes that undo them, and the timers that
+    /// the program has started.
     pub(super) fn keep_changes(&mut self) -> (Vec<Write>, Vec<i64>) {
         (std::mem::take(&mut self.inverse), std::mem::take(&mut self.started))
     }
