@@ -22,6 +22,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::Arc,
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 const SCHEMA: &str = "kills";
@@ -235,7 +236,9 @@ fn kills_amid_faults_of_the_server_and_its_links_lose_nothing() {
     }
     workers.workers.clear();
     workers.add("drain");
+    let begun = Instant::now();
     cluster.wait_for_all();
+    eprintln!("the last timer fired {:?} after the last fault", begun.elapsed());
     workers.workers.clear();
     eprintln!("{rounds} faults of the server, of links and of nodes: {happened:?}");
     workers.oracle.with(|oracle| oracle.check(&mut cluster));
