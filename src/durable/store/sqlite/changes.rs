@@ -26,7 +26,7 @@ const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, beg
 /// A transaction, and how it changes the numbers of timers.
 pub(super) struct Batch<'a> {
     connection: &'a mut Connection,
-    files: &'a OpenFiles,
+    files: &'a mut OpenFiles,
     topics: &'a [i64],
     now: i64,
     /// How long keys of ended timers are remembered.
@@ -49,7 +49,7 @@ impl<'a> Batch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
         Batch {
             connection: &mut store.database.connection,
-            files: &store.database.files,
+            files: &mut store.database.files,
             topics: &store.topics,
             now,
             key_memory: store.key_memory,

@@ -8,6 +8,7 @@
 mod backup;
 mod busy_wait;
 mod changes;
+mod directory;
 mod errors;
 mod file_id;
 mod file_lock;
@@ -229,7 +230,7 @@ impl TimerStore for SqliteStore {
         if self.backup.strong_count() > 0 {
             return Err(StoreError::Busy("another backup is being made".into()));
         }
-        let backup = Backup::begin(from, &self.database.files, path)?;
+        let backup = Backup::begin(from, &mut self.database.files, path)?;
         let running = Arc::new(());
         self.backup = Arc::downgrade(&running);
         Ok(Box::new(move || {

@@ -3,18 +3,24 @@
 //! SQLite keeps writing to the files that it has opened, wherever they are by then. What it stores
 //! in a file that has lost its name is gone after a restart.
 
-use super::file_id::FileId;
+use super::{directory::Directory, file_id::FileId};
 use crate::durable::StoreError;
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 /// The files of a store, each with its identity when the store was opened.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles {
     files: Vec<(PathBuf, FileId)>,
+    /// `None` if a change of a file's name may be one of another directory.
+    directory: Option<Directory>,
 }
 
 impl OpenFiles {
-    /// Remembers which files have these names now. The last one is the database.
+    /// Remembers which files have these names now. They are beside each other, and the last one is
+    /// the database.
     pub(super) fn new(paths: impl IntoIterator<Item = PathBuf>) -> Result<Self, StoreError> {
         let mut files = Vec::new();
         for path in paths {
@@ -23,7 +29,9 @@ impl OpenFiles {
             })?;
             files.push((path, id));
         }
-        Ok(OpenFiles { files })
+        let has_links = files.iter().any(|(path, _)| path.is_symlink());
+        let directory = files.last().filter(|_| !has_links).and_then(|(path, _)| directory_of(path));
+        Ok(OpenFiles { files, directory })
     }
 
     /// Returns the database, or `None` in memory.
@@ -33,16 +41,69 @@ impl OpenFiles {
 
     /// Returns an error if another file, or none, has one of the names.
     ///
-    /// The store has the files open, so the system does not use their identities again.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        for (path, opened) in &self.files {
-            if !FileId::of(path).is_ok_and(|found| found == *opened) {
-                return Err(StoreError::failed(format!(
-                    "{} was moved, deleted or replaced while the store was open",
-                    path.display()
-                )));
-            }
+    /// The store has the files open, so the system does not use their identities again. Mostly, a
+    /// look at their directory is enough.
+    #[allow(clippy::disallowed_methods, reason = "the time since a change of a directory is real time")]
+    pub(super) fn check(&mut self) -> Result<(), StoreError> {
+        self.check_at(Instant::now())
+    }
+
+    fn check_at(&mut self, now: Instant) -> Result<(), StoreError> {
+        let Some(directory) = &mut self.directory else { return check_names(&self.files) };
+        if directory.is_unchanged(now) {
+            return Ok(());
         }
-        Ok(())
+        // A change after this look is seen by the next one.
+        directory.look(now);
+        check_names(&self.files).inspect_err(|_| directory.forget())
+    }
+}
+
+fn check_names(files: &[(PathBuf, FileId)]) -> Result<(), StoreError> {
+    for (path, opened) in files {
+        if !FileId::of(path).is_ok_and(|found| found == *opened) {
+            return Err(StoreError::failed(format!(
+                "{} was moved, deleted or replaced while the store was open",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> Option<Directory> {
+    let directory = path.parent()?;
+    Directory::new(if directory.as_os_str().is_empty() { Path::new(".") } else { directory })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, time::Duration};
+
+    #[test]
+    fn a_moved_file_is_noticed_before_and_after_the_directory_is_known_to_be_unchanged() {
+        let place = tempfile::tempdir().unwrap();
+        let [log, database, moved] = ["a-wal", "a", "b"].map(|name| place.path().join(name));
+        for path in [&log, &database] {
+            fs::write(path, "").unwrap();
+        }
+        let mut files = OpenFiles::new([log.clone(), database]).unwrap();
+        let now = Instant::now();
+        for seconds in [0, 0, 4, 4, 6] {
+            let now = now + Duration::from_secs(seconds);
+            files.check_at(now).unwrap();
+            // Until the time of the directory is not that of an earlier change.
+            while files.check_at(now).is_ok() {
+                fs::rename(&log, &moved).unwrap();
+                if files.check_at(now).is_err() {
+                    break;
+                }
+                fs::rename(&moved, &log).unwrap();
+            }
+            files.check_at(now).unwrap_err();
+            fs::rename(&moved, &log).unwrap();
+            files.check_at(now).unwrap();
+        }
     }
 }
