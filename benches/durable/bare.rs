@@ -71,12 +71,14 @@ impl Bare {
     pub(crate) fn run(&mut self, rows: usize, time: Duration) -> Result<(f64, f64)> {
         let begun = Instant::now();
         let mut timers = 0;
+        self.0.set_busy(true);
         while begun.elapsed() < time {
             let now = now_millis();
             let far = || now.saturating_add(i64::try_from(far().as_millis()).unwrap_or(i64::MAX));
             self.commit((0..rows).map(|_| far()))?;
             timers += rows;
         }
+        self.0.set_busy(false);
         Ok((timers as f64, begun.elapsed().as_secs_f64()))
     }
 }

@@ -31,15 +31,24 @@ impl Default for AdaptiveWait {
 }
 
 impl AdaptiveWait {
-    /// Returns the next message, or `None` if all senders are gone.
-    pub(super) fn recv<T>(&mut self, messages: &Receiver<T>) -> Option<T> {
+    /// Returns whether the last message came so soon that the next one is awaited awake.
+    pub(super) fn was_short(&self) -> bool {
+        self.was_short
+    }
+
+    /// Returns the next message, or `None` if all senders are gone. Calls `sleeps` before the
+    /// thread sleeps.
+    pub(super) fn recv<T>(&mut self, messages: &Receiver<T>, sleeps: impl FnOnce()) -> Option<T> {
         let begun = machine::now();
         let message = loop {
             match messages.try_receive() {
                 Ok(message) => break Some(message),
                 Err(ReceiveError::Disconnected) => break None,
                 Err(ReceiveError::Empty) if self.was_short && self.is_short(begun) => thread::yield_now(),
-                Err(ReceiveError::Empty) => break messages.receive(None).ok(),
+                Err(ReceiveError::Empty) => {
+                    sleeps();
+                    break messages.receive(None).ok();
+                }
             }
         };
         self.was_short = machine::may_spin() && self.is_short(begun);
@@ -69,11 +78,12 @@ mod tests {
         });
         let mut wait = AdaptiveWait { short, ..AdaptiveWait::default() };
         for message in 1..=1000 {
-            assert_eq!(wait.recv(&messages), Some(message));
-            assert_eq!(wait.was_short, !short.is_zero());
+            let was_short = wait.was_short();
+            assert_eq!(wait.recv(&messages, || assert!(!was_short, "it stays awake")), Some(message));
+            assert_eq!(wait.was_short(), !short.is_zero());
             stored.send(()).unwrap();
         }
-        assert_eq!(wait.recv(&messages), None, "the program has ended");
+        assert_eq!(wait.recv(&messages, || {}), None, "the program has ended");
         program.join().unwrap();
     }
 

@@ -190,7 +190,13 @@ impl Writer {
             if let Some(request) = self.queue.pop_front() {
                 return Some(request);
             }
-            let Some(retry_at) = retry_at else { return self.wait.recv(&self.requests) };
+            let Some(retry_at) = retry_at else {
+                let store = &mut self.store;
+                let request = self.wait.recv(&self.requests, || store.set_busy(false));
+                self.store.set_busy(self.wait.was_short());
+                return request;
+            };
+            self.store.set_busy(false);
             match self.requests.receive(Some(retry_at)) {
                 Ok(request) => return Some(request),
                 Err(ReceiveError::Empty) => {}

@@ -123,6 +123,13 @@ pub trait TimerStore: Send {
         Err(StoreError::Effect("the store has no transactions for programs".into()))
     }
 
+    /// Sets whether requests follow each other closely. While they do, a store may keep locks or a
+    /// connection between transactions that are expensive to get. It must not exclude other
+    /// connections for longer than a transaction. Called with `false` before the thread sleeps.
+    fn set_busy(&mut self, is_busy: bool) {
+        let _ = is_busy;
+    }
+
     /// Begins a copy of the store at `path`, and returns the work that makes it. The work is done
     /// on a thread of its own, while the store is used.
     ///

@@ -4,6 +4,7 @@ use super::{
     Change, Connection, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult, StoreTransaction,
     TimerRow,
     errors::keep_log,
+    kept_read::KeptRead,
     queries,
     start_group::StartGroup,
     starts::{self, Started},
@@ -26,6 +27,7 @@ const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, beg
 /// A transaction, and how it changes the numbers of timers.
 pub(super) struct Batch<'a> {
     connection: &'a mut Connection,
+    read: &'a mut KeptRead,
     files: &'a mut OpenFiles,
     topics: &'a [i64],
     now: i64,
@@ -49,6 +51,7 @@ impl<'a> Batch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
         Batch {
             connection: &mut store.database.connection,
+            read: &mut store.read,
             files: &mut store.database.files,
             topics: &store.topics,
             now,
@@ -60,7 +63,10 @@ impl<'a> Batch<'a> {
 
     /// Makes all changes or none.
     pub(super) fn commit(mut self, changes: &mut [Change]) -> Result<Vec<Outcome>, StoreError> {
-        self.transact(|batch| batch.apply_all(changes))
+        let counts = self.read.take_counts();
+        let outcomes = self.transact(|batch| batch.apply_all(changes))?;
+        self.read.change_counts(counts, &self.counts);
+        Ok(outcomes)
     }
 
     /// Runs `work` in a transaction, and commits it if the work succeeds.
@@ -68,7 +74,9 @@ impl<'a> Batch<'a> {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.execute("BEGIN IMMEDIATE")?;
+        // Only `commit` knows how the counts change.
+        self.read.take_counts();
+        self.begin_writing()?;
         let done = work(self);
         let result = done.and_then(|value| {
             self.execute("COMMIT")?;
@@ -80,11 +88,29 @@ impl<'a> Batch<'a> {
             // BEGIN.
             let _ = self.execute("ROLLBACK");
         }
+        match result {
+            Ok(_) => self.read.committed(),
+            Err(_) => self.read.close(self.connection),
+        }
         let is_fatal = |error: &StoreError| !error.is_transient() && !matches!(error, StoreError::Effect(_));
         if result.as_ref().is_err_and(is_fatal) {
             keep_log(self.connection);
         }
         result
+    }
+
+    /// Begins the transaction, and waits for other connections that write.
+    fn begin_writing(&mut self) -> Result<(), StoreError> {
+        let begun = self.execute("BEGIN IMMEDIATE");
+        match begun {
+            // Another connection has written since the read began, or is writing. SQLite waits for
+            // it only if nothing is being read.
+            Err(StoreError::Busy(_)) if self.read.is_open() => {
+                self.read.close(self.connection);
+                self.execute("BEGIN IMMEDIATE")
+            }
+            begun => begun,
+        }
     }
 
     pub(super) fn connection(&mut self) -> &mut Connection {

@@ -14,6 +14,7 @@ mod file_id;
 mod file_lock;
 #[cfg(target_os = "linux")]
 mod kept_locks;
+mod kept_read;
 mod open_database;
 mod open_files;
 mod others;
@@ -33,6 +34,7 @@ use crate::{Error, Result, machine::refuse_in_simulation};
 use backup::Backup;
 use changes::Batch;
 use errors::{StoreResult, keep_log};
+use kept_read::KeptRead;
 use open_database::OpenDatabase;
 use open_files::OpenFiles;
 use others::Others;
@@ -59,6 +61,10 @@ const KEY_MEMORY: Duration = Duration::from_secs(24 * 3600);
 pub struct SqliteStore {
     database: OpenDatabase,
     log: WriteAheadLog,
+    /// What the next commit can use again.
+    read: KeptRead,
+    /// Whether requests follow each other closely.
+    is_busy: bool,
     /// The id of each attached topic.
     topics: Vec<i64>,
     key_memory: Duration,
@@ -124,10 +130,16 @@ impl SqliteStore {
     fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
         if is_open != self.is_noted_open {
             let sql = "UPDATE timer_store SET is_open = ?1";
-            self.database.connection.execute(sql, [is_open]).store()?;
+            self.connection().execute(sql, [is_open]).store()?;
             self.is_noted_open = is_open;
         }
         Ok(())
+    }
+
+    /// Returns the connection for statements that see everything that was stored.
+    fn connection(&mut self) -> &Connection {
+        self.read.close(&self.database.connection);
+        &self.database.connection
     }
 
     fn on(mut database: OpenDatabase) -> Result<Self, StoreError> {
@@ -137,6 +149,8 @@ impl SqliteStore {
         Ok(SqliteStore {
             log: WriteAheadLog::new(&database.connection)?,
             database,
+            read: KeptRead::default(),
+            is_busy: false,
             was_interrupted: false,
             is_noted_open: false,
             topics: Vec::new(),
@@ -149,6 +163,7 @@ impl SqliteStore {
 
 impl TimerStore for SqliteStore {
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
+        self.read.close(&self.database.connection);
         let transaction = self.database.connection.transaction().store()?;
         self.topics.clear();
         for name in topics {
@@ -183,7 +198,14 @@ impl TimerStore for SqliteStore {
 
     fn commit(&mut self, changes: &mut [Change], now: i64) -> Result<Vec<Outcome>, StoreError> {
         let is_urgent = !changes.iter().any(|change| matches!(change, Change::Start(_)));
-        self.log.make_room(&self.database.connection, is_urgent)?;
+        self.log.make_room(&self.database.connection, &mut self.read, is_urgent)?;
+        // A statement that has not ended would refuse some statements of the program.
+        let has_effects = changes.iter().any(|change| matches!(change, Change::End { effect: Some(_), .. }));
+        if self.is_busy && !has_effects {
+            self.read.open(&self.database.connection);
+        } else {
+            self.read.close(&self.database.connection);
+        }
         let outcomes = Batch::new(self, now).commit(changes)?;
         self.log.note_commit();
         for outcome in &outcomes {
@@ -195,7 +217,8 @@ impl TimerStore for SqliteStore {
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        self.log.make_room(&self.database.connection, false)?;
+        self.log.make_room(&self.database.connection, &mut self.read, false)?;
+        self.read.close(&self.database.connection);
         let mut batch = Batch::new(self, 0);
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))?;
         self.log.note_commit();
@@ -206,21 +229,39 @@ impl TimerStore for SqliteStore {
         // A program that fires nothing loads nothing, and does not say that the last one was
         // closed.
         self.note_open(true)?;
+        self.read.close(&self.database.connection);
         let loaded = queries::load(&self.database.connection, &self.topics, range)?;
         self.database.files.check().inspect_err(|_| keep_log(&self.database.connection))?;
         Ok(loaded)
     }
 
     fn far_periodic(&mut self, after: DueKey, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+        self.read.close(&self.database.connection);
         queries::far_periodic(&self.database.connection, &self.topics, after, limit)
     }
 
     fn list(&mut self, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
-        queries::list(&self.database.connection, filter)
+        queries::list(self.connection(), filter)
     }
 
     fn counts(&mut self) -> Result<Vec<TopicCounts>, StoreError> {
-        queries::counts(&self.database.connection)
+        let connection = &self.database.connection;
+        self.read.close_unless_fresh(connection);
+        let without_ids = |(_, counts): &(i64, TopicCounts)| counts.clone();
+        if let Some(counts) = self.read.counts() {
+            return Ok(counts.iter().map(without_ids).collect());
+        }
+        let counts = queries::counts(connection)?;
+        let answer = counts.iter().map(without_ids).collect();
+        self.read.keep_counts(counts);
+        Ok(answer)
+    }
+
+    fn set_busy(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
+        if !is_busy {
+            self.read.close(&self.database.connection);
+        }
     }
 
     fn backup(&mut self, path: &Path) -> Result<BackupWork, StoreError> {
@@ -240,7 +281,7 @@ impl TimerStore for SqliteStore {
     }
 
     fn maintain(&mut self) -> Result<Maintenance, StoreError> {
-        self.log.maintain(&self.database.connection)?;
+        self.log.maintain(&self.database.connection, &mut self.read)?;
         Ok(Maintenance::new(self.log.bytes(), self.log.failures()))
     }
 
@@ -249,6 +290,7 @@ impl TimerStore for SqliteStore {
     }
 
     fn changed_by_others(&mut self, until: i64, max_bytes: usize) -> Result<Loaded, StoreError> {
+        self.read.close(&self.database.connection);
         self.others.look(&self.database.connection, &self.topics, until, max_bytes)
     }
 

@@ -191,14 +191,14 @@ fn listing(filter: &TimerFilter) -> String {
     )
 }
 
-pub(super) fn counts(connection: &Connection) -> Result<Vec<TopicCounts>, StoreError> {
-    let mut statement =
-        connection.prepare_cached("SELECT name, pending, dead, paused FROM topics ORDER BY name").store()?;
+pub(super) fn counts(connection: &Connection) -> Result<Vec<(i64, TopicCounts)>, StoreError> {
+    let sql = "SELECT id, name, pending, dead, paused FROM topics ORDER BY name";
+    let mut statement = connection.prepare_cached(sql).store()?;
     let rows = statement.query_map([], |row| {
         let number = |index| row.get(index).map(|count: i64| count.max(0).unsigned_abs());
-        let mut counts = TopicCounts::new(row.get(0)?, number(1)?, number(2)?);
-        counts.is_paused = row.get(3)?;
-        Ok(counts)
+        let mut counts = TopicCounts::new(row.get(1)?, number(2)?, number(3)?);
+        counts.is_paused = row.get(4)?;
+        Ok((row.get(0)?, counts))
     });
     rows.store()?.collect::<rusqlite::Result<_>>().store()
 }

@@ -21,6 +21,7 @@ pub(super) fn remove_dead(
     letters: &DeadLetters,
     now: i64,
 ) -> Result<u64, StoreError> {
+    store.read.close(&store.database.connection);
     // Most calls find nothing, and then need no transaction.
     if select(&mut Batch::new(store, now), letters)?.is_empty() {
         return Ok(0);

@@ -7,6 +7,7 @@
 use super::{
     busy_wait::{wait_for_nobody, wait_for_writers},
     errors::{StoreResult, keep_log},
+    kept_read::KeptRead,
 };
 use crate::durable::StoreError;
 use rusqlite::Connection;
@@ -122,9 +123,13 @@ impl WriteAheadLog {
     ///
     /// An error after which nothing may be written. If there is no room in the file system, or
     /// another connection copies, the next call after a pause tries again.
-    pub(super) fn maintain(&mut self, connection: &Connection) -> Result<(), StoreError> {
+    pub(super) fn maintain(
+        &mut self,
+        connection: &Connection,
+        read: &mut KeptRead,
+    ) -> Result<(), StoreError> {
         let waiting = self.state.pages.saturating_sub(self.state.copied);
-        if waiting >= self.copy_at && self.may_try() { self.copy(connection, COPY) } else { Ok(()) }
+        if waiting >= self.copy_at && self.may_try() { self.copy(connection, read, COPY) } else { Ok(()) }
     }
 
     /// Makes sure that the log has room for a transaction. One that `is_urgent` may use as much
@@ -133,7 +138,12 @@ impl WriteAheadLog {
     /// # Errors
     ///
     /// [`StoreError::Busy`] if the log is too long, and cannot be shortened.
-    pub(super) fn make_room(&mut self, connection: &Connection, is_urgent: bool) -> Result<(), StoreError> {
+    pub(super) fn make_room(
+        &mut self,
+        connection: &Connection,
+        read: &mut KeptRead,
+        is_urgent: bool,
+    ) -> Result<(), StoreError> {
         // Another store of this thread may have left its own.
         PAGES.set(0);
         let limit = if is_urgent { self.limit.saturating_mul(2) } else { self.limit };
@@ -141,7 +151,7 @@ impl WriteAheadLog {
             return Ok(());
         }
         if self.may_try() {
-            self.copy(connection, COPY_AND_SHORTEN)?;
+            self.copy(connection, read, COPY_AND_SHORTEN)?;
         }
         match &self.pause {
             Some(pause) if self.bytes() >= limit => {
@@ -158,7 +168,8 @@ impl WriteAheadLog {
         self.pause.as_ref().is_none_or(|pause| pause.until <= Instant::now())
     }
 
-    fn copy(&mut self, connection: &Connection, pragma: &str) -> Result<(), StoreError> {
+    fn copy(&mut self, connection: &Connection, read: &mut KeptRead, pragma: &str) -> Result<(), StoreError> {
+        read.close(connection);
         match checkpoint(connection, pragma) {
             Ok(done) => {
                 self.state = done.state;
