@@ -16,6 +16,9 @@ use std::{
     time::Instant,
 };
 
+/// The space for values that an empty channel keeps. After a burst, it gives the rest back.
+const KEPT_SPACE: usize = 1024;
+
 /// Creates a channel.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let state = State { values: VecDeque::new(), has_sender: true, is_asleep: false, has_receiver: true };
@@ -46,6 +49,16 @@ struct State<T> {
     has_sender: bool,
     is_asleep: bool,
     has_receiver: bool,
+}
+
+impl<T> State<T> {
+    fn pop(&mut self) -> Option<T> {
+        let value = self.values.pop_front()?;
+        if self.values.is_empty() && self.values.capacity() > KEPT_SPACE {
+            self.values = VecDeque::new();
+        }
+        Some(value)
+    }
 }
 
 impl<T> Shared<T> {
@@ -81,7 +94,7 @@ impl<T> Receiver<T> {
     /// Returns the next value if it has arrived.
     pub(crate) fn try_receive(&self) -> Result<T, ReceiveError> {
         let mut state = self.0.lock();
-        match state.values.pop_front() {
+        match state.pop() {
             Some(value) => Ok(value),
             None if !state.has_sender => Err(ReceiveError::Disconnected),
             None => Err(ReceiveError::Empty),
@@ -93,7 +106,7 @@ impl<T> Receiver<T> {
         let mut state = self.0.lock();
         let mut is_over = false;
         loop {
-            if let Some(value) = state.values.pop_front() {
+            if let Some(value) = state.pop() {
                 return Ok(value);
             }
             if !state.has_sender {
@@ -166,6 +179,19 @@ mod tests {
         assert_eq!((receiver.len(), receiver.receive(Some(deadline))), (2, Ok(1)));
         assert_eq!(receiver.drain(), [2]);
         assert_eq!(receiver.try_receive(), Err(ReceiveError::Empty));
+    }
+
+    #[test]
+    fn the_space_of_a_burst_is_given_back_when_all_has_arrived() {
+        let (sender, receiver) = channel();
+        let space = || receiver.0.lock().values.capacity();
+        (0..5000).for_each(|n| sender.send(n).unwrap());
+        (0..4999).for_each(|n| assert_eq!(receiver.receive(None), Ok(n)));
+        assert!(space() >= 5000);
+        assert_eq!(receiver.try_receive(), Ok(4999));
+        assert!(space() <= KEPT_SPACE);
+        sender.send(5000).unwrap();
+        assert_eq!((receiver.try_receive(), receiver.len()), (Ok(5000), 0));
     }
 
     #[test]
