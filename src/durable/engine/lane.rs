@@ -21,10 +21,15 @@ const LOAD_PART: usize = 6;
 /// pause, so a small answer costs little, and it does not keep other requests waiting for long.
 const LOAD_BYTES: usize = 1024 * 1024;
 
+/// The number of due timers above which no more are loaded. Loads are faster than runs, so a
+/// backlog would fill the lane otherwise.
+const DUE_AHEAD: usize = 2 * LOAD_LIMIT;
+
 #[derive(Debug)]
 pub(super) struct Lane {
     topics: TopicSet,
-    timers: BTreeMap<DueKey, TimerRow>,
+    /// In boxes, because about half of the places in a map are empty.
+    timers: BTreeMap<DueKey, Box<TimerRow>>,
     due: BTreeMap<TimerId, i64>,
     bytes: usize,
     loaded_to: DueKey,
@@ -78,14 +83,14 @@ impl Lane {
 
     /// Returns the first timer with its contents.
     pub(super) fn first_row(&self) -> Option<&TimerRow> {
-        self.timers.first_key_value().map(|(_, row)| row)
+        self.timers.first_key_value().map(|(_, row)| &**row)
     }
 
     /// Takes the first timer.
     pub(super) fn pop_first(&mut self) -> Option<TimerRow> {
         let (_, row) = self.timers.pop_first()?;
         self.forget(&row);
-        Some(row)
+        Some(*row)
     }
 
     /// Inserts a timer, unless it is behind what is loaded. Replaces an older state of it.
@@ -96,7 +101,7 @@ impl Lane {
         }
         self.bytes += row.weight();
         self.due.insert(row.key.id, row.key.due);
-        self.timers.insert(row.key, row);
+        self.timers.insert(row.key, Box::new(row));
         // One timer always has a place, however large it is.
         while self.timers.len() > self.max_timers || (self.bytes > self.max_bytes && self.timers.len() > 1) {
             let Some((key, last)) = self.timers.pop_last() else { break };
@@ -109,7 +114,7 @@ impl Lane {
         let due = *self.due.get(&id)?;
         let row = self.timers.remove(&DueKey { due, id })?;
         self.forget(&row);
-        Some(row)
+        Some(*row)
     }
 
     fn forget(&mut self, row: &TimerRow) {
@@ -126,11 +131,12 @@ impl Lane {
     }
 
     /// Returns what to load so that everything up to `until` is in the lane, as far as there is
-    /// space. `None` while half of the space is taken.
-    pub(super) fn missing(&self, until: i64) -> Option<LoadRange> {
+    /// space. `None` while half of the space is taken, or while enough timers are due at `now`.
+    pub(super) fn missing(&self, until: i64, now: i64) -> Option<LoadRange> {
         let is_loaded = self.loaded_to >= DueKey::end_of(until);
         let is_half_full = self.timers.len() > self.max_timers / 2 || self.bytes > self.max_bytes / 2;
-        if is_loaded || is_half_full || self.topics.is_empty() {
+        let is_backlog = self.timers.len() >= DUE_AHEAD && self.loaded_to.due <= now;
+        if is_loaded || is_half_full || is_backlog || self.topics.is_empty() {
             return None;
         }
         let limit = (self.max_timers - self.timers.len()).min(LOAD_LIMIT);

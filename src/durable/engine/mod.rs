@@ -296,7 +296,7 @@ impl Engine {
         if !self.is_loading
             && self.load_at <= now.monotonic
             && self.may_fire(now)
-            && let Some(range) = self.window.missing(until, self.enough(now))
+            && let Some(range) = self.window.missing(until, self.enough(now), now.wall)
         {
             self.is_loading = true;
             steps.push(Step::Load(range));

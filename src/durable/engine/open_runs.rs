@@ -58,7 +58,7 @@ impl OpenRuns {
     /// Keeps a newer state of a timer with its run.
     pub(super) fn replace(&mut self, row: TimerRow) {
         if let Some(mut run) = self.remove(row.key.id) {
-            run.replaced = Some(row);
+            run.replaced = Some(Box::new(row));
             self.insert(run);
         }
     }

@@ -33,7 +33,7 @@ impl Engine {
     pub(super) fn permitted(&mut self, mut run: Run, row: Option<TimerRow>) {
         if self.has_ended(&run) {
             self.metrics.ended.add(1);
-            run.replaced = row;
+            run.replaced = row.map(Box::new);
         }
         self.get_ready(run);
     }
@@ -67,7 +67,7 @@ impl Engine {
             steps.push(Step::Fire(self.firing(&mut run, now)));
             self.runs.insert(run);
         } else {
-            let row = run.replaced.unwrap_or_else(|| not_begun(run.row));
+            let row = run.replaced.map_or_else(|| not_begun(run.row), |row| *row);
             self.insert(row);
             self.next_command(id, now, steps);
         }
@@ -93,7 +93,7 @@ impl Engine {
             log::warn!("timer {} has failed, and is not tried again: {error}", run.row.key.id);
         }
         let (id, row) = (run.row.key.id, run.replaced.take());
-        row.into_iter().for_each(|row| self.go_on(&run, row, steps));
+        row.into_iter().for_each(|row| self.go_on(&run, *row, steps));
         if !self.runs.contains(id) {
             self.next_command(id, now, steps);
         }

@@ -36,8 +36,9 @@ pub(super) struct Run {
     /// The number of missed runs that this one stands for.
     pub(super) missed: u64,
     /// A newer state of the timer. If another change made it, the store refuses the end of the run.
-    /// Of an at-most-once run that has ended, the state after it.
-    pub(super) replaced: Option<TimerRow>,
+    /// Of an at-most-once run that has ended, the state after it. Few runs have one, so it is in a
+    /// box.
+    pub(super) replaced: Option<Box<TimerRow>>,
     /// Counts the run among those of its topic until it is answered.
     pub(super) permit: Option<Permit>,
 }
@@ -65,7 +66,7 @@ impl Run {
 
     /// Returns about how many bytes the run takes.
     pub(super) fn weight(&self) -> usize {
-        self.bytes + self.replaced.as_ref().map_or(0, TimerRow::weight)
+        self.bytes + self.replaced.as_ref().map_or(0, |row| row.weight())
     }
 }
 

@@ -159,7 +159,7 @@ impl Engine {
             }
             (_, Outcome::Missing | Outcome::Refused(_)) => {
                 self.metrics.stale.add(1);
-                run.replaced.into_iter().for_each(|row| self.insert(row));
+                run.replaced.into_iter().for_each(|row| self.insert(*row));
             }
             (_, outcome) => {
                 self.metrics.ended.add(1);

@@ -144,11 +144,12 @@ impl Window {
     }
 
     /// Returns what to load next, so that everything up to `until` is in memory as far as there is
-    /// space. Leaves out what is loaded up to `enough`. The parts take turns.
-    pub(super) fn missing(&mut self, until: i64, enough: i64) -> Option<LoadRange> {
+    /// space. Returns nothing for parts that are loaded up to `enough`, or that have enough timers
+    /// which are due at `now`. The parts take turns.
+    pub(super) fn missing(&mut self, until: i64, enough: i64, now: i64) -> Option<LoadRange> {
         let count = self.parts.len();
         let turns = (1..=count).map(|turn| (self.loaded_last + turn) % count);
-        let missing = |part: &Part| part.lane.missing(until).filter(|range| range.after.due < enough);
+        let missing = |part: &Part| part.lane.missing(until, now).filter(|range| range.after.due < enough);
         let (part, range) = turns.filter_map(|part| Some((part, missing(&self.parts[part])?))).next()?;
         self.loaded_last = part;
         Some(range)

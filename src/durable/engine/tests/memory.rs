@@ -52,6 +52,27 @@ fn a_full_window_drops_the_latest_and_loads_them_again() {
     }
 }
 
+#[test]
+fn a_backlog_is_loaded_as_it_fires() {
+    let mut simulation = limited(Limits { max_loaded: 65_536, max_loaded_bytes: 32 << 20, ..LIMITS });
+    simulation.handler(|_| None);
+    for _ in 0..5000 {
+        simulation.start(SECOND);
+    }
+    simulation.pass(MINUTE);
+    simulation.restart();
+    (0..100).for_each(|_| simulation.poll());
+    let loaded = simulation.metrics.loaded.read();
+    assert!((1024..=3 * 1024).contains(&loaded), "{loaded} of 5000 are in memory");
+
+    simulation.handler(|_| Some(Answer::Done(None)));
+    for open in std::mem::take(&mut simulation.fired) {
+        simulation.answer_run(open.id, open.run, Answer::Done(None));
+    }
+    simulation.run_until(2 * MINUTE);
+    assert_eq!(simulation.stored(), []);
+}
+
 /// P-02.
 #[test]
 fn timers_of_one_millisecond_fire_in_the_order_of_their_starts() {
