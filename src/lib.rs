@@ -120,9 +120,9 @@ pub use bytes;
 
 pub use bootstrap::{ClientBootstrap, DatagramBootstrap, Server, ServerBootstrap};
 pub use channel::{
+    core::links::Pipeline,
     group::ChannelGroup,
     handle::Channel,
-    links::Pipeline,
     peer::Peer,
     watch::{IdleEvent, IdleState, IdleTimeouts},
 };

@@ -9,10 +9,9 @@
 //! resumes. A guard that ends a pause sends mail to the loop (`sync::HeldInput`). The program's own
 //! setting does not change. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
-use super::{
+use crate::channel::{
+    core::{ChannelState, LoopServices, ReadDemand},
     handle::{ChannelShared, Mail, SizeHint},
-    services::LoopServices,
-    state::{ChannelState, ReadDemand},
 };
 use std::{fmt, sync::Arc};
 
@@ -67,7 +66,7 @@ impl Drop for InputGuard {
         let shared = &self.shared;
         if shared.holding.give_back(self.bytes, shared.inbound_mark) {
             // If the loop has ended, so has the channel.
-            let _ = shared.outlet.deliver(shared.id.key, Mail::Released);
+            let _ = shared.sender.deliver(shared.id.key, Mail::Released);
         }
     }
 }

@@ -10,10 +10,11 @@
 // slot with the state, and its pipeline. A third one holds the watch if there are timeouts. A
 // fourth one holds the shared state if there are handles.
 
+mod budget;
 mod close_cause;
 mod config;
 mod confirmation;
-mod core;
+pub(crate) mod core;
 pub(crate) mod driver;
 mod event;
 mod exchanges;
@@ -22,19 +23,20 @@ pub mod filter;
 pub(crate) mod group;
 pub(crate) mod handle;
 mod input_guard;
-pub(crate) mod links;
-mod outbound;
 pub(crate) mod peer;
-mod pipeline_settings;
-mod services;
 pub(crate) mod shaping;
-mod state;
-mod tasks;
+mod shared_message;
 pub(crate) mod timers;
 mod undecoded;
 pub(crate) mod watch;
 
-pub(crate) use self::core::{ChannelCore, Establish};
+pub use self::core::{AnyPipeline, links::IntoPipeline};
+pub(crate) use self::core::{
+    ChannelCore, ChannelState, ErasedPipeline, IoTime, LoopServices, Pending, PipelineSettings, Readiness,
+    links::{DecodePass, Establish, MAX_EXTRA_MESSAGES, Pipeline, Push},
+    timing::tasks::{DueTask, MAX_STAGES, Tasks, continues},
+};
+pub(crate) use budget::{OutboundBudget, SharedBudget};
 pub use close_cause::CloseCause;
 pub(crate) use config::{ChannelConfig, HANDSHAKE_TIMEOUT, check_handshake_timeout};
 pub use config::{ChannelOptions, Overflow};
@@ -44,20 +46,15 @@ pub(crate) use exchanges::{Exchanges, Reuse};
 pub use extras::{Attributes, LogLevel, WireLog};
 #[cfg(test)]
 pub(crate) use group::TestGroup;
-pub use group::{Broadcast, BroadcastReport, ChannelGroupBuilder};
-pub(crate) use group::{Delivery, Recipient};
+pub use group::{Broadcast, ChannelGroupBuilder};
 pub(crate) use handle::Channel;
-pub use handle::ChannelStats;
-pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint, TaskPermit};
+pub use handle::{BroadcastReport, ChannelStats};
+pub(crate) use handle::{
+    ChannelShared, Delivery, Mail, MailSender, PipelineTypes, Recipient, SizeHint, TaskPermit,
+};
 pub use input_guard::InputGuard;
-pub(crate) use links::{AnyPipeline, IntoPipeline, Pipeline};
-pub(crate) use links::{DecodePass, EncodingMemo, ErasedPipeline, MAX_EXTRA_MESSAGES, Push, SharedMessage};
-pub(crate) use outbound::{OutboundBudget, SharedBudget};
-pub(crate) use pipeline_settings::PipelineSettings;
-pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use shaping::TrafficShaping;
-pub(crate) use state::{ChannelState, Pending, Readiness};
-pub(crate) use tasks::{DueTask, MAX_STAGES, Tasks, goes_on};
+pub(crate) use shared_message::{EncodingMemo, SharedMessage};
 pub use timers::TaskKey;
 pub(crate) use timers::{
     ChannelTimer, Delay, Due, DueQueue, HandleTask, NEVER, Periodic, Repeat, Scheduled, ScheduledTask,

@@ -40,7 +40,10 @@ pub(super) fn begin_lingering(
 ) -> Result<LingeringSocket, Stream> {
     let to_the_end = core.drains_to_the_end();
     let state = &mut core.state;
-    let may = may && io.max_lingering > 0 && state.config.close_timeout_ns > 0 && state.pending_bytes() == 0;
+    let may = may
+        && io.max_lingering > 0
+        && state.config.close_timeout_ns > 0
+        && state.outbound.pending_bytes() == 0;
     let is_down = state.status.output_has_ended() || stream.shutdown_write().is_ok();
     let more = match io.drain(&mut stream, to_the_end) {
         Drained::Nothing => false,

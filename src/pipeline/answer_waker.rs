@@ -14,14 +14,14 @@ use std::{
 /// A full queue accepts this mail, because each task has at most one. If the task is gone, the mail
 /// does nothing.
 pub(in crate::pipeline) struct AnswerWaker {
-    outlet: Arc<dyn MailSender>,
+    sender: Arc<dyn MailSender>,
     channel: Key,
     task: TaskKey,
 }
 
 impl AnswerWaker {
-    pub(in crate::pipeline) fn waker(outlet: Arc<dyn MailSender>, channel: Key, task: TaskKey) -> Waker {
-        Arc::new(AnswerWaker { outlet, channel, task }).into()
+    pub(in crate::pipeline) fn waker(sender: Arc<dyn MailSender>, channel: Key, task: TaskKey) -> Waker {
+        Arc::new(AnswerWaker { sender, channel, task }).into()
     }
 }
 
@@ -32,6 +32,6 @@ impl Wake for AnswerWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // If the loop has ended, so has the channel.
-        let _ = self.outlet.deliver(self.channel, Mail::Answer(self.task));
+        let _ = self.sender.deliver(self.channel, Mail::Answer(self.task));
     }
 }

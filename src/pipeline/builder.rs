@@ -3,9 +3,9 @@
 use super::{ChannelContext, Handler, Links, Pipeline, Stage, Staged, links::Assembled, read_fn::ReadFn};
 use crate::{
     Result,
-    channel::{Exchanges, IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
+    channel::{AnyPipeline, Exchanges, IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
 };
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 /// An unfinished pipeline, to which stages and a handler are added.
 ///
@@ -100,7 +100,7 @@ impl<L: Links> PipelineBuilder<L> {
         H: Handler<Read = L::Read, Write = L::Write>,
     {
         let PipelineBuilder { links, settings } = self;
-        Pipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
+        Pipeline::new(AnyPipeline { links: Box::new(Assembled { links, handler }), settings })
     }
 
     /// Finishes the pipeline with a closure that is called with each message.

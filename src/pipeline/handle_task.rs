@@ -13,7 +13,7 @@ use crate::{
     Error, Result,
     channel::{
         Channel, Delay, HandleTask, Mail, MailSender, Periodic, ScheduledTask, TaskCell, TaskControl,
-        TaskEntry, TaskKey, TaskPermit, TaskStart, TaskTime, goes_on,
+        TaskEntry, TaskKey, TaskPermit, TaskStart, TaskTime, continues,
     },
     clock::TimeSource,
     error::panic_text,
@@ -33,7 +33,7 @@ struct Entry<F, T> {
     /// Set when the channel has received the task.
     key: OnceLock<TaskKey>,
     channel: Key,
-    outlet: Arc<dyn MailSender>,
+    sender: Arc<dyn MailSender>,
     origin: &'static Location<'static>,
 }
 
@@ -96,8 +96,8 @@ impl<F: Send + 'static, T: Send + 'static> Entry<F, T> {
         let (id, origin) = (channel.id(), Location::caller());
         let body = Permitted(task, channel.take_task_permit()?);
         let (cell, completion) = TaskCell::new(id.event_loop, body, deadline);
-        let (key, outlet) = (OnceLock::new(), channel.mail_sender().clone());
-        Ok((Arc::new(Entry { cell, key, channel: id.key, outlet, origin }), completion))
+        let (key, sender) = (OnceLock::new(), channel.mail_sender().clone());
+        Ok((Arc::new(Entry { cell, key, channel: id.key, sender, origin }), completion))
     }
 }
 
@@ -135,7 +135,7 @@ impl<F: Send + 'static, T: Send + 'static> Runner<F, T> {
             }
             Ok(Err(error)) => {
                 cell.end_run(body, completer, error.clone());
-                goes_on(Err(error))
+                continues(Err(error))
             }
             Err(panic) => {
                 cell.end_run(body, completer, Error::panicked(panic_text(&*panic)));
@@ -177,7 +177,7 @@ impl<F: Send + 'static, T: Send + 'static> TaskControl for Entry<F, T> {
         let cancelled = self.cell.end(Error::Cancelled);
         // Without a key the channel has not received the task yet, and drops it then.
         if cancelled && let Some(key) = self.key.get() {
-            self.outlet.deliver_quietly(self.channel, Mail::Cancel(*key));
+            self.sender.deliver_quietly(self.channel, Mail::Cancel(*key));
         }
         cancelled
     }
@@ -187,7 +187,7 @@ impl<F: Send + 'static, T: Send + 'static> TaskControl for Entry<F, T> {
     }
 
     fn time(&self) -> &TimeSource {
-        self.outlet.time()
+        self.sender.time()
     }
 
     fn origin(&self) -> &'static Location<'static> {

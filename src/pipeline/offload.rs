@@ -47,7 +47,7 @@ impl<T> Answer<T> {
 pub(in crate::pipeline) struct Offloaded<W, T> {
     pub(in crate::pipeline) work: W,
     answer: Weak<Mutex<Option<Result<T>>>>,
-    outlet: Arc<dyn MailSender>,
+    sender: Arc<dyn MailSender>,
     channel: Key,
     task: TaskKey,
 }
@@ -56,11 +56,11 @@ impl<W, T> Offloaded<W, T> {
     pub(in crate::pipeline) fn new(
         work: W,
         answer: Weak<Mutex<Option<Result<T>>>>,
-        outlet: Arc<dyn MailSender>,
+        sender: Arc<dyn MailSender>,
         channel: Key,
         task: TaskKey,
     ) -> Self {
-        Offloaded { work, answer, outlet, channel, task }
+        Offloaded { work, answer, sender, channel, task }
     }
 }
 
@@ -76,7 +76,7 @@ impl<T: Send, W: FnOnce() -> T + Send> Work for Offloaded<W, T> {
     }
 
     fn run(self: Box<Self>) -> bool {
-        let Offloaded { work, answer, outlet, channel, task } = *self;
+        let Offloaded { work, answer, sender, channel, task } = *self;
         let result = catch_unwind(AssertUnwindSafe(work));
         let result = result.map_err(|panic| Error::panicked(panic_message(panic)));
         let panicked = result.is_err();
@@ -88,7 +88,7 @@ impl<T: Send, W: FnOnce() -> T + Send> Work for Offloaded<W, T> {
         // If the channel closes at this moment, the result is dropped here.
         drop_guarded(cell);
         // If the loop has ended, so has the channel.
-        let _ = outlet.deliver(channel, Mail::Answer(task));
+        let _ = sender.deliver(channel, Mail::Answer(task));
         panicked
     }
 }

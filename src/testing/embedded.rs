@@ -150,7 +150,7 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Returns the number of encoded bytes that have not been sent yet.
     pub fn pending_bytes(&self) -> usize {
-        self.slot().driver.core.state.pending_bytes()
+        self.slot().driver.core.state.outbound.pending_bytes()
     }
 
     /// Returns whether the write half was shut down

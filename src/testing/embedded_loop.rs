@@ -8,7 +8,7 @@
 
 use super::{
     ManualClock, MemoryTransport,
-    outlet::{TestMail, TestMailSender},
+    mail_sender::{TestMail, TestMailSender},
     slot::EmbeddedSlot,
 };
 use crate::{
@@ -386,11 +386,12 @@ impl EmbeddedLoop {
                         let (key, mut recipient) = (recipient.key(), Some(recipient));
                         self.call(key, |core, services| {
                             if let Some(recipient) = recipient.take() {
-                                delivery.write_to(recipient, core, services);
+                                core.handle_delivery(services, &mut delivery, &recipient);
                             }
                         });
                         if let Some(recipient) = recipient {
-                            delivery.skip(recipient, &mut self.io.services);
+                            self.io.services.tally.deliveries += 1;
+                            delivery.skip(recipient);
                         }
                     }
                 }

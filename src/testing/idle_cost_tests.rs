@@ -77,7 +77,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
             visits += 1;
             let core = &mut channels[token.index() as usize];
             if token.index() >= CHANNELS / 2 {
-                core.state.traffic.read = next - next % SECOND;
+                core.state.inbound.note_unread(next - next % SECOND);
             }
             core.handle_timer(&mut services, token.timer());
         }

@@ -5,8 +5,8 @@ mod embedded;
 mod embedded_loop;
 #[cfg(all(test, not(netwheel_loom)))]
 mod idle_cost_tests;
+mod mail_sender;
 mod memory_transport;
-mod outlet;
 #[cfg(feature = "simulation")]
 pub mod redis;
 #[cfg(feature = "simulation")]

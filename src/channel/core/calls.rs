@@ -3,16 +3,10 @@
 //! Invariants: a callback is never called from within another one. An error or a panic in a
 //! callback reaches the handler's `error` at most once and closes this channel only.
 
-use super::{ChannelCore, replace::AT_ONCE};
+use super::{ChannelCore, ChannelState, ErasedPipeline, LoopServices, Pending, life::AT_ONCE};
 use crate::{
     Error, Result,
-    channel::{
-        close_cause::CloseCause,
-        event::Event,
-        links::ErasedPipeline,
-        services::LoopServices,
-        state::{ChannelState, Pending},
-    },
+    channel::{close_cause::CloseCause, event::Event},
     error::{Resource, panic_message},
     log_throttle::{PANICS, STUCK, Topic, log_throttled},
 };
@@ -76,7 +70,7 @@ impl ChannelCore {
                 true
             }
         };
-        let reported = self.settle(services);
+        let reported = self.finish_call(services);
         failed || reported
     }
 
@@ -95,7 +89,7 @@ impl ChannelCore {
     }
 
     /// Passes an event to the handler. A panic becomes an error.
-    pub(super) fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+    pub(super) fn notify(&mut self, services: &mut LoopServices, event: Event) -> Result {
         self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
@@ -104,8 +98,8 @@ impl ChannelCore {
     }
 
     /// Passes an event to the handler after another call. Its error goes to `error`.
-    pub(super) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
-        if let Err(error) = self.tell(services, event) {
+    pub(super) fn notify_or_fail(&mut self, services: &mut LoopServices, event: Event) {
+        if let Err(error) = self.notify(services, event) {
             let panicked = matches!(error, Error::Panicked(_));
             self.forget_replacement(services);
             self.fail(services, error);
@@ -126,17 +120,17 @@ impl ChannelCore {
         // Not every error comes from a call, and the handler may write to its peer.
         self.state.borrow_outbound(services);
         let was_open = self.state.status.is_open();
-        let again = self.state.pending_writes.is_some().then(|| error.clone());
+        let copy = self.state.has_confirmations().then(|| error.clone());
         let cause = CloseCause::of_error(&error);
-        let told = self.tell(services, Event::Error(error));
+        let result = self.notify(services, Event::Error(error));
         // An error that leads to a close is its cause.
-        if was_open && (told.is_err() || !self.state.status.is_open()) {
+        if was_open && (result.is_err() || !self.state.status.is_open()) {
             self.state.note_cause(cause);
-            if let Some(again) = again {
-                self.state.note_error(|| again);
+            if let Some(copy) = copy {
+                self.state.note_error(|| copy);
             }
         }
-        if let Err(error) = told {
+        if let Err(error) = result {
             services.tally.channel_errors += 1;
             // `error` may return what it was called with, which keeps its level.
             self.log_failure(services, error.log_topic(), "in error", &error);
@@ -181,45 +175,45 @@ impl ChannelCore {
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.
     #[inline]
     pub(super) fn after(&mut self, services: &mut LoopServices) {
-        self.settle(services);
+        self.finish_call(services);
         self.request_attention(services);
     }
 
     /// Requests the driver's attention if there is work for it.
     #[inline]
     pub(crate) fn request_attention(&mut self, services: &mut LoopServices) {
-        if self.state.pending_bytes() > 0 || self.state.wants_driver() {
+        if self.state.outbound.pending_bytes() > 0 || self.state.wants_driver() {
             self.state.want_attention(services);
         }
     }
 
     /// Handles the requests of the call. Returns whether the request was to report an error.
     #[inline]
-    fn settle(&mut self, services: &mut LoopServices) -> bool {
+    fn finish_call(&mut self, services: &mut LoopServices) -> bool {
         const REQUESTS: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
         let mut reported = false;
         if self.state.status.has(REQUESTS) {
-            reported = self.settle_requests(services);
+            reported = self.handle_requests(services);
         }
         self.note_written(services);
-        self.state.return_outbound(services);
-        self.tell_writability(services);
+        self.state.outbound.give_back(services);
+        self.notify_writability(services);
         reported
     }
 
     #[cold]
-    fn settle_requests(&mut self, services: &mut LoopServices) -> bool {
+    fn handle_requests(&mut self, services: &mut LoopServices) -> bool {
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
         if self.state.status.has(Pending::TASK_REFUSED) {
-            self.tell_refused(services);
+            self.notify_refused(services);
         }
-        self.tell_failure(services)
+        self.notify_failure(services)
     }
 
     /// Passes on the error that a stage has reported. Returns whether there was one.
-    pub(super) fn tell_failure(&mut self, services: &mut LoopServices) -> bool {
+    pub(super) fn notify_failure(&mut self, services: &mut LoopServices) -> bool {
         let mut reported = false;
         for _ in 0..AT_ONCE {
             if !self.state.status.take(Pending::FAILED) {
@@ -265,7 +259,7 @@ impl ChannelCore {
 
     /// Notifies the handler that a scheduled task was dropped.
     #[cold]
-    fn tell_refused(&mut self, services: &mut LoopServices) {
+    fn notify_refused(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
             if !self.state.status.take(Pending::TASK_REFUSED) {
                 return;
@@ -284,6 +278,17 @@ impl ChannelCore {
                 "channel {id}: schedules a task whenever one is refused; closing"
             );
             self.state.request_close(CloseCause::Failed);
+        }
+    }
+}
+
+impl ChannelState {
+    /// Records an error for the stages and the handler, which receive it after the current
+    /// callback. Only the first error of a callback is kept.
+    pub(crate) fn report(&mut self, services: &mut LoopServices, error: Error) {
+        if !self.status.is_closed() && !self.status.has(Pending::FAILED) {
+            self.status.set(Pending::FAILED);
+            services.failure = Some(error);
         }
     }
 }

@@ -3,53 +3,75 @@
 //! Bytes, commands and time go in through `handle_*`. Bytes to write, requests to close and calls
 //! of the handler come out. `driver` moves the bytes, and states the contract between the two.
 //!
-//! Invariants: `inactive` is the last call, made if and only if `active` was. A replacement
-//! pipeline takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not
-//! the transport. The submodules: `input` (bytes from the peer), `commands` (requests of handles
-//! and groups), `timing` (timers), `writability` (its notifications), `replace` (another pipeline),
-//! `calls` (calls of the pipeline), `handshake` (filters until they are established).
+//! # Parts
+//! [`ChannelState`] is what every callback may change. It has a part for each thing that happens to
+//! a channel, and each part is changed in its own folder only:
+//!
+//! | part | folder | what happens there |
+//! |---|---|---|
+//! | [`Inbound`] | `inbound/` | bytes are decoded and delivered; reading pauses and resumes; the peer's stream ends |
+//! | [`Outbound`] | `outbound/` | messages are encoded, dropped or confirmed; bytes are sealed and sent; writability |
+//! | [`Timing`] | `timing/` | tasks, idle timeouts, time limits, traffic limits, the close timeout |
+//! | [`Status`] | `status/` | facts of a few bits, in one word |
+//!
+//! `life/` has the way of a channel from its handshake to its end, and replaced pipelines.
+//! `calls` calls the pipeline. A method that needs one part only belongs to that part. One that
+//! needs several belongs to the state, and one that calls the pipeline to [`ChannelCore`].
+//!
+//! # Invariants
+//! An idle channel owns no buffer. A closed channel neither reads nor writes. `inactive` is the last
+//! call, made if and only if `active` was. A replacement pipeline takes over between two calls. What
+//! most channels do without is behind one pointer (`extras`), so a channel without a wire log pays
+//! one test of that pointer for each event. Runs on the channel's loop. Owns the pipeline, but not
+//! the transport.
 
+mod any_pipeline;
 mod calls;
-mod commands;
-mod establish;
-mod handshake;
-mod input;
-mod replace;
-mod timing;
-mod writability;
+mod inbound;
+#[cfg(feature = "simulation")]
+mod invariants;
+mod life;
+pub(crate) mod links;
+mod mail;
+mod outbound;
+mod packed_address;
+mod pipeline_settings;
+mod services;
+mod status;
+pub(crate) mod timing;
+mod wire_log;
 
-pub(crate) use commands::Outcome;
-pub(crate) use establish::Establish;
+pub use any_pipeline::AnyPipeline;
+pub(in crate::channel) use life::Action;
+pub(crate) use pipeline_settings::PipelineSettings;
+pub(crate) use services::{IoTime, LoopServices};
+pub(crate) use status::{InputHalf, Pending, ReadDemand, Readiness};
 
 use super::{
-    close_cause::CloseCause,
     config::ChannelConfig,
     event::Event,
-    links::{AnyPipeline, ErasedPipeline},
-    services::LoopServices,
-    state::ChannelState,
+    extras::Extras,
+    handle::{ChannelShared, ChannelStats, PipelineTypes},
+    shared_message::{EncodingMemo, SharedMessage},
 };
-use crate::{Error, id::ChannelId, log_throttle::CHANNEL_ERRORS};
-use log::Level;
-use std::{net::SocketAddr, sync::Arc};
+use crate::{
+    Result,
+    clock::TimeSource,
+    id::{ChannelId, Key},
+    sync::TypeName,
+};
+use bytes::Bytes;
+use inbound::Inbound;
+use links::{DecodePass, Establish};
+use outbound::Outbound;
+use packed_address::PackedAddress;
+use status::{Memory, Status};
+use std::{any::Any, cell::OnceCell, net::SocketAddr, ops::ControlFlow, sync::Arc};
+use timing::Timing;
 
 pub(crate) struct ChannelCore {
     pub(crate) state: ChannelState,
     pub(in crate::channel) links: Box<dyn ErasedPipeline>,
-}
-
-/// The next action of a channel's driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Nothing,
-    /// Send the outbound buffer.
-    Flush,
-    /// Send the outbound buffer, then end the output.
-    FlushAndEnd,
-    /// Send the outbound buffer, then close.
-    FlushAndClose,
-    /// Close immediately.
-    CloseNow,
 }
 
 impl ChannelCore {
@@ -66,9 +88,9 @@ impl ChannelCore {
         let links = pipeline.links;
         #[cfg(feature = "simulation")]
         let links = {
-            let crate::id::Key { index, generation } = id.key;
+            let Key { index, generation } = id.key;
             crate::machine::simulated::note_channel(id.event_loop, index, generation);
-            super::links::checked(links)
+            links::checked(links)
         };
         ChannelCore { state, links }
     }
@@ -76,116 +98,174 @@ impl ChannelCore {
     pub(crate) fn handler_name(&self) -> &'static str {
         (self.links.handler_type())()
     }
+}
 
-    // ---- input ----------------------------------------------------------------------------------
+/// The state of a channel, which every callback may change.
+///
+/// Public only in hidden signatures of the pipeline's links.
+pub struct ChannelState {
+    id: ChannelId,
+    /// Life cycle, stream halves, read demand, readiness and pending work.
+    pub(crate) status: Status,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
+    pub(crate) timing: Timing,
+    pub(crate) config: Arc<ChannelConfig>,
+    /// Created with the first handle, which takes a shared reference only.
+    pub(crate) shared: OnceCell<Arc<ChannelShared>>,
+    pub(crate) extras: Extras,
+    /// The time of the turn in which the channel was created.
+    connected: u64,
+    peer_address: PackedAddress,
+    local_address: PackedAddress,
+}
 
-    /// Starts a channel that is connected.
-    pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
-        self.state.status.activate();
-        self.state.arm_watch(services);
-        self.event(services, Event::Active);
-    }
-
-    /// Records that the end of the output was sent. A channel whose input has ended too closes.
-    pub(crate) fn handle_output_ended(&mut self, services: &mut LoopServices) {
-        self.state.status.end_output();
-        if self.state.status.input_ended() {
-            self.state.request_close(CloseCause::Clean);
-            self.state.want_attention(services);
+impl ChannelState {
+    fn new(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        now: u64,
+        local: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        ChannelState {
+            id,
+            status: Status::new(config.auto_read),
+            inbound: Inbound::new(now),
+            outbound: Outbound::new(now, &config),
+            timing: Timing::default(),
+            config,
+            shared: OnceCell::new(),
+            extras: Extras::default(),
+            connected: now,
+            peer_address: PackedAddress::pack(peer),
+            local_address: PackedAddress::pack(local),
         }
     }
 
-    /// Handles a broken connection. A channel that is closing closes immediately, without a call of
-    /// `error`.
-    pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        let cause = CloseCause::of_transport(&error);
-        self.state.note_cause(cause);
-        self.state.note_error(|| error.clone());
-        if !self.state.status.is_active() {
-            self.report_failed_handshake(error);
-        } else if self.state.status.is_open() {
-            self.fail(services, error);
-        }
-        self.state.request_close_now(cause);
-        self.after(services);
+    pub(crate) fn id(&self) -> ChannelId {
+        self.id
     }
 
-    /// Records that the kernel has accepted `n` bytes.
-    pub(crate) fn handle_written(&mut self, services: &mut LoopServices, n: usize) {
-        self.state.consume_outbound(n, services.now);
-        self.state.return_outbound(services);
-        self.tell_writability(services);
+    pub(crate) fn key(&self) -> Key {
+        self.id.key
     }
 
-    /// Records that the transport has accepted `n` bytes that filters have sealed.
-    pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
-        self.state.consume_sealed(services, n);
-        self.state.return_outbound(services);
-        self.tell_writability(services);
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address.unpack()
     }
 
-    /// Notifies the channel that the loop is shutting down.
-    pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
-        if !self.state.status.is_active() {
-            self.state.request_close_now(CloseCause::ShutDown);
-            self.state.want_attention(services);
-        } else if self.state.status.is_open() {
-            self.event(services, Event::Shutdown);
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address.unpack()
+    }
+
+    /// Replaces the addresses by those that a filter has announced.
+    fn set_addresses(&mut self, local: Option<SocketAddr>, peer: Option<SocketAddr>) {
+        self.local_address = PackedAddress::pack(local);
+        self.peer_address = PackedAddress::pack(peer);
+    }
+
+    /// Puts the channel into the loop's attention list, once.
+    pub(crate) fn want_attention(&mut self, services: &mut LoopServices) {
+        if !self.status.has(Pending::LISTED) {
+            self.status.set(Pending::LISTED);
+            services.attention.push(self.key());
         }
     }
 
-    /// Handles the end of the channel: the socket is closed, or lingers without the channel. The
-    /// channel leaves its groups, `closed` completes, unsent writes fail, tasks and timers are
-    /// dropped. `inactive` is called later.
-    pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
-        self.state.status.close();
-        if self.state.extras.has_filters() {
-            self.end_handshake(services);
-        }
-        if let Some(shared) = self.state.shared.get() {
-            shared.set_closed(self.state.close_cause());
-        }
-        self.state.end(services);
-    }
-
-    /// Calls `inactive`, the last callback.
-    pub(crate) fn handle_inactive(&mut self, services: &mut LoopServices) {
-        if !self.state.status.take_inactive() {
-            return;
-        }
-        if let Err(error) = self.tell(services, Event::Inactive) {
-            services.tally.channel_errors += 1;
-            self.log_failure(services, (CHANNEL_ERRORS, Level::Warn), "in inactive", &error);
-        }
-        // Drops tasks and timers that were scheduled in `inactive`.
-        self.state.end(services);
-    }
-
-    // ---- output ---------------------------------------------------------------------------------
-
-    /// Returns the next action of the driver.
+    /// Returns whether there is work for the driver besides sending the outbound buffer.
     #[inline]
-    pub(crate) fn action(&self) -> Action {
-        if self.state.status.closes_at_once() {
-            Action::CloseNow
-        } else if self.state.status.closes_gracefully() {
-            Action::FlushAndClose
-        } else if self.state.status.wants_to_end_output() {
-            Action::FlushAndEnd
-        } else if self.state.pending_bytes() > 0 || !self.state.extras.sealed_wire().is_empty() {
-            Action::Flush
-        } else {
-            Action::Nothing
+    fn wants_driver(&self) -> bool {
+        self.status.wants_driver() || self.wants_read()
+    }
+
+    pub(crate) fn stats(&self, time: &TimeSource) -> ChannelStats {
+        let (bytes_read, bytes_written) = (self.inbound.bytes(), self.outbound.bytes());
+        ChannelStats {
+            bytes_read,
+            bytes_written,
+            messages_read: self.inbound.messages(),
+            messages_written: self.outbound.messages(),
+            messages_dropped: self.extras.messages_dropped(),
+            pending_bytes: self.outbound.pending_bytes(),
+            connected: time.instant(self.connected),
+            last_read: (bytes_read > 0).then(|| time.instant(self.inbound.last_read())),
+            last_written: (bytes_written > 0).then(|| time.instant(self.outbound.last_written())),
         }
     }
 }
 
-impl Drop for ChannelCore {
-    /// Completes `closed` even if the loop itself fails.
-    fn drop(&mut self) {
-        self.state.note_cause(CloseCause::ShutDown);
-        if let Some(shared) = self.state.shared.get() {
-            shared.set_closed(self.state.close_cause());
-        }
+/// A whole pipeline with all types erased: the only trait object that an event passes through.
+pub(crate) trait ErasedPipeline {
+    /// Decodes `input` and hands each message to the handler, while the channel may deliver. After
+    /// the last message of a complete batch, calls `read_complete` unless other work comes first,
+    /// and notes that in the pass.
+    fn read(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result;
+
+    /// Returns whether the codec or a stage has queued messages.
+    fn has_more(&self) -> bool;
+
+    /// Returns whether a stage has begun a message to the peer whose rest is not written yet.
+    fn has_unfinished_output(&self) -> bool;
+
+    /// Writes a message from a `Channel` handle. Fails with `Error::PipelineReplaced` if this
+    /// pipeline writes another type.
+    fn write(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+    ) -> Result;
+
+    /// Writes a message for many channels, encoded by these links or by equivalent ones.
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result;
+
+    /// Passes an event to the stages, in the order from the socket, and then to the handler. The
+    /// handler is called also if a stage fails. Returns the first error.
+    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
+
+    /// Runs a task of the handler or of a stage, or one from a handle. Drops a task for another
+    /// pipeline.
+    fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
+
+    /// Runs a periodic task of the handler or of a stage, or one from a handle. Returns whether it
+    /// goes on. A task for another pipeline does not.
+    fn run_periodic(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        task: &mut dyn Any,
+    ) -> Result<ControlFlow<()>>;
+
+    /// Returns the name of the handler's type, for reports.
+    fn handler_type(&self) -> TypeName;
+
+    /// Returns the types that handles to this pipeline must match.
+    fn types(&self) -> PipelineTypes;
+
+    /// Returns what continues the start of a channel whose filters are not established.
+    fn establish(&mut self) -> Option<&mut dyn Establish> {
+        None
     }
+
+    /// Takes what continues the start of a channel whose filters are not established.
+    fn take_establish(&mut self) -> Option<Box<dyn Establish>> {
+        None
+    }
+
+    /// Notes that another pipeline takes over, so that `inactive` is not called.
+    #[cfg(feature = "simulation")]
+    fn note_replaced(&mut self) {}
 }

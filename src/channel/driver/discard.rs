@@ -7,10 +7,7 @@
 use super::{ChannelDriver, LoopIo, Transport};
 use crate::{
     Error,
-    channel::{
-        core::ChannelCore,
-        state::{InputHalf, Readiness},
-    },
+    channel::core::{ChannelCore, InputHalf, Readiness},
 };
 use std::io::{self, ErrorKind};
 

@@ -14,7 +14,7 @@
 //! So an error that the check finds is kept, and the next read returns it.
 
 use super::{ChannelDriver, LoopIo, Next, Transport};
-use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer};
+use crate::channel::{core::Readiness, shaping::Direction, timers::ChannelTimer};
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
@@ -62,7 +62,7 @@ impl<T: Transport> ChannelDriver<T> {
             }
             // The end of a stream is not activity, and it is not read while reading is off.
             Some(0) | None if !may_read => {}
-            _ => self.core.state.note_unread(io.services.now),
+            _ => self.core.state.inbound.note_unread(io.services.now),
         }
         Next::Stay
     }

@@ -32,7 +32,7 @@
 //! 6. The state of the transport (`Readiness`) belongs to the driver. The core reads
 //!    `Readiness::MAYBE_READABLE` to see whether input waits. It sets the flag only to make the
 //!    driver read the end of the stream again.
-//! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only:
+//! 7. With filters (`open`, `seal`), the core sees plaintext only:
 //!    `handle_input` gets the opened bytes, and `handle_sealed_written` replaces `handle_written`.
 //!    The filters report the end of the stream. Before the channel closes or shuts down its write
 //!    half, `finish_output` sends the end marks of the filters.
@@ -44,15 +44,17 @@
 //! channel whose peer has ended its stream closes gracefully, so replies are still sent.
 //! docs/endings.md has the order of events for each way in which a channel ends.
 
+mod deliver;
 mod departure;
 mod discard;
-mod filtered_input;
-mod filtered_output;
+mod fill;
 mod last_look;
 mod loop_io;
+mod open;
 mod read;
 mod reading;
 mod ready;
+mod seal;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -63,12 +65,10 @@ pub(crate) use loop_io::{HANDSHAKES_PER_TURN, LoopIo};
 pub(crate) use ready::Ready;
 pub(crate) use transport::Transport;
 
-use super::{
-    core::{Action, ChannelCore},
-    services::LoopServices,
-    state::{Pending, ReadDemand, Readiness},
+use crate::{
+    Error,
+    channel::core::{Action, ChannelCore, LoopServices, Pending, ReadDemand, Readiness},
 };
-use crate::Error;
 
 /// A channel core and the transport that carries its bytes.
 pub(crate) struct ChannelDriver<T> {
@@ -216,7 +216,10 @@ impl<T: Transport> ChannelDriver<T> {
     fn end_output(&mut self, io: &mut LoopIo) {
         let status = self.core.state.status;
         // The end follows a handshake, as messages do: the peer needs both directions for it.
-        if self.core.state.pending_bytes() > 0 || !status.is_open() || status.has(ReadDemand::HANDSHAKING) {
+        if self.core.state.outbound.pending_bytes() > 0
+            || !status.is_open()
+            || status.has(ReadDemand::HANDSHAKING)
+        {
             return;
         }
         if !self.finish_output(io) {

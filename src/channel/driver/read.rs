@@ -1,7 +1,7 @@
 //! The result of one read.
 
-use crate::channel::links::Batch;
-use std::io;
+use crate::channel::core::links::Batch;
+use std::io::{self, ErrorKind};
 
 /// The result of one read.
 pub(super) enum Read {
@@ -22,6 +22,13 @@ pub(super) enum Read {
     Broken,
     /// A traffic limit allows no read now.
     HeldUp,
+}
+
+impl Read {
+    /// Returns the result of a read that has failed.
+    pub(super) fn failed(error: io::Error) -> Self {
+        if error.kind() == ErrorKind::WouldBlock { Read::Nothing } else { Read::Failed(error) }
+    }
 }
 
 /// Returns how the bytes of a read are decoded.

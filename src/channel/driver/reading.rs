@@ -20,24 +20,14 @@
 //! when its share of the turn is used up. The last case is recorded in `MAYBE_READABLE`, because no
 //! further event announces the remaining input. Kept bytes are decoded before new ones are read.
 
-use super::{
-    ChannelDriver, LoopIo, Next, Transport, departure, filtered_input,
-    read::{Read, batch},
-    writing,
-};
+use super::{ChannelDriver, LoopIo, Next, Transport, deliver, departure, fill, open, read::Read};
 use crate::{
     Error,
-    buffer::{RECEIVE_SIZE, Received},
     channel::{
-        core::ChannelCore,
-        links::Batch,
+        core::{ChannelCore, Pending, Readiness},
         shaping::Direction,
-        state::{Pending, Readiness},
-        undecoded::{InputMemory, Undecoded},
     },
 };
-use bytes::BytesMut;
-use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
     /// Reads a channel that was carried over from an earlier turn.
@@ -76,7 +66,7 @@ impl<T: Transport> ChannelDriver<T> {
     fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
         if self.core.state.status.has(Pending::FLUSH) {
             self.flush(io);
-        } else if self.core.state.pending_bytes() > 0 {
+        } else if self.core.state.outbound.pending_bytes() > 0 {
             self.write_once(io);
         }
         if self.core.state.status.closes_at_once() {
@@ -120,7 +110,7 @@ fn read_all<T: Transport>(
         if state.status.has(Pending::UNDECODED) && state.pipeline_reads() {
             // A pass that consumes no bytes counts as a read, so that queued messages of the
             // pipeline are bounded per turn.
-            reads += usize::from(!decode_kept(core, transport, io));
+            reads += usize::from(!deliver::resume(core, transport, io));
             incomplete = true;
             continue;
         }
@@ -129,7 +119,7 @@ fn read_all<T: Transport>(
         }
         let size = state.config.read_size;
         let read = if !state.extras.are_used() {
-            read_once(core, transport, io, size)
+            fill::read_once(core, transport, io, size)
         } else {
             read_with_extras(core, transport, io, size)
         };
@@ -200,98 +190,8 @@ fn read_with_extras<T: Transport>(
     if size == 0 {
         Read::HeldUp
     } else if core.state.extras.has_filters() {
-        filtered_input::read_once(core, transport, io, size)
+        open::read_once(core, transport, io, size)
     } else {
-        read_once(core, transport, io, size)
+        fill::read_once(core, transport, io, size)
     }
-}
-
-/// Resumes an interrupted delivery with the kept bytes and the pipeline's queued messages. Returns
-/// whether any byte was consumed.
-fn decode_kept<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
-    let input = core.state.partial.take().into_bytes();
-    let before = input.len();
-    let LoopIo { services, metrics, .. } = io;
-    core.handle_input(services, input, InputMemory::Own(before), Batch::Part, |core, services| {
-        writing::flush(core, transport, services, metrics);
-    });
-    core.state.partial.len() < before
-}
-
-/// Reads at most `size` bytes, once, and decodes them.
-fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo, size: usize) -> Read {
-    let kept = core.state.partial.take();
-    // A small number of kept bytes is put in front of the new bytes. A larger number grows in a
-    // buffer of the channel, so that a long message is not copied again with every read.
-    let grows = kept.len() > RECEIVE_SIZE / 2;
-    let prefix = if grows { &[][..] } else { &kept[..] };
-    let result = loop {
-        let result = io.receive.read(prefix, |room| {
-            let limit = room.len().min(size);
-            transport.read(&mut room[..limit])
-        });
-        io.metrics.reads.add(1);
-        match result {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            other => break other,
-        }
-    };
-    let received = match result {
-        Ok(received) if received.read > 0 => received,
-        ended => {
-            core.state.partial = kept;
-            return match ended {
-                Ok(received) => {
-                    drop(received);
-                    io.receive.give_back();
-                    Read::End
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
-                Err(e) => Read::Failed(e),
-            };
-        }
-    };
-    let n = received.read;
-    // A short read has emptied the transport, unless it ended at urgent data. Later bytes cause
-    // another event. After the peer has hung up there may be no later event.
-    const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
-    let last = !(received.full || n == size || core.state.status.has(MORE));
-    io.metrics.bytes_read.add(n as u64);
-    io.turn_bytes += n;
-    core.state.note_read(&received.data[prefix.len()..], io.services.now);
-    core.state.note_moved(Direction::Read, n);
-    let completed = if grows {
-        decode_grown(core, transport, io, kept, received, last)
-    } else {
-        let LoopIo { services, metrics, .. } = io;
-        let completed =
-            core.handle_input(services, received.data, InputMemory::Lent, batch(last), |core, services| {
-                writing::flush(core, transport, services, metrics);
-            });
-        io.receive.give_back();
-        io.services.spare_box.give_back(kept);
-        completed
-    };
-    Read::Bytes { last, completed }
-}
-
-/// Decodes a long message that grows in memory of the channel.
-#[inline(never)]
-fn decode_grown<T: Transport>(
-    core: &mut ChannelCore,
-    transport: &mut T,
-    io: &mut LoopIo,
-    kept: Undecoded,
-    received: Received,
-    last: bool,
-) -> bool {
-    let mut grown = BytesMut::from(kept.into_bytes());
-    grown.extend_from_slice(&received.data);
-    drop(received);
-    io.receive.give_back();
-    let memory = InputMemory::Own(grown.len());
-    let LoopIo { services, metrics, .. } = io;
-    core.handle_input(services, grown.freeze(), memory, batch(last), |core, services| {
-        writing::flush(core, transport, services, metrics);
-    })
 }

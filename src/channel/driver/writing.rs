@@ -9,15 +9,13 @@
 //! when its share of the turn is used up, which puts the channel into the attention list. After
 //! `WouldBlock` no write is tried until an event reports that the transport is writable.
 
-use super::{ChannelDriver, LoopIo, Transport, filtered_output};
+use super::{ChannelDriver, LoopIo, Transport, seal};
 use crate::{
     Error,
     buffer::OutboundBuffer,
     channel::{
-        core::ChannelCore,
-        services::LoopServices,
+        core::{ChannelCore, LoopServices, Pending, Readiness},
         shaping::Direction,
-        state::{Pending, Readiness},
     },
     metrics::Metrics,
 };
@@ -86,7 +84,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
         {
             break;
         }
-        let pending = if FILTERED { filtered_output::seal(core, services) } else { state.pending_bytes() };
+        let pending = if FILTERED { seal::seal(core, services) } else { state.outbound.pending_bytes() };
         let state = &mut core.state;
         if pending == 0 || left == 0 {
             state.give_allowance_back(Direction::Write);
@@ -100,9 +98,9 @@ fn send_burst<T: Transport, const FILTERED: bool>(
             break;
         }
         let result = if FILTERED {
-            filtered_output::write(core, transport, most)
+            seal::write(core, transport, most)
         } else {
-            let Some(out) = state.outbound() else { break };
+            let Some(out) = state.outbound.buffer() else { break };
             if out.is_contiguous() {
                 let front = out.front();
                 transport.write(&front[..front.len().min(most)])
@@ -113,7 +111,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
         left -= 1;
         metrics.writes.add(1);
         match result {
-            Ok(n) if n > 0 && FILTERED => filtered_output::written(core, services, metrics, n),
+            Ok(n) if n > 0 && FILTERED => seal::written(core, services, metrics, n),
             Ok(n) if n > 0 => {
                 metrics.bytes_written.add(n as u64);
                 core.handle_written(services, n);

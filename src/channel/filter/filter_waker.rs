@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 /// it. A wake before the filter waits is not lost. A channel that is gone ignores it.
 #[derive(Clone)]
 pub struct FilterWaker {
-    pub(super) outlet: Arc<dyn MailSender>,
+    pub(super) sender: Arc<dyn MailSender>,
     pub(super) channel: Key,
 }
 
@@ -22,7 +22,7 @@ impl FilterWaker {
     /// empty.
     pub fn wake(&self) {
         // A loop that has ended has closed the channel.
-        drop(self.outlet.deliver(self.channel, Mail::WakeFilters));
+        drop(self.sender.deliver(self.channel, Mail::WakeFilters));
     }
 }
 

@@ -5,7 +5,7 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::handle::{Channel, MailSender, MemberReservation, SizeHint},
+    channel::handle::{Channel, MailSender, PartReservations, SizeHint},
     id::{ChannelId, Key},
     lookup::LookupMap,
 };
@@ -31,13 +31,9 @@ struct OnLoop<M> {
 /// The members of a group on one loop.
 pub(super) struct Part {
     pub(super) event_loop: u32,
-    pub(super) outlet: Arc<dyn MailSender>,
+    pub(super) sender: Arc<dyn MailSender>,
     pub(super) keys: Arc<[Key]>,
 }
-
-/// The reservations of a broadcast at the members of one part: at each member that was selected
-/// because it is writable. `None` if there are none.
-pub(super) type PartReservations = Option<Vec<Option<MemberReservation>>>;
 
 impl<M> Default for Members<M> {
     fn default() -> Self {
@@ -119,8 +115,8 @@ impl<M> OnLoop<M> {
         let channels = &self.channels;
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A listed loop has members.
-        let outlet = self.channels[0].shared().outlet.clone();
-        Part { event_loop: self.event_loop, outlet, keys: keys.clone() }
+        let sender = self.channels[0].shared().sender.clone();
+        Part { event_loop: self.event_loop, sender, keys: keys.clone() }
     }
 }
 
@@ -149,7 +145,7 @@ pub(super) fn selected<M: 'static>(
             let is_counted = reservations.iter().any(Option::is_some);
             parts.push(Part {
                 event_loop: first.id().event_loop,
-                outlet: first.shared().outlet.clone(),
+                sender: first.shared().sender.clone(),
                 keys: keys.into(),
             });
             reserved.push(is_counted.then_some(reservations));

@@ -22,18 +22,17 @@ mod shared_broadcast;
 mod waiting;
 
 pub use builder::ChannelGroupBuilder;
-pub use report::{Broadcast, BroadcastReport};
+pub use report::Broadcast;
 #[cfg(test)]
 pub(crate) use shared_broadcast::TestGroup;
-pub(crate) use shared_broadcast::{Delivery, Recipient};
 
 use crate::{
     SendError,
-    channel::handle::{Channel, LeaveAtClose},
+    channel::handle::{Channel, LeaveAtClose, PartReservations},
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
-use members::{Members, Part, PartReservations, selected};
+use members::{Members, Part, selected};
 use shared_broadcast::{Sending, SharedBroadcast};
 use std::{
     fmt,

@@ -15,27 +15,16 @@
 //! is encoded once for all channels that encode alike. A delivery runs on its loop; the message is
 //! shared.
 
-use super::{
-    Broadcast,
-    members::{Part, PartReservations},
-    report::{BroadcastReport, Progress},
-    waiting::WaitingDeliveries,
-};
+use super::{Broadcast, members::Part, report::Progress, waiting::WaitingDeliveries};
 use crate::{
     Error, Result, SendError,
     channel::{
-        core::{ChannelCore, Outcome},
-        handle::{AnyDelivery, MemberReservation},
-        links::{Encoder, EncodingMemo, SharedMessage, again},
-        services::LoopServices,
+        handle::{BroadcastReport, Delivery, ErasedBroadcast, PartReservations},
+        shared_message::{Encoder, SharedMessage},
     },
-    error::caught,
-    id::{ChannelId, Key},
-    log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
-    lookup::LookupSet,
+    id::ChannelId,
 };
 use bytes::Bytes;
-use log::Level;
 use std::{
     any::{Any, type_name},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -61,13 +50,6 @@ pub(super) struct SharedBroadcast<M> {
     progress: Arc<Progress>,
 }
 
-/// A broadcast whose message type is erased.
-trait AnyParcel: SharedMessage + Send + Sync {
-    fn sending(&self) -> &Sending;
-    fn progress(&self) -> &Progress;
-    fn message_type(&self) -> &'static str;
-}
-
 impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     pub(super) fn new(message: M, sending: Sending) -> Self {
         let progress = Arc::new(Progress::new(sending.parts.len(), sending.waiting.clone()));
@@ -80,14 +62,16 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     /// Returns the message if no loop accepts its delivery.
     pub(super) fn send(self, reserved: Vec<PartReservations>) -> Result<Broadcast, SendError<M>> {
         let shared_broadcast = Arc::new(self);
-        let Sending { parts, members, .. } = &shared_broadcast.sending;
+        let Sending { parts, members, except, .. } = &shared_broadcast.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
         let mut reserved = reserved.into_iter();
-        for (at, part) in parts.iter().enumerate() {
-            let delivery = Delivery::new(shared_broadcast.clone(), at, reserved.next().flatten());
-            if let Err((delivery, why)) = part.outlet.broadcast(Box::new(delivery)) {
-                unreached += Delivery::from_any(delivery).report.members;
+        for part in parts.iter() {
+            let except = except.filter(|id| id.event_loop == part.event_loop).map(|id| id.key);
+            let reserved = reserved.next().flatten();
+            let delivery = Delivery::new(shared_broadcast.clone(), part.keys.clone(), except, reserved);
+            if let Err((delivery, why)) = part.sender.broadcast(Box::new(delivery)) {
+                unreached += delivery.members();
                 refused += 1;
                 reason = Some(why);
             }
@@ -117,13 +101,13 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
         // Held while encoding: other loops wait for the encoding instead of repeating it.
         let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, made)) = encodings.iter().find(|(by, _)| *by == encoder) {
-            return again(made);
+            return made.clone();
         }
         let (made, panic) = match catch_unwind(AssertUnwindSafe(encode)) {
             Ok(made) => (made, None),
             Err(panic) => (Err(Error::panicked("encoding a broadcast")), Some(panic)),
         };
-        encodings.push((encoder, again(&made)));
+        encodings.push((encoder, made.clone()));
         drop(encodings);
         if let Some(panic) = panic {
             // The panic closes this channel only.
@@ -133,13 +117,13 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
     }
 }
 
-impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
-    fn sending(&self) -> &Sending {
-        &self.sending
+impl<M: Clone + Send + Sync + 'static> ErasedBroadcast for SharedBroadcast<M> {
+    fn group(&self) -> usize {
+        Arc::as_ptr(&self.sending.waiting).addr()
     }
 
-    fn progress(&self) -> &Progress {
-        &self.progress
+    fn end_part(&self, report: &BroadcastReport) {
+        self.progress.end_part(report);
     }
 
     fn message_type(&self) -> &'static str {
@@ -147,213 +131,11 @@ impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
     }
 }
 
-/// The part of a broadcast for one loop.
-pub(crate) struct Delivery {
-    shared_broadcast: Arc<dyn AnyParcel>,
-    /// The members on this loop.
-    keys: Arc<[Key]>,
-    /// The reservations of the message at them. Those of members that are not reached are dropped.
-    reserved: PartReservations,
-    /// The next member.
-    next: usize,
-    /// Members behind `next` that were taken out of turn.
-    early: LookupSet<usize>,
-    except: Option<Key>,
-    memo: EncodingMemo,
-    report: BroadcastReport,
-    /// The first encoding error, and the rate limit and time for logging it.
-    failed: Option<(Error, Arc<LogThrottle>, u64)>,
-}
-
-/// A member that receives a broadcast now. Each member is taken at most once, so no reservation is
-/// used twice or for another member.
-#[must_use]
-pub(crate) struct Recipient {
-    key: Key,
-    place: usize,
-}
-
-impl Recipient {
-    #[inline]
-    pub(crate) fn key(&self) -> Key {
-        self.key
-    }
-}
-
-impl Delivery {
-    /// Returns the delivery that was passed to
-    /// [`MailSender::broadcast`](crate::channel::MailSender::broadcast), which names no type of
-    /// this layer.
-    pub(crate) fn from_any(delivery: Box<AnyDelivery>) -> Box<Delivery> {
-        delivery.downcast().expect("the mail is a `Delivery`")
-    }
-
-    fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize, reserved: PartReservations) -> Self {
-        let Sending { parts, except, .. } = shared_broadcast.sending();
-        let Part { event_loop, keys, .. } = &parts[part];
-        let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
-        let (keys, reached) = (keys.clone(), keys.len() - usize::from(except.is_some()));
-        let report = BroadcastReport { members: reached, ..BroadcastReport::default() };
-        Delivery {
-            shared_broadcast,
-            keys,
-            reserved,
-            next: 0,
-            early: LookupSet::new(),
-            except,
-            memo: EncodingMemo::default(),
-            report,
-            failed: None,
-        }
-    }
-
-    /// Takes the next member in turn. Returns `None` after the last one.
-    #[inline]
-    pub(crate) fn next(&mut self) -> Option<Recipient> {
-        loop {
-            let key = *self.keys.get(self.next)?;
-            let at = self.next;
-            self.next += 1;
-            if self.except != Some(key) && (self.early.is_empty() || !self.take_early(at)) {
-                return Some(Recipient { key, place: at });
-            }
-        }
-    }
-
-    /// Returns whether the member at this place was taken out of turn.
-    // Not inlined, because the preparation of the hash would move in front of each member.
-    #[cold]
-    #[inline(never)]
-    fn take_early(&mut self, place: usize) -> bool {
-        self.early.remove(&place)
-    }
-
-    /// Returns the place of this member if it has not been taken yet.
-    pub(crate) fn place_of(&self, key: Key) -> Option<usize> {
-        let found = self.keys.get(self.next..)?.iter().position(|one| *one == key);
-        let at = self.next + found.filter(|_| self.except != Some(key))?;
-        (!self.early.contains(&at)).then_some(at)
-    }
-
-    /// Takes the member at a place that [`place_of`](Delivery::place_of) has returned, out of turn.
-    /// Returns `None` if it has been taken meanwhile.
-    pub(crate) fn take(&mut self, place: usize) -> Option<Recipient> {
-        let key = *self.keys.get(place).filter(|_| place >= self.next)?;
-        self.early.insert(place).then_some(Recipient { key, place })
-    }
-
-    #[inline]
-    fn take_reservation(&mut self, recipient: &Recipient) -> Option<MemberReservation> {
-        self.reserved.as_mut()?[recipient.place].take()
-    }
-
-    /// Returns an identifier of the group, unique while a broadcast of it is in progress.
-    pub(crate) fn group(&self) -> usize {
-        Arc::as_ptr(&self.shared_broadcast.sending().waiting).addr()
-    }
-
-    /// Returns the members that have not been taken in turn.
-    pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
-        let rest = self.keys.get(self.next..).unwrap_or_default();
-        rest.iter().copied().filter(|key| self.except != Some(*key))
-    }
-
-    /// Returns whether all members were taken.
-    pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.keys.len()
-    }
-
-    /// Writes the message to a member.
-    #[inline]
-    pub(crate) fn write_to(
-        &mut self,
-        recipient: Recipient,
-        core: &mut ChannelCore,
-        services: &mut LoopServices,
-    ) {
-        let reserved = self.take_reservation(&recipient).and_then(MemberReservation::hand_over);
-        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, reserved);
-        services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
-        self.count(services, outcome);
-    }
-
-    /// Counts a member whose channel does not exist any more.
-    pub(crate) fn skip(&mut self, recipient: Recipient, services: &mut LoopServices) {
-        drop(self.take_reservation(&recipient));
-        self.count(services, Outcome::Gone);
-    }
-
-    /// Counts the result for a member.
-    #[inline]
-    fn count(&mut self, services: &mut LoopServices, outcome: Outcome) {
-        services.tally.deliveries += 1;
-        let report = &mut self.report;
-        match outcome {
-            Outcome::Written => report.written += 1,
-            Outcome::Dropped => report.dropped += 1,
-            Outcome::Refused => report.refused += 1,
-            Outcome::Closed => report.closed += 1,
-            Outcome::Gone => report.gone += 1,
-            Outcome::Failed(error) => {
-                report.failed += 1;
-                if self.failed.is_none() {
-                    self.failed = error.map(|error| (error, services.log.clone(), services.now));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Delivery {
-    /// Counts the remaining members, so that the report completes in any case.
-    fn drop(&mut self) {
-        self.report.unreached += self.report.members - self.report.counted();
-        if let Some((error, log, now)) = &self.failed {
-            let (n, message) = (self.report.failed, self.shared_broadcast.message_type());
-            let at = LogAt { log, now: *now };
-            // The program's logger may panic.
-            caught(|| {
-                log_throttled!(
-                    at,
-                    BROADCASTS,
-                    Level::Warn,
-                    "a broadcast of {message} could not be encoded for {n} channels: {error:#}"
-                );
-            });
-        }
-        self.shared_broadcast.progress().end_part(&self.report);
-    }
-}
-
 #[cfg(test)]
-use crate::channel::handle::Channel;
-
-#[cfg(test)]
-impl Delivery {
-    /// Takes the weight that is reserved at a member.
-    pub(crate) fn take_weight(&mut self, recipient: &Recipient) -> Option<u32> {
-        self.take_reservation(recipient).as_ref().and_then(MemberReservation::weight)
-    }
-
-    /// Creates the delivery of a broadcast of `group` to channels of one loop. At some of them a
-    /// weight is reserved.
-    pub(crate) fn of(
-        group: &TestGroup,
-        members: &[(Key, Option<u32>)],
-        except: Option<Key>,
-    ) -> Box<Delivery> {
-        let reserve = |weight: u32| MemberReservation::of(&group.channel, weight);
-        let reserved = members.iter().map(|(_, weight)| weight.map(reserve)).collect();
-        let event_loop = 0;
-        let keys = members.iter().map(|(key, _)| *key).collect();
-        let part = Part { event_loop, outlet: group.channel.shared().outlet.clone(), keys };
-        let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
-        group.waiting.begin(members).expect("the group has no limit");
-        let except = except.map(|key| ChannelId { event_loop, key });
-        let sending = Sending { parts, members, except, waiting: group.waiting.clone() };
-        Box::new(Delivery::new(Arc::new(SharedBroadcast::new(Bytes::new(), sending)), 0, Some(reserved)))
-    }
-}
+use crate::{
+    channel::handle::{Channel, MemberReservation},
+    id::Key,
+};
 
 /// A group for tests of deliveries. Has no members of its own.
 #[cfg(test)]
@@ -371,5 +153,21 @@ impl TestGroup {
 
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.waiting).addr()
+    }
+
+    /// Creates the delivery of a broadcast to channels of one loop. At some of them a weight is
+    /// reserved.
+    pub(crate) fn delivery(&self, members: &[(Key, Option<u32>)], except: Option<Key>) -> Box<Delivery> {
+        let reserve = |weight: u32| MemberReservation::of(&self.channel, weight);
+        let reserved = members.iter().map(|(_, weight)| weight.map(reserve)).collect();
+        let event_loop = 0;
+        let keys: Arc<[Key]> = members.iter().map(|(key, _)| *key).collect();
+        let part = Part { event_loop, sender: self.channel.shared().sender.clone(), keys: keys.clone() };
+        let (parts, members) = (Arc::from([part]), members.len() - usize::from(except.is_some()));
+        self.waiting.begin(members).expect("the group has no limit");
+        let except_id = except.map(|key| ChannelId { event_loop, key });
+        let sending = Sending { parts, members, except: except_id, waiting: self.waiting.clone() };
+        let broadcast = Arc::new(SharedBroadcast::new(Bytes::new(), sending));
+        Box::new(Delivery::new(broadcast, keys, except, Some(reserved)))
     }
 }

@@ -5,7 +5,8 @@
 //! [`is_writable`](Channel::is_writable)) read copies that the loop keeps up to date.
 
 use super::{
-    mail::{Mail, MailSender},
+    MailSender,
+    mail::Mail,
     pipeline_types::SizeHint,
     reservation::{MemberReservation, Reservation},
     shared::{ChannelShared, TaskPermit},
@@ -44,7 +45,7 @@ impl<M> Channel<M> {
     }
 
     pub(crate) fn mail_sender(&self) -> &Arc<dyn MailSender> {
-        &self.shared.outlet
+        &self.shared.sender
     }
 
     /// Returns the identity of the channel.
@@ -125,7 +126,7 @@ impl<M> Channel<M> {
 
     /// Returns whether the calling thread is the channel's loop.
     pub fn in_event_loop(&self) -> bool {
-        self.shared.outlet.in_event_loop()
+        self.shared.sender.in_event_loop()
     }
 
     /// Shuts down the write half after flushing pending writes. The peer sees the end of the
@@ -159,7 +160,7 @@ impl<M> Channel<M> {
 
     fn send_close(&self, mail: Mail) {
         // If the loop has ended, so has the channel.
-        let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
+        let _ = self.shared.sender.deliver(self.shared.id.key, mail);
     }
 
     /// Completes with the cause when the channel is closed, immediately if it is.
@@ -323,7 +324,7 @@ impl<M: 'static> Channel<M> {
         if let Some(exchanges) = exchanges {
             exchanges.queue();
         }
-        match self.shared.outlet.deliver(self.shared.id.key, mail) {
+        match self.shared.sender.deliver(self.shared.id.key, mail) {
             Ok(()) => {
                 reservation.hand_over();
                 Ok(())
@@ -392,7 +393,7 @@ impl<M: 'static> Channel<M> {
         if !self.fits_message() {
             return Err(Error::PipelineReplaced);
         }
-        self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
+        self.shared.sender.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
     }
 }
 

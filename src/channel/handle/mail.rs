@@ -1,19 +1,16 @@
 //! Requests to a channel from any thread, and how they reach its loop.
 //!
-//! A [`Channel`](super::Channel) handle knows a [`MailSender`], which the loop (or the embedded
-//! test loop) implements. So this layer names nothing above it.
+//! A [`Channel`](super::Channel) handle knows a [`MailSender`](super::MailSender), which the loop
+//! (or the embedded test loop) implements. So this layer names nothing above it.
 
 use crate::{
-    Error,
     channel::{
         confirmation::Confirmation,
         timers::{HandleTask, TaskKey},
     },
-    clock::TimeSource,
-    id::Key,
     sync::ReservedWeight,
 };
-use std::{any::Any, sync::Arc};
+use std::any::Any;
 
 /// A request to one channel. Runs on the channel's loop; dropped if the channel is gone.
 pub(crate) enum Mail {
@@ -70,36 +67,4 @@ impl Mail {
             | Mail::Answer(_) => true,
         }
     }
-}
-
-/// One loop's part of a broadcast: a `Delivery` of the group layer, which is above this one.
-pub(crate) type AnyDelivery = dyn Any + Send;
-
-/// Sends mail to a loop, from any thread.
-pub(crate) trait MailSender: Send + Sync {
-    /// Puts mail into the loop's queue and wakes the loop if it sleeps.
-    ///
-    /// # Errors
-    /// Returns the mail if the loop has ended, or if the queue is full and the mail is not
-    /// [always taken](Mail::is_always_taken).
-    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
-
-    /// Puts mail into the loop's queue that the loop handles when it is awake the next time. A full
-    /// queue accepts it.
-    fn deliver_quietly(&self, to: Key, mail: Mail);
-
-    /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
-    ///
-    /// # Errors
-    /// Returns the delivery if the loop has ended or the queue is full.
-    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)>;
-
-    /// Returns the loop's clock.
-    fn time(&self) -> &TimeSource;
-
-    /// Returns whether the calling thread is the loop's.
-    fn in_event_loop(&self) -> bool;
-
-    /// Returns the loop's shared state, whose type belongs to the layer of the loop.
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

@@ -67,13 +67,13 @@ fn give_back(shared: &ChannelShared, reserved: ReservedWeight) {
     // Nobody waits for the output of a channel that has ended.
     if shared.producers.release(reserved.weight) && shared.takes_writes() {
         // If the loop has ended, so has the channel.
-        drop(shared.outlet.deliver(shared.id.key, Mail::CheckOutput));
+        drop(shared.sender.deliver(shared.id.key, Mail::CheckOutput));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AnyDelivery, Channel, MailSender, SizeHint};
+    use super::super::{Channel, Delivery, MailSender, SizeHint};
     use super::*;
     use crate::{
         Error,
@@ -139,7 +139,7 @@ mod tests {
             Ok(())
         }
 
-        fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
             Err((delivery, Error::Closed))
         }
 

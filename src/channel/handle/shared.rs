@@ -4,8 +4,8 @@
 //! up to date.
 
 use super::{
+    MailSender,
     close_listeners::CloseListeners,
-    mail::MailSender,
     pipeline_types::{PipelineTypes, SizeHint},
     producers::Producers,
 };
@@ -28,7 +28,7 @@ use std::{
 /// The state that the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
     pub(in crate::channel) id: ChannelId,
-    pub(in crate::channel) outlet: Arc<dyn MailSender>,
+    pub(in crate::channel) sender: Arc<dyn MailSender>,
     pub(super) local_address: Option<SocketAddr>,
     pub(super) peer_address: Option<SocketAddr>,
     open: AtomicBool,
@@ -48,7 +48,7 @@ pub(crate) struct ChannelShared {
 impl ChannelShared {
     pub(crate) fn new(
         id: ChannelId,
-        outlet: Arc<dyn MailSender>,
+        sender: Arc<dyn MailSender>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
         config: &ChannelConfig,
         size_hint: SizeHint,
@@ -56,7 +56,7 @@ impl ChannelShared {
     ) -> Self {
         ChannelShared {
             id,
-            outlet,
+            sender,
             local_address: addresses.0,
             peer_address: addresses.1,
             open: AtomicBool::new(true),

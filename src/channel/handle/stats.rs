@@ -33,20 +33,3 @@ pub struct ChannelStats {
     /// accepted any.
     pub last_written: Option<Instant>,
 }
-
-/// Counters of every channel.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Counts {
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) messages_read: u64,
-    pub(crate) messages_written: u64,
-    /// The time of the turn in which the channel was created.
-    pub(in crate::channel) connected: u64,
-}
-
-impl Counts {
-    pub(crate) fn new(now: u64) -> Self {
-        Counts { bytes_read: 0, bytes_written: 0, messages_read: 0, messages_written: 0, connected: now }
-    }
-}

@@ -117,8 +117,8 @@ impl TrafficLimits {
         (self.read.per_second, self.write.per_second) == (0, 0)
     }
 
-    fn of(&self, way: Direction) -> Rate {
-        match way {
+    fn of(&self, direction: Direction) -> Rate {
+        match direction {
             Direction::Read => self.read,
             Direction::Write => self.write,
         }

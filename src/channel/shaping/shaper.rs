@@ -26,7 +26,7 @@ pub(crate) struct Shaper {
 /// One direction.
 #[derive(Debug)]
 struct Lane {
-    way: Direction,
+    direction: Direction,
     /// `None`: only the group, if any, limits this direction.
     own: Option<Bucket>,
     /// Bytes that were taken from the channel's bucket, and from the group's, but have not moved.
@@ -41,8 +41,8 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(way: Direction, own: Option<Bucket>) -> Self {
-        Lane { way, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
+    fn new(direction: Direction, own: Option<Bucket>) -> Self {
+        Lane { direction, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
     }
 
     /// Returns how many of `want` bytes may move now. If none may, the direction starts to wait.
@@ -55,7 +55,7 @@ impl Lane {
             self.held.min(want)
         });
         let missing = own.saturating_sub(self.held_of_group);
-        let of_group = match group.map(|group| group.take(self.way, missing, instant)) {
+        let of_group = match group.map(|group| group.take(self.direction, missing, instant)) {
             Some(Some(taken)) => {
                 self.held_of_group += taken;
                 self.held_of_group.min(own)
@@ -74,7 +74,7 @@ impl Lane {
             let booking = bucket.book(0, now);
             self.held = booking.bytes;
             until = until.max(booking.at);
-        } else if let Some(booking) = group.and_then(|group| group.book(self.way, instant)) {
+        } else if let Some(booking) = group.and_then(|group| group.book(self.direction, instant)) {
             self.held_of_group = booking.bytes;
             self.queued = true;
             until = until.max(now.saturating_add(booking.at));
@@ -88,7 +88,7 @@ impl Lane {
     fn go_on(&mut self, group: Option<&SharedTraffic>) {
         self.until = None;
         if let Some(group) = group.filter(|_| std::mem::take(&mut self.queued)) {
-            group.waited(self.way);
+            group.waited(self.direction);
         }
     }
 
@@ -104,7 +104,7 @@ impl Lane {
             bucket.give_back(own);
         }
         if let Some(group) = group.filter(|_| of_group > 0) {
-            group.give_back(self.way, of_group);
+            group.give_back(self.direction, of_group);
         }
     }
 }
@@ -113,14 +113,14 @@ impl Shaper {
     /// Creates a shaper with these settings. Keeps the debts of `before`.
     pub(in crate::channel) fn new(settings: TrafficShaping, before: Option<&mut Shaper>, now: u64) -> Self {
         let mut before = before;
-        let mut lane = |way| {
-            let rate = settings.limits.of(way);
+        let mut lane = |direction| {
+            let rate = settings.limits.of(direction);
             let owed = before.as_deref_mut().and_then(|before| {
-                before.leave(way);
-                before.lane(way).own.as_ref()
+                before.leave(direction);
+                before.lane(direction).own.as_ref()
             });
             Lane::new(
-                way,
+                direction,
                 match owed {
                     Some(bucket) => bucket.changed(rate.per_second, rate.burst, now),
                     None => Bucket::new(rate.per_second, rate.burst),
@@ -139,46 +139,46 @@ impl Shaper {
     /// because none may.
     pub(in crate::channel) fn allow(
         &mut self,
-        way: Direction,
+        direction: Direction,
         want: usize,
         now: u64,
         instant: Instant,
     ) -> (usize, bool) {
-        let (lane, group) = self.lane_and_group(way);
+        let (lane, group) = self.lane_and_group(direction);
         let waited = lane.until.is_some();
         let allowed = lane.allow(group, want, now, instant);
         (allowed, allowed == 0 && !waited && want > 0)
     }
 
     /// Records that bytes have moved.
-    pub(in crate::channel) fn note_moved(&mut self, way: Direction, bytes: usize) {
-        self.lane_mut(way).moved(bytes);
+    pub(in crate::channel) fn note_moved(&mut self, direction: Direction, bytes: usize) {
+        self.lane_mut(direction).moved(bytes);
     }
 
     /// Ends a burst. Returns unused bytes to the buckets, unless the direction waits for its limit.
-    pub(in crate::channel) fn end_burst(&mut self, way: Direction) {
-        if !self.is_waiting(way) {
-            self.give_back(way);
-            self.lane_mut(way).held_up = false;
+    pub(in crate::channel) fn end_burst(&mut self, direction: Direction) {
+        if !self.is_waiting(direction) {
+            self.give_back(direction);
+            self.lane_mut(direction).held_up = false;
         }
     }
 
     /// Returns whether this direction waits.
     #[inline]
-    pub(in crate::channel) fn is_waiting(&self, way: Direction) -> bool {
-        self.lane(way).until.is_some()
+    pub(in crate::channel) fn is_waiting(&self, direction: Direction) -> bool {
+        self.lane(direction).until.is_some()
     }
 
     /// Returns whether the limit, and not the peer, has recently stopped this direction.
-    pub(in crate::channel) fn was_held_up(&self, way: Direction) -> bool {
-        self.lane(way).held_up
+    pub(in crate::channel) fn was_held_up(&self, direction: Direction) -> bool {
+        self.lane(direction).held_up
     }
 
     /// Resumes the directions that have waited long enough, after the entry has expired.
     pub(in crate::channel) fn note_expired(&mut self, now: u64) {
         self.entry = None;
-        for way in [Direction::Read, Direction::Write] {
-            let (lane, group) = self.lane_and_group(way);
+        for direction in [Direction::Read, Direction::Write] {
+            let (lane, group) = self.lane_and_group(direction);
             if lane.until.is_some_and(|until| until <= now) {
                 lane.go_on(group);
             }
@@ -200,15 +200,15 @@ impl Shaper {
     }
 
     #[inline]
-    fn lane(&self, way: Direction) -> &Lane {
-        match way {
+    fn lane(&self, direction: Direction) -> &Lane {
+        match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         }
     }
 
-    fn lane_mut(&mut self, way: Direction) -> &mut Lane {
-        match way {
+    fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
+        match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
         }
@@ -218,19 +218,19 @@ impl Shaper {
         [self.read.until, self.write.until].into_iter().flatten().min()
     }
 
-    fn lane_and_group(&mut self, way: Direction) -> (&mut Lane, Option<&SharedTraffic>) {
+    fn lane_and_group(&mut self, direction: Direction) -> (&mut Lane, Option<&SharedTraffic>) {
         let Shaper { read, write, shared, .. } = self;
-        (if way == Direction::Read { read } else { write }, shared.as_ref())
+        (if direction == Direction::Read { read } else { write }, shared.as_ref())
     }
 
-    fn give_back(&mut self, way: Direction) {
-        let (lane, group) = self.lane_and_group(way);
+    fn give_back(&mut self, direction: Direction) {
+        let (lane, group) = self.lane_and_group(direction);
         lane.give_back(group);
     }
 
     /// Ends the wait of a direction and returns its bytes.
-    fn leave(&mut self, way: Direction) {
-        let (lane, group) = self.lane_and_group(way);
+    fn leave(&mut self, direction: Direction) {
+        let (lane, group) = self.lane_and_group(direction);
         lane.go_on(group);
         lane.give_back(group);
     }

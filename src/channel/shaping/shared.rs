@@ -75,9 +75,9 @@ impl SharedTraffic {
         let mut state = self.state();
         state.limits = limits;
         let now = state.now;
-        for way in [Direction::Read, Direction::Write] {
-            let Rate { per_second, burst } = limits.of(way);
-            let bucket = &mut state.side(way).bucket;
+        for direction in [Direction::Read, Direction::Write] {
+            let Rate { per_second, burst } = limits.of(direction);
+            let bucket = &mut state.side(direction).bucket;
             *bucket = match bucket {
                 Some(bucket) => bucket.changed(per_second, burst, now),
                 None => Bucket::new(per_second, burst),
@@ -86,10 +86,10 @@ impl SharedTraffic {
     }
 
     /// Takes up to `want` bytes and returns their number, or `None` if there is no limit.
-    pub(super) fn take(&self, way: Direction, want: usize, now: Instant) -> Option<usize> {
+    pub(super) fn take(&self, direction: Direction, want: usize, now: Instant) -> Option<usize> {
         let mut state = self.state();
         let now = state.at(now);
-        let side = state.side(way);
+        let side = state.side(direction);
         let bucket = side.bucket.as_mut()?;
         let share = usize::try_from(bucket.share(side.waiting)).unwrap_or(usize::MAX);
         Some(bucket.take(want.min(share), now))
@@ -97,25 +97,25 @@ impl SharedTraffic {
 
     /// Reserves a share in advance and counts the channel as waiting. The time of the booking is in
     /// nanoseconds from now. `None` if there is no limit.
-    pub(super) fn book(&self, way: Direction, now: Instant) -> Option<Booking> {
+    pub(super) fn book(&self, direction: Direction, now: Instant) -> Option<Booking> {
         let mut state = self.state();
         let now = state.at(now);
-        let side = state.side(way);
+        let side = state.side(direction);
         let booking = side.bucket.as_mut()?.book(side.waiting, now);
         side.waiting += 1;
         Some(Booking { at: booking.at.saturating_sub(now), ..booking })
     }
 
     /// Records that a channel has ended its wait.
-    pub(super) fn waited(&self, way: Direction) {
+    pub(super) fn waited(&self, direction: Direction) {
         let mut state = self.state();
-        let side = state.side(way);
+        let side = state.side(direction);
         side.waiting = side.waiting.saturating_sub(1);
     }
 
     /// Returns bytes that have not moved.
-    pub(super) fn give_back(&self, way: Direction, bytes: usize) {
-        if let Some(bucket) = &mut self.state().side(way).bucket {
+    pub(super) fn give_back(&self, direction: Direction, bytes: usize) {
+        if let Some(bucket) = &mut self.state().side(direction).bucket {
             bucket.give_back(bytes);
         }
     }
@@ -132,8 +132,8 @@ impl SharedLimits {
         self.now
     }
 
-    fn side(&mut self, way: Direction) -> &mut Side {
-        match way {
+    fn side(&mut self, direction: Direction) -> &mut Side {
+        match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
         }

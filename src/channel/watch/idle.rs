@@ -134,7 +134,7 @@ pub(crate) struct Idle {
     /// For each kind: the event was reported, and no byte had moved since then when `since` was
     /// set. So the next event is not the first one unless bytes move after `since`. A flag takes
     /// less memory than the time of the report, and every channel with timeouts has it.
-    told: [bool; 3],
+    notified: [bool; 3],
     /// For each kind: the time of the creation, a reset, or the last event. The idle time starts
     /// there if that is later than the last traffic.
     since: [u64; 3],
@@ -145,7 +145,7 @@ const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::
 impl Idle {
     /// Creates idle detection without timeouts.
     pub(crate) fn off(now: u64) -> Self {
-        Idle { timeouts: None, postponed: 0, told: [false; 3], since: [now; 3] }
+        Idle { timeouts: None, postponed: 0, notified: [false; 3], since: [now; 3] }
     }
 
     pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64, random: &Random) -> Self {
@@ -175,7 +175,7 @@ impl Idle {
     }
 
     fn reset_one(&mut self, kind: usize, traffic: Traffic, now: u64) {
-        self.told[kind] = !self.would_be_first(kind, traffic);
+        self.notified[kind] = !self.would_be_first(kind, traffic);
         self.since[kind] = now;
     }
 
@@ -183,7 +183,7 @@ impl Idle {
     /// is older than `since` by at least the timeout. Traffic at the time of a report came after
     /// it, because otherwise no event would have been due.
     fn would_be_first(&self, kind: usize, traffic: Traffic) -> bool {
-        !self.told[kind] || Self::last_traffic(kind, traffic) >= self.since[kind]
+        !self.notified[kind] || Self::last_traffic(kind, traffic) >= self.since[kind]
     }
 
     pub(crate) fn watches(&self, kind: IdleState) -> bool {
@@ -229,7 +229,7 @@ impl Idle {
                 return None;
             }
             let first = self.would_be_first(kind, traffic);
-            self.told[kind] = true;
+            self.notified[kind] = true;
             // A whole number of timeouts instead of `now`, so that the delays of ticks do not add
             // up.
             let (from, timeout) = (self.from(kind, traffic), self.timeout(kind)?);

@@ -251,7 +251,7 @@ mod tests {
                             channel: *channel,
                             weight: *weight,
                         }));
-                        lanes.push(Delivery::of(group, &members, except));
+                        lanes.push(group.delivery(&members, except));
                     }
                     Step::Next(n) => {
                         for _ in 0..n {

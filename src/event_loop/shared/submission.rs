@@ -10,7 +10,7 @@
 use super::{LifeState, LoopShared};
 use crate::{
     Error, Result,
-    channel::{AnyDelivery, Delivery, Mail, MailSender},
+    channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
     error::{SendError, caught},
     event_loop::{mail::LoopMail, poll::PollWaker},
@@ -186,12 +186,10 @@ impl MailSender for LoopShared {
         self.submit_quietly(LoopMail::Channel(to, mail));
     }
 
-    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
-        self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
-            match refused.into_parts() {
-                (LoopMail::Broadcast(delivery), error) => (delivery as Box<AnyDelivery>, error),
-                _ => unreachable!("the same mail comes back"),
-            }
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        self.submit(LoopMail::Broadcast(delivery), 0).map_err(|refused| match refused.into_parts() {
+            (LoopMail::Broadcast(delivery), error) => (delivery, error),
+            _ => unreachable!("the same mail comes back"),
         })
     }
 

@@ -131,7 +131,7 @@ impl ChannelSlot {
         };
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
-        let unsent = core.state.pending_bytes();
+        let unsent = core.state.outbound.pending_bytes();
         if unsent > 0 {
             metrics.closes_unsent.add(1);
             metrics.bytes_unsent.add(unsent as u64);
@@ -149,8 +149,8 @@ impl ChannelSlot {
     /// sent.
     fn is_to_be_forced(&self) -> bool {
         let state = &self.driver.core.state;
-        let closes =
-            state.status.closes_at_once() || (state.status.closes_gracefully() && state.pending_bytes() == 0);
+        let closes = state.status.closes_at_once()
+            || (state.status.closes_gracefully() && state.outbound.pending_bytes() == 0);
         self.driver.transport.is_some() && !closes
     }
 }

@@ -104,7 +104,7 @@ fn gauge_violation(turn: &mut Turn) -> Option<String> {
         match slot {
             Slot::Channel(slot) => {
                 channels += u64::from(slot.driver.transport.is_some());
-                output += slot.driver.core.state.counted_output();
+                output += slot.driver.core.state.outbound.counted();
                 connections += usize::from(slot.assignment.is_some());
             }
             Slot::Lingering(_) => lingering += 1,

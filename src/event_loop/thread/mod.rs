@@ -142,11 +142,11 @@ impl TurnParts {
         let TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers } = self;
         let real_time = settings.clock.is_real_time();
         let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
-        let outlet: Arc<dyn MailSender> = shared.clone();
+        let sender: Arc<dyn MailSender> = shared.clone();
         let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
         let activity = shared.activity.clone();
         let log = shared.log.clone();
-        let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+        let mut services = LoopServices::new(time, wheel, sender, activity, log, outbound, workers);
         services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
         services.random = shared.random.clone();
         services.executor = settings.executor.clone();

@@ -179,8 +179,11 @@ fn deliver(
 ) {
     match sources.channel(recipient.key()) {
         Some(slot) => {
-            slot.call(io, metrics, |core, services| delivery.write_to(recipient, core, services));
+            slot.call(io, metrics, |core, services| core.handle_delivery(services, delivery, &recipient));
         }
-        None => delivery.skip(recipient, &mut io.services),
+        None => {
+            io.services.tally.deliveries += 1;
+            delivery.skip(recipient);
+        }
     }
 }

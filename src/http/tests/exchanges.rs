@@ -4,7 +4,7 @@ use super::support::{GET, Server, get, post};
 use crate::{
     Handler, Result,
     buffer::WaterMark,
-    channel::{ChannelOptions, links::Pipeline},
+    channel::{ChannelOptions, Pipeline},
     codec::RawBytes,
     http::{Body, HttpServer, HttpSettings, Part, Request, Response, StaleResponse, StatusCode},
     pipeline::Context,

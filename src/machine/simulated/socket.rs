@@ -48,7 +48,7 @@ impl SimulatedSocket {
 
     /// Returns whether the socket has input or room without a pending event of the poll. `state` is
     /// the state of its channel, for a count of different states.
-    pub(crate) fn unseen(&self, state: u32) -> Unseen {
+    pub(crate) fn unseen(&self, state: u64) -> Unseen {
         in_world(|world, _| Ok(world.unseen(self.0, state))).unwrap_or_default()
     }
 

@@ -66,9 +66,9 @@ fn encode_apart<L: Links>(
     services: &mut LoopServices,
     message: L::Write,
 ) -> Result<Bytes> {
-    let own = state.begin_apart();
+    let own = state.outbound.begin_apart();
     let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, services, message)));
-    let apart = state.end_apart(own);
+    let apart = state.outbound.end_apart(own);
     match pushed {
         Ok(pushed) => pushed.map(|()| apart.into_bytes()),
         Err(panic) => resume_unwind(panic),

@@ -90,11 +90,11 @@ impl<L: Links, S: Stage<ReadIn = L::Read, WriteOut = L::Write>> Links for Staged
         writing.end();
         match written {
             Ok(()) => {
-                state.restore_limit(limit);
+                state.outbound.restore_limit(limit);
                 Ok(())
             }
             Err(error) => {
-                state.restore_limit(limit);
+                state.outbound.restore_limit(limit);
                 state.refuse(mark, error)
             }
         }

@@ -48,7 +48,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// If the message is being encoded for several channels. `write` is then called again, for
     /// each of them.
     pub fn encode_alone(&self) -> Result {
-        if self.state.encodes_apart() { Err(Error::other(NotShared)) } else { Ok(()) }
+        if self.state.outbound.encodes_apart() { Err(Error::other(NotShared)) } else { Ok(()) }
     }
 
     /// Closes the channel after pending bytes have been sent.
@@ -88,7 +88,7 @@ impl<S: Stage> StageContext<'_, S> {
 
     /// Returns the number of encoded bytes that the kernel has not taken yet.
     pub fn pending_bytes(&self) -> usize {
-        self.state.pending_bytes()
+        self.state.outbound.pending_bytes()
     }
 
     // ---- input ----
@@ -145,7 +145,7 @@ impl<S: Stage> StageContext<'_, S> {
     /// message, unless reading is paused. During a delivery it is 0 or the number before it:
     /// [`read_complete`](Stage::read_complete) and [`timer`](Stage::timer) see the current number.
     pub fn undecoded_bytes(&self) -> usize {
-        self.state.partial.len()
+        self.state.inbound.undecoded().len()
     }
 
     // ---- errors ----
@@ -191,13 +191,13 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns when bytes were last read from the peer, on the time scale of
     /// [`now`](StageContext::now). Until then, returns when the channel was connected.
     pub fn last_read(&self) -> Duration {
-        Duration::from_nanos(self.state.traffic.read)
+        Duration::from_nanos(self.state.inbound.last_read())
     }
 
     /// Returns when the kernel last took bytes of this channel, on the time scale of
     /// [`now`](StageContext::now). Until then, returns when the channel was connected.
     pub fn last_written(&self) -> Duration {
-        Duration::from_nanos(self.state.traffic.written)
+        Duration::from_nanos(self.state.outbound.last_written())
     }
 
     /// Returns the channel's [`Attributes`], which its stages and its handler share.
@@ -218,9 +218,9 @@ impl<S: Stage> StageContext<'_, S> {
     /// Returns a function that requests a call of [`timer`](Stage::timer), for any thread.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "for HTTP clients"))]
     pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
-        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
+        let (sender, channel) = (self.services.sender.clone(), self.state.key());
         // If the loop has ended, so has the channel.
-        move || drop(outlet.deliver(channel, Mail::WakeStages))
+        move || drop(sender.deliver(channel, Mail::WakeStages))
     }
 
     /// Requests a call of [`timer`](Stage::timer) after `delay`, or earlier if another stage of the

@@ -6,7 +6,7 @@
 use super::{Stage, StageContext};
 use crate::{
     Completer, Completion, Error, Result,
-    channel::{Delay, Periodic, TaskKey, TaskTime, goes_on},
+    channel::{Delay, Periodic, TaskKey, TaskTime, continues},
     error::SendError,
     pipeline::{
         answer_waker::AnswerWaker,
@@ -39,7 +39,7 @@ impl<S: Stage> PeriodicStageTask<S> {
         stage: &mut S,
         ctx: &mut StageContext<'_, S>,
     ) -> Result<ControlFlow<()>> {
-        goes_on((self.task)(stage, ctx))
+        continues((self.task)(stage, ctx))
     }
 }
 
@@ -125,7 +125,7 @@ impl<S: Stage> StageContext<'_, S> {
             Ok(key) => key,
             Err(reason) => return Err(SendError::new(work, reason)),
         };
-        let work = Offloaded::new(work, cell, self.services.outlet.clone(), self.state.key(), key);
+        let work = Offloaded::new(work, cell, self.services.sender.clone(), self.state.key(), key);
         match self.services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
@@ -147,9 +147,9 @@ impl<S: Stage> StageContext<'_, S> {
         completion: Completion<T>,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
     ) -> TaskKey {
-        let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
+        let (position, sender, channel) = (self.position, self.services.sender.clone(), self.state.key());
         let task = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(sender, channel, key));
             StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),

@@ -29,7 +29,7 @@ pub(in crate::channel::filter) struct Surroundings {
     pub(in crate::channel::filter) announced: bool,
     pub(in crate::channel::filter) channel: Key,
     /// Set when the channel starts.
-    pub(in crate::channel::filter) outlet: Option<Arc<dyn MailSender>>,
+    pub(in crate::channel::filter) sender: Option<Arc<dyn MailSender>>,
 }
 
 impl FilterContext<'_> {
@@ -94,8 +94,8 @@ impl FilterContext<'_> {
     /// # Panics
     /// If the filter runs outside of a channel, which programs cannot do.
     pub fn waker(&self) -> FilterWaker {
-        let outlet = self.surroundings.outlet.clone().expect("the channel has started its filters");
-        FilterWaker { outlet, channel: self.surroundings.channel }
+        let sender = self.surroundings.sender.clone().expect("the channel has started its filters");
+        FilterWaker { sender, channel: self.surroundings.channel }
     }
 
     /// Returns the time of the loop's clock, in nanoseconds since an arbitrary start.

@@ -17,7 +17,7 @@ use crate::{
     id::Key,
     timer::QueueKey,
 };
-use std::{any::Any, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// The largest number of plaintext bytes that are sealed in one piece.
 const PIECE: usize = 16 * 1024;
@@ -49,10 +49,6 @@ pub(crate) struct Filters {
     due: Option<Resume>,
     /// The timer of `handshake_timeout`, until all filters are established.
     pub(in crate::channel) deadline: Option<QueueKey>,
-    /// Continues the start of the channel. Its type is erased, because it makes pipelines, and
-    /// those are called with the services of the loop, which know the filters; see
-    /// `core::establish`.
-    pub(in crate::channel) establish: Option<Box<dyn Any>>,
 }
 
 struct Layer {
@@ -109,7 +105,7 @@ impl Filters {
                 peer,
                 announced: false,
                 channel: Key { index: 0, generation: 0 },
-                outlet: None,
+                sender: None,
             },
             left_over: Vec::new(),
             wire_ended: false,
@@ -118,14 +114,13 @@ impl Filters {
             failed: false,
             due: None,
             deadline: None,
-            establish: None,
         }
     }
 
     /// Connects the filters to their channel, for wakers.
-    pub(crate) fn attach(&mut self, channel: Key, outlet: &Arc<dyn MailSender>) {
+    pub(crate) fn attach(&mut self, channel: Key, sender: &Arc<dyn MailSender>) {
         self.surroundings.channel = channel;
-        self.surroundings.outlet = Some(outlet.clone());
+        self.surroundings.sender = Some(sender.clone());
     }
 
     pub(crate) fn into_peer(self) -> Peer {

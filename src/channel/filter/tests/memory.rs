@@ -93,8 +93,9 @@ impl Fixture {
     fn with(filters: usize, options: &ChannelOptions, set: impl FnOnce(&mut PipelineSettings)) -> Self {
         let log = Log::default();
         let mut event_loop = EmbeddedLoop::builder().channel_options(options.clone()).build().unwrap();
-        let mut pipeline = Pipeline::codec(Line::new()).handler(Echo(log.clone()));
+        let mut pipeline = Pipeline::codec(Line::new()).handler(Echo(log.clone())).into_any();
         set(&mut pipeline.settings);
+        let pipeline: Pipeline<Bytes> = Pipeline::new(pipeline);
         let id = event_loop.open(pipeline.filters(stack(filters, Xor::server)));
         Fixture { event_loop, id, log, peer: Peer::new(filters) }
     }
@@ -146,7 +147,7 @@ impl Fixture {
         let mut waiting = (0, 0);
         self.event_loop.act(self.id, |driver, _| {
             let state = &driver.core.state;
-            waiting = (state.pending_bytes(), state.extras.sealed_wire().len());
+            waiting = (state.outbound.pending_bytes(), state.extras.sealed_wire().len());
             Next::Stay
         });
         waiting
@@ -371,14 +372,14 @@ fn counters_measure_the_wire() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());
     let (mut read, mut written) = (0, 0);
     fixture.event_loop.act(fixture.id, |driver, _| {
-        let counts = &driver.core.state.counts;
-        (read, written) = (counts.bytes_read, counts.bytes_written);
+        let state = &driver.core.state;
+        (read, written) = (state.inbound.bytes(), state.outbound.bytes());
         Next::Stay
     });
     fixture.receive("hello\n");
     fixture.event_loop.act(fixture.id, |driver, _| {
-        let counts = &driver.core.state.counts;
-        assert_eq!((counts.bytes_read - read, counts.bytes_written - written), (9, 9));
+        let state = &driver.core.state;
+        assert_eq!((state.inbound.bytes() - read, state.outbound.bytes() - written), (9, 9));
         Next::Stay
     });
 }

@@ -1,7 +1,7 @@
 //! Tasks of a datagram channel: those of a context, and those from other threads.
 
 use super::{AnyDatagramHandler, DatagramContext};
-use crate::{Result, channel::goes_on, datagram::handler::DatagramHandler};
+use crate::{Result, channel::continues, datagram::handler::DatagramHandler};
 use std::{any::Any, ops::ControlFlow};
 
 /// A scheduled task of handler `H`.
@@ -59,10 +59,10 @@ pub(in crate::datagram) fn run_periodic<H: DatagramHandler>(
     ctx: &mut DatagramContext<'_, H>,
 ) -> Result<ControlFlow<()>> {
     if let Some(task) = task.downcast_mut::<PeriodicDatagramTask<H>>() {
-        return goes_on((task.0)(handler, ctx));
+        return continues((task.0)(handler, ctx));
     }
     match task.downcast_mut::<PeriodicDatagramTask<AnyDatagramHandler>>() {
-        Some(task) => goes_on((task.0)(&mut AnyDatagramHandler::new(), &mut ctx.erase())),
+        Some(task) => continues((task.0)(&mut AnyDatagramHandler::new(), &mut ctx.erase())),
         None => unreachable!("tasks are scheduled by a context of this channel"),
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Unseen {
 
 impl World {
     /// Returns whether a watched socket has input or room without a pending event.
-    pub(in crate::machine::simulated) fn unseen(&mut self, id: SocketId, state: u32) -> Unseen {
+    pub(in crate::machine::simulated) fn unseen(&mut self, id: SocketId, state: u64) -> Unseen {
         let Some(socket) = self.sockets.get(id) else { return Unseen::default() };
         let (input, room, has_room) = match &socket.kind {
             Kind::Listener { backlog, .. } => (backlog.len(), false, true),
@@ -28,7 +28,7 @@ impl World {
         let is_announced = socket.watch.is_none_or(|watch| watch.is_listed) || socket.late_edges > 0;
         let fault = self.faults.last().map_or(0, |fault| fault as u64 + 1);
         let sizes = u64::from(input.checked_ilog2().unwrap_or(0)) << 8 | u64::from(has_room);
-        self.states.see(u64::from(state) << 32 | sizes << 8 | fault);
+        self.states.see(state.rotate_left(32) ^ (sizes << 8 | fault));
         Unseen { input: input > 0 && !is_announced, room: room && !is_announced }
     }
 }

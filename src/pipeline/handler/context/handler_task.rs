@@ -1,7 +1,7 @@
 //! Tasks that get their handler back: those of a context, and those from other threads.
 
 use super::{AnyHandler, Context};
-use crate::{Result, channel::goes_on, pipeline::handler::Handler};
+use crate::{Result, channel::continues, pipeline::handler::Handler};
 use std::{any::Any, ops::ControlFlow};
 
 /// A task of handler `H` that stays on its loop.
@@ -85,7 +85,7 @@ pub(in crate::pipeline) fn run_periodic_as<H: Handler>(
     ctx: &mut Context<'_, H>,
 ) -> Option<Result<ControlFlow<()>>> {
     if let Some(task) = task.downcast_mut::<PeriodicHandlerTask<H>>() {
-        return Some(goes_on((task.0)(handler, ctx)));
+        return Some(continues((task.0)(handler, ctx)));
     }
     Some((task.downcast_mut::<RemotePeriodicTask<H>>()?.0)(handler, ctx))
 }

@@ -112,7 +112,7 @@ impl<H: Handler> Context<'_, H> {
     /// An error of a stage or of the codec, or [`Closed`](crate::Error::Closed) if the channel is
     /// closing already. The channel closes in any case.
     pub fn close_with(&mut self, message: H::Write) -> Result {
-        self.state.lift_outbound_limit();
+        self.state.outbound.lift_limit();
         let written = self.write(message);
         self.close();
         written

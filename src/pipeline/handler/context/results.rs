@@ -79,7 +79,7 @@ impl<H: Handler> Context<'_, H> {
             Ok(key) => key,
             Err(reason) => return Err(SendError::new(work, reason)),
         };
-        let work = Offloaded::new(work, cell, services.outlet.clone(), state.key(), key);
+        let work = Offloaded::new(work, cell, services.sender.clone(), state.key(), key);
         match services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
@@ -228,9 +228,9 @@ impl<H: Handler> Context<'_, H> {
         completion: Completion<T>,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
     ) -> Result<TaskKey> {
-        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
+        let (sender, channel) = (self.services.sender.clone(), self.state.key());
         self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(sender, channel, key));
             HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),

@@ -16,7 +16,7 @@ impl<H: Handler> Context<'_, H> {
     }
 
     pub(crate) fn mail_sender(&self) -> &Arc<dyn MailSender> {
-        &self.services.outlet
+        &self.services.sender
     }
 
     /// Returns the id of the channel.
@@ -58,7 +58,7 @@ impl<H: Handler> Context<'_, H> {
 
     /// Returns the number of encoded bytes that the kernel has not taken yet.
     pub fn pending_bytes(&self) -> usize {
-        self.state.pending_bytes()
+        self.state.outbound.pending_bytes()
     }
 
     /// Returns the time of this turn, by the loop's clock.

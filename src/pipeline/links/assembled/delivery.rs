@@ -22,10 +22,10 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         if pass.is_last() {
             self.deliver_last(state, services, input, pass)?;
         } else if !input.is_empty() || self.links.has_more() {
-            let before = state.counts.messages_read;
+            let before = state.inbound.messages();
             let mut look_at = before + 1 + u64::from(services.io_time.left());
             let delivered = self.deliver(state, services, input, pass, &mut look_at);
-            let read = state.counts.messages_read;
+            let read = state.inbound.messages();
             services.tally.messages_read += read - before;
             // The last message of a read is not a unit of its own. When the time is up nothing is
             // left.
@@ -35,7 +35,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         }
         // A spent pass leaves messages in the links.
         if pass.is_complete() && input.is_empty() && state.may_complete() && !pass.is_spent() {
-            pass.set_told();
+            pass.set_completed();
             let stages = self.complete_stages(state, services);
             let (handler, mut ctx) = self.split(state, services);
             stages.and(handler.read_complete(&mut ctx))?;
@@ -66,7 +66,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
             if input.is_empty() && !self.links.has_more() {
                 break;
             }
-            if state.counts.messages_read >= *look_at {
+            if state.inbound.messages() >= *look_at {
                 *look_at = look_at_time(state, services, pass);
             }
         }
@@ -98,7 +98,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         message: H::Read,
     ) -> Result {
         state.status.note_message();
-        state.counts.messages_read += 1;
+        state.inbound.count_message();
         let (handler, mut ctx) = self.split(state, services);
         handler.read(&mut ctx, message)
     }
@@ -113,5 +113,5 @@ fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mu
         pass.time_out();
         state.status.set(Pending::UNDECODED);
     }
-    state.counts.messages_read + 1 + u64::from(services.io_time.left())
+    state.inbound.messages() + 1 + u64::from(services.io_time.left())
 }

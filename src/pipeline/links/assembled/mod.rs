@@ -130,11 +130,11 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             let Err(error) = error else { return Ok(()) };
             let panicked = matches!(error, Error::Panicked(_));
             let (handler, mut ctx) = self.split(state, services);
-            let told = handler.error(&mut ctx, error);
+            let result = handler.error(&mut ctx, error);
             if L::STAGES > 0 {
-                self.conclude(state, services, panicked || told.is_err());
+                self.conclude(state, services, panicked || result.is_err());
             }
-            return told;
+            return result;
         }
         // The handler is called also if a stage fails.
         let (handler, mut ctx) = self.split(state, services);

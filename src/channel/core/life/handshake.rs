@@ -1,0 +1,289 @@
+//! The filters of a channel, from their start until they are established, and their failure.
+//!
+//! A channel with filters starts with a placeholder instead of a pipeline. When all filters are
+//! established, the pipeline is made and `active` is called. A filter that an active channel starts
+//! (STARTTLS) takes over at the end of the turn: until then nothing is read or delivered.
+//!
+//! Invariants: nothing of the program is called before the filters are established. After a failure
+//! nothing is opened or sealed; what the filters have sent (an alert) is still written.
+
+use super::super::{
+    AnyPipeline, ChannelCore, ChannelState, LoopServices, Pending, PipelineSettings, ReadDemand, Readiness,
+    links::{Establish, Placeholder},
+};
+use crate::{
+    Error, Result,
+    channel::{
+        close_cause::CloseCause,
+        config::ChannelConfig,
+        filter::{Filter, Filters, Resume},
+        peer::Peer,
+        timers::{ChannelTimer, Due, TimerToken},
+    },
+    error::PeerError,
+    id::ChannelId,
+    log_throttle::{HANDSHAKES, log_throttled},
+};
+use log::Level;
+use std::{sync::Arc, time::Duration};
+
+impl ChannelCore {
+    /// Creates a channel whose pipeline is made when the filters are established.
+    pub(crate) fn handshaking(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        filters: Filters,
+        establish: Box<dyn Establish>,
+        services: &mut LoopServices,
+    ) -> Self {
+        let addresses = (filters.peer().local_address(), filters.peer().address());
+        let settings = PipelineSettings::default();
+        let pipeline = AnyPipeline { links: Box::new(Placeholder::new(establish)), settings };
+        let mut core = ChannelCore::new(id, config, pipeline, addresses, services);
+        core.state.extras.set_filters(filters);
+        core
+    }
+
+    /// Starts the filters.
+    pub(crate) fn begin_filters(&mut self, services: &mut LoopServices) {
+        let key = self.state.key();
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.attach(key, &services.sender);
+        if filters.deadline.is_none() {
+            let deadline = services.now.saturating_add(self.state.config.handshake_timeout);
+            let due = Due::Channel(TimerToken::new(key, ChannelTimer::Handshake));
+            filters.deadline = Some(services.queue.insert(deadline, due));
+        }
+        let ended = self.state.status.input_ended();
+        let begun = self.state.with_filters(services, |filters, lent| {
+            filters.begin(lent)?;
+            // A handshake that the peer can no longer answer fails at once.
+            if ended { filters.end_of_input(lent) } else { Ok(()) }
+        });
+        match begun {
+            Ok(()) => self.proceed_with_handshake(services),
+            Err(error) => self.fail_filters(services, error),
+        }
+    }
+
+    /// Continues after the filters were called: makes the pipeline once all are established.
+    pub(crate) fn proceed_with_handshake(&mut self, services: &mut LoopServices) {
+        let starts = !self.state.status.is_active();
+        if self.state.status.closes_at_once() || starts && !self.state.status.is_open() {
+            return;
+        }
+        if let Err(error) = self.admit_announced(services) {
+            return self.fail_filters(services, error);
+        }
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        if !filters.is_established() {
+            return;
+        }
+        if let Some(deadline) = filters.deadline.take() {
+            services.cancel_timer(deadline);
+            // Messages or the end of the output may have waited for the handshake.
+            self.state.want_attention(services);
+        }
+        if starts {
+            self.establish(services);
+        }
+    }
+
+    /// Gives the channel the addresses that a filter has announced, and asks whether they may
+    /// connect. The filters above start after that.
+    fn admit_announced(&mut self, services: &mut LoopServices) -> Result {
+        let Some(filters) = self.state.extras.filters_mut() else { return Ok(()) };
+        if !filters.take_announcement() {
+            return Ok(());
+        }
+        let peer = filters.peer().clone();
+        self.state.set_addresses(peer.local_address(), peer.address());
+        if let Some(establish) = self.links.establish() {
+            establish.announced(&peer)?;
+        }
+        if self.state.extras.filters_mut().is_some_and(|filters| !filters.is_established()) {
+            self.resume_filters(services, Resume::Admitted);
+        }
+        Ok(())
+    }
+
+    /// Makes the pipeline and calls `active`.
+    fn establish(&mut self, services: &mut LoopServices) {
+        match self.install(services) {
+            Ok(()) => self.handle_active(services),
+            Err(error) => self.fail_filters(services, error),
+        }
+    }
+
+    /// Replaces the placeholder by the pipeline of the program.
+    fn install(&mut self, services: &mut LoopServices) -> Result {
+        let peer = self.state.peer();
+        let Some(establish) = self.links.establish() else { return Ok(()) };
+        let AnyPipeline { links, mut settings } = establish.pipeline(&peer)?;
+        #[cfg(feature = "simulation")]
+        let links = crate::channel::core::links::checked(links);
+        let mut placeholder = std::mem::replace(&mut self.links, links);
+        settings.extras.remove_filters();
+        self.state.apply(services, settings);
+        if let Some(establish) = placeholder.take_establish() {
+            establish.established(&mut || self.share(services));
+        }
+        Ok(())
+    }
+
+    /// Handles the failure of a filter, or of the start of a channel with filters. A handler that
+    /// was never called is not notified. The peer gets what the filters have sent.
+    #[cold]
+    pub(crate) fn fail_filters(&mut self, services: &mut LoopServices, error: Error) {
+        if let Some(filters) = self.state.extras.filters_mut() {
+            filters.fail();
+        }
+        self.state.cancel_handshake(services);
+        let cause = CloseCause::of_error(&error);
+        self.state.note_cause(cause);
+        self.state.note_error(|| error.clone());
+        if self.state.status.is_active() {
+            if self.state.status.is_open() {
+                self.fail(services, error);
+            }
+        } else {
+            services.tally.channel_errors += 1;
+            let id = self.state.id();
+            log_throttled!(services, HANDSHAKES, Level::Debug, "channel {id}: not established: {error:#}");
+            self.report_failed_handshake(error);
+        }
+        self.state.request_close(cause);
+        self.after(services);
+        self.state.want_attention(services);
+    }
+
+    /// Returns whether no outbound message is left that can be sent. Failed filters seal none.
+    pub(crate) fn has_sent_what_it_can(&mut self) -> bool {
+        self.state.outbound.pending_bytes() == 0
+            || self.state.extras.filters_mut().is_some_and(|f| f.has_failed())
+    }
+
+    /// Closes the channel at once if it is handshaking.
+    pub(crate) fn abandon_handshake(&mut self, services: &mut LoopServices, error: Error) {
+        if !self.state.status.is_active() {
+            self.report_failed_handshake(error);
+            self.state.request_close_now(CloseCause::Cut);
+            self.state.want_attention(services);
+        }
+    }
+
+    /// Reports the failure of a new channel. Does nothing for one that was established.
+    pub(super) fn report_failed_handshake(&mut self, error: Error) {
+        if let Some(establish) = self.links.take_establish() {
+            establish.failed(error);
+        }
+    }
+
+    /// Ends the handshake of a channel that closes without an error of its filters.
+    pub(super) fn end_handshake(&mut self, services: &mut LoopServices) {
+        self.state.cancel_handshake(services);
+        self.report_failed_handshake(Error::Closed);
+    }
+
+    /// Handles the end of the time for the handshake.
+    pub(in crate::channel::core) fn handle_handshake_timeout(&mut self, services: &mut LoopServices) {
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.deadline = None;
+        if !filters.is_established() {
+            let after = Duration::from_nanos(self.state.config.handshake_timeout);
+            self.fail_filters(services, Error::TimedOut { operation: "the handshake", after });
+            // A peer that has had its time gets none to linger.
+            self.state.request_close_now(CloseCause::TimedOut);
+        }
+    }
+
+    /// Calls the filters soon, although there may be no new input.
+    pub(in crate::channel::core) fn resume_filters(&mut self, services: &mut LoopServices, resume: Resume) {
+        let Some(filters) = self.state.extras.filters_mut() else { return };
+        filters.request(resume);
+        self.state.status.set(Readiness::MAYBE_READABLE);
+        self.state.want_attention(services);
+    }
+
+    /// Starts the filter that a callback has added, at the end of the turn.
+    pub(crate) fn start_added_filter(&mut self, services: &mut LoopServices) {
+        if let Some(filters) = self.state.extras.filters_mut() {
+            filters.take_added();
+        }
+        if !self.state.status.is_open() && !self.state.completes_handshake() {
+            return;
+        }
+        let more = self.has_more();
+        self.state.status.unset(Pending::UNDECODED);
+        let kept = self.state.extras.kept_in_filters() > 0;
+        if !self.state.inbound.undecoded().is_empty() || more || kept {
+            self.state.inbound.drop_undecoded();
+            self.fail_filters(services, PeerError::Corrupted("plaintext after the upgrade").into());
+            return;
+        }
+        self.begin_filters(services);
+    }
+}
+
+impl ChannelState {
+    /// Returns whether the channel closes, and messages wait for a handshake.
+    #[cold]
+    pub(in crate::channel) fn completes_handshake(&self) -> bool {
+        self.status.closes_gracefully()
+            && !self.status.input_ended()
+            && self.outbound.pending_bytes() > 0
+            && self.extras.filters().is_some_and(|filters| !filters.is_established() && !filters.has_failed())
+    }
+
+    /// Updates what the status says about the filters, after each call of them.
+    pub(in crate::channel) fn note_filters(&mut self) {
+        if self.extras.filters().is_some_and(|filters| !filters.is_established()) {
+            self.status.set(ReadDemand::HANDSHAKING);
+        } else {
+            self.status.unset(ReadDemand::HANDSHAKING);
+        }
+    }
+
+    /// Returns the peer, with what filters have stored about it.
+    pub(crate) fn peer(&self) -> Peer {
+        let plain =
+            || Peer::new(self.peer_address(), self.local_address()).with_host(self.config.host.clone());
+        self.extras.peer().cloned().unwrap_or_else(plain)
+    }
+
+    /// Adds a filter above the others, which takes over at the end of the turn.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the channel is closing, an error of misuse if other filters are not
+    /// established, and what the filters below report for bytes that are written already.
+    pub(crate) fn start_filter(&mut self, services: &mut LoopServices, filter: Box<dyn Filter>) -> Result {
+        if !self.status.takes_writes() {
+            return Err(Error::Closed);
+        }
+        if !self.extras.has_filters() {
+            let peer = self.peer();
+            self.extras.forget_peer();
+            let mut filters = Filters::new(Vec::new(), peer);
+            filters.attach(self.key(), &services.sender);
+            self.extras.set_filters(filters);
+        }
+        if self.extras.filters_mut().is_some_and(|filters| !filters.is_established() || filters.has_failed())
+        {
+            return Err(Error::other("another filter of this channel is not established"));
+        }
+        // What is written before the upgrade is not sealed by the new filter.
+        self.seal_all(services)?;
+        if let Some(filters) = self.extras.filters_mut() {
+            filters.add(filter);
+        }
+        self.note_filters();
+        self.want_attention(services);
+        Ok(())
+    }
+
+    fn cancel_handshake(&mut self, services: &mut LoopServices) {
+        if let Some(deadline) = self.extras.filters_mut().and_then(|filters| filters.deadline.take()) {
+            services.cancel_timer(deadline);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The interface between a channel and the links of its pipeline.
+//!
+//! One virtual call enters a pipeline for each event ([`ErasedPipeline`](super::ErasedPipeline)),
+//! and one leaves the handler for each write ([`Push`]). The pipeline layer implements both; the
+//! channel layer does not know how.
+
+#[cfg(feature = "simulation")]
+mod checked;
+mod decode_pass;
+mod establish;
+mod pipeline;
+mod placeholder;
+
+#[cfg(feature = "simulation")]
+pub(in crate::channel) use checked::checked;
+pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
+pub(crate) use establish::Establish;
+pub use pipeline::{IntoPipeline, Pipeline};
+pub(in crate::channel) use placeholder::Placeholder;
+
+use super::{ChannelState, LoopServices};
+use crate::{Result, channel::handle::SizeHint};
+
+/// The outbound side of the links, for a writer that knows only the message type.
+pub(crate) trait Push<M> {
+    /// Encodes a message into the channel's outbound buffer.
+    fn push(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: M) -> Result;
+
+    /// Returns the function that estimates the encoded size of a message.
+    fn size_hint(&self) -> SizeHint;
+}

@@ -1,0 +1,136 @@
+//! The boundaries of messages that wait to be sent, and the completions of writes.
+
+use super::super::{ChannelState, LoopServices, Memory};
+use crate::{
+    Error, Result,
+    channel::{config::Overflow, confirmation::Confirmation, handle::MAX_UNCONFIRMED},
+    error::Resource,
+};
+
+impl ChannelState {
+    /// # Errors
+    /// If the limit of unconfirmed writes is reached.
+    pub(crate) fn may_confirm(&self) -> Result {
+        match &self.outbound.pending_writes {
+            Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
+                Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Confirms when the kernel has accepted all pending bytes. The channel's handles count the
+    /// confirmation already.
+    pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
+        if self.status.take(Memory::DROPPED) {
+            self.note_answered(1);
+            confirmation.complete(Err(self.outbound_is_full()));
+            return;
+        }
+        let pending = self.outbound.pending_bytes();
+        if pending == 0 {
+            self.note_answered(1);
+            confirmation.complete(Ok(()));
+            return;
+        }
+        self.outbound.pending_writes.get_or_insert_default().confirm(pending, confirmation);
+    }
+
+    /// Confirms the writes that end within the `n` bytes that the kernel has accepted.
+    #[inline]
+    pub(crate) fn confirm_taken(&mut self, n: usize) {
+        if self.outbound.pending_writes.is_some() {
+            self.confirm_pending(n);
+        }
+    }
+
+    /// Not inlined, so that `confirm_taken` is small enough to be inlined into the write path.
+    #[inline(never)]
+    fn confirm_pending(&mut self, n: usize) {
+        if let Some(pending_writes) = &mut self.outbound.pending_writes {
+            let answered = pending_writes.consume(n);
+            self.note_answered(answered);
+        }
+    }
+
+    /// Makes room for further unconfirmed writes by handles.
+    pub(crate) fn note_answered(&self, writes: usize) {
+        if let Some(shared) = self.shared.get()
+            && writes > 0
+        {
+            shared.producers.end_unconfirmed(writes);
+        }
+    }
+
+    /// Counts an unconfirmed write of the handler.
+    pub(crate) fn note_unanswered(&self) {
+        if let Some(shared) = self.shared.get() {
+            shared.producers.add_unconfirmed(1);
+        }
+    }
+
+    /// Returns whether the boundaries or completions of writes are kept.
+    pub(in crate::channel::core) fn has_confirmations(&self) -> bool {
+        self.outbound.pending_writes.is_some()
+    }
+
+    /// Records the error that closes the channel, for the writes that it leaves unsent.
+    pub(crate) fn note_error(&mut self, error: impl FnOnce() -> Error) {
+        if let Some(pending_writes) = &mut self.outbound.pending_writes {
+            pending_writes.note_error(error);
+        }
+    }
+
+    /// Fails the remaining confirmations, because the channel is closed.
+    pub(crate) fn confirm_nothing_more(&mut self) {
+        if let Some(pending_writes) = self.outbound.pending_writes.take() {
+            pending_writes.close();
+        }
+    }
+
+    // ---- boundaries ----
+
+    /// Prepares for a message: pending bytes without an entry were written by a stage.
+    #[inline]
+    pub(crate) fn before_write(&mut self) {
+        // Left by an earlier message without a confirmation.
+        if self.status.has(Memory::DROPPED) {
+            self.status.unset(Memory::DROPPED);
+        }
+        if self.outbound.pending_writes.is_some() {
+            self.enter_written();
+        }
+    }
+
+    /// Enters pending bytes without an entry, if message boundaries matter.
+    #[cold]
+    pub(crate) fn enter_written(&mut self) {
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+        }
+    }
+
+    #[cold]
+    fn enter_message(&mut self) {
+        let pending = self.outbound.pending_bytes();
+        self.outbound.pending_writes.get_or_insert_default().enter(pending);
+    }
+
+    /// Accounts for a message that was encoded.
+    #[inline]
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+        services.tally.messages_written += 1;
+        self.outbound.messages += 1;
+        if self.outbound.pending_writes.is_some() {
+            self.enter_and_drop(services);
+        }
+    }
+
+    #[cold]
+    fn enter_and_drop(&mut self, services: &mut LoopServices) {
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+            self.drop_oldest(services);
+        }
+    }
+}

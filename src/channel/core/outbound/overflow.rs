@@ -1,0 +1,79 @@
+//! The policy for a message that does not fit into the buffer.
+
+use super::super::{ChannelState, LoopServices, Memory};
+use crate::{
+    Error, Result,
+    channel::{budget::OutboundLease, close_cause::CloseCause, config::Overflow},
+    log_throttle::{SLOW_PEERS, log_throttled},
+};
+use log::Level;
+
+impl ChannelState {
+    /// Applies the overflow policy to a message that could not be written.
+    #[cold]
+    pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
+        if OutboundLease::is_full(&error) { self.overflow(services) } else { Err(error) }
+    }
+
+    fn overflow(&mut self, services: &mut LoopServices) -> Result {
+        match self.config.overflow {
+            Overflow::DropNewest => {
+                services.tally.messages_dropped += 1;
+                self.extras.note_messages_dropped(1);
+                self.status.set(Memory::DROPPED);
+                return Ok(());
+            }
+            Overflow::Close if self.status.is_open() => {
+                let full = self.outbound_is_full();
+                let id = self.id();
+                log_throttled!(
+                    services,
+                    SLOW_PEERS,
+                    Level::Info,
+                    "channel {id}: its peer does not keep up ({full}); closing"
+                );
+                services.tally.closes_overflowed += 1;
+                self.note_error(|| full);
+                self.request_close_now(CloseCause::Failed);
+            }
+            _ => services.tally.messages_refused += 1,
+        }
+        Err(self.outbound_is_full())
+    }
+
+    /// Drops messages until the buffer holds seven eighths of its limit, if it exceeds the limit.
+    #[cold]
+    pub(super) fn drop_oldest(&mut self, services: &mut LoopServices) {
+        let (pending, limit) = (self.outbound.pending_bytes(), self.outbound.limit(&self.config));
+        if pending <= limit {
+            return;
+        }
+        let full = self.outbound_is_full();
+        let sealed = self.extras.sealed_bytes();
+        let Some(pending_writes) = &mut self.outbound.pending_writes else { return };
+        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.clone());
+        self.note_answered(dropped.answered);
+        services.tally.messages_dropped += dropped.messages as u64;
+        self.extras.note_messages_dropped(dropped.messages as u64);
+        self.drop_behind(dropped.keep, dropped.bytes);
+    }
+
+    /// Drops the `n` bytes behind the first `keep`.
+    fn drop_behind(&mut self, keep: usize, n: usize) {
+        #[cfg(feature = "simulation")]
+        crate::machine::simulated::note_dropped_output();
+        // The time limits must count the bytes before their loss is recorded.
+        self.note_pending(self.now());
+        if let Some(lease) = &mut self.outbound.lease {
+            lease.buffer.drop_behind(keep, n);
+        }
+        self.note_dropped(keep, n);
+    }
+
+    /// Returns the time of the phase during a call of the pipeline, and otherwise of the last
+    /// traffic.
+    fn now(&self) -> u64 {
+        let last = self.inbound.last_read().max(self.outbound.last_written);
+        self.outbound.leased_at().unwrap_or(last)
+    }
+}

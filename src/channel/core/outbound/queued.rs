@@ -1,0 +1,174 @@
+//! Messages of handles and groups, which other threads have queued.
+//!
+//! Invariants: a message whose pipeline was replaced meanwhile is dropped without an error. Any
+//! other accepted message is written, or the handler's `error` is called. A `write_tracked` always
+//! completes.
+
+use super::super::{ChannelCore, ChannelState, ErasedPipeline, LoopServices};
+use crate::{
+    Error, Result,
+    channel::{
+        budget::OutboundLease,
+        close_cause::CloseCause,
+        config::Overflow,
+        confirmation::Confirmation,
+        handle::{Delivery, MemberReservation, Outcome, Recipient},
+    },
+    log_throttle::{REPLACED, log_throttled},
+    sync::ReservedWeight,
+};
+use log::Level;
+use std::any::Any;
+
+impl ChannelCore {
+    /// Writes a message that a handle has queued. The message was accepted, so a failure goes to
+    /// the handler. A full buffer closes the channel, because later messages must not be sent
+    /// without it.
+    pub(in crate::channel::core) fn write_queued(
+        &mut self,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+        reserved: ReservedWeight,
+        mut confirmation: Option<Confirmation>,
+    ) {
+        let mut overflowed = false;
+        self.call(services, |links, state, services| {
+            if reserved.admitted {
+                state.outbound.admit(&state.config);
+            }
+            let written = write(links, state, services, message);
+            let Err(error) = written else {
+                if let Some(confirmation) = confirmation.take() {
+                    state.confirm(confirmation);
+                }
+                return Ok(());
+            };
+            if let Some(confirmation) = confirmation.take() {
+                state.note_answered(1);
+                confirmation.complete(Err(error.clone()));
+            }
+            match error {
+                // The sender raced with a replacement of the pipeline or the close, which is not an
+                // error.
+                Error::PipelineReplaced | Error::Closed => {
+                    let id = state.id();
+                    log_throttled!(
+                        services,
+                        REPLACED,
+                        Level::Debug,
+                        "channel {id}: dropped a message: {error:#}"
+                    );
+                    Ok(())
+                }
+                error => {
+                    // Only this policy closes the channel; the others drop messages.
+                    overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
+                    Err(error)
+                }
+            }
+        });
+        if overflowed && self.state.status.is_open() {
+            let full = self.state.outbound_is_full();
+            self.state.note_error(|| full);
+            self.state.request_close(CloseCause::Failed);
+            self.state.want_attention(services);
+        }
+    }
+
+    /// Writes the message of a broadcast, within the call of the loop that delivers it. An encoding
+    /// error goes to the report, not to the handler.
+    #[inline]
+    pub(crate) fn handle_delivery(
+        &mut self,
+        services: &mut LoopServices,
+        delivery: &mut Delivery,
+        recipient: &Recipient,
+    ) {
+        let reserved = delivery.take_reservation(recipient).and_then(MemberReservation::hand_over);
+        let (outcome, error) = self.write_shared(services, delivery, reserved);
+        services.tally.deliveries += 1;
+        if let Some(error) = error {
+            delivery.note_error(error, &services.log, services.now);
+        }
+        delivery.count(outcome);
+    }
+
+    fn write_shared(
+        &mut self,
+        services: &mut LoopServices,
+        delivery: &mut Delivery,
+        reserved: Option<ReservedWeight>,
+    ) -> (Outcome, Option<Error>) {
+        if let (Some(reserved), Some(shared)) = (&reserved, self.state.shared.get()) {
+            shared.producers.take(reserved.weight);
+        }
+        if !self.state.status.takes_writes() {
+            return (Outcome::Gone, None);
+        }
+        let mut outcome = (Outcome::Failed, None);
+        let (message, memo) = delivery.message();
+        self.call(services, |links, state, services| {
+            if reserved.is_some_and(|reserved| reserved.admitted) {
+                state.outbound.admit(&state.config);
+            }
+            state.before_write();
+            match links.write_shared(state, services, message, memo) {
+                Ok(()) => {
+                    state.after_write(services);
+                    outcome.0 = Outcome::Written;
+                    Ok(())
+                }
+                Err(error) => not_taken(state, services, error, &mut outcome),
+            }
+        });
+        services.tally.broadcast_encodings += std::mem::take(&mut memo.encodings);
+        outcome
+    }
+}
+
+/// Writes a message from a handle.
+fn write(
+    links: &mut dyn ErasedPipeline,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: Box<dyn Any + Send>,
+) -> Result {
+    state.before_write();
+    let before = state.outbound.pending_bytes();
+    match links.write(state, services, message) {
+        Ok(()) => {
+            if let Some(shared) = state.shared.get() {
+                shared.producers.note_encoded(state.outbound.pending_bytes() - before);
+            }
+            state.after_write(services);
+            Ok(())
+        }
+        Err(error) => state.write_failed(services, error),
+    }
+}
+
+/// Sets the outcome of a broadcast that was not written. Returns the error that the handler
+/// receives.
+#[cold]
+fn not_taken(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    error: Error,
+    outcome: &mut (Outcome, Option<Error>),
+) -> Result {
+    if OutboundLease::is_full(&error) {
+        let refused = state.write_failed(services, error);
+        outcome.0 = match refused {
+            Ok(()) => Outcome::Dropped,
+            Err(_) if state.status.is_open() => Outcome::Refused,
+            Err(_) => Outcome::Closed,
+        };
+        return refused;
+    }
+    *outcome = if matches!(error, Error::Closed | Error::PipelineReplaced) {
+        (Outcome::Gone, None)
+    } else {
+        (Outcome::Failed, Some(error))
+    };
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! One read of the transport.
+
+use super::{
+    LoopIo, Transport,
+    deliver::{Front, deliver},
+    read::Read,
+};
+use crate::{
+    channel::{
+        core::{ChannelCore, Readiness},
+        shaping::Direction,
+    },
+    metrics::Metrics,
+};
+use std::io::{self, ErrorKind};
+
+/// Reads at most `size` bytes, once, and delivers their messages.
+pub(super) fn read_once<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    let front = Front::take(core);
+    let LoopIo { receive, metrics, .. } = io;
+    let result = receive.read(front.prefix(), |room| {
+        let limit = room.len().min(size);
+        fill(transport, metrics, &mut room[..limit])
+    });
+    match result {
+        Ok(received) if received.read > 0 => {
+            let new = &received.data[received.data.len() - received.read..];
+            let last = note_bytes(core, io, new, received.full || received.read == size);
+            deliver(core, transport, io, front, received, last)
+        }
+        Ok(received) => {
+            front.keep(core);
+            drop(received);
+            io.receive.give_back();
+            Read::End
+        }
+        Err(e) => {
+            front.keep(core);
+            Read::failed(e)
+        }
+    }
+}
+
+/// Reads into `room`, and again if a signal has interrupted the read.
+#[inline]
+pub(super) fn fill(transport: &mut impl Transport, metrics: &Metrics, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let result = transport.read(room);
+        metrics.reads.add(1);
+        match result {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Accounts for `bytes` of a read, which may have been cut because the room was `full`. Returns
+/// whether they are the last ones for now.
+#[inline]
+pub(super) fn note_bytes(core: &mut ChannelCore, io: &mut LoopIo, bytes: &[u8], full: bool) -> bool {
+    // A short read has emptied the transport, unless it ended at urgent data. Later bytes cause
+    // another event. After the peer has hung up there may be no later event.
+    const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
+    let last = !(full || core.state.status.has(MORE));
+    io.metrics.bytes_read.add(bytes.len() as u64);
+    io.turn_bytes += bytes.len();
+    core.state.note_read(bytes, io.services.now);
+    core.state.note_moved(Direction::Read, bytes.len());
+    last
+}

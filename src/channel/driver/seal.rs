@@ -1,0 +1,54 @@
+//! Output of a channel with filters: plaintext is sealed when it is flushed.
+//!
+//! Invariant: a channel without filters does not use this module.
+
+use super::{ChannelDriver, LoopIo, Transport};
+use crate::{
+    Error,
+    channel::core::{ChannelCore, LoopServices},
+    metrics::Metrics,
+};
+use std::io;
+
+impl<T: Transport> ChannelDriver<T> {
+    /// Ends the output of the filters. Returns whether everything is sent.
+    pub(super) fn finish_output(&mut self, io: &mut LoopIo) -> bool {
+        if !self.core.state.extras.has_filters() {
+            return true;
+        }
+        let ended = self.core.state.with_filters(&mut io.services, |filters, lent| filters.end_output(lent));
+        if let Err(error) = ended {
+            fail(&mut self.core, &mut io.services, error);
+            return true;
+        }
+        self.flush(io);
+        self.core.state.extras.sealed_wire().is_empty()
+    }
+}
+
+/// Handles the failure of a filter.
+#[cold]
+pub(super) fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
+    core.fail_filters(services, error);
+}
+
+/// Seals pending bytes, as far as the limit allows. Returns the number of bytes for the transport.
+pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
+    if let Err(error) = core.state.seal(services) {
+        fail(core, services, error);
+        return 0;
+    }
+    core.state.extras.sealed_wire().len()
+}
+
+/// Writes at most `most` sealed bytes.
+pub(super) fn write<T: Transport>(core: &ChannelCore, transport: &mut T, most: usize) -> io::Result<usize> {
+    let wire = core.state.extras.sealed_wire();
+    transport.write(&wire[..wire.len().min(most)])
+}
+
+/// Records that the transport has accepted `n` sealed bytes.
+pub(super) fn written(core: &mut ChannelCore, services: &mut LoopServices, metrics: &Metrics, n: usize) {
+    metrics.bytes_written.add(n as u64);
+    core.handle_sealed_written(services, n);
+}

@@ -1,0 +1,32 @@
+//! A message for many channels, and its encodings, which equivalent channels share.
+//!
+//! Invariant: channels share an encoding only if their links have the same types and allow it
+//! ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)). Used on the loops of
+//! those channels.
+
+use crate::Result;
+use bytes::Bytes;
+use std::any::{Any, TypeId};
+
+/// Identifies equivalent links: their type, and a key for their settings.
+pub(crate) type Encoder = (TypeId, u64);
+
+/// A message for many channels that write the same type.
+pub(crate) trait SharedMessage {
+    /// Stores a clone in `place`, which is an `Option` of the message's type.
+    fn clone_into(&self, place: &mut dyn Any);
+
+    /// Returns the encoding of the message by `encoder`. Calls `encode` for the first request.
+    ///
+    /// # Errors
+    /// The error of `encode`, also for later requests.
+    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes>;
+}
+
+/// The encoding that the previous channel has used. The next one usually needs the same.
+#[derive(Default)]
+pub(crate) struct EncodingMemo {
+    pub(crate) last: Option<(Encoder, Result<Bytes>)>,
+    /// The number of encodings.
+    pub(crate) encodings: u64,
+}
