@@ -13,7 +13,7 @@
 use crate::{
     Error,
     buffer::{OutboundBuffer, WaterMark},
-    channel::config::ChannelConfig,
+    channel::{config::ChannelConfig, pending_writes::PendingWrites},
     error::Resource,
 };
 use std::sync::{
@@ -50,7 +50,7 @@ pub(crate) struct OutboundBudget {
 }
 
 /// A buffer of the loop while a channel uses it, and its limit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct OutboundLease {
     pub(crate) buffer: OutboundBuffer,
     /// The time of the phase in which it was leased.
@@ -64,6 +64,8 @@ pub(crate) struct OutboundLease {
     certain_room: usize,
     /// Whether the bytes are for several channels.
     pub(crate) is_shared: bool,
+    /// Messages in the buffer whose boundaries or completions matter.
+    pub(in crate::channel) writes: PendingWrites,
 }
 
 /// The owner of a limit.

@@ -24,6 +24,7 @@ pub(crate) mod group;
 pub(crate) mod handle;
 mod input_guard;
 pub(crate) mod peer;
+mod pending_writes;
 pub(crate) mod shaping;
 mod shared_message;
 pub(crate) mod timers;

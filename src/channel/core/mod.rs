@@ -132,7 +132,7 @@ impl ChannelState {
             id,
             status: Status::new(config.auto_read),
             inbound: Inbound::new(now),
-            outbound: Outbound::new(now, &config),
+            outbound: Outbound::new(now),
             timing: Timing::default(),
             config,
             shared: OnceCell::new(),

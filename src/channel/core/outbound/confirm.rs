@@ -11,12 +11,10 @@ impl ChannelState {
     /// # Errors
     /// If the limit of unconfirmed writes is reached.
     pub(crate) fn may_confirm(&self) -> Result {
-        match &self.outbound.pending_writes {
-            Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
-                Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED })
-            }
-            _ => Ok(()),
+        if self.outbound.unanswered() >= MAX_UNCONFIRMED {
+            return Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED });
         }
+        Ok(())
     }
 
     /// Confirms when the kernel has accepted all pending bytes. The channel's handles count the
@@ -27,19 +25,21 @@ impl ChannelState {
             confirmation.complete(Err(self.outbound_is_full()));
             return;
         }
-        let pending = self.outbound.pending_bytes();
-        if pending == 0 {
-            self.note_answered(1);
-            confirmation.complete(Ok(()));
-            return;
+        match &mut self.outbound.lease {
+            Some(lease) if !lease.buffer.is_empty() => {
+                lease.writes.confirm(lease.buffer.len(), confirmation);
+            }
+            _ => {
+                self.note_answered(1);
+                confirmation.complete(Ok(()));
+            }
         }
-        self.outbound.pending_writes.get_or_insert_default().confirm(pending, confirmation);
     }
 
     /// Confirms the writes that end within the `n` bytes that the kernel has accepted.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
-        if self.outbound.pending_writes.is_some() {
+        if self.has_confirmations() {
             self.confirm_pending(n);
         }
     }
@@ -47,8 +47,8 @@ impl ChannelState {
     /// Not inlined, so that `confirm_taken` is small enough to be inlined into the write path.
     #[inline(never)]
     fn confirm_pending(&mut self, n: usize) {
-        if let Some(pending_writes) = &mut self.outbound.pending_writes {
-            let answered = pending_writes.consume(n);
+        if let Some(lease) = &mut self.outbound.lease {
+            let answered = lease.writes.consume(n);
             self.note_answered(answered);
         }
     }
@@ -69,22 +69,23 @@ impl ChannelState {
         }
     }
 
-    /// Returns whether the boundaries or completions of writes are kept.
+    /// Returns whether messages in the buffer have boundaries or completions.
+    #[inline]
     pub(in crate::channel::core) fn has_confirmations(&self) -> bool {
-        self.outbound.pending_writes.is_some()
+        self.outbound.lease.as_ref().is_some_and(|lease| !lease.writes.is_empty())
     }
 
     /// Records the error that closes the channel, for the writes that it leaves unsent.
     pub(crate) fn note_error(&mut self, error: impl FnOnce() -> Error) {
-        if let Some(pending_writes) = &mut self.outbound.pending_writes {
-            pending_writes.note_error(error);
+        if let Some(lease) = self.outbound.lease.as_mut().filter(|lease| !lease.writes.is_empty()) {
+            lease.writes.note_error(error);
         }
     }
 
     /// Fails the remaining confirmations, because the channel is closed.
     pub(crate) fn confirm_nothing_more(&mut self) {
-        if let Some(pending_writes) = self.outbound.pending_writes.take() {
-            pending_writes.close();
+        if let Some(lease) = &mut self.outbound.lease {
+            lease.writes.close();
         }
     }
 
@@ -97,14 +98,12 @@ impl ChannelState {
         if self.status.has(Memory::DROPPED) {
             self.status.unset(Memory::DROPPED);
         }
-        if self.outbound.pending_writes.is_some() {
-            self.enter_written();
-        }
+        self.enter_written();
     }
 
     /// Enters pending bytes without an entry, if message boundaries matter.
-    #[cold]
-    pub(crate) fn enter_written(&mut self) {
+    #[inline]
+    pub(super) fn enter_written(&mut self) {
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
         }
@@ -112,8 +111,9 @@ impl ChannelState {
 
     #[cold]
     fn enter_message(&mut self) {
-        let pending = self.outbound.pending_bytes();
-        self.outbound.pending_writes.get_or_insert_default().enter(pending);
+        if let Some(lease) = &mut self.outbound.lease {
+            lease.writes.enter(lease.buffer.len());
+        }
     }
 
     /// Accounts for a message that was encoded.
@@ -121,13 +121,6 @@ impl ChannelState {
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.outbound.messages += 1;
-        if self.outbound.pending_writes.is_some() {
-            self.enter_and_drop(services);
-        }
-    }
-
-    #[cold]
-    fn enter_and_drop(&mut self, services: &mut LoopServices) {
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
             self.drop_oldest(services);

@@ -112,9 +112,9 @@ impl ChannelState {
         self.config.overflow == Overflow::DropOldest
             && self
                 .outbound
-                .pending_writes
+                .lease
                 .as_ref()
-                .is_some_and(|pending_writes| pending_writes.droppable(self.extras.sealed_bytes()) >= bytes)
+                .is_some_and(|lease| lease.writes.droppable(self.extras.sealed_bytes()) >= bytes)
     }
 
     /// Flushes when the running callback has returned.

@@ -10,13 +10,12 @@
 //! | `encode` | it is encoded into the leased buffer, within its limit |
 //! | `overflow` | what happens to a message that does not fit |
 //! | `sent` | filters seal bytes, and the transport accepts them |
-//! | `confirm`, `pending_writes` | the boundaries of messages, and the completions of writes |
+//! | `confirm` | the boundaries of messages, and the completions of writes |
 //! | `writability` | the handler and other threads learn whether they may write |
 
 mod confirm;
 mod encode;
 mod overflow;
-mod pending_writes;
 mod queued;
 mod sent;
 mod writability;
@@ -31,14 +30,11 @@ use crate::{
     },
     error::Resource,
 };
-use pending_writes::PendingWrites;
 
 /// The half of a channel that this end writes.
 pub(crate) struct Outbound {
     /// The bytes that wait to be sent. `None` while there are none, except during a call.
     lease: Option<Box<OutboundLease>>,
-    /// Kept where messages are confirmed or may be dropped.
-    pending_writes: Option<Box<PendingWrites>>,
     /// When the transport has last accepted bytes.
     last_written: u64,
     bytes: u64,
@@ -46,10 +42,8 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn new(now: u64, config: &ChannelConfig) -> Self {
-        // A channel that drops its oldest messages needs their boundaries from the start.
-        let pending_writes = (config.overflow == Overflow::DropOldest).then(Box::default);
-        Outbound { lease: None, pending_writes, last_written: now, bytes: 0, messages: 0 }
+    pub(super) fn new(now: u64) -> Self {
+        Outbound { lease: None, last_written: now, bytes: 0, messages: 0 }
     }
 
     /// Returns the number of bytes that the transport has accepted.
@@ -70,7 +64,7 @@ impl Outbound {
 
     /// Returns how many confirmations wait.
     pub(super) fn unanswered(&self) -> usize {
-        self.pending_writes.as_ref().map_or(0, |pending_writes| pending_writes.unanswered())
+        self.lease.as_ref().map_or(0, |lease| lease.writes.unanswered())
     }
 
     // ---- the leased buffer ----

@@ -50,8 +50,8 @@ impl ChannelState {
         }
         let full = self.outbound_is_full();
         let sealed = self.extras.sealed_bytes();
-        let Some(pending_writes) = &mut self.outbound.pending_writes else { return };
-        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.clone());
+        let Some(lease) = &mut self.outbound.lease else { return };
+        let dropped = lease.writes.drop_oldest(sealed, pending - limit + limit / 8, || full.clone());
         self.note_answered(dropped.answered);
         services.tally.messages_dropped += dropped.messages as u64;
         self.extras.note_messages_dropped(dropped.messages as u64);

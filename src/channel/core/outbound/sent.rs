@@ -56,9 +56,7 @@ impl ChannelState {
     #[inline]
     fn take_sent(&mut self, n: usize) {
         // Includes messages of stages: a message that is partly sent must not be dropped.
-        if self.outbound.pending_writes.is_some() {
-            self.enter_written();
-        }
+        self.enter_written();
         if let Some(lease) = &mut self.outbound.lease {
             lease.buffer.consume(n);
         }

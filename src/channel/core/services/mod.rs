@@ -197,6 +197,7 @@ impl LoopServices {
         if !lease.buffer.is_empty() {
             lease.buffer.clear();
         }
+        lease.writes.reset();
         self.outbound.count(&mut lease);
         let memory = self.spare_memory + lease.memory();
         if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {

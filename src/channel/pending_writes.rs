@@ -1,7 +1,8 @@
 //! Messages that wait in a channel's outbound buffer: their lengths and their confirmations.
 //!
-//! Kept only while needed: always for a channel that drops its oldest messages, otherwise from a
-//! write with a confirmation until that is sent.
+//! Part of the leased buffer, so a channel without pending bytes has none. Messages are entered only
+//! where they matter: all of them in a channel that drops its oldest messages, and otherwise those
+//! from a write with a confirmation until that is sent.
 //!
 //! Invariants: each confirmation completes once, in the order of the writes. A channel that closes
 //! fails the remaining ones with the cause. A message is never dropped after its first byte was
@@ -63,17 +64,33 @@ impl PendingWrites {
         }
     }
 
+    /// Returns whether no message was entered that is not taken.
+    #[inline]
+    pub(in crate::channel) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Records the error that closes the channel. The first one counts.
     pub(in crate::channel) fn note_error(&mut self, error: impl FnOnce() -> Error) {
         self.error.get_or_insert_with(error);
     }
 
-    /// Fails the remaining confirmations, because the channel is closed.
-    pub(in crate::channel) fn close(mut self) {
+    /// Fails the remaining confirmations, because the channel is closed or its buffer is given back.
+    pub(in crate::channel) fn close(&mut self) {
+        let error = self.error.take();
         while let Some(message) = self.pop() {
             if let Some(confirmation) = message.confirmation {
-                confirmation.complete(Err(self.error.clone().unwrap_or(Error::Closed)));
+                confirmation.complete(Err(error.clone().unwrap_or(Error::Closed)));
             }
+        }
+        self.waiting = 0;
+    }
+
+    /// Prepares for another channel.
+    #[inline]
+    pub(in crate::channel) fn reset(&mut self) {
+        if self.error.is_some() || !self.is_empty() {
+            self.close();
         }
     }
 
