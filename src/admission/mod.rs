@@ -192,7 +192,7 @@ impl Admission {
         self.farewell.as_ref().and_then(|words| words(rejection))
     }
 
-    pub(crate) fn tell(&self, rejection: &Rejection) {
+    pub(crate) fn notify(&self, rejection: &Rejection) {
         if let Some(told) = &self.on_rejected {
             told(rejection);
         }

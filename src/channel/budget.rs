@@ -63,9 +63,20 @@ pub(crate) struct OutboundLease {
     /// The length up to which neither the limit nor a mark is reached.
     certain_room: usize,
     /// Whether the bytes are for several channels.
-    pub(crate) is_shared: bool,
+    pub(crate) apart: Apart,
     /// Messages in the buffer whose boundaries or completions matter.
     pub(in crate::channel) writes: PendingWrites,
+}
+
+/// Whether a buffer is for a message that several channels share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// It is the buffer of one channel.
+    #[default]
+    No,
+    Shared,
+    /// A stage has refused to encode the message for several channels.
+    Refused,
 }
 
 /// The owner of a limit.

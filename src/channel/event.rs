@@ -7,7 +7,7 @@ use crate::Error;
 pub(crate) enum Event {
     Active,
     ReadComplete,
-    InputShutdown,
+    ReadClosed,
     Writability(bool),
     Idle(IdleEvent),
     Shutdown,

@@ -55,7 +55,7 @@ pub(crate) use handle::{
 };
 pub use input_guard::InputGuard;
 pub(crate) use shaping::TrafficShaping;
-pub(crate) use shared_message::{EncodingMemo, SharedMessage};
+pub(crate) use shared_message::{Encoding, EncodingMemo, SharedMessage};
 pub use timers::TaskKey;
 pub(crate) use timers::{
     ChannelTimer, Delay, Due, DueQueue, HandleTask, NEVER, Periodic, Repeat, Scheduled, ScheduledTask,

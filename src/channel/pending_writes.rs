@@ -1,8 +1,8 @@
 //! Messages that wait in a channel's outbound buffer: their lengths and their confirmations.
 //!
-//! Part of the leased buffer, so a channel without pending bytes has none. Messages are entered only
-//! where they matter: all of them in a channel that drops its oldest messages, and otherwise those
-//! from a write with a confirmation until that is sent.
+//! Part of the leased buffer, so a channel without pending bytes has none. Messages are entered
+//! only where they matter: all of them in a channel that drops its oldest messages, and otherwise
+//! those from a write with a confirmation until that is sent.
 //!
 //! Invariants: each confirmation completes once, in the order of the writes. A channel that closes
 //! fails the remaining ones with the cause. A message is never dropped after its first byte was
@@ -75,7 +75,8 @@ impl PendingWrites {
         self.error.get_or_insert_with(error);
     }
 
-    /// Fails the remaining confirmations, because the channel is closed or its buffer is given back.
+    /// Fails the remaining confirmations, because the channel is closed or its buffer is given
+    /// back.
     pub(in crate::channel) fn close(&mut self) {
         let error = self.error.take();
         while let Some(message) = self.pop() {

@@ -4,7 +4,7 @@
 //! ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)). Used on the loops of
 //! those channels.
 
-use crate::Result;
+use crate::Error;
 use bytes::Bytes;
 use std::any::{Any, TypeId};
 
@@ -17,16 +17,22 @@ pub(crate) trait SharedMessage {
     fn clone_into(&self, place: &mut dyn Any);
 
     /// Returns the encoding of the message by `encoder`. Calls `encode` for the first request.
-    ///
-    /// # Errors
-    /// The error of `encode`, also for later requests.
-    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes>;
+    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Encoding) -> Encoding;
+}
+
+/// The encoding of a message by equivalent links.
+#[derive(Debug, Clone)]
+pub(crate) enum Encoding {
+    Shared(Bytes),
+    /// A stage has to see the message for each channel.
+    Alone,
+    Failed(Error),
 }
 
 /// The encoding that the previous channel has used. The next one usually needs the same.
 #[derive(Default)]
 pub(crate) struct EncodingMemo {
-    pub(crate) last: Option<(Encoder, Result<Bytes>)>,
+    pub(crate) last: Option<(Encoder, Encoding)>,
     /// The number of encodings.
     pub(crate) encodings: u64,
 }

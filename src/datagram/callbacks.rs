@@ -40,16 +40,16 @@ impl DatagramSource {
         key: TaskKey,
         mut task: Box<dyn Any>,
     ) {
-        let mut goes_on = false;
+        let mut continues = false;
         if self.state.is_open() {
             let run = self.enter(&mut io.services, metrics, |handler, ctx| {
-                goes_on = handler.run_periodic(ctx, &mut *task)?.is_continue();
+                continues = handler.run_periodic(ctx, &mut *task)?.is_continue();
                 Ok(())
             });
             self.handle_result(&mut io.services, metrics, run);
         }
         let (tasks, channel) = (&mut self.state.tasks, self.state.id.key);
-        if goes_on {
+        if continues {
             tasks.rearm(channel, &mut io.services, key, task);
         } else {
             tasks.cancel(&mut io.services, key);

@@ -118,7 +118,6 @@ mod handle_task;
 pub(crate) mod handler;
 pub(crate) mod handler_ref;
 mod links;
-mod not_shared;
 mod offload;
 mod read_fn;
 mod spawned;

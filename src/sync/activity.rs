@@ -156,7 +156,7 @@ impl Activity {
     // ---- any thread -----------------------------------------------------------------------------
 
     /// Returns the current activity of the loop.
-    pub(crate) fn look(&self) -> ActivitySnapshot {
+    pub(crate) fn snapshot(&self) -> ActivitySnapshot {
         for _ in 0..READINGS {
             if let Some(sight) = self.try_look() {
                 return sight;
@@ -251,16 +251,16 @@ mod tests {
     #[test]
     fn each_turn_goes_through_its_phases_and_rests() {
         let loop_ = Activity::default();
-        assert_eq!((loop_.look().turn, loop_.look().phase), (0, None));
+        assert_eq!((loop_.snapshot().turn, loop_.snapshot().phase), (0, None));
         for turn in 1..4 {
             loop_.begin_turn();
-            assert_eq!((loop_.look().turn, loop_.look().phase), (turn, Some(LoopPhase::Io)));
+            assert_eq!((loop_.snapshot().turn, loop_.snapshot().phase), (turn, Some(LoopPhase::Io)));
             for phase in [LoopPhase::Tasks, LoopPhase::Timers, LoopPhase::Flush, LoopPhase::Shutdown] {
                 loop_.enter_phase(phase);
-                assert_eq!((loop_.look().turn, loop_.look().phase), (turn, Some(phase)));
+                assert_eq!((loop_.snapshot().turn, loop_.snapshot().phase), (turn, Some(phase)));
             }
             loop_.rest();
-            assert_eq!((loop_.look().turn, loop_.look().phase), (turn, None));
+            assert_eq!((loop_.snapshot().turn, loop_.snapshot().phase), (turn, None));
         }
     }
 
@@ -270,17 +270,21 @@ mod tests {
         let loop_ = Activity::default();
         loop_.begin_turn();
         loop_.enter_channel(key(7), type_name::<u8>);
-        let Occupation::Channel(seen, Some(name)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
+        let Occupation::Channel(seen, Some(name)) = loop_.snapshot().doing else {
+            panic!("{:?}", loop_.snapshot())
+        };
         assert_eq!((seen, name()), (key(7), "u8"));
         loop_.leave();
-        assert!(matches!(loop_.look().doing, Occupation::Nothing));
+        assert!(matches!(loop_.snapshot().doing, Occupation::Nothing));
 
         let here = Location::caller();
         loop_.in_task(here, || {
-            let Occupation::Task(Some(origin)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
+            let Occupation::Task(Some(origin)) = loop_.snapshot().doing else {
+                panic!("{:?}", loop_.snapshot())
+            };
             assert_eq!(origin, here);
         });
-        assert!(matches!(loop_.look().doing, Occupation::Nothing));
+        assert!(matches!(loop_.snapshot().doing, Occupation::Nothing));
     }
 
     #[test]
@@ -303,7 +307,7 @@ mod tests {
             }
         });
         while seen.load(Ordering::Relaxed) < 10_000 {
-            if let Occupation::Channel(key, name) = loop_.look().doing {
+            if let Occupation::Channel(key, name) = loop_.snapshot().doing {
                 assert_eq!(name.map(|name| name()), Some(NAMES[key.index as usize]()));
                 seen.fetch_add(1, Ordering::Relaxed);
             }

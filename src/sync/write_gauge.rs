@@ -14,8 +14,8 @@
 //! The loop need not publish every change. While nobody is paused, the gauge may lag behind the
 //! buffer by the slack, so that a small write and its flush do not touch it.
 //!
-//! Invariants: only [`WriteGauge::reserve`] and [`WriteGauge::settle`] make the channel unwritable.
-//! Only `settle`, on the loop, makes it writable again. So the loop sees every pause that a
+//! Invariants: only [`WriteGauge::reserve`] and [`WriteGauge::update`] make the channel unwritable.
+//! Only `update`, on the loop, makes it writable again. So the loop sees every pause that a
 //! producer has seen, and can notify the waiters.
 
 use super::primitives::{AtomicUsize, Ordering};
@@ -177,7 +177,7 @@ impl WriteGauge {
     // ---- on the loop ----------------------------------------------------------------------------
 
     /// Records that the loop has taken a message. Its weight counts until the next
-    /// [`WriteGauge::settle`].
+    /// [`WriteGauge::update`].
     #[inline]
     pub(crate) fn take(&self, weight: u32) {
         self.known.store(self.known.load(Ordering::Relaxed) + weight as usize, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl WriteGauge {
     /// then, the first result is `false` regardless of the weight. So the handler is notified of
     /// each change in turn. A pause that ends unseen leaves no trace.
     #[inline]
-    pub(crate) fn settle(&self, buffered: usize, mark: WaterMark, was: bool) -> bool {
+    pub(crate) fn update(&self, buffered: usize, mark: WaterMark, was: bool) -> bool {
         let delta = self.delta(buffered);
         if delta != 0 {
             self.known.store(buffered, Ordering::Relaxed);
@@ -275,7 +275,7 @@ mod tests {
     /// Acts like a loop that sends a message at once.
     fn send(gauge: &WriteGauge, weight: u32, was: bool) -> bool {
         gauge.take(weight);
-        gauge.settle(0, mark(), was)
+        gauge.update(0, mark(), was)
     }
 
     #[test]
@@ -295,23 +295,23 @@ mod tests {
         let gauge = gauge();
         let message = reserve(&gauge, 50);
         gauge.take(message);
-        assert!(gauge.settle(9, mark(), true), "9 are left");
+        assert!(gauge.update(9, mark(), true), "9 are left");
         let message = reserve(&gauge, 50);
         gauge.take(message);
-        assert!(!gauge.settle(18, mark(), true), "18 are left");
-        assert!(gauge.settle(9, mark(), false));
+        assert!(!gauge.update(18, mark(), true), "18 are left");
+        assert!(gauge.update(9, mark(), false));
     }
 
     #[test]
     fn the_state_stays_between_the_marks() {
         let gauge = gauge();
         gauge.begin(15, false);
-        assert!(!gauge.settle(15, mark(), false));
+        assert!(!gauge.update(15, mark(), false));
         assert!(!gauge.would_be_writable(10, mark()), "10 are not below 10");
         assert!(gauge.would_be_writable(9, mark()));
-        assert!(gauge.settle(9, mark(), false));
-        assert!(gauge.settle(20, mark(), true), "20 are not above 20");
-        assert!(!gauge.settle(21, mark(), true));
+        assert!(gauge.update(9, mark(), false));
+        assert!(gauge.update(20, mark(), true), "20 are not above 20");
+        assert!(!gauge.update(21, mark(), true));
     }
 
     #[test]
@@ -319,12 +319,12 @@ mod tests {
         let gauge = gauge();
         let unknown = gauge.reserve(MessageWeight::AtLeast(5), false, 30).unwrap();
         assert_eq!(unknown, ReservedWeight { weight: 21, admitted: true });
-        assert!(!gauge.settle(0, mark(), true), "it is not encoded yet");
+        assert!(!gauge.update(0, mark(), true), "it is not encoded yet");
         let next = gauge.reserve(MessageWeight::AtLeast(5), false, 30).unwrap();
         assert_eq!(next, ReservedWeight { weight: 5, admitted: false }, "the gauge is full already");
         assert!(gauge.reserve(MessageWeight::AtLeast(5), false, 30).is_none(), "beyond the limit");
         gauge.take(unknown.weight);
-        assert!(gauge.settle(4, mark(), false), "4 were encoded");
+        assert!(gauge.update(4, mark(), false), "4 were encoded");
     }
 
     #[test]
@@ -336,8 +336,8 @@ mod tests {
         let refused = reserve(&gauge, 1);
         assert!(!gauge.release(refused), "the loop has not checked yet");
         gauge.checked();
-        assert!(!gauge.settle(0, mark(), true), "the pause was seen");
-        assert!(gauge.settle(0, mark(), false));
+        assert!(!gauge.update(0, mark(), true), "the pause was seen");
+        assert!(gauge.update(0, mark(), false));
         assert!(!gauge.release(kept), "the channel is writable");
         let (queued, refused) = (reserve(&gauge, 21), reserve(&gauge, 1));
         assert!(!gauge.release(refused), "a queued message makes the loop check");
@@ -373,7 +373,7 @@ mod tests {
                     None => gauge.checked(),
                 }
                 // Like the loop, checks until nothing changes.
-                while gauge.settle(0, mark(), was) != was {
+                while gauge.update(0, mark(), was) != was {
                     was = !was;
                 }
             }

@@ -109,7 +109,7 @@ impl Levels {
     /// Advances time to the next occupied slot if that has begun by `now`, and otherwise to `now`.
     /// Returns the new tick.
     #[inline]
-    pub(super) fn go_on(&mut self, now: u64) -> u64 {
+    pub(super) fn advance_to(&mut self, now: u64) -> u64 {
         self.current = match self.bottom.clear_first(self.due) {
             Some(slot) => (self.current & !u64::from(self.mask) | u64::from(slot)).min(now),
             None => self.enter(now),

@@ -4,7 +4,7 @@
 //!
 //! - Entries are ordered by deadline and then by sequence id. An entry gets its id once, when it is
 //!   first inserted. A periodic task that is reinserted keeps its id.
-//! - Every entry knows its place in the heap, so a cancel removes the entry and returns its value
+//! - Every entry knows its position in the heap, so a cancel removes the entry and returns its value
 //!   at once. The heap never holds cancelled entries.
 //! - The slab and the heap grow to the largest number of entries held at once. After that, nothing
 //!   is allocated. An entry takes 32 bytes plus an `Option<T>`.
@@ -13,13 +13,13 @@
 //! run tasks. [`ScheduledQueue::pop_due`] returns an entry, and the owner can put a periodic task
 //! back with [`ScheduledQueue::reinsert`].
 //!
-//! The heap is Williams' (*Algorithm 232: Heapsort*, CACM 1964), with the place stored in the
+//! The heap is Williams' (*Algorithm 232: Heapsort*, CACM 1964), with the position stored in the
 //! entry. Deadlines and ids lie in the heap itself, so that sifting compares without following an
 //! index.
 
 use std::fmt;
 
-/// The place of a free entry at the end of the free list.
+/// The position of a free entry at the end of the free list.
 const NOWHERE: u32 = u32::MAX;
 
 /// A queue of values, each due at an exact deadline in nanoseconds.
@@ -78,8 +78,8 @@ struct Item {
 
 struct HeapNode<T> {
     generation: u32,
-    /// The place in the heap, or the next free node if this node is free.
-    place: u32,
+    /// The position in the heap, or the next free node if this node is free.
+    position: u32,
     value: Option<T>,
 }
 
@@ -111,19 +111,19 @@ impl<T> ScheduledQueue<T> {
 
     /// Removes an entry, in O(log n), and returns its value, or `None` if the entry is gone.
     pub fn cancel(&mut self, key: QueueKey) -> Option<T> {
-        let place = self.place(key)?;
-        self.remove(place).map(|due| due.value)
+        let position = self.position(key)?;
+        self.remove(position).map(|due| due.value)
     }
 
     /// Moves an entry to another deadline, in O(log n). Returns `false` if the entry is gone.
     ///
     /// The entry keeps its sequence id.
     pub fn reschedule(&mut self, key: QueueKey, deadline: u64) -> bool {
-        let Some(place) = self.place(key) else {
+        let Some(position) = self.position(key) else {
             return false;
         };
-        self.heap[place].deadline = deadline;
-        self.restore(place);
+        self.heap[position].deadline = deadline;
+        self.restore(position);
         true
     }
 
@@ -172,23 +172,23 @@ impl<T> ScheduledQueue<T> {
         let mut is_wanted = |item: &Item| nodes[item.index as usize].value.as_ref().is_some_and(&mut wanted);
         let mut taken: Vec<Item> = self.heap.iter().filter(|item| is_wanted(item)).copied().collect();
         taken.sort_unstable();
-        let take = |item: Item| self.remove(self.nodes[item.index as usize].place as usize);
+        let take = |item: Item| self.remove(self.nodes[item.index as usize].position as usize);
         taken.into_iter().filter_map(take).map(|due| due.value).collect()
     }
 
     /// Returns the deadline of an entry in nanoseconds, or `None` if the entry is gone. O(1).
     pub fn deadline(&self, key: QueueKey) -> Option<u64> {
-        Some(self.heap[self.place(key)?].deadline)
+        Some(self.heap[self.position(key)?].deadline)
     }
 
     /// Returns whether the entry is still scheduled.
     pub fn contains(&self, key: QueueKey) -> bool {
-        self.place(key).is_some()
+        self.position(key).is_some()
     }
 
     /// Returns the value of an entry, or `None` if the entry is gone.
     pub fn get(&self, key: QueueKey) -> Option<&T> {
-        self.place(key)?;
+        self.position(key)?;
         self.nodes[key.index as usize].value.as_ref()
     }
 
@@ -208,10 +208,10 @@ impl<T> ScheduledQueue<T> {
         self.heap.is_empty()
     }
 
-    fn place(&self, key: QueueKey) -> Option<usize> {
+    fn position(&self, key: QueueKey) -> Option<usize> {
         // Freeing a node changes its generation, so a match means that the entry is in the heap.
         let node = self.nodes.get(key.index as usize)?;
-        (node.generation == key.generation).then_some(node.place as usize)
+        (node.generation == key.generation).then_some(node.position as usize)
     }
 
     fn push(&mut self, deadline: u64, sequence: u64, value: T) -> QueueKey {
@@ -225,53 +225,53 @@ impl<T> ScheduledQueue<T> {
     fn allocate(&mut self, value: T) -> u32 {
         if let Some(index) = self.free {
             let node = &mut self.nodes[index as usize];
-            self.free = (node.place != NOWHERE).then_some(node.place);
+            self.free = (node.position != NOWHERE).then_some(node.position);
             node.value = Some(value);
             return index;
         }
         let count = self.nodes.len();
         assert!(count < NOWHERE as usize, "too many tasks: the queue holds 2^32 - 1");
-        self.nodes.push(HeapNode { generation: 0, place: NOWHERE, value: Some(value) });
+        self.nodes.push(HeapNode { generation: 0, position: NOWHERE, value: Some(value) });
         count as u32
     }
 
-    fn remove(&mut self, place: usize) -> Option<Due<T>> {
-        let item = self.heap.swap_remove(place);
-        if place < self.heap.len() {
-            self.restore(place);
+    fn remove(&mut self, position: usize) -> Option<Due<T>> {
+        let item = self.heap.swap_remove(position);
+        if position < self.heap.len() {
+            self.restore(position);
         }
         let node = &mut self.nodes[item.index as usize];
         let key = QueueKey { index: item.index, generation: node.generation };
         node.generation = node.generation.wrapping_add(1);
-        node.place = self.free.replace(item.index).unwrap_or(NOWHERE);
+        node.position = self.free.replace(item.index).unwrap_or(NOWHERE);
         Some(Due { key, deadline: item.deadline, value: node.value.take()?, sequence: item.sequence })
     }
 
-    /// Restores the heap order for the item at `place`, which may have to move up or down.
-    fn restore(&mut self, place: usize) {
-        if self.sift_up(place) == place {
-            self.sift_down(place);
+    /// Restores the heap order for the item at `position`, which may have to move up or down.
+    fn restore(&mut self, position: usize) {
+        if self.sift_up(position) == position {
+            self.sift_down(position);
         }
     }
 
-    fn sift_up(&mut self, mut place: usize) -> usize {
-        let item = self.heap[place];
-        while place > 0 {
-            let parent = (place - 1) / 2;
+    fn sift_up(&mut self, mut position: usize) -> usize {
+        let item = self.heap[position];
+        while position > 0 {
+            let parent = (position - 1) / 2;
             if self.heap[parent] < item {
                 break;
             }
-            self.put(place, self.heap[parent]);
-            place = parent;
+            self.put(position, self.heap[parent]);
+            position = parent;
         }
-        self.put(place, item);
-        place
+        self.put(position, item);
+        position
     }
 
-    fn sift_down(&mut self, mut place: usize) {
-        let item = self.heap[place];
+    fn sift_down(&mut self, mut position: usize) {
+        let item = self.heap[position];
         loop {
-            let mut child = 2 * place + 1;
+            let mut child = 2 * position + 1;
             if child >= self.heap.len() {
                 break;
             }
@@ -281,15 +281,15 @@ impl<T> ScheduledQueue<T> {
             if item < self.heap[child] {
                 break;
             }
-            self.put(place, self.heap[child]);
-            place = child;
+            self.put(position, self.heap[child]);
+            position = child;
         }
-        self.put(place, item);
+        self.put(position, item);
     }
 
-    fn put(&mut self, place: usize, item: Item) {
-        self.heap[place] = item;
-        self.nodes[item.index as usize].place = place as u32;
+    fn put(&mut self, position: usize, item: Item) {
+        self.heap[position] = item;
+        self.nodes[item.index as usize].position = position as u32;
     }
 }
 

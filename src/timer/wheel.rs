@@ -272,7 +272,7 @@ impl<T> Wheel<T> {
             } else if self.levels.current() == self.now_tick {
                 return None;
             } else {
-                self.current_time = self.tick.start(self.levels.go_on(self.now_tick));
+                self.current_time = self.tick.start(self.levels.advance_to(self.now_tick));
             }
         }
     }

@@ -204,7 +204,7 @@ impl Conversation {
         loop {
             match receive(&self.events) {
                 Event::Error(_) => errors += 1,
-                Event::InputShutdown => panic!("{self:?}: the cut looks like a clean end"),
+                Event::ReadClosed => panic!("{self:?}: the cut looks like a clean end"),
                 Event::Inactive => break,
                 _ => {}
             }
@@ -269,7 +269,7 @@ impl Conversation {
         loop {
             match receive(&self.events) {
                 Event::Read(line) => answers.push(line),
-                Event::InputShutdown => ends += 1,
+                Event::ReadClosed => ends += 1,
                 Event::Error(error) => panic!("{self:?}: the client's channel failed: {error}"),
                 Event::Inactive => break,
                 _ => {}

@@ -23,7 +23,7 @@ pub(crate) enum Event {
     Active(Channel<Bytes>),
     Read(Bytes),
     ReadComplete,
-    InputShutdown,
+    ReadClosed,
     Writable(bool),
     Idle(IdleEvent),
     Shutdown,
@@ -43,7 +43,7 @@ impl fmt::Display for Event {
             Event::Active(_) => f.write_str("active"),
             Event::Read(message) => write!(f, "read {}", String::from_utf8_lossy(message)),
             Event::ReadComplete => f.write_str("read_complete"),
-            Event::InputShutdown => f.write_str("read_closed"),
+            Event::ReadClosed => f.write_str("read_closed"),
             Event::Writable(writable) => write!(f, "writable {writable}"),
             Event::Idle(event) => write!(f, "idle {event}"),
             Event::Shutdown => f.write_str("shutdown"),
@@ -150,7 +150,7 @@ impl Handler for Recorder {
 
     fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if self.half_open {
-            return self.call(ctx, Event::InputShutdown);
+            return self.call(ctx, Event::ReadClosed);
         }
         ctx.close();
         Ok(())

@@ -67,7 +67,7 @@ pub(super) enum Handed {
 }
 
 /// The result of returning a channel.
-pub(super) enum Back {
+pub(super) enum Release {
     /// The channel is free or closed. A waiter can use it or its place.
     Kept,
     /// The channel is in the middle of an exchange, and still counts. It is returned afterwards.
@@ -171,35 +171,35 @@ impl<M: 'static, C> PoolState<M, C> {
 
     // ---- returning ------------------------------------------------------------------------------
 
-    pub(super) fn come_back(&mut self, channel: &Channel<M>) -> Back {
+    pub(super) fn release(&mut self, channel: &Channel<M>) -> Release {
         let id = channel.id();
         if self.closed {
             self.places.remove(&id);
-            return Back::Close(Err(Error::Closed));
+            return Release::Close(Err(Error::Closed));
         }
         if self.places.get(&id) != Some(&ChannelPlace::Out) {
             // The channel has closed and left the pool.
-            return Back::Kept;
+            return Release::Kept;
         }
         if !channel.is_open() {
             self.places.remove(&id);
-            return Back::Kept;
+            return Release::Kept;
         }
         match channel.reuse() {
             Reuse::Now => {}
-            Reuse::Later => return Back::Later,
+            Reuse::Later => return Release::Later,
             Reuse::Never => {
                 self.places.remove(&id);
-                return Back::Close(Ok(()));
+                return Release::Close(Ok(()));
             }
         }
         if self.count() > self.size && self.waiters.is_empty() {
             self.places.remove(&id);
-            return Back::Close(Ok(()));
+            return Release::Close(Ok(()));
         }
         self.places.insert(id, ChannelPlace::Free);
         self.free.push_back(channel.clone());
-        Back::Kept
+        Release::Kept
     }
 
     /// Records that a channel has closed. Returns whether its place is free now.

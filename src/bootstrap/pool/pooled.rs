@@ -30,7 +30,7 @@ pub(super) trait PoolOwner<M>: Send + Sync {
     ///
     /// # Errors
     /// If the pool is closed; the channel is closed as well.
-    fn come_back(self: Arc<Self>, channel: &Channel<M>) -> Result;
+    fn release(self: Arc<Self>, channel: &Channel<M>) -> Result;
 
     /// Closes a channel and frees its place in the pool.
     fn discard(self: Arc<Self>, channel: &Channel<M>);
@@ -61,7 +61,7 @@ impl<M: 'static> PooledChannel<M> {
     pub(super) fn release_to(mut self, pool: &Arc<impl PoolOwner<M>>) -> Result {
         match self.owner.take() {
             Some(mine) if std::ptr::addr_eq(Arc::as_ptr(&mine), Arc::as_ptr(pool)) => {
-                mine.come_back(&self.channel)
+                mine.release(&self.channel)
             }
             _ => {
                 self.channel.close();
@@ -83,7 +83,7 @@ impl<M: 'static> Drop for PooledChannel<M> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
             // A closed pool has closed the channel.
-            let _ = owner.come_back(&self.channel);
+            let _ = owner.release(&self.channel);
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use super::{
     AcquireTimeout, PoolOrder, PooledChannel,
-    pool_state::{Acquired, Back, Handed, PoolState, Waiter},
+    pool_state::{Acquired, Handed, PoolState, Release, Waiter},
     pooled::PoolOwner,
 };
 use crate::{
@@ -287,23 +287,23 @@ impl<M: 'static> PoolService<M> {
 }
 
 impl<M: 'static> PoolOwner<M> for PoolService<M> {
-    fn come_back(self: Arc<Self>, channel: &Channel<M>) -> Result {
-        let back = self.pool_state().come_back(channel);
+    fn release(self: Arc<Self>, channel: &Channel<M>) -> Result {
+        let back = self.pool_state().release(channel);
         match back {
-            Back::Kept => {
+            Release::Kept => {
                 self.serve_waiters();
                 Ok(())
             }
-            Back::Later => {
+            Release::Later => {
                 let (me, returned) = (Arc::downgrade(&self), channel.clone());
                 channel.when_idle(move || match me.upgrade() {
                     // A closed pool closes the channel.
-                    Some(me) => drop(me.come_back(&returned)),
+                    Some(me) => drop(me.release(&returned)),
                     None => returned.close(),
                 });
                 Ok(())
             }
-            Back::Close(result) => {
+            Release::Close(result) => {
                 channel.close();
                 self.serve_waiters();
                 result

@@ -90,10 +90,10 @@ impl<M> ReconnectState<M> {
     }
 
     /// Calls the hook and returns whether the client continues.
-    fn tell(&self, event: ReconnectEvent<'_, M>) -> bool {
+    fn notify(&self, event: ReconnectEvent<'_, M>) -> bool {
         let Some(hook) = &self.hook else { return true };
-        let mut goes_on = true;
-        if let Some(message) = caught(|| goes_on = hook(event).is_continue()) {
+        let mut continues = true;
+        if let Some(message) = caught(|| continues = hook(event).is_continue()) {
             log_throttled!(
                 off_loop(),
                 PANICS,
@@ -101,7 +101,7 @@ impl<M> ReconnectState<M> {
                 "the hook of a reconnecting client panicked: {message}"
             );
         }
-        goes_on
+        continues
     }
 }
 
@@ -120,7 +120,7 @@ impl<M: 'static> ReconnectState<M> {
             state.attempt = state.retries.begin();
             (state.attempt, address)
         };
-        if !self.tell(ReconnectEvent::Connecting { attempt: number, address: &address }) {
+        if !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address }) {
             self.stop();
         }
         let attempt = Attempt::default();
@@ -148,11 +148,11 @@ impl<M: 'static> ReconnectState<M> {
             state.phase = ReconnectPhase::Connected(channel.clone(), self.event_loop.shared.time.now());
             (state.attempt, state.awaited.take())
         };
-        let goes_on = self.tell(ReconnectEvent::Connected { attempt, channel: &channel });
+        let continues = self.notify(ReconnectEvent::Connected { attempt, channel: &channel });
         for completer in awaited {
             completer.complete(Ok(channel.clone()));
         }
-        if !goes_on {
+        if !continues {
             self.stop();
         }
     }
@@ -171,8 +171,8 @@ impl<M: 'static> ReconnectState<M> {
             let next = if self.event_loop.is_shutting_down() { None } else { retries.failed(dice) };
             (*attempt, next)
         };
-        let goes_on = self.tell(ReconnectEvent::Failed { attempt, error: &error, next });
-        self.go_on(goes_on, next, error);
+        let continues = self.notify(ReconnectEvent::Failed { attempt, error: &error, next });
+        self.proceed(continues, next, error);
     }
 
     /// Handles the close of the channel, on the loop.
@@ -189,13 +189,13 @@ impl<M: 'static> ReconnectState<M> {
             let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, dice) };
             (held, next)
         };
-        let goes_on = self.tell(ReconnectEvent::Lost { held, next });
-        self.go_on(goes_on, next, Error::Closed);
+        let continues = self.notify(ReconnectEvent::Lost { held, next });
+        self.proceed(continues, next, Error::Closed);
     }
 
     /// Schedules the next attempt after a failure, or ends with `why`.
-    fn go_on(self: Arc<Self>, goes_on: bool, next: Option<Duration>, why: Error) {
-        if !goes_on {
+    fn proceed(self: Arc<Self>, continues: bool, next: Option<Duration>, why: Error) {
+        if !continues {
             self.stop();
         }
         let Some(delay) = next else {

@@ -3,7 +3,7 @@
 use super::{ErasedPipeline, PipelineSettings};
 use std::fmt;
 
-/// A [`Pipeline`](crate::Pipeline) whose message type is erased, from [`Pipeline::into_any`](crate::Pipeline::into_any).
+/// A [`Pipeline`] whose message type is erased, from [`Pipeline::into_any`].
 ///
 /// A pipeline factory returns one type. If it chooses between protocols whose handlers write
 /// different messages, it returns this type:
@@ -34,9 +34,13 @@ use std::fmt;
 /// ```
 ///
 /// No message can be written through the [`Channel`](crate::Channel) handle that a bootstrap
-/// returns for such a pipeline, because its message type is [`Infallible`](std::convert::Infallible). The handle can still be
+/// returns for such a pipeline, because its message type is [`Infallible`]. The handle can still be
 /// used for everything else, for example to close the channel. The handler gets a typed handle from
 /// its context.
+///
+/// [`Infallible`]: std::convert::Infallible
+/// [`Pipeline`]: crate::Pipeline
+/// [`Pipeline::into_any`]: crate::Pipeline::into_any
 pub struct AnyPipeline {
     pub(crate) links: Box<dyn ErasedPipeline>,
     pub(crate) settings: PipelineSettings,

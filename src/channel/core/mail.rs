@@ -1,7 +1,7 @@
 //! Requests of handles: messages to write, tasks, closes.
 //!
-//! Invariant: a message that arrives after the channel has closed or its output has ended is dropped
-//! without an error.
+//! Invariant: a message that arrives after the channel has closed or its output has ended is
+//! dropped without an error.
 
 use super::{ChannelCore, LoopServices};
 use crate::{

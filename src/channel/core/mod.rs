@@ -19,11 +19,11 @@
 //! needs several belongs to the state, and one that calls the pipeline to [`ChannelCore`].
 //!
 //! # Invariants
-//! An idle channel owns no buffer. A closed channel neither reads nor writes. `inactive` is the last
-//! call, made if and only if `active` was. A replacement pipeline takes over between two calls. What
-//! most channels do without is behind one pointer (`extras`), so a channel without a wire log pays
-//! one test of that pointer for each event. Runs on the channel's loop. Owns the pipeline, but not
-//! the transport.
+//! An idle channel owns no buffer. A closed channel neither reads nor writes. `inactive` is the
+//! last call, made if and only if `active` was. A replacement pipeline takes over between two
+//! calls. What most channels do without is behind one pointer (`extras`), so a channel without a
+//! wire log pays one test of that pointer for each event. Runs on the channel's loop. Owns the
+//! pipeline, but not the transport.
 
 mod any_pipeline;
 mod calls;

@@ -93,7 +93,7 @@ impl fmt::Display for Shown<'_> {
                 }
             }
             Event::ReadComplete => f.write_str("read complete"),
-            Event::InputShutdown => f.write_str("the peer has ended its stream"),
+            Event::ReadClosed => f.write_str("the peer has ended its stream"),
             Event::Writability(true) => f.write_str("writable"),
             Event::Writability(false) => {
                 write!(f, "not writable, {} bytes are pending", self.0.outbound.pending_bytes())

@@ -23,7 +23,7 @@ impl<T: Transport> ChannelDriver<T> {
     pub(crate) fn handle_timer(&mut self, io: &mut LoopIo, timer: ChannelTimer) -> Next {
         if timer == ChannelTimer::Watch
             && self.core.state.watch_expired(&io.services)
-            && self.look(io) == Next::Close
+            && self.check_input(io) == Next::Close
         {
             return Next::Close;
         }
@@ -33,7 +33,7 @@ impl<T: Transport> ChannelDriver<T> {
     /// Reads the transport if it has unread input. If the channel may not be read now, that input
     /// still counts as activity.
     #[cold]
-    fn look(&mut self, io: &mut LoopIo) -> Next {
+    fn check_input(&mut self, io: &mut LoopIo) -> Next {
         let state = &self.core.state;
         let ended = state.status.input_ended() || state.extras.has_read_error();
         let Some(transport) = self.transport.as_ref().filter(|_| !ended) else { return Next::Stay };

@@ -142,7 +142,7 @@ fn open<T: Transport>(
         drop(received);
         io.receive.give_back();
         kept.keep(core);
-        return settle(core, io, result, last);
+        return conclude(core, io, result, last);
     }
     core.proceed_with_handshake(&mut io.services);
     core.state.log_opened(&received.data[received.data.len() - received.read..]);
@@ -155,7 +155,7 @@ fn open<T: Transport>(
         deliver_grown(core, transport, io, kept, received, &spilled, last)
     };
     if result.is_err() {
-        return settle(core, io, result, last);
+        return conclude(core, io, result, last);
     }
     core.handle_filtered_input(&mut io.services);
     core.state.extras.drop_finished_filters();
@@ -163,7 +163,7 @@ fn open<T: Transport>(
 }
 
 /// Continues after a call of the filters that has failed or opened nothing.
-fn settle(core: &mut ChannelCore, io: &mut LoopIo, result: Result, last: bool) -> Read {
+fn conclude(core: &mut ChannelCore, io: &mut LoopIo, result: Result, last: bool) -> Read {
     match result {
         Err(error) => {
             fail(core, &mut io.services, error);

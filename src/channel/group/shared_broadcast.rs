@@ -20,11 +20,10 @@ use crate::{
     Error, Result, SendError,
     channel::{
         handle::{BroadcastReport, Delivery, ErasedBroadcast, PartReservations},
-        shared_message::{Encoder, SharedMessage},
+        shared_message::{Encoder, Encoding, SharedMessage},
     },
     id::ChannelId,
 };
-use bytes::Bytes;
 use std::{
     any::{Any, type_name},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -46,7 +45,7 @@ pub(super) struct SharedBroadcast<M> {
     message: M,
     sending: Sending,
     /// The encodings by encoder.
-    encodings: Mutex<Vec<(Encoder, Result<Bytes>)>>,
+    encodings: Mutex<Vec<(Encoder, Encoding)>>,
     progress: Arc<Progress>,
 }
 
@@ -97,7 +96,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
         }
     }
 
-    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes> {
+    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Encoding) -> Encoding {
         // Held while encoding: other loops wait for the encoding instead of repeating it.
         let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, made)) = encodings.iter().find(|(by, _)| *by == encoder) {
@@ -105,7 +104,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
         }
         let (made, panic) = match catch_unwind(AssertUnwindSafe(encode)) {
             Ok(made) => (made, None),
-            Err(panic) => (Err(Error::panicked("encoding a broadcast")), Some(panic)),
+            Err(panic) => (Encoding::Failed(Error::panicked("encoding a broadcast")), Some(panic)),
         };
         encodings.push((encoder, made.clone()));
         drop(encodings);
@@ -136,6 +135,8 @@ use crate::{
     channel::handle::{Channel, MemberReservation},
     id::Key,
 };
+#[cfg(test)]
+use bytes::Bytes;
 
 /// A group for tests of deliveries. Has no members of its own.
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl<M> Channel<M> {
     /// channel has left its groups. Afterwards unsent writes fail and `inactive` is called.
     /// `docs/endings.md` describes all ends and their order.
     pub fn closed(&self) -> Completion<CloseCause> {
-        self.shared.close_listeners.tell(self.shared.id.event_loop)
+        self.shared.close_listeners.completion_on(self.shared.id.event_loop)
     }
 
     /// Returns why the channel has ended, or `None` before [`closed`](Channel::closed) completes.

@@ -50,7 +50,7 @@ impl CloseListeners {
     }
 
     /// Returns a completion that completes when the channel, which is on that loop, is closed.
-    pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion<CloseCause> {
+    pub(in crate::channel) fn completion_on(&self, event_loop: u32) -> Completion<CloseCause> {
         let waiting = self.0.change(|end| match end {
             End::Reached(cause) => (Err(*cause), None),
             End::Pending(listeners) => {
@@ -171,7 +171,7 @@ mod tests {
         let close_listeners = CloseListeners::new();
         let [group, forgotten, late]: [Arc<Group>; 3] = std::array::from_fn(|_| Arc::default());
         let gone = weak(&Arc::default());
-        let early = close_listeners.tell(ID.event_loop);
+        let early = close_listeners.completion_on(ID.event_loop);
         let seen = group.clone();
         early.on_complete(move |_| assert!(seen.left.load(SeqCst)));
         assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| close_listeners.leave(group)));
@@ -180,16 +180,16 @@ mod tests {
         close_listeners.run(ID, CloseCause::Clean);
         assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
         assert!(!close_listeners.leave(weak(&late)), "the channel is closed");
-        assert_eq!(close_listeners.tell(ID.event_loop).wait().unwrap(), CloseCause::Cut);
+        assert_eq!(close_listeners.completion_on(ID.event_loop).wait().unwrap(), CloseCause::Cut);
     }
 
     /// Async code that waits for messages or the close drops a completion at each message.
     #[test]
     fn dropped_completions_do_not_accumulate() {
         let close_listeners = CloseListeners::new();
-        let kept = close_listeners.tell(ID.event_loop);
+        let kept = close_listeners.completion_on(ID.event_loop);
         for _ in 0..10_000 {
-            drop(close_listeners.tell(ID.event_loop));
+            drop(close_listeners.completion_on(ID.event_loop));
         }
         assert!(close_listeners.len() < 100, "{} listeners", close_listeners.len());
         close_listeners.run(ID, CloseCause::Clean);

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a message counts in the gauge from before it is queued until the loop has handled it
 //! ([`WriteGauge`]), or its [`Reservation`](super::reservation::Reservation) is dropped. A waiter
-//! is notified once. Any thread reserves; [`Producers::settle`] runs on the channel's loop.
+//! is notified once. Any thread reserves; [`Producers::update`] runs on the channel's loop.
 
 use super::{
     pipeline_types::SizeHint,
@@ -103,7 +103,7 @@ impl Producers {
     }
 
     /// Records that the loop has taken a queued message. It counts until the next
-    /// [`Producers::settle`]. Runs on the loop.
+    /// [`Producers::update`]. Runs on the loop.
     #[inline]
     pub(in crate::channel) fn take(&self, weight: u32) {
         self.gauge.take(weight);
@@ -138,10 +138,10 @@ impl Producers {
     }
 
     /// Publishes the weight of the buffer and subtracts the messages that the loop has handled. See
-    /// [`WriteGauge::settle`].
+    /// [`WriteGauge::update`].
     #[inline]
-    pub(in crate::channel) fn settle(&self, buffered: usize, mark: WaterMark, was: bool) -> bool {
-        self.gauge.settle(buffered, mark, was)
+    pub(in crate::channel) fn update(&self, buffered: usize, mark: WaterMark, was: bool) -> bool {
+        self.gauge.update(buffered, mark, was)
     }
 
     // ---- waiting for writability ----------------------------------------------------------------
@@ -259,7 +259,7 @@ mod tests {
         let first = producers.reserve(None, false).expect("nothing is queued");
         assert_eq!(first.weight, 64 * 1024 + 1, "producers pause after it");
         producers.take(first.weight);
-        assert!(producers.settle(900, WaterMark::default(), true));
+        assert!(producers.update(900, WaterMark::default(), true));
         producers.note_encoded(800);
         let weight = |producers: &Producers| producers.reserve(None, false).expect("room").weight as usize;
         assert_eq!(weight(&producers), 800 + ENTRY_OVERHEAD);

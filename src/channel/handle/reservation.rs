@@ -104,11 +104,11 @@ mod tests {
     }
 
     impl QuickLoop {
-        fn settle(&self, shared: &ChannelShared, buffered: usize) {
+        fn update(&self, shared: &ChannelShared, buffered: usize) {
             let mut changes = self.changes.lock().unwrap();
             while !shared.producers.is_settled(buffered) {
                 let was = changes.last().copied().unwrap_or(true);
-                let is = shared.settle(buffered, WaterMark::default(), was);
+                let is = shared.update(buffered, WaterMark::default(), was);
                 if is == was {
                     return;
                 }
@@ -127,12 +127,12 @@ mod tests {
                 }
                 Mail::Message(_, reserved) => {
                     shared.producers.take(reserved.weight);
-                    self.settle(&shared, self.encoded);
-                    self.settle(&shared, 0);
+                    self.update(&shared, self.encoded);
+                    self.update(&shared, 0);
                 }
                 Mail::CheckOutput => {
                     shared.producers.checked();
-                    self.settle(&shared, 0);
+                    self.update(&shared, 0);
                 }
                 _ => unreachable!("nothing else is sent"),
             }

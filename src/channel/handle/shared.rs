@@ -129,8 +129,8 @@ impl ChannelShared {
     }
 
     #[inline]
-    pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
-        self.producers.settle(weight, mark, was)
+    pub(in crate::channel) fn update(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+        self.producers.update(weight, mark, was)
     }
 
     pub(in crate::channel) fn notify_writable(&self) {

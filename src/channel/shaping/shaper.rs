@@ -85,7 +85,7 @@ impl Lane {
     }
 
     /// Ends the wait.
-    fn go_on(&mut self, group: Option<&SharedTraffic>) {
+    fn end_wait(&mut self, group: Option<&SharedTraffic>) {
         self.until = None;
         if let Some(group) = group.filter(|_| std::mem::take(&mut self.queued)) {
             group.waited(self.direction);
@@ -180,7 +180,7 @@ impl Shaper {
         for direction in [Direction::Read, Direction::Write] {
             let (lane, group) = self.lane_and_group(direction);
             if lane.until.is_some_and(|until| until <= now) {
-                lane.go_on(group);
+                lane.end_wait(group);
             }
         }
     }
@@ -231,7 +231,7 @@ impl Shaper {
     /// Ends the wait of a direction and returns its bytes.
     fn leave(&mut self, direction: Direction) {
         let (lane, group) = self.lane_and_group(direction);
-        lane.go_on(group);
+        lane.end_wait(group);
         lane.give_back(group);
     }
 }

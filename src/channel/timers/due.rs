@@ -35,8 +35,8 @@ pub(crate) trait Scheduled: Send + Sync {
     fn is_waiting(&self) -> bool;
 
     /// Stores the key of the task's entry in the heap, for cancelling. Called by the loop.
-    fn set_place(&self, place: Option<QueueKey>);
+    fn set_queue_key(&self, queue_key: Option<QueueKey>);
 
     /// Returns the key of the task's entry in the heap.
-    fn place(&self) -> Option<QueueKey>;
+    fn queue_key(&self) -> Option<QueueKey>;
 }

@@ -31,7 +31,7 @@ impl ListenerSource {
         } else {
             drop(stream);
         }
-        let panicked = caught(|| self.gate.settings().tell(rejection)).or(panicked);
+        let panicked = caught(|| self.gate.settings().notify(rejection)).or(panicked);
         let (name, address) = (ctx.loop_name, &self.address);
         log_throttled!(ctx.io.services, topic, level, "{name}: on {address}: {rejection}");
         let failed = match panicked {

@@ -37,7 +37,7 @@ pub(in crate::event_loop) struct Site(usize);
 impl Site {
     /// Code of the program with an unpredictable duration. It is never remembered.
     pub(in crate::event_loop) const ANY: Site = Site(0);
-    /// Marks an empty place in the table.
+    /// Marks an empty index in the table.
     const EMPTY: Site = Site(usize::MAX);
     /// A write or another command for a channel, which runs the codec but no other code of the
     /// program.
@@ -55,7 +55,7 @@ impl Site {
 
     /// Returns the index in the table. `Location`s are aligned to 8 bytes and 24 bytes long.
     #[inline]
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         (self.0 ^ self.0 >> 3 ^ self.0 >> 7) % SITES
     }
 }
@@ -93,7 +93,7 @@ impl Pace {
     /// Returns whether the batch may continue after a callback from `site`.
     #[inline]
     pub(in crate::event_loop) fn trusts(&mut self, site: Site) -> bool {
-        let trusted = self.short[site.place()] == site;
+        let trusted = self.short[site.index()] == site;
         if !trusted {
             self.asked = site;
         }
@@ -110,7 +110,7 @@ impl Pace {
             // Any callback of the batch may be the slow one.
             self.short = [Site::EMPTY; SITES];
         } else if asked != Site::ANY {
-            self.short[asked.place()] = asked;
+            self.short[asked.index()] = asked;
         }
         self.batch = (ran * self.step / took.max(1)).clamp(1, MAX_BATCH);
     }

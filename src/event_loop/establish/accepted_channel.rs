@@ -42,7 +42,7 @@ impl AcceptedChannel {
             _ => metrics.rejected_limit.add(1),
         }
         let rejection = Rejection::new(Some(address), reason);
-        if let Some(message) = caught(|| change.settings().tell(&rejection)) {
+        if let Some(message) = caught(|| change.settings().notify(&rejection)) {
             let name = &self.shared.name;
             log_throttled!(
                 off_loop(),

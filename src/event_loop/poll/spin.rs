@@ -41,7 +41,7 @@ pub(crate) struct SpinGuard {
     failed: Option<u64>,
     /// The number of consecutive wakes without work, and when the log last reported it.
     vain: u32,
-    told_of_vain: Option<u64>,
+    vain_logged: Option<u64>,
     stuck: Stuck,
 }
 
@@ -75,7 +75,7 @@ impl SpinGuard {
             warned: None,
             failed: None,
             vain: 0,
-            told_of_vain: None,
+            vain_logged: None,
             stuck: Stuck::default(),
         }
     }
@@ -110,7 +110,7 @@ impl SpinGuard {
 
     /// Records a failure of the poll. Returns whether to log it: a poll that fails every other time
     /// would otherwise fill the log.
-    pub(crate) fn tell_of_failure(&mut self, now: u64) -> bool {
+    pub(crate) fn may_log_failure(&mut self, now: u64) -> bool {
         once_a_minute(&mut self.failed, now)
     }
 
@@ -118,7 +118,7 @@ impl SpinGuard {
     /// repeatedly.
     pub(crate) fn woken_in_vain(&mut self, now: u64) -> bool {
         self.vain = self.vain.saturating_add(1);
-        self.vain >= VAIN_AFTER && once_a_minute(&mut self.told_of_vain, now)
+        self.vain >= VAIN_AFTER && once_a_minute(&mut self.vain_logged, now)
     }
 
     /// Records a turn that did no work although its next deadline has passed.

@@ -196,7 +196,7 @@ impl Shutdown {
     /// Ends a scheduled task that will not run.
     pub(crate) fn cancel(&mut self, task: &dyn Scheduled) {
         self.report.tasks_cancelled += u64::from(task.is_waiting());
-        task.set_place(None);
+        task.set_queue_key(None);
         task.abandon();
     }
 

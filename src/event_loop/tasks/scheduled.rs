@@ -30,7 +30,7 @@ pub(in crate::event_loop) struct TaskEntry<T> {
     shared: Arc<LoopShared>,
     cell: TaskCell<PermittedBody<T>, T>,
     /// The position in the loop's heap. Set and read only by the loop.
-    place: Mutex<Option<QueueKey>>,
+    queue_key: Mutex<Option<QueueKey>>,
     /// The source location where the task was scheduled, for reports.
     origin: &'static Location<'static>,
     is_periodic: bool,
@@ -65,8 +65,8 @@ impl<T: Send + 'static> TaskEntry<T> {
         let shared = permit.0.clone();
         let is_periodic = matches!(body, TaskBody::Again { .. });
         let (cell, completion) = TaskCell::new(shared.id, PermittedBody(body, permit), deadline);
-        let (place, origin) = (Mutex::new(None), Location::caller());
-        (Arc::new(TaskEntry { shared, cell, place, origin, is_periodic, lasts }), completion)
+        let (queue_key, origin) = (Mutex::new(None), Location::caller());
+        (Arc::new(TaskEntry { shared, cell, queue_key, origin, is_periodic, lasts }), completion)
     }
 
     /// Removes the empty entry of a cancelled task from the heap.
@@ -78,9 +78,9 @@ impl<T: Send + 'static> TaskEntry<T> {
             return;
         };
         // `None` if the entry is still in the queue. The loop then finds that the task has ended.
-        if let Some(place) = self.place() {
-            self.set_place(None);
-            drop_guarded(queue.cancel(place));
+        if let Some(queue_key) = self.queue_key() {
+            self.set_queue_key(None);
+            drop_guarded(queue.cancel(queue_key));
             shared.metrics.timers_pending.set(queue.len() as u64);
         }
     }
@@ -149,12 +149,12 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
         self.cell.is_waiting()
     }
 
-    fn set_place(&self, place: Option<QueueKey>) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    fn set_queue_key(&self, queue_key: Option<QueueKey>) {
+        *self.queue_key.lock().unwrap_or_else(PoisonError::into_inner) = queue_key;
     }
 
-    fn place(&self) -> Option<QueueKey> {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue_key(&self) -> Option<QueueKey> {
+        *self.queue_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

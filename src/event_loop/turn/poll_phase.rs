@@ -262,7 +262,7 @@ impl Turn {
     #[cold]
     fn poll_failed(&mut self, e: &io::Error) {
         self.shared.metrics.poll_errors.add(1);
-        let first = self.spin.tell_of_failure(self.io.services.now);
+        let first = self.spin.may_log_failure(self.io.services.now);
         self.failure_logged |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e:#}; opening a new one", self.shared.name);

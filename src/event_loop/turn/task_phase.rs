@@ -131,9 +131,9 @@ impl Turn {
             LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
             LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),
             LoopMail::Unschedule(task) => {
-                if let Some(place) = task.place() {
+                if let Some(place) = task.queue_key() {
                     drop_guarded(self.io.services.queue.cancel(place));
-                    task.set_place(None);
+                    task.set_queue_key(None);
                 }
             }
             LoopMail::AtTurnEnd(task) => self.at_end.push_back(task),

@@ -37,7 +37,7 @@ impl Turn {
             shutdown.cancel(&*task);
         } else if task.is_waiting() {
             let place = self.io.services.queue.insert(deadline, Due::Task(task.clone()));
-            task.set_place(Some(place));
+            task.set_queue_key(Some(place));
         }
     }
 
@@ -137,7 +137,7 @@ impl Turn {
         match due.value {
             Due::Task(ref task) => {
                 let task = task.clone();
-                task.set_place(None);
+                task.set_queue_key(None);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.note_task();
                 }
@@ -196,7 +196,7 @@ impl Turn {
         let Due::Task(task) = &due.value else { return };
         let task = task.clone();
         let place = self.io.services.queue.reinsert(due, next);
-        task.set_place(Some(place));
+        task.set_queue_key(Some(place));
     }
 
     /// Runs the tasks for the end of the turn. Returns their number.

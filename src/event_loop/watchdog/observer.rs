@@ -37,7 +37,7 @@ impl Observer {
     }
 
     /// Evaluates a snapshot of the loop. Returns a report if one is due.
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         sight: &ActivitySnapshot,
         now: Instant,
@@ -107,16 +107,16 @@ mod tests {
         }
 
         /// Takes a snapshot `ms` after the last one.
-        fn look(&mut self, ms: u64, turn: u64, phase: Option<LoopPhase>, step: u64) -> Option<Finding> {
+        fn observe(&mut self, ms: u64, turn: u64, phase: Option<LoopPhase>, step: u64) -> Option<Finding> {
             self.now += Duration::from_millis(ms);
             let sight = ActivitySnapshot { turn, phase, step, doing: Occupation::Nothing };
-            self.observer.look(&sight, self.now, LIMIT)
+            self.observer.observe(&sight, self.now, LIMIT)
         }
 
-        /// Like `look`, but expects a stall. Returns its duration, and how long the current call
+        /// Like `observe`, but expects a stall. Returns its duration, and how long the current call
         /// has lasted.
         fn stuck(&mut self, ms: u64, turn: u64, step: u64) -> (u128, u128) {
-            match self.look(ms, turn, Some(LoopPhase::Io), step) {
+            match self.observe(ms, turn, Some(LoopPhase::Io), step) {
                 Some(Finding::Stuck(stall)) => {
                     assert_eq!(stall.turn, turn);
                     (stall.elapsed.as_millis(), stall.in_call.as_millis())
@@ -126,7 +126,7 @@ mod tests {
         }
 
         fn over(&mut self, ms: u64, turn: u64, phase: Option<LoopPhase>) -> u128 {
-            match self.look(ms, turn, phase, 0) {
+            match self.observe(ms, turn, phase, 0) {
                 Some(Finding::Over(stall)) => stall.elapsed.as_millis(),
                 other => panic!("{other:?}"),
             }
@@ -138,23 +138,23 @@ mod tests {
     #[test]
     fn a_turn_longer_than_the_limit_is_reported_once() {
         let mut bench = Bench::new();
-        assert_eq!(bench.look(0, 1, IO, 1), None);
-        assert_eq!(bench.look(100, 1, IO, 1), None, "exactly the limit is not longer");
+        assert_eq!(bench.observe(0, 1, IO, 1), None);
+        assert_eq!(bench.observe(100, 1, IO, 1), None, "exactly the limit is not longer");
         assert_eq!(bench.stuck(1, 1, 1), (101, 101));
         for _ in 0..10 {
-            assert_eq!(bench.look(1000, 1, IO, 1), None);
+            assert_eq!(bench.observe(1000, 1, IO, 1), None);
         }
         assert_eq!(bench.over(5, 1, None), 10_106);
-        assert_eq!(bench.look(1000, 1, None, 0), None);
+        assert_eq!(bench.observe(1000, 1, None, 0), None);
     }
 
     #[test]
     fn another_turn_ends_a_stall_and_may_be_the_next_one() {
         let mut bench = Bench::new();
-        bench.look(0, 1, IO, 1);
+        bench.observe(0, 1, IO, 1);
         bench.stuck(101, 1, 1);
         assert_eq!(bench.over(9, 2, Some(LoopPhase::Timers)), 110);
-        assert_eq!(bench.look(100, 2, IO, 0), None, "a turn is timed from its first snapshot");
+        assert_eq!(bench.observe(100, 2, IO, 0), None, "a turn is timed from its first snapshot");
         assert_eq!(bench.stuck(1, 2, 0), (101, 101));
     }
 
@@ -162,18 +162,18 @@ mod tests {
     fn watchdog_quiet_in_poll() {
         let mut bench = Bench::new();
         for _ in 0..10 {
-            assert_eq!(bench.look(1000, 1, None, 0), None);
+            assert_eq!(bench.observe(1000, 1, None, 0), None);
         }
-        assert_eq!(bench.look(1000, 2, IO, 0), None, "time asleep does not count for the turn after it");
-        assert_eq!(bench.look(99, 2, IO, 0), None);
+        assert_eq!(bench.observe(1000, 2, IO, 0), None, "time asleep does not count for the turn after it");
+        assert_eq!(bench.observe(99, 2, IO, 0), None);
     }
 
     #[test]
     fn a_busy_loop_that_turns_is_not_stuck() {
         let mut bench = Bench::new();
         for turn in 1..100 {
-            assert_eq!(bench.look(60, turn, IO, turn), None);
-            assert_eq!(bench.look(30, turn, IO, turn), None);
+            assert_eq!(bench.observe(60, turn, IO, turn), None);
+            assert_eq!(bench.observe(30, turn, IO, turn), None);
         }
     }
 
@@ -181,27 +181,27 @@ mod tests {
     fn a_blocking_callback_is_distinguished_from_one_of_many() {
         let mut bench = Bench::new();
         for step in 1..10 {
-            assert_eq!(bench.look(10, 1, IO, step), None);
+            assert_eq!(bench.observe(10, 1, IO, step), None);
         }
         assert_eq!(bench.stuck(21, 1, 99), (101, 0), "a turn of many callbacks");
-        bench.look(10, 2, IO, 101);
-        bench.look(10, 2, IO, 103);
+        bench.observe(10, 2, IO, 101);
+        bench.observe(10, 2, IO, 103);
         assert_eq!(bench.stuck(91, 2, 103), (101, 91), "one callback that blocks");
     }
 
     #[test]
     fn time_without_snapshots_does_not_count() {
         let mut bench = Bench::new();
-        bench.look(0, 1, IO, 1);
-        bench.look(60, 1, IO, 1);
+        bench.observe(0, 1, IO, 1);
+        bench.observe(60, 1, IO, 1);
         bench.now += Duration::from_secs(3600);
         bench.observer.start_anew(bench.now);
-        assert_eq!(bench.look(0, 1, IO, 1), None);
-        assert_eq!(bench.look(100, 1, IO, 1), None);
+        assert_eq!(bench.observe(0, 1, IO, 1), None);
+        assert_eq!(bench.observe(100, 1, IO, 1), None);
         assert_eq!(bench.stuck(1, 1, 1), (101, 101), "a turn that lasts longer afterwards is a stall");
         bench.now += Duration::from_secs(3600);
         bench.observer.start_anew(bench.now);
-        assert_eq!(bench.look(1000, 1, IO, 1), None, "the stall is not reported again");
+        assert_eq!(bench.observe(1000, 1, IO, 1), None, "the stall is not reported again");
         assert_eq!(bench.over(1, 2, IO), 3_601_000 + 102, "the total duration includes the gap");
     }
 }

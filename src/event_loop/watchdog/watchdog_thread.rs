@@ -114,7 +114,7 @@ impl WatchdogThread {
             };
             let now = SystemClock.now();
             let late = now.saturating_duration_since(last) > interval + tolerance;
-            look(&mut loops, now, limit, late).iter().for_each(|finding| self.tell(finding));
+            find_stalls(&mut loops, now, limit, late).iter().for_each(|finding| self.notify(finding));
             if let Some(ended) = ended {
                 loops.retain(|watched| !Arc::ptr_eq(&watched.activity, &ended));
             }
@@ -122,7 +122,7 @@ impl WatchdogThread {
         }
     }
 
-    fn tell(&self, finding: &Finding) {
+    fn notify(&self, finding: &Finding) {
         let result = catch_unwind(AssertUnwindSafe(|| match finding {
             Finding::Stuck(stall) => (self.watchdog.on_stall)(stall),
             Finding::Over(stall) => (self.watchdog.on_recovery)(stall),
@@ -134,13 +134,13 @@ impl WatchdogThread {
 }
 
 /// Inspects every loop. If the inspection is late, all measurements restart.
-fn look(loops: &mut [Watched], now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
+fn find_stalls(loops: &mut [Watched], now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watched in loops {
         if late {
             watched.observer.start_anew(now);
         }
-        findings.extend(watched.observer.look(&watched.activity.look(), now, limit));
+        findings.extend(watched.observer.observe(&watched.activity.snapshot(), now, limit));
     }
     findings
 }

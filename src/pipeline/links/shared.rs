@@ -8,10 +8,8 @@
 use super::Links;
 use crate::{
     Error, Result,
-    channel::{ChannelState, EncodingMemo, LoopServices, Push, SharedMessage},
-    pipeline::not_shared::NotShared,
+    channel::{ChannelState, Encoding, EncodingMemo, LoopServices, Push, SharedMessage},
 };
-use bytes::Bytes;
 use std::{
     any::TypeId,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -36,18 +34,21 @@ pub(super) fn write_shared<L: Links>(
         _ => {
             let encoded = message.encoded(encoder, &mut || {
                 *encodings += 1;
-                encode_apart(links, state, services, clone_of(message)?)
+                match clone_of(message) {
+                    Ok(message) => encode_apart(links, state, services, message),
+                    Err(error) => Encoding::Failed(error),
+                }
             });
             last.insert((encoder, encoded))
         }
     };
     match encoded {
-        Ok(bytes) => state.write_encoded(bytes),
-        Err(error) if NotShared::is(error) => {
+        Encoding::Shared(bytes) => state.write_encoded(bytes),
+        Encoding::Alone => {
             *encodings += 1;
             links.push(state, services, clone_of(message)?)
         }
-        Err(error) => Err(error.clone()),
+        Encoding::Failed(error) => Err(error.clone()),
     }
 }
 
@@ -65,13 +66,16 @@ fn encode_apart<L: Links>(
     state: &mut ChannelState,
     services: &mut LoopServices,
     message: L::Write,
-) -> Result<Bytes> {
+) -> Encoding {
     let own = state.outbound.begin_apart();
     let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, services, message)));
-    let apart = state.outbound.end_apart(own);
+    let encoded = state.outbound.end_apart(own);
     match pushed {
-        Ok(pushed) => pushed.map(|()| apart.into_bytes()),
         Err(panic) => resume_unwind(panic),
+        // Whatever the stage that has refused returns.
+        Ok(_) if encoded.is_none() => Encoding::Alone,
+        Ok(Err(error)) => Encoding::Failed(error),
+        Ok(Ok(())) => Encoding::Shared(encoded.unwrap_or_default()),
     }
 }
 

@@ -5,7 +5,6 @@ use crate::{
     ChannelId, Error, Result,
     channel::{Attributes, ChannelState, CloseCause, LoopServices, Mail, Push},
     clock::nanos,
-    pipeline::not_shared::NotShared,
 };
 use std::{
     net::SocketAddr,
@@ -47,8 +46,11 @@ impl<S: Stage> StageContext<'_, S> {
     /// # Errors
     /// If the message is being encoded for several channels. `write` is then called again, for
     /// each of them.
-    pub fn encode_alone(&self) -> Result {
-        if self.state.outbound.encodes_apart() { Err(Error::other(NotShared)) } else { Ok(()) }
+    pub fn encode_alone(&mut self) -> Result {
+        if self.state.outbound.refuse_apart() {
+            return Err(Error::other("the message is encoded for each channel"));
+        }
+        Ok(())
     }
 
     /// Closes the channel after pending bytes have been sent.

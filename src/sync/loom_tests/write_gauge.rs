@@ -108,7 +108,7 @@ impl Channel {
             return;
         }
         loop {
-            let writable = output.gauge.settle(buffered, mark(), self.writable);
+            let writable = output.gauge.update(buffered, mark(), self.writable);
             if writable == self.writable {
                 return;
             }

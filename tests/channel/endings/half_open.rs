@@ -41,7 +41,7 @@ fn t_20_the_peer_sees_the_end_of_output_and_its_bytes_are_still_read() {
     // The channel closes when both directions have ended.
     stream.shutdown(Shutdown::Write).unwrap();
     let told = events.until_inactive();
-    assert!(!told.iter().any(|event| matches!(event, Event::InputShutdown | Event::Error(_))), "{told:?}");
+    assert!(!told.iter().any(|event| matches!(event, Event::ReadClosed | Event::Error(_))), "{told:?}");
     done(channel.closed()).unwrap();
     end(&group);
 }
@@ -82,7 +82,7 @@ fn half_close_one_event() {
     stream.write_all(b"request").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut told = Vec::new();
-    while told.last() != Some(&Event::InputShutdown) {
+    while told.last() != Some(&Event::ReadClosed) {
         told.push(events.next());
     }
     assert_eq!(read_bytes(&told), b"request");
@@ -110,7 +110,7 @@ fn t_22_without_half_close_the_channel_closes_without_the_event() {
     let (server, events) = serve(&group, Settings::new(), silent);
     let stream = connect(server.local_address());
     stream.shutdown(Shutdown::Write).unwrap();
-    assert!(!events.until_inactive().contains(&Event::InputShutdown));
+    assert!(!events.until_inactive().contains(&Event::ReadClosed));
     end(&group);
 }
 
@@ -130,7 +130,7 @@ fn fin_after_data_all_read() {
             if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
                 ctx.read();
             }
-            if *event == Event::InputShutdown {
+            if *event == Event::ReadClosed {
                 ctx.close();
             }
             Ok(())
@@ -144,7 +144,7 @@ fn fin_after_data_all_read() {
         let ends: Vec<usize> = told
             .iter()
             .enumerate()
-            .filter(|(_, event)| **event == Event::InputShutdown)
+            .filter(|(_, event)| **event == Event::ReadClosed)
             .map(|(n, _)| n)
             .collect();
         assert_eq!(ends, [told.len() - 2], "once, before inactive and after everything else");
@@ -170,7 +170,7 @@ fn t_23_every_byte_precedes_the_end_in_reads_of_one_byte() {
         let channel = events.channel();
         stream.write_all(&sent).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        let end_of_input = if half_close { Event::InputShutdown } else { Event::Inactive };
+        let end_of_input = if half_close { Event::ReadClosed } else { Event::Inactive };
         let mut told = Vec::new();
         while told.last() != Some(&end_of_input) {
             told.push(events.next());
@@ -210,7 +210,7 @@ fn a_reset_after_the_end_of_input_is_reported() {
     let stream = connect(server.local_address());
     let channel = events.channel();
     stream.shutdown(Shutdown::Write).unwrap();
-    while events.next() != Event::InputShutdown {}
+    while events.next() != Event::ReadClosed {}
     // Unread bytes at the peer turn its close into a reset.
     channel.write(Bytes::from(vec![0; 100_000])).unwrap();
     turn_until(&group, |metrics| metrics.bytes_written > 0);
@@ -302,7 +302,7 @@ fn the_end_of_input_calls_read_closed_also_after_the_output_has_ended() {
     assert_eq!(read_all(&mut stream), b"", "our output has ended");
     stream.shutdown(Shutdown::Write).unwrap();
     let told = events.until_inactive();
-    let ends = told.iter().filter(|event| **event == Event::InputShutdown).count();
+    let ends = told.iter().filter(|event| **event == Event::ReadClosed).count();
     assert_eq!(ends, 1, "{told:?}");
     assert_eq!(done(channel.closed()).unwrap(), CloseCause::Clean);
     end(&group);

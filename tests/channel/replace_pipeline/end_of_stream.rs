@@ -150,9 +150,9 @@ fn over_tcp_the_old_handler_is_dropped_on_the_loop_and_the_new_one_sees_the_end(
                 match call {
                     // At the end of the stream the last bytes are not a line, but the new pipeline
                     // can decode them.
-                    Event::InputShutdown => {
+                    Event::ReadClosed => {
                         ctx.replace_pipeline(raw(named("new", &log, |ctx, call| match call {
-                            Event::InputShutdown => {
+                            Event::ReadClosed => {
                                 ctx.write("bye".into())?;
                                 ctx.close();
                                 Ok(())

@@ -57,7 +57,7 @@ impl ChannelCore {
         }
         if self.state.config.half_close && self.state.status.is_open() {
             self.state.status.set_input(InputHalf::Ended);
-            self.event(services, Event::InputShutdown);
+            self.event(services, Event::ReadClosed);
         }
         if !self.state.config.half_close || self.state.status.output_has_ended() {
             self.state.request_close(CloseCause::Clean);

@@ -1,8 +1,8 @@
 //! The life of a channel, from its first callback to its last one.
 //!
-//! A close has a mode ([`CloseMode`]) and a cause ([`CloseCause`]). A later request never weakens an
-//! earlier one, and the first cause besides `Clean` stays. docs/endings.md has the order of events
-//! for each way in which a channel ends.
+//! A close has a mode ([`CloseMode`]) and a cause ([`CloseCause`]). A later request never weakens
+//! an earlier one, and the first cause besides `Clean` stays. docs/endings.md has the order of
+//! events for each way in which a channel ends.
 
 mod close;
 mod handles;

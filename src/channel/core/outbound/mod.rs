@@ -25,11 +25,12 @@ use crate::{
     Error,
     buffer::{OutboundBuffer, OutboundMark, WaterMark},
     channel::{
-        budget::OutboundLease,
+        budget::{Apart, OutboundLease},
         config::{ChannelConfig, Overflow},
     },
     error::Resource,
 };
+use bytes::Bytes;
 
 /// The half of a channel that this end writes.
 pub(crate) struct Outbound {
@@ -185,17 +186,25 @@ impl Outbound {
     pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
         let mut apart: Box<OutboundLease> = Box::default();
         apart.lift_limit();
-        apart.is_shared = true;
+        apart.apart = Apart::Shared;
         self.lease.replace(apart)
     }
 
-    /// Returns whether a message is encoded for several channels.
-    pub(crate) fn encodes_apart(&self) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_shared)
+    /// Refuses to encode the current message for several channels. Returns whether it is.
+    pub(crate) fn refuse_apart(&mut self) -> bool {
+        match &mut self.lease {
+            Some(lease) if lease.apart != Apart::No => {
+                lease.apart = Apart::Refused;
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// Restores the channel's buffer. Returns the separate one.
-    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> OutboundBuffer {
-        std::mem::replace(&mut self.lease, own).map_or_else(OutboundBuffer::new, |apart| apart.buffer)
+    /// Restores the channel's buffer. Returns the bytes of the separate one, unless that was
+    /// refused.
+    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Option<Bytes> {
+        let apart = std::mem::replace(&mut self.lease, own)?;
+        (apart.apart != Apart::Refused).then(|| apart.buffer.into_bytes())
     }
 }

@@ -125,7 +125,7 @@ impl ChannelState {
         let weight = self.outbound.weight();
         let is = match self.shared.get() {
             None => self.outbound.mark(&self.config).writable(was, weight),
-            Some(shared) => shared.settle(weight, self.outbound.mark(&self.config), was),
+            Some(shared) => shared.update(weight, self.outbound.mark(&self.config), was),
         };
         if is == was {
             return None;

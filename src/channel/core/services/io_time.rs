@@ -96,11 +96,11 @@ impl IoTime {
             self.left -= 1;
             return false;
         }
-        self.look(time)
+        self.read_clock(time)
     }
 
     #[cold]
-    fn look(&mut self, time: &TimeSource) -> bool {
+    fn read_clock(&mut self, time: &TimeSource) -> bool {
         if self.limit == u64::MAX {
             self.left = u32::MAX;
             return false;
@@ -174,11 +174,11 @@ mod tests {
         let began = time.now();
         let n = (0..most)
             .take_while(|_| {
-                let goes_on = !io.is_over(time);
-                if goes_on {
+                let in_time = !io.is_over(time);
+                if in_time {
                     clock.advance(Duration::from_nanos(each));
                 }
-                goes_on
+                in_time
             })
             .count();
         io.note_turn(time.now() - began);

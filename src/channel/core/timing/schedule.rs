@@ -39,14 +39,14 @@ impl ChannelCore {
 
     /// Runs a periodic task, which keeps its slot meanwhile. So it can be cancelled in its own run.
     fn run_periodic_task(&mut self, services: &mut LoopServices, key: TaskKey, mut task: Box<dyn Any>) {
-        let mut goes_on = false;
+        let mut continues = false;
         if self.state.status.is_open() {
             self.call(services, |links, state, services| {
-                goes_on = links.run_periodic(state, services, &mut *task)?.is_continue();
+                continues = links.run_periodic(state, services, &mut *task)?.is_continue();
                 Ok(())
             });
         }
-        if goes_on && self.state.status.is_open() {
+        if continues && self.state.status.is_open() {
             self.state.rearm_task(services, key, task);
             return;
         }

@@ -112,7 +112,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
             Event::Active => self.stage_event(state, services, StageEvent::Active),
             Event::ReadComplete => self.complete_stages(state, services),
             // Messages that are queued in these two events are not delivered.
-            Event::InputShutdown => self.links.stage_event(state, services, StageEvent::ReadClosed),
+            Event::ReadClosed => self.links.stage_event(state, services, StageEvent::ReadClosed),
             Event::Inactive => self.links.stage_event(state, services, StageEvent::Inactive),
             Event::Writability(writable) => {
                 self.stage_event(state, services, StageEvent::Writability(*writable))
@@ -141,7 +141,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
         stages.and(match event {
             Event::Active => handler.active(&mut ctx),
             Event::ReadComplete => handler.read_complete(&mut ctx),
-            Event::InputShutdown => handler.read_closed(&mut ctx),
+            Event::ReadClosed => handler.read_closed(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
