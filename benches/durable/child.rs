@@ -1,6 +1,6 @@
 //! Processes of their own, whose memory is measured and which are killed.
 
-use crate::{TEXT, TOPIC, bare::far, burst, reopen};
+use crate::{TEXT, TOPIC, bare::far, burst, figures::say, reopen};
 use clap::Subcommand;
 use netwheel::{
     Error, EventLoopGroup, Result,
@@ -8,7 +8,6 @@ use netwheel::{
 };
 use std::{
     collections::BTreeMap,
-    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -44,21 +43,6 @@ impl Role {
             }
             Role::Burst { path, timers } => burst::play(path, *timers),
         }
-    }
-}
-
-/// Reports a figure to the parent.
-pub(crate) fn say(name: &str, value: f64) {
-    println!("{name}={value}");
-}
-
-/// Reports this process's memory: that of now, and the most so far.
-pub(crate) fn say_memory() {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    for (field, name) in [("VmRSS:", "rss_kib"), ("VmHWM:", "most_kib")] {
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        say(name, kib.unwrap_or(f64::NAN));
     }
 }
 

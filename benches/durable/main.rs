@@ -31,6 +31,7 @@ mod bare;
 mod beside;
 mod burst;
 mod child;
+mod figures;
 mod fill;
 mod lag;
 mod lateness;

@@ -2,7 +2,7 @@
 
 use crate::{
     TOPIC,
-    child::{say, say_memory},
+    figures::{say, say_memory},
 };
 use netwheel::{
     Error, EventLoopGroup, Result,

@@ -4,8 +4,8 @@
 //!
 //! - Entries are ordered by deadline and then by sequence id. An entry gets its id once, when it is
 //!   first inserted. A periodic task that is reinserted keeps its id.
-//! - Every entry knows its position in the heap, so a cancel removes the entry and returns its value
-//!   at once. The heap never holds cancelled entries.
+//! - Every entry knows its position in the heap, so a cancel removes the entry and returns its
+//!   value at once. The heap never holds cancelled entries.
 //! - The slab and the heap grow to the largest number of entries held at once. After that, nothing
 //!   is allocated. An entry takes 32 bytes plus an `Option<T>`.
 //!
