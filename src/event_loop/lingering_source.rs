@@ -55,7 +55,7 @@ pub(super) fn begin_lingering(
     }
     let key = state.key();
     // The timeout counts from the close request, so a timer that is already armed keeps running.
-    let deadline = state.take_close_timer().unwrap_or_else(|| {
+    let deadline = state.timing.take_close_timer().unwrap_or_else(|| {
         let deadline = io.services.now.saturating_add(state.config.close_timeout_ns);
         let token = TimerToken::new(key, ChannelTimer::CloseTimeout);
         io.services.queue.insert(deadline, Due::Channel(token))

@@ -62,7 +62,7 @@ impl ChannelCore {
                     "channel {id} ({name}): panicked: {message}; closing this channel"
                 );
                 let panicked = Error::panicked(message);
-                self.state.note_error(|| panicked.clone());
+                self.state.outbound.note_error(|| panicked.clone());
                 self.fail(services, panicked);
                 // The handler may be in any state, so it gets no further message.
                 self.state.request_close(CloseCause::Failed);
@@ -120,14 +120,14 @@ impl ChannelCore {
         // Not every error comes from a call, and the handler may write to its peer.
         self.state.borrow_outbound(services);
         let was_open = self.state.status.is_open();
-        let copy = self.state.has_confirmations().then(|| error.clone());
+        let copy = self.state.outbound.has_confirmations().then(|| error.clone());
         let cause = CloseCause::of_error(&error);
         let result = self.notify(services, Event::Error(error));
         // An error that leads to a close is its cause.
         if was_open && (result.is_err() || !self.state.status.is_open()) {
             self.state.note_cause(cause);
             if let Some(copy) = copy {
-                self.state.note_error(|| copy);
+                self.state.outbound.note_error(|| copy);
             }
         }
         if let Err(error) = result {

@@ -35,8 +35,8 @@ impl ChannelCore {
                 self.call(services, |links, state, services| links.run(state, services, task));
             }
             Mail::Schedule(task) => self.state.accept_task(services, *task),
-            Mail::Cancel(task) => drop(self.state.cancel(services, task)),
-            Mail::Answer(task) => match self.state.take_answered(task) {
+            Mail::Cancel(task) => drop(self.state.timing.cancel(services, task)),
+            Mail::Answer(task) => match self.state.timing.take_answered(task) {
                 Some(task) if self.state.status.is_open() => {
                     self.call(services, |links, state, services| links.run(state, services, task));
                 }

@@ -129,7 +129,7 @@ impl<S: Stage> StageContext<'_, S> {
         match self.services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
-                self.state.cancel(self.services, key);
+                self.state.timing.cancel(self.services, key);
                 Err(refused.map(|offloaded| offloaded.work))
             }
         }
@@ -192,6 +192,6 @@ impl<S: Stage> StageContext<'_, S> {
     ///
     /// Offloaded work that has started is not interrupted; its result is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
-        self.state.cancel(self.services, task)
+        self.state.timing.cancel(self.services, task)
     }
 }

@@ -101,10 +101,10 @@ impl ChannelState {
     /// Cancels timers and tasks, fails confirmations and drops unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.status.close();
-        self.confirm_nothing_more();
+        self.outbound.confirm_nothing_more();
         self.end_watch(services);
         self.end_shaper(services);
-        services.tally.channel_tasks_dropped += self.cancel_tasks(services, &Error::Closed) as u64;
+        services.tally.channel_tasks_dropped += self.timing.cancel_tasks(services, &Error::Closed) as u64;
         let dropped = self.outbound.drop_unsent(services);
         if dropped > 0 {
             let id = self.id;

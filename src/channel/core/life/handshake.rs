@@ -141,7 +141,7 @@ impl ChannelCore {
         self.state.cancel_handshake(services);
         let cause = CloseCause::of_error(&error);
         self.state.note_cause(cause);
-        self.state.note_error(|| error.clone());
+        self.state.outbound.note_error(|| error.clone());
         if self.state.status.is_active() {
             if self.state.status.is_open() {
                 self.fail(services, error);

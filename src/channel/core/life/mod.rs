@@ -42,7 +42,7 @@ impl ChannelCore {
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
         let cause = CloseCause::of_transport(&error);
         self.state.note_cause(cause);
-        self.state.note_error(|| error.clone());
+        self.state.outbound.note_error(|| error.clone());
         if !self.state.status.is_active() {
             self.report_failed_handshake(error);
         } else if self.state.status.is_open() {

@@ -1,22 +1,47 @@
 //! The boundaries of messages that wait to be sent, and the completions of writes.
 
-use super::super::{ChannelState, LoopServices, Memory};
+use super::{
+    super::{ChannelState, LoopServices, Memory},
+    Outbound,
+};
 use crate::{
     Error, Result,
     channel::{config::Overflow, confirmation::Confirmation, handle::MAX_UNCONFIRMED},
     error::Resource,
 };
 
-impl ChannelState {
+impl Outbound {
     /// # Errors
     /// If the limit of unconfirmed writes is reached.
     pub(crate) fn may_confirm(&self) -> Result {
-        if self.outbound.unanswered() >= MAX_UNCONFIRMED {
+        if self.unanswered() >= MAX_UNCONFIRMED {
             return Err(Error::Full { resource: Resource::PendingWrites, limit: MAX_UNCONFIRMED });
         }
         Ok(())
     }
 
+    /// Returns whether messages in the buffer have boundaries or completions.
+    #[inline]
+    pub(in crate::channel::core) fn has_confirmations(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| !lease.writes.is_empty())
+    }
+
+    /// Records the error that closes the channel, for the writes that it leaves unsent.
+    pub(crate) fn note_error(&mut self, error: impl FnOnce() -> Error) {
+        if let Some(lease) = self.lease.as_mut().filter(|lease| !lease.writes.is_empty()) {
+            lease.writes.note_error(error);
+        }
+    }
+
+    /// Fails the remaining confirmations, because the channel is closed.
+    pub(crate) fn confirm_nothing_more(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.writes.close();
+        }
+    }
+}
+
+impl ChannelState {
     /// Confirms when the kernel has accepted all pending bytes. The channel's handles count the
     /// confirmation already.
     pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
@@ -39,7 +64,7 @@ impl ChannelState {
     /// Confirms the writes that end within the `n` bytes that the kernel has accepted.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
-        if self.has_confirmations() {
+        if self.outbound.has_confirmations() {
             self.confirm_pending(n);
         }
     }
@@ -66,26 +91,6 @@ impl ChannelState {
     pub(crate) fn note_unanswered(&self) {
         if let Some(shared) = self.shared.get() {
             shared.producers.add_unconfirmed(1);
-        }
-    }
-
-    /// Returns whether messages in the buffer have boundaries or completions.
-    #[inline]
-    pub(in crate::channel::core) fn has_confirmations(&self) -> bool {
-        self.outbound.lease.as_ref().is_some_and(|lease| !lease.writes.is_empty())
-    }
-
-    /// Records the error that closes the channel, for the writes that it leaves unsent.
-    pub(crate) fn note_error(&mut self, error: impl FnOnce() -> Error) {
-        if let Some(lease) = self.outbound.lease.as_mut().filter(|lease| !lease.writes.is_empty()) {
-            lease.writes.note_error(error);
-        }
-    }
-
-    /// Fails the remaining confirmations, because the channel is closed.
-    pub(crate) fn confirm_nothing_more(&mut self) {
-        if let Some(lease) = &mut self.outbound.lease {
-            lease.writes.close();
         }
     }
 

@@ -33,7 +33,7 @@ impl ChannelState {
                     "channel {id}: its peer does not keep up ({full}); closing"
                 );
                 services.tally.closes_overflowed += 1;
-                self.note_error(|| full);
+                self.outbound.note_error(|| full);
                 self.request_close_now(CloseCause::Failed);
             }
             _ => services.tally.messages_refused += 1,

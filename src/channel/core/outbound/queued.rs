@@ -69,7 +69,7 @@ impl ChannelCore {
         });
         if overflowed && self.state.status.is_open() {
             let full = self.state.outbound_is_full();
-            self.state.note_error(|| full);
+            self.state.outbound.note_error(|| full);
             self.state.request_close(CloseCause::Failed);
             self.state.want_attention(services);
         }

@@ -2,6 +2,7 @@
 
 use super::{
     super::{ChannelCore, ChannelState, LoopServices, Pending},
+    Timing,
     tasks::DueTask,
 };
 use crate::{
@@ -14,7 +15,7 @@ use std::{any::Any, sync::Arc};
 
 impl ChannelCore {
     pub(super) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
-        match self.state.take_due_task(slot) {
+        match self.state.timing.take_due_task(slot) {
             Some(DueTask::Once(task, entry)) => self.run_due_task(services, task, entry),
             Some(DueTask::Periodic(key, task)) => self.run_periodic_task(services, key, task),
             None => {}
@@ -53,11 +54,48 @@ impl ChannelCore {
         if self.state.status.is_open() {
             // It has ended, or does not fit the pipeline.
             drop_guarded(task);
-            self.state.cancel(services, key);
+            self.state.timing.cancel(services, key);
         } else {
-            self.state.cancel(services, key);
+            self.state.timing.cancel(services, key);
             drop_guarded(task);
         }
+    }
+}
+
+impl Timing {
+    /// Returns when a scheduled task is due next.
+    pub(crate) fn task_deadline(&self, services: &LoopServices, key: TaskKey) -> Option<u64> {
+        self.tasks.as_ref()?.deadline(services, key)
+    }
+
+    /// Cancels a task. Returns whether it was waiting.
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
+        self.tasks.as_mut().is_some_and(|tasks| tasks.cancel(services, key))
+    }
+
+    /// Takes the timer of the close timeout, which is then no longer cancelled with the channel.
+    pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
+        self.tasks.as_mut()?.take_close()
+    }
+
+    /// Returns the task whose timer has expired.
+    pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<DueTask> {
+        self.tasks.as_mut()?.take_due(slot)
+    }
+
+    /// Removes and returns a task whose answer has arrived, unless it was cancelled.
+    pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
+        self.tasks.as_mut()?.take_answered(key)
+    }
+
+    /// Drops all tasks and the close timeout, with the reason for their handles. Returns the number
+    /// of tasks.
+    #[inline]
+    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices, why: &Error) -> usize {
+        if self.tasks.is_none() {
+            return 0;
+        }
+        self.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services, why))
     }
 }
 
@@ -107,30 +145,10 @@ impl ChannelState {
         }
     }
 
-    /// Returns when a scheduled task is due next.
-    pub(crate) fn task_deadline(&self, services: &LoopServices, key: TaskKey) -> Option<u64> {
-        self.timing.tasks.as_ref()?.deadline(services, key)
-    }
-
     /// Limits how long a closing channel waits for its peer.
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
         let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout_ns));
         self.timing.tasks_mut().arm_close(key, services, deadline);
-    }
-
-    /// Cancels a task. Returns whether it was waiting.
-    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
-        self.timing.tasks.as_mut().is_some_and(|tasks| tasks.cancel(services, key))
-    }
-
-    /// Takes the timer of the close timeout, which is then no longer cancelled with the channel.
-    pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
-        self.timing.tasks.as_mut()?.take_close()
-    }
-
-    /// Returns the task whose timer has expired.
-    pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<DueTask> {
-        self.timing.tasks.as_mut()?.take_due(slot)
     }
 
     /// Keeps the task that `make` creates for its key, until its answer arrives.
@@ -155,20 +173,5 @@ impl ChannelState {
     /// notified when the current callback has returned.
     pub(crate) fn note_refused_task(&mut self) {
         self.status.set(Pending::TASK_REFUSED);
-    }
-
-    /// Removes and returns a task whose answer has arrived, unless it was cancelled.
-    pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
-        self.timing.tasks.as_mut()?.take_answered(key)
-    }
-
-    /// Drops all tasks and the close timeout, with the reason for their handles. Returns the number
-    /// of tasks.
-    #[inline]
-    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices, why: &Error) -> usize {
-        if self.timing.tasks.is_none() {
-            return 0;
-        }
-        self.timing.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services, why))
     }
 }

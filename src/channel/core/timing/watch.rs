@@ -1,6 +1,9 @@
 //! Idle timeouts, time limits and stage timers.
 
-use super::super::{ChannelCore, ChannelState, LoopServices, Memory, Pending};
+use super::{
+    super::{ChannelCore, ChannelState, LoopServices, Memory, Pending},
+    Timing,
+};
 use crate::{
     channel::{
         close_cause::CloseCause,
@@ -33,7 +36,9 @@ impl ChannelCore {
         }
         for event in idle.into_iter().flatten() {
             // The handler may have closed the channel, or turned this kind off, in the call before.
-            if self.state.status.is_open() && self.state.watches(event.state) && services.replaced == replaced
+            if self.state.status.is_open()
+                && self.state.timing.watches(event.state)
+                && services.replaced == replaced
             {
                 self.event(services, Event::Idle(event));
             }
@@ -42,7 +47,7 @@ impl ChannelCore {
         let holds = self.state.status.is_open() && services.replaced == replaced;
         if let Some(Reached { error, send }) = reached.filter(|_| holds) {
             self.state.note_cause(CloseCause::TimedOut);
-            self.state.note_error(|| error.clone());
+            self.state.outbound.note_error(|| error.clone());
             self.fail(services, error);
             if send {
                 self.state.request_close(CloseCause::TimedOut);
@@ -54,18 +59,30 @@ impl ChannelCore {
     }
 }
 
+impl Timing {
+    fn watch_at(&mut self, now: u64) -> &mut Watch {
+        self.watch.get_or_insert_with(|| Box::new(Watch::new(now)))
+    }
+
+    pub(crate) fn idle_timeouts(&self) -> IdleTimeouts {
+        self.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
+    }
+
+    pub(crate) fn time_limits(&self) -> TimeLimits {
+        let limits = self.watch.as_ref().and_then(|watch| watch.limits.as_ref());
+        limits.map_or_else(TimeLimits::new, |limits| limits.settings())
+    }
+
+    /// Returns whether there is an idle timeout of this kind.
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
+    }
+}
+
 impl ChannelState {
     /// Returns when bytes have crossed the socket last.
     fn traffic(&self) -> Traffic {
         Traffic { read: self.inbound.last_read(), written: self.outbound.last_written() }
-    }
-
-    fn watch_at(&mut self, now: u64) -> &mut Watch {
-        self.timing.watch.get_or_insert_with(|| Box::new(Watch::new(now)))
-    }
-
-    pub(crate) fn idle_timeouts(&self) -> IdleTimeouts {
-        self.timing.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
     }
 
     pub(crate) fn set_idle_timeouts(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
@@ -73,13 +90,8 @@ impl ChannelState {
             return;
         }
         let shared = services.share_idle_timeouts(timeouts);
-        self.watch_at(services.now).set_idle_timeouts(shared, services.now, &services.random);
+        self.timing.watch_at(services.now).set_idle_timeouts(shared, services.now, &services.random);
         self.arm_watch(services);
-    }
-
-    pub(crate) fn time_limits(&self) -> TimeLimits {
-        let limits = self.timing.watch.as_ref().and_then(|watch| watch.limits.as_ref());
-        limits.map_or_else(TimeLimits::new, |limits| limits.settings())
     }
 
     pub(crate) fn set_time_limits(&mut self, services: &mut LoopServices, settings: TimeLimits) {
@@ -92,13 +104,8 @@ impl ChannelState {
         self.status.set(Memory::LIMITED);
         let (heard, served) = (self.inbound.bytes() > 0, self.status.has(Memory::SERVED));
         let now = services.now;
-        self.watch_at(now).set_limits(settings, now, heard, served);
+        self.timing.watch_at(now).set_limits(settings, now, heard, served);
         self.arm_watch(services);
-    }
-
-    /// Returns whether there is an idle timeout of this kind.
-    pub(crate) fn watches(&self, kind: IdleState) -> bool {
-        self.timing.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
     }
 
     pub(crate) fn reset_idle_of(&mut self, kind: IdleState, now: u64) {
@@ -110,7 +117,7 @@ impl ChannelState {
 
     /// Requests a call of the stages at `deadline` or earlier.
     pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
-        self.watch_at(now).wake_stages(deadline);
+        self.timing.watch_at(now).wake_stages(deadline);
         self.status.set(Pending::ARM_WATCH);
     }
 

@@ -61,7 +61,7 @@ impl<H: Handler> Context<'_, H> {
     /// Those of [`write`](Context::write); [`Full`](crate::Error::Full) also if the channel has
     /// 65,536 writes whose completions are pending.
     pub fn write_tracked(&mut self, message: H::Write) -> Result<Completion> {
-        self.state.may_confirm()?;
+        self.state.outbound.may_confirm()?;
         self.write(message)?;
         let (confirmation, completion) = Confirmation::new(self.state.id().event_loop);
         self.state.note_unanswered();

@@ -83,7 +83,7 @@ impl<H: Handler> Context<'_, H> {
         match services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
-                state.cancel(services, key);
+                state.timing.cancel(services, key);
                 Err(refused.map(|offload| offload.work))
             }
         }

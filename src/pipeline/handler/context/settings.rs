@@ -9,7 +9,7 @@ use crate::{
 impl<H: Handler> Context<'_, H> {
     /// Returns the idle timeouts of the channel.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
-        self.state.idle_timeouts()
+        self.state.timing.idle_timeouts()
     }
 
     /// Sets the idle timeouts of the channel.
@@ -40,7 +40,7 @@ impl<H: Handler> Context<'_, H> {
 
     /// Returns the time limits of the channel.
     pub fn time_limits(&self) -> TimeLimits {
-        self.state.time_limits()
+        self.state.timing.time_limits()
     }
 
     /// Sets the time limits of the channel.

@@ -98,7 +98,7 @@ impl<H: Handler> Context<'_, H> {
     /// Returns the time at which a scheduled task is due next, on the loop's clock. `None` if it
     /// has ended, is running, or waits for a result.
     pub fn deadline(&self, task: TaskKey) -> Option<Instant> {
-        let deadline = self.state.task_deadline(self.services, task)?;
+        let deadline = self.state.timing.task_deadline(self.services, task)?;
         Some(self.services.time.instant(deadline))
     }
 
@@ -108,6 +108,6 @@ impl<H: Handler> Context<'_, H> {
     /// Returns `false` if the task has run, was cancelled, or is running and not periodic. A result
     /// that arrives later is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
-        self.state.cancel(self.services, task)
+        self.state.timing.cancel(self.services, task)
     }
 }
