@@ -52,7 +52,8 @@ impl Front {
 
 /// Decodes the bytes of a read. They begin with the prefix of `front`, and are the `last` ones for
 /// now.
-#[inline]
+// Inlined into the one read of a channel without filters, which is the hot path.
+#[inline(always)]
 pub(super) fn deliver<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
@@ -93,6 +94,7 @@ pub(super) fn deliver_grown<T: Transport>(
 
 /// Resumes an interrupted delivery with the kept bytes and the pipeline's queued messages. Returns
 /// whether any byte was consumed.
+#[inline(never)]
 pub(super) fn resume<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
     let input = core.state.inbound.take_undecoded().into_bytes();
     let before = input.len();
@@ -101,7 +103,7 @@ pub(super) fn resume<T: Transport>(core: &mut ChannelCore, transport: &mut T, io
 }
 
 /// Decodes `input`. Returns whether `read_complete` was called.
-#[inline]
+#[inline(always)]
 fn decode<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,

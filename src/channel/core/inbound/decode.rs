@@ -33,7 +33,8 @@ impl ChannelCore {
     /// Returns whether `read_complete` was called, which happens only if the batch is complete. If
     /// not, the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The
     /// driver also calls [`ChannelCore::request_attention`].
-    #[inline]
+    // Inlined, because the closure and the results are the caller's.
+    #[inline(always)]
     pub(crate) fn handle_input(
         &mut self,
         services: &mut LoopServices,

@@ -93,6 +93,7 @@ impl ChannelCore {
         delivery.count(outcome);
     }
 
+    #[inline(always)]
     fn write_shared(
         &mut self,
         services: &mut LoopServices,

@@ -36,7 +36,7 @@ impl ChannelCore {
         self.finish_write(services);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_write(&mut self, services: &mut LoopServices) {
         self.state.outbound.give_back(services);
         self.notify_writability(services);
@@ -53,7 +53,7 @@ impl ChannelState {
     }
 
     /// Removes the first `n` bytes from the buffer. Completes the writes that end within them.
-    #[inline]
+    #[inline(always)]
     fn take_sent(&mut self, n: usize) {
         // Includes messages of stages: a message that is partly sent must not be dropped.
         self.enter_written();
