@@ -151,8 +151,8 @@ impl ChannelCore {
     }
 
     /// Requests a reset if the channel ends for another cause than `Clean` in the middle of a
-    /// message. Otherwise the peer could take the end of the stream for the end of the message.
-    /// Returns whether it does.
+    /// message, or with unsent bytes that the program has not given up by `close_now`. Otherwise the
+    /// peer could take the end of the stream for the end of the message. Returns whether it does.
     #[inline]
     pub(crate) fn resets_unfinished_output(&mut self) -> bool {
         // A broken connection needs no reset.
@@ -160,12 +160,12 @@ impl ChannelCore {
             && self.resets_if_unfinished()
     }
 
-    /// Requests a reset in the middle of a message. Returns whether it does.
     #[cold]
     fn resets_if_unfinished(&mut self) -> bool {
-        // A stage that panics here does not say that its message is complete.
-        let unfinished =
-            catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true);
+        let is_given_up = self.state.close_cause() == CloseCause::Cut;
+        let unfinished = !is_given_up && !self.has_sent_what_it_can()
+            // A stage that panics here does not say that its message is complete.
+            || catch_unwind(AssertUnwindSafe(|| self.links.has_unfinished_output())).unwrap_or(true);
         if unfinished {
             self.state.request_reset(CloseCause::Clean);
         }

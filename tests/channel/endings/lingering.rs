@@ -237,6 +237,19 @@ fn the_close_timeout_counts_from_the_request_even_after_a_slow_flush() {
     assert_eq!((house.event_loop.connections(), house.metrics().timers_pending), (0, 0));
 }
 
+/// The rest of the stream is lost, so its end must not look like that of a complete one.
+#[test]
+fn a_close_whose_bytes_are_not_accepted_in_time_is_a_reset() {
+    let house = House::new(16 * 1024 * 1024);
+    let mut peer = Peer::connect(house.server.local_address());
+    peer.say("hello");
+    house.wait_until("a full kernel", |house| house.metrics().timers_pending == 1);
+    advance(&house.event_loop, &house.clock, CLOSE_TIMEOUT);
+    assert_eq!(house.event_loop.connections(), 0);
+    let error = peer.0.read_to_end(&mut Vec::new()).expect_err("the stream looks complete");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
 #[test]
 fn above_the_limit_the_oldest_lingering_socket_is_closed() {
     let house = House::with(0, |group| group.max_lingering(3), |admission| admission);
