@@ -22,20 +22,20 @@
 //!
 //! # Contract between the driver and the core
 //! 1. `handle_input` takes the bytes of a read and delivers messages. It calls the driver's flush
-//!    between two messages if the handler has requested one. It keeps undecoded bytes in `partial`.
+//!    between two messages if the handler has requested one. It keeps undecoded bytes.
 //! 2. If `handle_input` has not called `read_complete`, the driver calls `handle_read_complete`
 //!    once, after the last bytes of a burst of reads.
 //! 3. The end of the stream goes to `handle_end`, an error to `handle_io_error`.
-//! 4. `outbound` holds the bytes to send. The driver reports accepted bytes to `handle_written`.
+//! 4. `ChannelState::outbound` holds the bytes to send. The driver reports accepted bytes to `handle_written`.
 //! 5. Between two calls the driver checks `Pending::FLUSH` and `Status::closes_at_once`. Other
 //!    requests wait in the attention list for `ChannelCore::action`.
 //! 6. The state of the transport (`Readiness`) belongs to the driver. The core reads
 //!    `Readiness::MAYBE_READABLE` to see whether input waits. It sets the flag only to make the
 //!    driver read the end of the stream again.
-//! 7. With filters (`open`, `seal`), the core sees plaintext only:
-//!    `handle_input` gets the opened bytes, and `handle_sealed_written` replaces `handle_written`.
-//!    The filters report the end of the stream. Before the channel closes or shuts down its write
-//!    half, `finish_output` sends the end marks of the filters.
+//! 7. With filters (`open`, `seal`), the core sees plaintext only: `handle_input` gets the opened
+//! bytes, and `handle_sealed_written` replaces `handle_written`. The filters report the end of the
+//! stream. Before the channel closes or shuts down its write half, `finish_output` sends the end
+//! marks of the filters.
 //!
 //! # Closing
 //! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,

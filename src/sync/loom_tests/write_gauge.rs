@@ -2,8 +2,8 @@
 //!
 //! The models run the gauge that ships, with its slack, with pauses by weight and by messages of
 //! unknown size, and with reservations that are given back. [`Output`] repeats what the loop and
-//! the handles do around it (`channel::core::writability`, `channel::handle`). If that code
-//! changes, change it here too.
+//! the handles do around it (`channel::core::outbound::writability`, `channel::handle`). If that
+//! code changes, change it here too.
 //!
 //! Left out: messages that are sent partly, marks that a loop without memory lowers, the permits of
 //! handles, and the end of the output, which fails all waiters.

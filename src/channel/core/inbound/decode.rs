@@ -1,8 +1,8 @@
 //! The bytes of the peer and their end, decoded and delivered.
 //!
 //! Between two messages the core checks the channel. A close, auto-read off, a flush and a
-//! replacement pipeline take effect there, and the remaining bytes are not lost. They stay in
-//! `partial` or with the driver.
+//! replacement pipeline take effect there, and the remaining bytes are not lost. They stay in the
+//! channel or with the driver.
 //!
 //! A read that empties the transport is one call into the pipeline: `read_complete` is called right
 //! after the last message. It is a separate call if something else comes first: a flush, a change
