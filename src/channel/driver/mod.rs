@@ -26,7 +26,8 @@
 //! 2. If `handle_input` has not called `read_complete`, the driver calls `handle_read_complete`
 //!    once, after the last bytes of a burst of reads.
 //! 3. The end of the stream goes to `handle_end`, an error to `handle_io_error`.
-//! 4. `ChannelState::outbound` holds the bytes to send. The driver reports accepted bytes to `handle_written`.
+//! 4. `ChannelState::outbound` holds the bytes to send. The driver reports accepted bytes to
+//!    `handle_written`.
 //! 5. Between two calls the driver checks `Pending::FLUSH` and `Status::closes_at_once`. Other
 //!    requests wait in the attention list for `ChannelCore::action`.
 //! 6. The state of the transport (`Readiness`) belongs to the driver. The core reads
