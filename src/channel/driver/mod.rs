@@ -34,9 +34,9 @@
 //!    `Readiness::MAYBE_READABLE` to see whether input waits. It sets the flag only to make the
 //!    driver read the end of the stream again.
 //! 7. With filters (`open`, `seal`), the core sees plaintext only: `handle_input` gets the opened
-//! bytes, and `handle_sealed_written` replaces `handle_written`. The filters report the end of the
-//! stream. Before the channel closes or shuts down its write half, `finish_output` sends the end
-//! marks of the filters.
+//!    bytes, and `handle_sealed_written` replaces `handle_written`. The filters report the end of
+//!    the stream. Before the channel closes or shuts down its write half, `finish_output` sends the
+//!    end marks of the filters.
 //!
 //! # Closing
 //! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
