@@ -18,6 +18,7 @@ use crate::{
     log_throttle::{NOT_OPENED, TURNED_AWAY, log_throttled},
 };
 use log::Level;
+use std::time::Duration;
 
 impl Turn {
     /// Opens the channel of an accepted connection.
@@ -55,6 +56,12 @@ impl Turn {
             // The same error may affect every connection, for example if a factory fails.
             Err(e) => {
                 let peer = connection.peer;
+                // The end of the stream would look like that of an empty response.
+                if connection.stream.can_linger()
+                    && let Err(e) = connection.stream.linger(Duration::ZERO)
+                {
+                    log::debug!("{}: a connection is closed without a reset: {e}", self.shared.name);
+                }
                 drop(connection);
                 let name = &self.shared.name;
                 log_throttled!(
