@@ -56,12 +56,6 @@ impl Turn {
             // The same error may affect every connection, for example if a factory fails.
             Err(e) => {
                 let peer = connection.peer;
-                // The end of the stream would look like that of an empty response.
-                if connection.stream.can_linger()
-                    && let Err(e) = connection.stream.linger(Duration::ZERO)
-                {
-                    log::debug!("{}: a connection is closed without a reset: {e}", self.shared.name);
-                }
                 drop(connection);
                 let name = &self.shared.name;
                 log_throttled!(
@@ -83,7 +77,16 @@ impl Turn {
     fn watch(&mut self, connection: &mut Connection) -> Result<Key> {
         let key = self.sources.next_key()?;
         let registered = self.io.selector.register(connection.stream.source(), key.token(), STREAM_INTEREST);
-        registered.map_err(|e| Error::io("watching a connection", e))?;
+        if let Err(e) = registered {
+            // The program has not rejected the connection, so its end must not look like that of an
+            // empty response.
+            if connection.stream.can_linger()
+                && let Err(e) = connection.stream.linger(Duration::ZERO)
+            {
+                log::debug!("{}: a connection is closed without a reset: {e}", self.shared.name);
+            }
+            return Err(Error::io("watching a connection", e));
+        }
         Ok(key)
     }
 

@@ -250,19 +250,6 @@ fn a_close_whose_bytes_are_not_accepted_in_time_is_a_reset() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// The end of the stream would look like that of an empty response.
-#[test]
-fn a_connection_that_cannot_be_opened_is_reset() {
-    let (group, _) = single(EventLoopGroup::builder());
-    let server = ServerBootstrap::new(&group)
-        .pipeline(|_| -> Result<Pipeline<Bytes>> { Err(Error::other("there is no pipeline")) })
-        .bind("127.0.0.1:0")
-        .unwrap();
-    let mut peer = Peer::connect(server.local_address());
-    let error = peer.0.read_to_end(&mut Vec::new()).expect_err("the stream looks empty");
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-}
-
 #[test]
 fn above_the_limit_the_oldest_lingering_socket_is_closed() {
     let house = House::with(0, |group| group.max_lingering(3), |admission| admission);
