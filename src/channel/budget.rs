@@ -113,7 +113,7 @@ impl OutboundLease {
 
     /// Returns its memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() - size_of::<OutboundBuffer>() + self.buffer.memory()
+        size_of::<Self>() - size_of::<OutboundBuffer>() + self.buffer.memory() + self.writes.memory()
     }
 
     /// Returns whether `more` bytes certainly reach neither the limit nor a mark. One comparison.

@@ -76,7 +76,7 @@ settings! {
         /// them. The time counts from the close request. With zero there is neither a wait nor
         /// lingering.
         close_timeout(timeout: Duration) = Duration::from_secs(10), "10 s",
-            reached "unsent bytes are dropped, and a lingering socket is closed";
+            reached "unsent bytes are dropped and the connection is reset, or a lingering socket is closed";
         /// Sets the limit of pending scheduled tasks and timeouts of a channel. The close timeout
         /// does not count.
         max_scheduled_tasks(tasks: usize) = 1024, "1024", range 1..=65_536 => "1 to 65536 tasks",
@@ -123,8 +123,8 @@ pub enum Overflow {
     /// become outdated. A message that is partly sent is kept. A message that is longer than the
     /// limit is refused.
     DropOldest,
-    /// The channel closes immediately and drops pending messages. The write fails with
-    /// [`Error::Full`](crate::Error::Full).
+    /// The channel closes immediately, drops pending messages and resets the connection. The write
+    /// fails with [`Error::Full`](crate::Error::Full).
     Close,
 }
 

@@ -13,6 +13,9 @@
 use crate::{Error, channel::confirmation::Confirmation};
 use std::collections::VecDeque;
 
+/// The number of messages whose memory is kept for the next ones.
+const KEPT: usize = 64;
+
 #[derive(Default)]
 pub(crate) struct PendingWrites {
     messages: VecDeque<Message>,
@@ -85,6 +88,12 @@ impl PendingWrites {
             }
         }
         self.waiting = 0;
+        self.messages.shrink_to(KEPT);
+    }
+
+    /// Returns its memory in bytes beyond its own size, used or not.
+    pub(in crate::channel) fn memory(&self) -> usize {
+        self.messages.capacity() * size_of::<Message>()
     }
 
     /// Prepares for another channel.
@@ -111,7 +120,7 @@ impl PendingWrites {
                 confirmation.complete(Ok(()));
             }
         }
-        self.messages.shrink_to(64);
+        self.messages.shrink_to(KEPT);
         before - self.unanswered
     }
 
@@ -173,4 +182,26 @@ pub(in crate::channel) struct Dropped {
     pub(in crate::channel) bytes: usize,
     /// The number of failed confirmations.
     pub(in crate::channel) answered: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A buffer is lent to one channel after the other.
+    #[test]
+    fn the_memory_of_many_messages_is_not_kept() {
+        let kept = 2 * KEPT * size_of::<Message>();
+        let end: [fn(&mut PendingWrites); 3] =
+            [|writes| writes.reset(), |writes| writes.close(), |writes| _ = writes.consume(10_000)];
+        for end in end {
+            let mut writes = PendingWrites::default();
+            (1..=10_000).for_each(|pending| writes.enter(pending));
+            assert!(writes.memory() >= 10_000 * size_of::<Message>());
+            end(&mut writes);
+            assert!(writes.is_empty() && writes.memory() <= kept, "{} bytes", writes.memory());
+            writes.enter(1);
+            assert_eq!(writes.droppable(0), 1, "nothing else waits");
+        }
+    }
 }

@@ -8,7 +8,8 @@ use super::{
 const VERSION: u8 = 0x21;
 const COMMON_NAME: u8 = 0x22;
 const CIPHER: u8 = 0x23;
-/// The last of the fields that are text. Those behind the cipher describe the proxy's own side.
+/// The last of the fields that are text. The fields between the cipher and this one have no
+/// getters.
 const SIGNATURE_SCHEME: u8 = 0x27;
 const CLIENT_CERTIFICATE: u8 = 0x28;
 

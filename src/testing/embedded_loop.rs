@@ -386,7 +386,7 @@ impl EmbeddedLoop {
                         let (key, mut recipient) = (recipient.key(), Some(recipient));
                         self.call(key, |core, services| {
                             if let Some(recipient) = recipient.take() {
-                                core.handle_delivery(services, &mut delivery, &recipient);
+                                core.handle_delivery(services, &mut delivery, recipient);
                             }
                         });
                         if let Some(recipient) = recipient {

@@ -3,11 +3,11 @@
 use crate::{support::wait::ms, timers::sending};
 use netwheel::{
     EventLoopGroup,
-    durable::{DurableTimers, MemoryDisk},
+    durable::{Due, DurableTimers, Late, MemoryDisk, Retry, Topic},
     group::ManualEventLoop,
     testing::ManualClock,
 };
-use std::time::Duration;
+use std::{sync::mpsc::channel, time::Duration};
 
 /// Runs turns until the loop and the store have nothing to do.
 fn settle(by_hand: &mut ManualEventLoop, timers: &DurableTimers) {
@@ -38,14 +38,21 @@ fn a_timer_fires_in_the_turn_in_which_its_time_has_come() {
     by_hand.run_until(timers.close()).unwrap();
 }
 
-/// The answers of the handlers wake the loop as well, in the same turns.
+/// The answers of the handlers wake the loop as well, in the same turns. Time passes in each
+/// handler, so the timer of the next poll expires in them too.
 #[test]
 fn a_turn_calls_a_limited_number_of_handlers() {
     const TIMERS: usize = 300;
     const PER_TURN: usize = 7;
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
-    let (topic, runs) = sending("topic");
+    let (sender, runs) = channel();
+    let time = clock.clone();
+    let topic = Topic::new("topic", Late::RunOnce, Retry::never(), move |due: Due<String>| {
+        time.advance(Duration::from_nanos(1));
+        sender.send(()).unwrap();
+        due.done();
+    });
     let builder = DurableTimers::on(MemoryDisk::new().open().unwrap()).fires_per_turn(PER_TURN);
     let timers = builder.topic(topic).start(by_hand.group()).unwrap();
     for _ in 0..TIMERS {

@@ -351,7 +351,7 @@ fn an_hour_of_churn(seed: u64) {
     // A connection counts until its handler is dropped, which is after `inactive`.
     let await_connections = |connected: usize| {
         wait_until_or(
-            || format!("{:?} are {connected} connections", connections(&children)),
+            || format!("{connected} connections instead of {:?}", connections(&children)),
             || connections(&children).iter().sum::<usize>() == connected,
         );
     };
@@ -418,7 +418,7 @@ fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
 fn the_lag_of_a_sleeping_loop_decreases() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let until = |is_met: &dyn Fn(Duration) -> bool| {
-        wait_until_or(|| format!("the lag stays at {:?}", event_loop.lag()), || is_met(event_loop.lag()));
+        wait_until_or(|| format!("the lag changes from {:?}", event_loop.lag()), || is_met(event_loop.lag()));
     };
     let gate = Gate::shut(&event_loop);
     until(&|lag| lag > ms(5));

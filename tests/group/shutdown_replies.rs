@@ -3,6 +3,7 @@
 
 use crate::support::{
     loops::{Gate, settle, single},
+    servers::Quiet,
     tcp::{connect, patient, read_n, read_to_end},
     wait::{HOUR, PATIENCE, done, ms, wait_until},
 };
@@ -221,18 +222,6 @@ impl Handler for Stays {
         ctx.schedule(HOUR, |_, _| Ok(()));
         ctx.write("bye".into())?;
         ctx.flush();
-        Ok(())
-    }
-}
-
-/// Takes the default for everything.
-struct Quiet;
-
-impl Handler for Quiet {
-    type Read = Bytes;
-    type Write = Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
     }
 }

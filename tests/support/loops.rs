@@ -102,7 +102,7 @@ pub(crate) fn watch(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> boo
     metrics
 }
 
-/// Like [`watch`], for what needs turns of the loop.
+/// Like [`watch`], but makes the loop turn between two looks.
 #[track_caller]
 pub(crate) fn settle_until(event_loop: &EventLoop, is_met: impl Fn(&LoopMetrics) -> bool) {
     watch(event_loop, |metrics| {
@@ -133,13 +133,7 @@ pub(crate) fn some_turns(group: &EventLoopGroup) {
 /// Turns the loop until `is_met` returns `true`. Panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn turn_until(group: &EventLoopGroup, is_met: impl Fn(&LoopMetrics) -> bool) {
-    watch(the_loop(group), |metrics| {
-        let is_met = is_met(metrics);
-        if !is_met {
-            some_turns(group);
-        }
-        is_met
-    });
+    settle_until(the_loop(group), is_met);
 }
 
 /// Blocks a loop until dropped.

@@ -1,6 +1,7 @@
 //! Ends of listeners and of connects in progress: what they leave behind on their loop, and what
 //! programs learn of them.
 
+use crate::support::servers::Quiet;
 use bytes::Bytes;
 use netwheel::{
     codec::Line,
@@ -75,18 +76,6 @@ fn a_listener_that_cannot_be_moved_to_a_new_poll_ends_its_server_with_an_error()
     simulation.run_until_ended(server, 60 * SECOND).unwrap();
 }
 
-/// Closes when its loop shuts down.
-struct Leaves;
-
-impl Handler for Leaves {
-    type Read = Bytes;
-    type Write = Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_connect_that_a_shutdown_ends_is_not_counted_as_a_pending_timer() {
     let mut simulation = Simulation::new(1);
@@ -95,7 +84,7 @@ fn a_connect_that_a_shutdown_ends_is_not_counted_as_a_pending_timer() {
     let server = simulation.node("server", "10.0.0.1", || {
         let group = EventLoopGroup::builder().threads(1).build()?;
         let _server = ServerBootstrap::new(&group)
-            .pipeline(|_peer| Pipeline::codec(Line::new()).handler(Leaves))
+            .pipeline(|_peer| Pipeline::codec(Line::new()).handler(Quiet))
             .bind("10.0.0.1:7000")?;
         let client = ClientBootstrap::new(&group).pipeline(lines);
         let _outgoing = client.connect("10.0.0.2:7000").wait()?;

@@ -288,8 +288,8 @@ impl<M: 'static> PoolService<M> {
 
 impl<M: 'static> PoolOwner<M> for PoolService<M> {
     fn release(self: Arc<Self>, channel: &Channel<M>) -> Result {
-        let back = self.pool_state().release(channel);
-        match back {
+        let released = self.pool_state().release(channel);
+        match released {
             Release::Kept => {
                 self.serve_waiters();
                 Ok(())

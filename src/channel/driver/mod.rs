@@ -39,11 +39,12 @@
 //!    end marks of the filters.
 //!
 //! # Closing
-//! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
-//! messages are not delivered, and further input is discarded. Only a handshake for which pending
-//! bytes wait is completed before. `close_now` and a broken connection discard the pending bytes. A
-//! channel whose peer has ended its stream closes gracefully, so replies are still sent.
-//! docs/endings.md has the order of events for each way in which a channel ends.
+//! `close` sends pending bytes first, for at most `close_timeout`, after which it resets the
+//! connection. While a channel closes, writes fail, messages are not delivered, and further input
+//! is discarded. Only a handshake for which pending bytes wait is completed before. `close_now` and
+//! a broken connection discard the pending bytes. A channel whose peer has ended its stream closes
+//! gracefully, so replies are still sent. docs/endings.md has the order of events for each way in
+//! which a channel ends.
 
 mod deliver;
 mod departure;

@@ -5,8 +5,10 @@
 //! loops.
 
 use super::waiting::WaitingDeliveries;
-use crate::channel::handle::BroadcastReport;
-use crate::sync::{Completer, Completion, completion_of_all};
+use crate::{
+    channel::handle::BroadcastReport,
+    sync::{Completer, Completion, completion_of_all},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A broadcast in progress. Dropping this does not affect the broadcast.

@@ -10,10 +10,8 @@
 //! a handle. A message that cannot be encoded is counted in the report and logged, without an error
 //! for the handler.
 //!
-//! Invariants: a loop gets one [`Delivery`] of a broadcast. Each member is counted once, also if
-//! the loop ends before it is reached: a dropped delivery counts the remaining members. A message
-//! is encoded once for all channels that encode alike. A delivery runs on its loop; the message is
-//! shared.
+//! Invariants: a loop gets one [`Delivery`] of a broadcast. A message is encoded once for all
+//! channels that encode alike. Shared by the loops of the members.
 
 use super::{Broadcast, members::Part, report::Progress, waiting::WaitingDeliveries};
 use crate::{

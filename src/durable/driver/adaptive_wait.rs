@@ -36,7 +36,7 @@ impl AdaptiveWait {
         self.was_short
     }
 
-    /// Returns the next message, or `None` if all senders are gone. Calls `sleeps` before the
+    /// Returns the next message, or `None` if the sender is gone. Calls `sleeps` before the
     /// thread sleeps.
     pub(super) fn recv<T>(&mut self, messages: &Receiver<T>, sleeps: impl FnOnce()) -> Option<T> {
         let begun = machine::now();

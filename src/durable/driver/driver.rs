@@ -94,6 +94,14 @@ impl Driver {
         Now { wall: present_millis(clock.wall_time_at(monotonic)), monotonic }
     }
 
+    /// Polls, unless a wake-up is on its way, which polls too. Two polls in a turn would call twice
+    /// as many handlers.
+    fn timer_expired(self: &Arc<Self>) {
+        if !self.port.inbox.is_woken() {
+            self.run();
+        }
+    }
+
     /// Takes the messages, fires due timers, and sets the timer of the next poll.
     fn run(self: &Arc<Self>) {
         let messages = self.port.inbox.take(MESSAGES_PER_TURN);
@@ -109,7 +117,7 @@ impl Driver {
         // Relative to the time of the poll: time may have passed since.
         let timer = deadline.and_then(|deadline| {
             let driver = self.clone();
-            self.event_loop.schedule_always_at(deadline, move || driver.run()).ok()
+            self.event_loop.schedule_always_at(deadline, move || driver.timer_expired()).ok()
         });
         if let Some(old) = std::mem::replace(&mut *locked(&self.next_poll), timer) {
             old.cancel();
@@ -158,9 +166,7 @@ struct Wakeup(Option<Arc<Driver>>);
 
 impl Wakeup {
     fn run(mut self) {
-        // The timer of the next poll may have taken the messages in this turn. A second poll would
-        // double the handlers that a turn calls.
-        if let Some(driver) = self.0.take().filter(|driver| driver.port.inbox.is_woken()) {
+        if let Some(driver) = self.0.take() {
             driver.run();
         }
     }

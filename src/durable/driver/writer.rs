@@ -170,7 +170,7 @@ impl Writer {
         None
     }
 
-    /// Returns the next request, or `None` if all senders are gone. Commits changes that are left
+    /// Returns the next request, or `None` if the sender is gone. Commits changes that are left
     /// first, however many requests there are, but a renewal does not wait for them.
     fn next(&mut self) -> Option<Request> {
         loop {

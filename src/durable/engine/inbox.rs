@@ -92,7 +92,7 @@ impl Inbox {
         }
     }
 
-    /// Returns whether a wake-up is on its way whose messages nobody has taken.
+    /// Returns whether a wake-up is on its way.
     pub(in crate::durable) fn is_woken(&self) -> bool {
         self.is_woken.load(Ordering::Acquire)
     }

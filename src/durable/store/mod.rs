@@ -125,7 +125,9 @@ pub trait TimerStore: Send {
 
     /// Sets whether requests follow each other closely. While they do, a store may keep locks or a
     /// connection between transactions that are expensive to get. It must not exclude other
-    /// connections for longer than a transaction. Called with `false` before the thread sleeps.
+    /// connections for longer than a transaction. Called with `false` before the thread sleeps
+    /// until the next request. Between the changes of a transaction, it may sleep for up to
+    /// `commit_within`.
     fn set_busy(&mut self, is_busy: bool) {
         let _ = is_busy;
     }

@@ -179,7 +179,7 @@ fn deliver(
 ) {
     match sources.channel(recipient.key()) {
         Some(slot) => {
-            slot.call(io, metrics, |core, services| core.handle_delivery(services, delivery, &recipient));
+            slot.call(io, metrics, |core, services| core.handle_delivery(services, delivery, recipient));
         }
         None => {
             io.services.tally.deliveries += 1;

@@ -1,4 +1,5 @@
-//! Numbers of sockets and polls, which do not name the next one in the same place.
+//! Numbers of sockets and polls. A number is not valid for the next socket or poll in the same
+//! place.
 
 use std::fmt;
 

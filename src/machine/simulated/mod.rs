@@ -260,7 +260,7 @@ pub(crate) fn runs_simulation() -> bool {
 
 /// Returns whether a loop with this number is one of a simulation that the calling thread runs.
 pub(crate) fn runs_loop(event_loop: u32) -> bool {
-    event_loop >= world::FIRST_LOOP_ID && (runs_simulation() && !is_thread())
+    event_loop >= world::FIRST_LOOP_ID && runs_simulation() && !is_thread()
 }
 
 /// Notes that a channel has dropped output. What its socket refused before is not written again.

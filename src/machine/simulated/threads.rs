@@ -29,7 +29,8 @@ const PREEMPTION: std::ops::Range<u64> = 1_000..2_000_000;
 /// thread that only wakes up again and again.
 const LONGEST_WAIT_OF_LOOP: u64 = 60_000_000_000;
 
-/// How often a thread may wait after it was killed. Its destructors may, a loop must not.
+/// How often a thread may wait after it was killed. Its destructors may wait. Code that
+/// waits again and again does not end.
 const MOST_WAITS_OF_KILLED: u32 = 10_000;
 
 /// The payload of the panic that unwinds a thread of a killed node.

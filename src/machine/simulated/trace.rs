@@ -5,6 +5,7 @@
 //! digest, unless the program says that they are not reproducible.
 
 use std::{
+    collections::VecDeque,
     fmt,
     io::{self, Write},
 };
@@ -91,14 +92,15 @@ pub(crate) struct Trace {
     pub(crate) kept: Option<Vec<Record>>,
     /// How many records are kept at most. Later ones are counted and hashed only.
     pub(crate) limit: usize,
-    last: LastRecords,
+    /// The last records, at most [`LAST`].
+    last: VecDeque<Record>,
     /// Where records are written as JSON lines.
     sink: Option<Box<dyn Write + Send>>,
 }
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace { hash: 0, has_contents: true, kept: None, limit: 0, last: LastRecords::default(), sink: None }
+        Trace { hash: 0, has_contents: true, kept: None, limit: 0, last: VecDeque::new(), sink: None }
     }
 }
 
@@ -115,7 +117,10 @@ impl Trace {
         let hash = (self.hash.rotate_left(5) ^ at).wrapping_mul(FACTOR);
         self.hash = (hash.rotate_left(23) ^ numbers).wrapping_mul(FACTOR);
         let record = Record { contents, ..record };
-        self.last.push(record);
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(record);
         if self.kept.is_some() || self.sink.is_some() {
             self.keep(record);
         }
@@ -147,36 +152,12 @@ impl Trace {
 
     /// Returns the last records, in their order.
     pub(crate) fn last(&self) -> Vec<Record> {
-        self.last.in_order()
+        self.last.iter().copied().collect()
     }
 
     /// Frees all records and closes the sink.
     pub(super) fn free(&mut self) {
-        (self.kept, self.sink, self.last) = (None, None, LastRecords::default());
-    }
-}
-
-/// The last records, at most [`LAST`].
-#[derive(Default)]
-struct LastRecords {
-    records: Vec<Record>,
-    /// The place of the next record.
-    next: usize,
-}
-
-impl LastRecords {
-    #[inline]
-    fn push(&mut self, record: Record) {
-        match self.records.get_mut(self.next) {
-            Some(oldest) => *oldest = record,
-            None => self.records.push(record),
-        }
-        self.next = (self.next + 1) % LAST;
-    }
-
-    fn in_order(&self) -> Vec<Record> {
-        let (newest, oldest) = self.records.split_at(self.next.min(self.records.len()));
-        oldest.iter().chain(newest).copied().collect()
+        (self.kept, self.sink, self.last) = (None, None, VecDeque::new());
     }
 }
 

@@ -46,7 +46,7 @@ struct Disk {
     lost: u64,
     /// The number of the process that may write.
     process: u64,
-    /// Makes the connections of that process look whether it is still running.
+    /// Wakes the connections of that process, so that they notice its end.
     wake: Option<Wake>,
 }
 
@@ -77,17 +77,19 @@ impl RedisDisk {
     /// lost. A server that is running closes its connections, and new ones, until it is bound
     /// again. Returns the number of lost writes.
     pub fn crash(&self, seed: u64) -> usize {
-        self.end_process();
-        self.lock().crash(seed)
+        let (lost, wake) = {
+            let mut disk = self.lock();
+            (disk.crash(seed), disk.end_process())
+        };
+        if let Some(wake) = wake {
+            wake();
+        }
+        lost
     }
 
     /// Ends the process that may write. Its connections are cut.
     pub(super) fn end_process(&self) {
-        let wake = {
-            let mut disk = self.lock();
-            disk.process += 1;
-            disk.wake.take()
-        };
+        let wake = self.lock().end_process();
         if let Some(wake) = wake {
             wake();
         }
@@ -180,6 +182,12 @@ impl Disk {
             apply(&mut self.image, &unit);
             self.image_units += 1;
         }
+    }
+
+    /// Returns what to call without the lock.
+    fn end_process(&mut self) -> Option<Wake> {
+        self.process += 1;
+        self.wake.take()
     }
 
     fn crash(&mut self, seed: u64) -> usize {

@@ -32,10 +32,13 @@ impl RedisUser {
         }
         // A pattern of a subscription has to be one of the user's patterns, letter for letter.
         let is_pattern = matches!(command.run, Run::Service(Service::Subscribe(Topic::Pattern)));
-        let may_use = |channel: &Bytes| match is_pattern {
-            _ if self.channels.is_empty() => true,
-            true => self.channels.iter().any(|pattern| pattern.as_bytes() == channel),
-            false => matches(&self.channels, channel),
+        let may_use = |channel: &Bytes| {
+            self.channels.is_empty()
+                || if is_pattern {
+                    self.channels.iter().any(|pattern| pattern.as_bytes() == channel)
+                } else {
+                    matches(&self.channels, channel)
+                }
         };
         if channels(command, args).iter().all(may_use) { Ok(()) } else { Err(Lack::Channel) }
     }

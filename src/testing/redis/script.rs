@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 pub struct ScriptContext<'a> {
     pub(super) call: Call<'a>,
     pub(super) conditions: Conditions,
-    /// The user of the connection, if it has restricted permissions.
+    /// The user of the connection, if the server has settings for it.
     pub(super) user: Option<RedisUser>,
     /// Whether the script has run a command that writes.
     pub(super) has_written: bool,

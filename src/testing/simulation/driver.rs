@@ -100,9 +100,6 @@ impl Driver {
     /// Makes the loops that programs have started.
     fn make_loops(&mut self, started: Vec<StartedLoop>) {
         for started in started {
-            if !started.machine.is_alive() {
-                continue;
-            }
             let node = started.machine.node();
             let entered = started.machine.enter();
             let mut body = (started.make)();

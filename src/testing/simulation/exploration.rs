@@ -209,7 +209,7 @@ fn play(
     }
     let mut result = result.map_err(|failure| match failure.replay {
         Some(_) => failure,
-        // The scenario has made the failure itself.
+        // The scenario has made the failure itself, or a thread is stuck.
         None => simulation.fail(failure.message),
     });
     let mut world = simulation.shared.lock();

@@ -22,7 +22,7 @@ pub struct Failure {
     pub(super) happened: Vec<FaultRecord>,
     /// The last events before the failure.
     pub(super) last_events: Vec<Record>,
-    /// `None` if too much has happened.
+    /// `None` if too much has happened, or a thread is stuck.
     pub(super) replay: Option<Box<Replay>>,
 }
 
@@ -34,7 +34,7 @@ impl Failure {
 
     /// Returns the run as text: its seed, faults and operations. As the value of the environment
     /// variable `NETWHEEL_SIMULATION`, or passed to [`Exploration::replay`], it repeats the run.
-    /// `None` if too much has happened for that.
+    /// `None` if too much has happened for that, or if a thread is stuck.
     ///
     /// [`Exploration::replay`]: super::Exploration::replay
     pub fn replay(&self) -> Option<String> {

@@ -81,8 +81,7 @@ impl Simulation {
     /// Ends the programs of all nodes after the last run.
     pub(super) fn end(&mut self) -> Result<(), String> {
         let nodes = self.shared.lock().nodes.len();
-        let ended: Vec<_> = (0..nodes).map(|node| self.driver.end_node(node, true)).collect();
-        ended.into_iter().collect()
+        (0..nodes).map(|node| self.driver.end_node(node, true)).fold(Ok(()), Result::and)
     }
 }
 
@@ -131,7 +130,7 @@ mod tests {
         let leaked = Arc::new(Mutex::new(None));
         let place = leaked.clone();
         let mut simulation = Simulation::new(1);
-        simulation.node("one", "10.0.0.1", move || {
+        let node = simulation.node("one", "10.0.0.1", move || {
             let group = EventLoopGroup::builder().threads(1).build()?;
             let _server = crate::bootstrap::ServerBootstrap::new(&group)
                 .pipeline(|_peer| {
@@ -144,11 +143,12 @@ mod tests {
             Ok(())
         });
         simulation.run_for(Duration::from_secs(1)).unwrap();
-        assert_eq!(simulation.open_sockets(crate::testing::simulation::NodeId(0)), 1);
+        assert_eq!(simulation.open_sockets(node), 1);
         let world = Arc::downgrade(&simulation.shared);
         drop(simulation);
         let world = world.upgrade().expect("the group keeps the world");
         assert_eq!(world.lock().open_sockets(0), 0);
+        assert!(world.lock().trace.last().is_empty(), "the world was freed");
         drop(leaked);
     }
 }

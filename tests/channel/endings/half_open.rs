@@ -87,7 +87,7 @@ fn half_close_one_event() {
     }
     assert_eq!(read_bytes(&told), b"request");
     assert!(channel.is_open() && channel.is_writable());
-    // The turn of the event counts its wakeup at its end.
+    // If the end of the stream arrived during the turn that read it, the poll reports it once more.
     some_turns(&group);
     let before = metrics(&group);
     some_turns(&group);

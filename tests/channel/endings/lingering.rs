@@ -393,7 +393,8 @@ fn sockets_linger_for_the_quiet_period_of_a_shutdown() {
         let ended = house.group.shutdown(options);
         // `settle` would submit tasks, which restart the quiet period, so it is not used here.
         let lingers = |sockets| {
-            let turns = watch(&house.event_loop, |metrics| metrics.lingering == sockets).turns;
+            watch(&house.event_loop, |metrics| metrics.lingering == sockets);
+            let turns = house.metrics().turns;
             // The turn that has closed the channel looks at the clock once more before it ends.
             wait_until("two more turns", || {
                 house.clock.advance(Duration::ZERO);

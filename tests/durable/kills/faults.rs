@@ -89,8 +89,8 @@ impl Fault {
         if let Fault::Disk(_, strace) = self { strace } else { &[] }
     }
 
-    /// Does what another process does while the child works. Returns whether that
-    /// is the fault.
+    /// Does what another process does while the child works. Returns whether this counts as the
+    /// fault.
     pub(super) fn interfere(&self, file: &File) -> bool {
         if matches!(self, Fault::Copies | Fault::SecondProcess) {
             let second = SqliteStore::open(file.path());

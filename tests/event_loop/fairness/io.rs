@@ -9,7 +9,7 @@
 use crate::support::resources::need_descriptors;
 use crate::support::{
     journal::Journal,
-    loops::{Gate, on, settle, single},
+    loops::{Gate, on, settle, settle_until, single},
     wait::{PATIENCE, ms, wait_until},
 };
 use bytes::Bytes;
@@ -502,9 +502,7 @@ fn slow_pipelines_interrupt_a_listener() {
     let gate = Gate::shut(&event_loop);
     let clients: Vec<_> = (0..40).map(|_| TcpStream::connect(server.local_address()).unwrap()).collect();
     drop(gate);
-    while turns.len() < clients.len() {
-        settle(&event_loop);
-    }
+    settle_until(&event_loop, |_| turns.len() >= clients.len());
     let turns = turns.all();
     let per_turn: Vec<_> = turns.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
     assert_eq!(per_turn, [vec![3; 13], vec![1]].concat(), "20 ms");

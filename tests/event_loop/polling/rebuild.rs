@@ -7,7 +7,7 @@
 
 use crate::support::{
     logs,
-    loops::{Gate, flood, manual, on, settle, single, watch},
+    loops::{Gate, flood, manual, on, settle, settle_until, single, watch},
     servers::echo_server,
     tcp::{assert_echoes, connect},
     wait::{PATIENCE, done, ms, wait_until},
@@ -200,9 +200,7 @@ fn e_45_a_poll_that_sleeps_until_its_deadline_is_not_premature() {
 fn e_45_a_poll_without_sleep_is_not_premature() {
     let (_group, event_loop) = single(EventLoopGroup::builder().rebuild_threshold(3));
     let flood = flood(&event_loop);
-    while event_loop.metrics().polls_without_sleep < 100 {
-        settle(&event_loop);
-    }
+    settle_until(&event_loop, |metrics| metrics.polls_without_sleep >= 100);
     drop(flood);
     settle(&event_loop);
     let metrics = event_loop.metrics();
@@ -277,7 +275,7 @@ fn rebuilds_are_limited_to_three() {
     stuck.clock.time.advance(ms(60_000));
     done(never.completion()).unwrap();
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
-    watch(&stuck.event_loop, |metrics| metrics.rebuilds == 4);
+    watch(&stuck.event_loop, |metrics| metrics.rebuilds >= 4);
     never.cancel();
     settle(&stuck.event_loop);
     // The poll works again, so the loop does not rest.

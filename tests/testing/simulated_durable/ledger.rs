@@ -95,7 +95,7 @@ impl Ledger {
 
     /// Returns whether a timer that runs at most once has to run: no node has asked for its end, or
     /// one that is alive was told that the end is stored.
-    pub(super) fn may_run(&self, id: Id, alive: &BTreeSet<u64>) -> bool {
+    pub(super) fn must_run(&self, id: Id, alive: &BTreeSet<u64>) -> bool {
         !self.ends_asked.contains(&id) || alive.iter().any(|life| self.ends.contains(&(*life, id)))
     }
 }

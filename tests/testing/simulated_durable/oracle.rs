@@ -252,7 +252,7 @@ impl Oracle {
             }
             if timer.is_started && !is_cancel_asked && !has_run {
                 let is_lost = match kind {
-                    Kind::Once => timer.ids.iter().all(|id| self.ledger.may_run(*id, &alive)),
+                    Kind::Once => timer.ids.iter().all(|id| self.ledger.must_run(*id, &alive)),
                     _ => true,
                 };
                 if is_lost {

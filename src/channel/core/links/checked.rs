@@ -77,7 +77,7 @@ impl Drop for Returning<'_> {
 
 impl Drop for Checked {
     fn drop(&mut self) {
-        // Nobody is called on a node that was killed.
+        // Handlers are not called on a node that was killed.
         let is_killed = simulated::current().is_none_or(|machine| !machine.is_alive());
         let has_ended = self.life != Life::Active || self.is_replaced || is_killed;
         self.must(has_ended, "the handler", "is dropped without a call of `inactive`");

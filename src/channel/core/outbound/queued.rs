@@ -82,9 +82,9 @@ impl ChannelCore {
         &mut self,
         services: &mut LoopServices,
         delivery: &mut Delivery,
-        recipient: &Recipient,
+        recipient: Recipient,
     ) {
-        let reserved = delivery.take_reservation(recipient).and_then(MemberReservation::hand_over);
+        let reserved = delivery.take_reservation(&recipient).and_then(MemberReservation::hand_over);
         let (outcome, error) = self.write_shared(services, delivery, reserved);
         services.tally.deliveries += 1;
         if let Some(error) = error {

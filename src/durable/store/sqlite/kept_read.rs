@@ -8,7 +8,8 @@
 //! Invariants: the read excludes neither readers nor writers. It keeps other connections from
 //! copying all of the log and from restarting it, so it ends when commits do not follow each other
 //! closely. It ends before each statement that must see the writes of other connections, and before
-//! the store copies the log.
+//! the store copies the log. The statement stays in the cache: while the read is open, fewer
+//! distinct statements are used than the cache holds (64).
 //!
 //! If a commit succeeds within the read, no other connection has written since the commit before.
 //! The counts of the topics then follow from the counts before and the changes of the commit.

@@ -5,10 +5,7 @@
 
 use super::{directory::Directory, file_id::FileId};
 use crate::durable::StoreError;
-use std::{
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{path::PathBuf, time::Instant};
 
 /// The files of a store, each with its identity when the store was opened.
 #[derive(Debug, Default)]
@@ -30,7 +27,8 @@ impl OpenFiles {
             files.push((path, id));
         }
         let has_links = files.iter().any(|(path, _)| path.is_symlink());
-        let directory = files.last().filter(|_| !has_links).and_then(|(path, _)| directory_of(path));
+        let database = files.last().filter(|_| !has_links);
+        let directory = database.and_then(|(path, _)| Directory::new(path.parent()?));
         Ok(OpenFiles { files, directory })
     }
 
@@ -69,11 +67,6 @@ fn check_names(files: &[(PathBuf, FileId)]) -> Result<(), StoreError> {
         }
     }
     Ok(())
-}
-
-fn directory_of(path: &Path) -> Option<Directory> {
-    let directory = path.parent()?;
-    Directory::new(if directory.as_os_str().is_empty() { Path::new(".") } else { directory })
 }
 
 #[cfg(test)]
