@@ -9,7 +9,7 @@ use super::{
     player::{Player, ServerEnds},
     rest::{close_all, come_to_rest},
     rooms::Rooms,
-    settings::{bound, end, group, options},
+    settings::{bound, end, group, keep, options},
     uses::{use_end, write},
 };
 use bytes::Bytes;
@@ -77,7 +77,7 @@ fn serve(world: &World, has_filter: bool) -> Result {
         late_messages: draw.below(3) as u32,
     };
     let (wire, accepts) = (draw.pick(&Wire::ALL), draw.pick(&[1, 2, 64]));
-    let server = bound(&world.play, || {
+    let bind = || {
         let world = world.clone();
         let bootstrap =
             ServerBootstrap::new(&group).channel_options(options.channel.clone()).accepts_per_turn(accepts);
@@ -85,7 +85,8 @@ fn serve(world: &World, has_filter: bool) -> Result {
         bootstrap
             .pipeline(move |_peer| wire.pipeline(Player::server(&world.links, &world.rooms, ends)))
             .bind("10.0.0.1:7000")
-    })?;
+    };
+    let server = bound(&world.play, bind)?;
     // Accepting pauses for a while.
     for _ in 0..draw.below(3) {
         sleep(draw.millis(3000));
@@ -93,7 +94,7 @@ fn serve(world: &World, has_filter: bool) -> Result {
         sleep(draw.millis(500));
         world.play.eventually(|| "accepting is resumed".to_owned(), || server.set_accepting(true).is_ok());
     }
-    world.play.wait_for(USERS);
+    keep(&world.play, USERS, server, bind)?;
     let all_closed = || {
         world
             .links
@@ -116,7 +117,7 @@ fn relay(world: &World, has_filter: bool) -> Result {
         .read_size(draw.pick(&[64, 64 * KIB]))
         .water_mark(draw.pick(&[WaterMark::new(1, 100)?, WaterMark::default()]));
     let wire = draw.pick(&Wire::ALL);
-    let _server = bound(&world.play, || {
+    let bind = || {
         let connector = ClientBootstrap::new(&group).channel_options(options.clone());
         let connector = if has_filter { connector.filter(|_| Records::default()) } else { connector };
         let bootstrap = ServerBootstrap::new(&group).channel_options(options.clone());
@@ -131,8 +132,8 @@ fn relay(world: &World, has_filter: bool) -> Result {
                 }))
             })
             .bind("10.0.0.2:7000")
-    })?;
-    world.play.wait_for(USERS);
+    };
+    keep(&world.play, USERS, bound(&world.play, bind)?, bind)?;
     end(&world.play, &group, "the relay")
 }
 

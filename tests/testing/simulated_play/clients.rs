@@ -65,12 +65,12 @@ fn serve(play: &Play) -> Result {
         sleep(draw.millis(600));
     }
     // From now on the server stays.
-    let _server = settings::bound(play, || {
+    let bind = || {
         ServerBootstrap::new(&group)
             .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|ctx, line| ctx.write(line)))
             .bind("10.0.0.1:7000")
-    })?;
-    play.wait_for(CLIENTS);
+    };
+    settings::keep(play, CLIENTS, settings::bound(play, bind)?, bind)?;
     settings::end(play, &group, "the server")
 }
 

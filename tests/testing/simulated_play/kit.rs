@@ -87,6 +87,8 @@ impl Play {
         }
         simulation.run_for(time)?;
         simulation.heal();
+        // Programs bind again what the last fault has ended.
+        simulation.run_for(SECOND)?;
         self.0.is_calm.store(true, SeqCst);
         Ok(())
     }
@@ -104,21 +106,26 @@ impl Play {
 
     /// Waits until this many programs have finished.
     pub(super) fn wait_for(&self, programs: usize) {
-        while self.0.done.load(SeqCst) < programs {
+        while !self.has_finished(programs) {
             sleep(100 * MS);
         }
     }
 
+    pub(super) fn has_finished(&self, programs: usize) -> bool {
+        self.0.done.load(SeqCst) >= programs
+    }
+
     /// Waits until `holds` returns `true`, and records a violation if that takes too long.
     pub(super) fn eventually(&self, what: impl FnOnce() -> String, mut holds: impl FnMut() -> bool) -> bool {
-        let until = now() + PATIENCE;
-        let mut pause = MS;
+        // The pauses are added up, because the clock may jump.
+        let (mut waited, mut pause) = (Duration::ZERO, MS);
         while !holds() {
-            if now() > until {
+            if waited > PATIENCE {
                 self.violation(format!("not within {PATIENCE:?}: {}", what()));
                 return false;
             }
             sleep(pause);
+            waited += pause;
             pause = (2 * pause).min(SECOND);
         }
         true

@@ -4,13 +4,13 @@
 use super::{
     filter::Records,
     frames::{Frame, Kind},
-    kit::MS,
+    kit::{MS, PATIENCE},
     links::{End, Link, Links, Side},
     rooms::Rooms,
     streams::LOOP,
 };
 use bytes::Bytes;
-use netwheel::{error::PeerError, prelude::*, testing::simulation::sleep};
+use netwheel::{channel::TimeLimits, error::PeerError, prelude::*, testing::simulation::sleep};
 use std::{
     sync::{
         Arc,
@@ -197,7 +197,11 @@ impl Handler for Player {
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let was_active = self.life.is_active.swap(true, SeqCst);
         self.must(!self.life.is_over.load(SeqCst), "active after inactive");
-        let Some(end) = self.end.clone() else { return Ok(()) };
+        let Some(end) = self.end.clone() else {
+            // The client may have given up while a link was cut, without a word to the server.
+            ctx.set_time_limits(TimeLimits::new().first_message(PATIENCE / 3));
+            return Ok(());
+        };
         if self.upgrades {
             end.facts(|facts| facts.is_active = true);
             return ctx

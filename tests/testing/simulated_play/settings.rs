@@ -73,6 +73,23 @@ pub(super) fn bound<T>(play: &Play, mut bind: impl FnMut() -> Result<T>) -> Resu
     }
 }
 
+/// Waits until this many programs have finished. Binds again if the listener fails.
+pub(super) fn keep(
+    play: &Play,
+    programs: usize,
+    mut server: Server,
+    mut bind: impl FnMut() -> Result<Server>,
+) -> Result {
+    while !play.has_finished(programs) {
+        sleep(100 * MS);
+        if server.closed().is_done() {
+            sometimes("a listener was bound again");
+            server = bound(play, &mut bind)?;
+        }
+    }
+    Ok(())
+}
+
 /// Shuts a group down whose channels have ended. Checks its metrics and its report.
 pub(super) fn end(play: &Play, group: &EventLoopGroup, name: &str) -> Result {
     let sum = |of: fn(&LoopMetrics) -> u64| group.metrics().iter().map(of).sum::<u64>();

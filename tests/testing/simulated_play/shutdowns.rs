@@ -67,6 +67,9 @@ fn serve(ledger: &Ledger) -> Result {
         let acceptors = || EventLoopGroup::builder().name("acceptor").threads(1).build();
         let acceptors = draw.chance(50).then(acceptors).transpose()?;
         let calls = draw.chance(60);
+        let quiet_period = draw.pick(&[Duration::ZERO, 50 * MS]);
+        // Without a quiet period, the end of the loop does not wait for lingering sockets.
+        let is_hasty = max_lingering < 1024 || quiet_period.is_zero();
         let _server = settings::bound(play, || {
             let (ledger, connector) = (ledger.clone(), group.clone());
             ServerBootstrap::new(&group)
@@ -74,14 +77,14 @@ fn serve(ledger: &Ledger) -> Result {
                 .accepts_per_turn(draw.pick(&[1, 16]))
                 .pipeline(move |_peer| {
                     let backend = calls.then(|| ClientBootstrap::new(&connector));
-                    let replier = Replier::new(ledger.clone(), max_lingering < 1024, backend);
+                    let replier = Replier::new(ledger.clone(), is_hasty, backend);
                     Pipeline::codec(Line::new()).handler(replier)
                 })
                 .bind("10.0.0.1:7000")
         })?;
         sleep(draw.millis(1200));
         let options = ShutdownOptions::new()
-            .quiet_period(draw.pick(&[Duration::ZERO, 50 * MS]))
+            .quiet_period(quiet_period)
             .drain_window(draw.pick(&[Duration::ZERO, Duration::ZERO, 300 * MS]))
             .timeout(60 * SECOND);
         let shutdown = group.shutdown(options);
