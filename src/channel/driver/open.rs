@@ -24,7 +24,7 @@ use crate::{
     Result,
     buffer::RECEIVE_SIZE,
     channel::{
-        core::ChannelCore,
+        core::{ChannelCore, Readiness},
         filter::{Opened, Resume},
     },
 };
@@ -90,14 +90,26 @@ fn read_wire<T: Transport>(
         Ok(0) => open(core, transport, io, Input::End, true),
         Ok(n) => {
             let end = front + n;
-            let last = note_bytes(core, io, &wire[front..end], end == wire.len());
+            let full = end == wire.len();
+            let last = note_bytes(core, io, &wire[front..end], full);
             if core.state.extras.filters().is_some_and(|filters| !filters.is_established()) {
                 io.handshakes_left = io.handshakes_left.saturating_sub(1);
             }
-            open(core, transport, io, Input::Wire(&mut wire[..end], front), last)
+            let read = open(core, transport, io, Input::Wire(&mut wire[..end], front), last);
+            if full && has_stopped_reading(core, &read) {
+                // No event announces what is behind the end that the filters have found.
+                core.state.status.set(Readiness::MAYBE_READABLE);
+            }
+            read
         }
         Err(e) => Read::failed(e),
     }
+}
+
+/// Returns whether the wire is not read any more: a filter has failed, or has found its end.
+fn has_stopped_reading(core: &ChannelCore, read: &Read) -> bool {
+    matches!(read, Read::Broken)
+        || core.state.extras.filters().is_some_and(|filters| filters.input_has_ended())
 }
 
 /// What the filters are called with.

@@ -29,6 +29,10 @@ impl Marked {
     pub(super) fn handshaking() -> Self {
         Marked(FilterState::Handshaking)
     }
+
+    pub(super) fn established() -> Self {
+        Marked(FilterState::Established)
+    }
 }
 
 impl Filter for Marked {
@@ -159,7 +163,7 @@ fn a_channel_with_a_filter_ends_as_the_table_in_the_docs_says() {
             .channel_options(setup.options.clone())
             .handshake_timeout(LIMIT);
         let mut channel = if established {
-            builder.filter(Marked(FilterState::Established)).build().unwrap()
+            builder.filter(Marked::established()).build().unwrap()
         } else {
             let mut channel = builder.build().unwrap();
             channel.say("upgrade");

@@ -1,6 +1,7 @@
 //! The end of a channel: the order of events (docs/endings.md), lingering sockets, and connection
 //! counts.
 
+mod behind_the_end;
 mod counting;
 #[cfg(feature = "http")]
 mod exchanges;

@@ -139,6 +139,12 @@ impl Link {
         self.client.is_settled() && self.server.is_settled()
     }
 
+    /// Returns whether the client may never hear that the server's end has ended, because a fault
+    /// has lost the last word.
+    pub(super) fn may_be_half_open(&self) -> bool {
+        !self.is_strict && self.server.has_ended()
+    }
+
     /// Turns on auto-read at both ends.
     pub(super) fn read_again(&self) {
         for (end, _) in self.ends() {

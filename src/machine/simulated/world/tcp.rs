@@ -23,7 +23,9 @@ impl World {
             stream.unread_since = None;
         }
         let now = self.now();
-        let is_short = has_input && self.fails(Fault::ShortRead);
+        // A short read stands for bytes that arrive later, so there is none behind the end.
+        let has_end = self.sockets.stream(id).is_some_and(|stream| stream.input_ended);
+        let is_short = has_input && !has_end && self.fails(Fault::ShortRead);
         let draw = if is_short { self.faults.size(Fault::ShortRead, 0..65_536) as usize } else { 0 };
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
         if stream.input.is_empty() {
