@@ -1,5 +1,5 @@
-//! Checks the tables of docs/architecture.md that follow a frame, a request and a timer through the
-//! crate: the files exist and declare the functions, and each walk is short.
+//! Checks the tables of docs/architecture.md that follow a frame, a broadcast, a request and a
+//! timer through the crate: the files exist and declare the functions, and each walk is short.
 
 use super::{path, read};
 
@@ -56,7 +56,7 @@ const OF_OTHERS: [&str; 1] = ["catch_unwind"];
 #[test]
 fn the_functions_of_each_walk_are_declared_in_its_files() {
     let walks = walks(&read(&path(PAGE)));
-    assert_eq!(walks.len(), 3, "the page follows a frame, a request and a timer");
+    assert_eq!(walks.len(), 4, "the page follows a frame, a broadcast, a request and a timer");
     let mut wrong = Vec::new();
     for (title, steps) in &walks {
         for Step { number, functions, files } in steps {

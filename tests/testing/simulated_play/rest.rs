@@ -69,7 +69,7 @@ pub(super) fn close_all(world: &World, links: &[Arc<Link>], draw: &mut Draw) {
             end.facts(|facts| !facts.is_connecting && (!facts.is_active || facts.ended.is_some()))
         };
         let have_ended = || {
-            // The cancellation of a connect may come too late. The word of the end may have been lost.
+            // The cancellation of a connect may come too late, or the word of the end may be lost.
             let is_open = link.is_settled() || link.may_be_half_open();
             if let Some(handler) = link.client.handler().filter(|_| is_open) {
                 link.client.will_close();
