@@ -545,18 +545,21 @@ fn loads_are_limited_by_bytes_and_continue(store: &mut Store) {
     };
     let mut starts: Vec<Change> = sizes.iter().enumerate().map(sized).map(Change::Start).collect();
     store.commit(&mut starts, NOW).unwrap();
-    let mut range =
-        LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 1000, limit: 100, max_bytes: 300 };
-    let mut answers = Vec::new();
-    loop {
-        let Loaded { rows, is_complete } = store.load(range).unwrap();
-        answers.push(rows.iter().map(|row| row.payload.len() + 10).collect::<Vec<_>>());
-        if is_complete {
-            break;
+    // With the second limits, some payloads are small enough for three of them.
+    for (limit, max_bytes) in [(100, 300), (3, 900)] {
+        let mut range =
+            LoadRange { topics: TopicSet::ALL, after: DueKey::FIRST, until: 1000, limit, max_bytes };
+        let mut answers = Vec::new();
+        loop {
+            let Loaded { rows, is_complete } = store.load(range).unwrap();
+            answers.push(rows.iter().map(|row| row.payload.len() + 10).collect::<Vec<_>>());
+            if is_complete {
+                break;
+            }
+            range.after = rows.last().unwrap().key;
         }
-        range.after = rows.last().unwrap().key;
+        assert_eq!(answers, [&[100, 100][..], &[5000], &[100, 100, 100], &[900]]);
     }
-    assert_eq!(answers, [&[100, 100][..], &[5000], &[100, 100, 100], &[900]]);
 }
 
 fn loads_are_merged_from_many_topics(store: &mut Store) {

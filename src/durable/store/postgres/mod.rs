@@ -24,6 +24,7 @@ mod effects;
 mod errors;
 mod held;
 mod leases;
+mod loads;
 mod outside_runtime;
 mod program_starts;
 mod queries;
@@ -128,6 +129,7 @@ pub struct PostgresStore {
     changes: changes::Changes,
     lost_in: effects::LostIn,
     answer_limit: AnswerLimit,
+    loads: loads::Loads,
     clock: Option<ServerClock>,
 }
 
@@ -186,6 +188,7 @@ impl PostgresStore {
             changes,
             lost_in: effects::LostIn::default(),
             answer_limit: AnswerLimit::default(),
+            loads: loads::Loads::default(),
             clock: Some(clock),
         })
     }
@@ -280,7 +283,7 @@ impl TimerStore for PostgresStore {
     fn load(&mut self, range: LoadRange) -> Result<Loaded, StoreError> {
         self.with_session(|store, session| {
             store.with_limit(range.max_bytes, |store, max_bytes| {
-                queries::load(store, session, LoadRange { max_bytes, ..range })
+                loads::load(store, session, LoadRange { max_bytes, ..range })
             })
         })
     }

@@ -1,8 +1,7 @@
 //! What is read from a PostgreSQL store.
 
 use super::{
-    DueKey, LoadRange, Loaded, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState,
-    TopicCounts,
+    DueKey, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
     session::{Session, Value, column},
 };
 use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
@@ -26,48 +25,6 @@ pub(super) fn attach(session: &mut Session, topics: &[String]) -> Result<Vec<(St
         attached.push((name.clone(), column(row, 0)?));
     }
     Ok(attached)
-}
-
-/// Loads pending timers of this node's partitions, merged in the order of their keys.
-pub(super) fn load(
-    store: &mut PostgresStore,
-    session: &mut Session,
-    range: LoadRange,
-) -> Result<Loaded, StoreError> {
-    let attached = store.topics.iter().enumerate();
-    let wanted = attached.filter(|(index, _)| range.topics.contains(*index));
-    let topics: Vec<i32> = wanted.map(|(_, (_, id))| *id).collect();
-    let partitions = store.active();
-    if topics.is_empty() || partitions.is_empty() {
-        return Ok(Loaded { rows: Vec::new(), is_complete: true });
-    }
-    let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
-    let max_bytes = i64::try_from(range.max_bytes).unwrap_or(i64::MAX);
-    // One index scan for each topic, so that timers of other topics cost nothing. The server adds
-    // up the sizes, so that it does not send what is beyond the limit. A large payload is not read
-    // for that: its size is beside the reference to it.
-    let rows = session.query(
-        "SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun,
-            rows < $6 AND (total <= $7 OR rows = 1) AS is_complete
-        FROM (
-            SELECT *, row_number() OVER dues AS place, sum(size) OVER dues AS bytes,
-                count(*) OVER () AS rows, sum(size) OVER () AS total
-            FROM (
-                SELECT t.*, octet_length(t.payload) + coalesce(octet_length(t.key), 0)
-                    + coalesce(octet_length(t.schedule), 0) AS size
-                FROM unnest($1::integer[]) AS wanted (topic) CROSS JOIN LATERAL (
-                    SELECT id, partition, topic, due, scheduled, attempts, key, schedule, payload, begun
-                    FROM {schema}.timers
-                    WHERE state = 0 AND topic = wanted.topic AND (due, id) > ($3, $4) AND due <= $5
-                        AND partition = ANY($2)
-                    ORDER BY due, id LIMIT $6
-                ) t ORDER BY t.due, t.id LIMIT $6
-            ) sized WINDOW dues AS (ORDER BY due, id)
-        ) summed WHERE place = 1 OR bytes <= $7 ORDER BY due, id",
-        &[&topics, &partitions, &range.after.due, &range.after.id.get(), &range.until, &limit, &max_bytes],
-    )?;
-    let is_complete = rows.first().map(|row| column::<bool>(row, 10)).transpose()?.unwrap_or(true);
-    Ok(Loaded { rows: collect(store, &rows, 0)?, is_complete })
 }
 
 /// Returns periodic timers behind a key, without their payloads.
