@@ -1,10 +1,10 @@
 //! A rate limit for log lines that a peer can cause.
 //!
-//! Invariants: at most [`Topic::burst`] lines of each topic are written per [`INTERVAL`]. Further
-//! lines are counted. The count is logged after the interval, by the loop, which wakes up for it,
-//! or by the next line. If the loop ends earlier, it logs the count. So every suppressed line is
-//! reported. Times are in nanoseconds. Thread-safe; the lock is released before a line is written.
-//! A line below the log level is neither written nor counted.
+//! Invariants: at most [`LogTopic::burst`] lines of each topic are written per [`INTERVAL`].
+//! Further lines are counted. The count is logged after the interval, by the loop, which wakes up
+//! for it, or by the next line. If the loop ends earlier, it logs the count. So every suppressed
+//! line is reported. Times are in nanoseconds. Thread-safe; the lock is released before a line is
+//! written. A line below the log level is neither written nor counted.
 
 use crate::clock::process_time;
 use log::Level;
@@ -31,67 +31,67 @@ const NEVER: u64 = u64::MAX;
 
 /// A kind of log line with its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Topic {
+pub(crate) struct LogTopic {
     name: &'static str,
     burst: u32,
     of_program: bool,
 }
 
-impl Topic {
+impl LogTopic {
     const fn new(name: &'static str) -> Self {
-        Topic { name, burst: BURST, of_program: false }
+        LogTopic { name, burst: BURST, of_program: false }
     }
 
     /// Creates a topic with one line per interval, for a cause that affects all connections alike.
     const fn once(name: &'static str) -> Self {
-        Topic { name, burst: 1, of_program: false }
+        LogTopic { name, burst: 1, of_program: false }
     }
 
     /// Creates a program-defined topic.
     pub(crate) const fn of_program(name: &'static str) -> Self {
-        Topic { name, burst: BURST, of_program: true }
+        LogTopic { name, burst: BURST, of_program: true }
     }
 }
 
 /// Bytes that violate the protocol.
-pub(crate) const PEER_ERRORS: Topic = Topic::new("errors of peers");
+pub(crate) const PEER_ERRORS: LogTopic = LogTopic::new("errors of peers");
 /// Broken connections.
-pub(crate) const BROKEN: Topic = Topic::new("broken connections");
+pub(crate) const BROKEN: LogTopic = LogTopic::new("broken connections");
 /// Other errors of channels, mostly returned by callbacks.
-pub(crate) const CHANNEL_ERRORS: Topic = Topic::new("errors of channels");
+pub(crate) const CHANNEL_ERRORS: LogTopic = LogTopic::new("errors of channels");
 /// Connections whose filters were not established.
-pub(crate) const HANDSHAKES: Topic = Topic::new("failed handshakes");
+pub(crate) const HANDSHAKES: LogTopic = LogTopic::new("failed handshakes");
 /// Panics in callbacks, tasks and destructors.
-pub(crate) const PANICS: Topic = Topic::new("panics");
+pub(crate) const PANICS: LogTopic = LogTopic::new("panics");
 /// Channels closed because a callback or codec repeats an error endlessly.
-pub(crate) const STUCK: Topic = Topic::new("stuck channels");
+pub(crate) const STUCK: LogTopic = LogTopic::new("stuck channels");
 /// Peers that read too slowly.
-pub(crate) const SLOW_PEERS: Topic = Topic::new("slow peers");
+pub(crate) const SLOW_PEERS: LogTopic = LogTopic::new("slow peers");
 /// Connections that ended with unsent bytes, or without lingering.
-pub(crate) const UNSENT: Topic = Topic::new("channels closed with bytes unsent");
+pub(crate) const UNSENT: LogTopic = LogTopic::new("channels closed with bytes unsent");
 /// Messages and tasks for a pipeline that has been replaced.
-pub(crate) const REPLACED: Topic = Topic::new("messages for replaced pipelines");
+pub(crate) const REPLACED: LogTopic = LogTopic::new("messages for replaced pipelines");
 /// Broadcasts that failed to encode.
-pub(crate) const BROADCASTS: Topic = Topic::new("broadcasts that could not be encoded");
+pub(crate) const BROADCASTS: LogTopic = LogTopic::new("broadcasts that could not be encoded");
 /// Connections that were reset before they were accepted.
-pub(crate) const ABORTED: Topic = Topic::new("connections reset before they were accepted");
+pub(crate) const ABORTED: LogTopic = LogTopic::new("connections reset before they were accepted");
 /// Accepts that failed.
-pub(crate) const ACCEPT_ERRORS: Topic = Topic::once("failed accepts");
+pub(crate) const ACCEPT_ERRORS: LogTopic = LogTopic::once("failed accepts");
 /// Connections that a filter denies.
-pub(crate) const DENIED: Topic = Topic::once("connections denied by a filter");
+pub(crate) const DENIED: LogTopic = LogTopic::once("connections denied by a filter");
 /// Connections beyond a limit.
-pub(crate) const TURNED_AWAY: Topic = Topic::once("connections beyond a limit");
+pub(crate) const TURNED_AWAY: LogTopic = LogTopic::once("connections beyond a limit");
 /// Failures of the program's farewell or hook for a rejected connection.
-pub(crate) const TURNING_AWAY: Topic = Topic::once("hooks for rejected connections");
+pub(crate) const TURNING_AWAY: LogTopic = LogTopic::once("hooks for rejected connections");
 /// Connections that could not become channels.
-pub(crate) const NOT_OPENED: Topic = Topic::once("connections that could not be opened");
+pub(crate) const NOT_OPENED: LogTopic = LogTopic::once("connections that could not be opened");
 /// Tasks that returned an error.
-pub(crate) const TASKS_FAILED: Topic = Topic::new("tasks that failed");
+pub(crate) const TASKS_FAILED: LogTopic = LogTopic::new("tasks that failed");
 /// Writes to the loop's waker that failed.
-pub(crate) const WAKES_FAILED: Topic = Topic::once("failed wakes");
+pub(crate) const WAKES_FAILED: LogTopic = LogTopic::once("failed wakes");
 
 /// The shared topic of all program-defined topics beyond [`MAX_PROGRAM_TOPICS`].
-const OTHERS: Topic = Topic::new("other topics");
+const OTHERS: LogTopic = LogTopic::new("other topics");
 
 /// The rate limit of one event loop.
 pub(crate) struct LogThrottle {
@@ -105,7 +105,7 @@ pub(crate) struct LogThrottle {
 
 /// The counts of one topic in the current interval.
 struct TopicCount {
-    topic: Topic,
+    topic: LogTopic,
     /// The target and level of the last suppressed line, which are also used for the report.
     target: &'static str,
     level: Level,
@@ -135,7 +135,7 @@ impl LogThrottle {
 
     /// Returns whether a line may be written at `now`, and counts it if not.
     #[cold]
-    pub(crate) fn admit(&self, topic: Topic, target: &'static str, level: Level, now: u64) -> bool {
+    pub(crate) fn admit(&self, topic: LogTopic, target: &'static str, level: Level, now: u64) -> bool {
         self.report(now);
         let mut topics = self.lock();
         let count = Self::count_of(&mut topics, topic, now);
@@ -154,7 +154,7 @@ impl LogThrottle {
         admitted
     }
 
-    fn count_of(topics: &mut Vec<TopicCount>, topic: Topic, now: u64) -> &mut TopicCount {
+    fn count_of(topics: &mut Vec<TopicCount>, topic: LogTopic, now: u64) -> &mut TopicCount {
         let known = topics.iter().position(|count| count.topic == topic);
         let at = known.unwrap_or_else(|| {
             let full = || topics.iter().filter(|count| count.topic.of_program).count() >= MAX_PROGRAM_TOPICS;
@@ -276,7 +276,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn admit(throttle: &LogThrottle, topic: Topic, now: u64) -> bool {
+    fn admit(throttle: &LogThrottle, topic: LogTopic, now: u64) -> bool {
         throttle.admit(topic, module_path!(), Level::Info, now)
     }
 
@@ -318,7 +318,7 @@ mod tests {
         let throttle = LogThrottle::new("loop");
         let name = |n: usize| -> &'static str { Box::leak(n.to_string().into_boxed_str()) };
         for n in 0..1000 {
-            admit(&throttle, Topic::of_program(name(n)), 0);
+            admit(&throttle, LogTopic::of_program(name(n)), 0);
         }
         assert_eq!(throttle.lock().len(), MAX_PROGRAM_TOPICS + 1);
         assert_eq!(throttle.suppressed(), 1000 - MAX_PROGRAM_TOPICS as u64 - u64::from(BURST));

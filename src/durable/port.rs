@@ -3,9 +3,9 @@
 //! It holds neither the engine nor the handlers, so a handler may keep a handle.
 
 use super::{
-    engine::{Inbox, Permit},
+    engine::{EngineInbox, Permit},
     metrics::Metrics,
-    request::{Reply, Request},
+    request::{StoreReply, StoreRequest},
     store::Starter,
     timer_clock::TimerClock,
 };
@@ -23,8 +23,8 @@ use std::{
 
 /// What all handles of a program's timers share.
 pub(super) struct Port {
-    pub(super) inbox: Arc<Inbox>,
-    pub(super) requests: Sender<Request>,
+    pub(super) inbox: Arc<EngineInbox>,
+    pub(super) requests: Sender<StoreRequest>,
     pub(super) clock: Arc<TimerClock>,
     /// The number of the loop that runs the engine.
     pub(super) loop_id: u32,
@@ -50,9 +50,11 @@ impl Port {
     /// Passes a request to the store's thread. Returns it if that has ended, and a start already
     /// after a close was asked for.
     #[allow(clippy::result_large_err, reason = "the sender returns what it could not send")]
-    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
-        let is_start =
-            matches!(request, Request::StartMany(_) | Request::Change { reply: Reply::Start { .. }, .. });
+    pub(super) fn request(&self, request: StoreRequest) -> Result<(), StoreRequest> {
+        let is_start = matches!(
+            request,
+            StoreRequest::StartMany(_) | StoreRequest::Change { reply: StoreReply::Start { .. }, .. }
+        );
         if is_start && self.is_closing.load(Ordering::Acquire) {
             return Err(request);
         }

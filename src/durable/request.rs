@@ -1,4 +1,4 @@
-//! `Request`: a task for the thread of the store.
+//! `StoreRequest`: a task for the thread of the store.
 
 use crate::durable::{
     TimerId,
@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 pub(in crate::durable) type Query = Box<dyn FnOnce(Result<&mut dyn TimerStore, Error>) + Send>;
 
 /// What the thread is asked to do.
-pub(in crate::durable) enum Request {
+pub(in crate::durable) enum StoreRequest {
     Change {
         change: Change,
-        reply: Reply,
+        reply: StoreReply,
     },
     /// Starts in their order, in as many transactions as the limit of a transaction asks for.
     StartMany(VecDeque<(NewTimer, Starting)>),
@@ -57,43 +57,45 @@ pub(in crate::durable) enum Request {
 }
 
 /// The recipient of a change's outcome.
-pub(in crate::durable) enum Reply {
+pub(in crate::durable) enum StoreReply {
     /// The program, and the engine.
     Start(Starting),
     /// The engine.
     Engine(TimerId, Purpose),
 }
 
-impl Reply {
+impl StoreReply {
     /// Returns whether somebody waits for the commit.
     pub(in crate::durable) fn is_awaited(&self) -> bool {
-        !matches!(self, Reply::Engine(_, Purpose::End))
+        !matches!(self, StoreReply::Engine(_, Purpose::End))
     }
 }
 
 /// Tells the programs whose requests came after the store was closed.
-pub(in crate::durable) fn refuse(requests: impl Iterator<Item = Request>) {
+pub(in crate::durable) fn refuse(requests: impl Iterator<Item = StoreRequest>) {
     for request in requests {
         match request {
-            Request::Change { reply: Reply::Start(starting), .. } => starting.complete(Err(Error::ShutDown)),
-            Request::StartMany(starts) => {
+            StoreRequest::Change { reply: StoreReply::Start(starting), .. } => {
+                starting.complete(Err(Error::ShutDown))
+            }
+            StoreRequest::StartMany(starts) => {
                 starts.into_iter().for_each(|(_, starting)| starting.complete(Err(Error::ShutDown)));
             }
-            Request::Query(query) => query(Err(Error::ShutDown)),
-            Request::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
-            Request::Pause { completer, .. } => completer.complete(Err(Error::ShutDown)),
-            Request::DeadWork(work) => work.finish(Some(Error::ShutDown)),
-            Request::Close(completers) => {
+            StoreRequest::Query(query) => query(Err(Error::ShutDown)),
+            StoreRequest::Transaction { reply, .. } => reply(Err(Error::ShutDown)),
+            StoreRequest::Pause { completer, .. } => completer.complete(Err(Error::ShutDown)),
+            StoreRequest::DeadWork(work) => work.finish(Some(Error::ShutDown)),
+            StoreRequest::Close(completers) => {
                 completers.into_iter().for_each(|completer| completer.complete(Ok(())));
             }
             // Those of the engine, which has stopped.
-            Request::Change { .. }
-            | Request::Load(_)
-            | Request::Survey { .. }
-            | Request::Drain
-            | Request::Renew { .. }
-            | Request::Look { .. }
-            | Request::Prune => {}
+            StoreRequest::Change { .. }
+            | StoreRequest::Load(_)
+            | StoreRequest::Survey { .. }
+            | StoreRequest::Drain
+            | StoreRequest::Renew { .. }
+            | StoreRequest::Look { .. }
+            | StoreRequest::Prune => {}
         }
     }
 }

@@ -1,13 +1,13 @@
 //! How loud an error of a channel is in the log.
 
 use super::Error;
-use crate::log_throttle::{BROKEN, CHANNEL_ERRORS, PEER_ERRORS, Topic};
+use crate::log_throttle::{BROKEN, CHANNEL_ERRORS, LogTopic, PEER_ERRORS};
 use log::Level;
 
 impl Error {
     /// Returns the topic and the level at which it is logged: peers break connections all the time,
     /// and what a program can mend is a warning.
-    pub(crate) fn log_topic(&self) -> (Topic, Level) {
+    pub(crate) fn log_topic(&self) -> (LogTopic, Level) {
         match self {
             Error::Io { .. } | Error::Closed => (BROKEN, Level::Debug),
             Error::Peer(_) => (PEER_ERRORS, Level::Info),

@@ -14,10 +14,10 @@ use crate::{
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The slot for the result of a step.
-pub(super) struct Handshake(Arc<Mutex<Option<Result<Step>>>>);
+pub(super) struct Handshake(Arc<Mutex<Option<Result<HandshakeStep>>>>);
 
 /// A step of a handshake: its input and, after `run`, its result.
-pub(super) struct Step {
+pub(super) struct HandshakeStep {
     pub(super) session: Box<Session>,
     /// Input, decrypted in place.
     pub(super) input: Vec<u8>,
@@ -27,9 +27,9 @@ pub(super) struct Step {
     pub(super) consumed: Result<usize>,
 }
 
-impl Step {
+impl HandshakeStep {
     fn new(session: Box<Session>, input: &[u8]) -> Self {
-        Step { session, input: input.into(), plain: Vec::new(), output: Vec::new(), consumed: Ok(0) }
+        HandshakeStep { session, input: input.into(), plain: Vec::new(), output: Vec::new(), consumed: Ok(0) }
     }
 
     fn run(mut self) -> Self {
@@ -53,7 +53,7 @@ impl Handshake {
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<Self, Box<Session>> {
         let slot = Arc::new(Mutex::new(None));
-        let task = Task { step: Step::new(session, input), slot: slot.clone(), wake };
+        let task = Task { step: HandshakeStep::new(session, input), slot: slot.clone(), wake };
         match pool.submit(task) {
             Ok(()) => Ok(Handshake(slot)),
             Err(refused) => Err(refused.into_inner().step.session),
@@ -61,14 +61,14 @@ impl Handshake {
     }
 
     /// Takes the result, if it is there.
-    pub(super) fn take(&self) -> Option<Result<Step>> {
+    pub(super) fn take(&self) -> Option<Result<HandshakeStep>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 struct Task<W> {
-    step: Step,
-    slot: Arc<Mutex<Option<Result<Step>>>>,
+    step: HandshakeStep,
+    slot: Arc<Mutex<Option<Result<HandshakeStep>>>>,
     wake: W,
 }
 

@@ -5,6 +5,7 @@ mod combinations;
 mod dependencies;
 mod doc_links;
 mod guide;
+mod homonyms;
 mod import_graph;
 mod imports;
 mod pipeline_errors;

@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     channel::{close_cause::CloseCause, event::Event},
     error::{Resource, panic_message},
-    log_throttle::{PANICS, STUCK, Topic, log_throttled},
+    log_throttle::{LogTopic, PANICS, STUCK, log_throttled},
 };
 use log::Level;
 use std::{
@@ -142,7 +142,7 @@ impl ChannelCore {
     pub(super) fn log_failure(
         &self,
         services: &LoopServices,
-        (topic, level): (Topic, Level),
+        (topic, level): (LogTopic, Level),
         place: &str,
         error: &Error,
     ) {

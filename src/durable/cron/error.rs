@@ -42,7 +42,7 @@ pub enum CronError {
     /// A step is 0, or larger than the field.
     ///
     /// `*/90` in the field of minutes would run once an hour, and not every 90 minutes.
-    Step {
+    EngineStep {
         /// The field.
         field: CronField,
         /// The item that contains the step.
@@ -79,7 +79,7 @@ impl fmt::Display for CronError {
             CronError::Syntax { field, text } | CronError::OutOfRange { field, text } => {
                 field.describe(f, text)
             }
-            CronError::Step { field, text } => {
+            CronError::EngineStep { field, text } => {
                 write!(f, "{field} is `{text}`; the step must be between 1 and {}", field.largest_step())
             }
             CronError::NeverMatches { expression } => {

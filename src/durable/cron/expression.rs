@@ -2,7 +2,7 @@
 
 use super::{
     CronError, error, parse,
-    schedule::Schedule,
+    schedule::CronSchedule,
     zone::{MAX_NAME, Zone},
 };
 use crate::durable::unix_millis::{present_millis, system_time};
@@ -109,7 +109,7 @@ use std::{fmt, time::SystemTime};
 pub struct Cron {
     expression: Box<str>,
     zone: Box<str>,
-    pub(super) schedule: Schedule,
+    pub(super) schedule: CronSchedule,
     pub(super) rules: Zone,
 }
 

@@ -4,7 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `expression`, `error` | the public types |
-//! | `parse`, `field` | from the text to a `Schedule` |
+//! | `parse`, `field` | from the text to a `CronSchedule` |
 //! | `schedule`, `days`, `values` | the times of a wall clock that match |
 //! | `runs`, `zone` | from times of the wall clock to instants, across changes of the offset |
 

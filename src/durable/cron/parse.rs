@@ -1,10 +1,10 @@
-//! From the text of an expression to a `Schedule`.
+//! From the text of an expression to a `CronSchedule`.
 
 use super::{
     CronError, CronField,
     days::{Days, DaysOfMonth, DaysOfWeek},
     error::MAX_LENGTH,
-    schedule::Schedule,
+    schedule::CronSchedule,
     values::Values,
 };
 
@@ -20,7 +20,7 @@ const NAMES: [(&str, &str); 7] = [
 ];
 
 /// Parses an expression, without a check whether it ever matches.
-pub(super) fn parse(expression: &str) -> Result<Schedule, CronError> {
+pub(super) fn parse(expression: &str) -> Result<CronSchedule, CronError> {
     if expression.len() > MAX_LENGTH {
         return Err(CronError::TooLong { length: expression.len() });
     }
@@ -32,7 +32,7 @@ pub(super) fn parse(expression: &str) -> Result<Schedule, CronError> {
         [second, minute, hour, date, month, day] => (second, [minute, hour, date, month, day]),
         _ => return Err(CronError::FieldCount { count: fields.len() }),
     };
-    Ok(Schedule {
+    Ok(CronSchedule {
         seconds: values(CronField::Second, second)?,
         minutes: values(CronField::Minute, minute)?,
         hours: values(CronField::Hour, hour)?,
@@ -124,7 +124,7 @@ impl Item<'_> {
 
     fn step(&self, text: &str) -> Result<u8, CronError> {
         let step = self.number(text)?.filter(|step| (1..=self.field.largest_step()).contains(step));
-        step.ok_or_else(|| CronError::Step { field: self.field, text: self.text.to_owned() })
+        step.ok_or_else(|| CronError::EngineStep { field: self.field, text: self.text.to_owned() })
     }
 
     /// Parses a number or a name of the field.

@@ -1,4 +1,4 @@
-//! `Schedule`: the times of a wall clock that match an expression.
+//! `CronSchedule`: the times of a wall clock that match an expression.
 
 use super::{days::Days, values::Values};
 use jiff::{
@@ -9,7 +9,7 @@ use jiff::{
 
 /// A parsed expression.
 #[derive(Debug, Clone)]
-pub(super) struct Schedule {
+pub(super) struct CronSchedule {
     pub(super) seconds: Values,
     pub(super) minutes: Values,
     pub(super) hours: Values,
@@ -23,7 +23,7 @@ const CYCLE_MONTHS: u32 = 400 * 12;
 
 const LAST_YEAR: i16 = 9999;
 
-impl Schedule {
+impl CronSchedule {
     /// Returns whether the schedule has runs in each hour of its days.
     pub(super) fn is_hourly(&self) -> bool {
         self.hours.len() == 24

@@ -11,7 +11,7 @@ pub(super) struct Zone(TimeZone);
 
 /// An instant at which the rules of a zone change.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transition {
+pub(super) struct ZoneTransition {
     /// Seconds since 1970 in UTC.
     pub(super) at: i64,
     /// Seconds that the wall clock is ahead of UTC from then on.
@@ -44,9 +44,9 @@ impl Zone {
 
     /// Returns the offset at `second` and the transitions after it. `None` if `second` is outside
     /// the years that jiff supports.
-    pub(super) fn from(&self, second: i64) -> Option<(i64, impl Iterator<Item = Transition>)> {
+    pub(super) fn from(&self, second: i64) -> Option<(i64, impl Iterator<Item = ZoneTransition>)> {
         let start = Timestamp::from_second(second).ok()?;
-        let transitions = self.0.following(start).map(|transition| Transition {
+        let transitions = self.0.following(start).map(|transition| ZoneTransition {
             at: transition.timestamp().as_second(),
             offset: transition.offset().seconds().into(),
         });

@@ -1,26 +1,26 @@
-//! `Batch`: changes that share a transaction, with their replies.
+//! `CommitBatch`: changes that share a transaction, with their replies.
 //!
 //! Invariant: each change has a reply. The engine receives the outcomes in the order of the
 //! changes.
 
 use crate::Error;
 use crate::durable::{
-    engine::{Inbox, Message, Purpose},
+    engine::{EngineInbox, EngineMessage, Purpose},
     metrics::Metrics,
-    request::Reply,
+    request::StoreReply,
     store::{Change, Outcome},
 };
 
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct CommitBatch {
     changes: Vec<Change>,
-    replies: Vec<Reply>,
+    replies: Vec<StoreReply>,
     /// How many of the replies are [awaited](Reply::is_awaited).
     awaited: usize,
 }
 
-impl Batch {
-    pub(super) fn push(&mut self, change: Change, reply: Reply) {
+impl CommitBatch {
+    pub(super) fn push(&mut self, change: Change, reply: StoreReply) {
         self.awaited += usize::from(reply.is_awaited());
         self.changes.push(change);
         self.replies.push(reply);
@@ -45,19 +45,19 @@ impl Batch {
     }
 
     /// Moves the changes of another batch to the end of this one.
-    pub(super) fn append(&mut self, other: &mut Batch) {
+    pub(super) fn append(&mut self, other: &mut CommitBatch) {
         self.changes.append(&mut other.changes);
         self.replies.append(&mut other.replies);
         self.awaited += std::mem::take(&mut other.awaited);
     }
 
     /// Takes the first changes out.
-    pub(super) fn take_first(&mut self, count: usize) -> Batch {
+    pub(super) fn take_first(&mut self, count: usize) -> CommitBatch {
         let changes = self.changes.drain(..count).collect();
-        let replies: Vec<Reply> = self.replies.drain(..count).collect();
+        let replies: Vec<StoreReply> = self.replies.drain(..count).collect();
         let awaited = replies.iter().filter(|reply| reply.is_awaited()).count();
         self.awaited -= awaited;
-        Batch { changes, replies, awaited }
+        CommitBatch { changes, replies, awaited }
     }
 
     /// Delivers the outcomes of the first changes, and takes these out.
@@ -68,14 +68,14 @@ impl Batch {
         &mut self,
         outcomes: Vec<Outcome>,
         loaded_until: i64,
-        inbox: &Inbox,
+        inbox: &EngineInbox,
         metrics: &Metrics,
     ) {
         let mut messages = Vec::with_capacity(self.replies.len());
         let mut completed = Vec::new();
         for (reply, outcome) in self.take_first(outcomes.len()).replies.into_iter().zip(outcomes) {
             match reply {
-                Reply::Start(starting) => {
+                StoreReply::Start(starting) => {
                     let result = match &outcome {
                         Outcome::Started(row) => {
                             metrics.started.add(1);
@@ -87,11 +87,11 @@ impl Batch {
                     };
                     let is_far = matches!(&outcome, Outcome::Started(row) if row.key.due > loaded_until);
                     if !is_far {
-                        messages.extend(outcome.into_row().map(Message::Stored));
+                        messages.extend(outcome.into_row().map(EngineMessage::Stored));
                     }
                     completed.push((starting, result));
                 }
-                Reply::Engine(id, _) => messages.push(Message::Changed { id, outcome }),
+                StoreReply::Engine(id, _) => messages.push(EngineMessage::Changed { id, outcome }),
             }
         }
         // The engine first: a program whose start is completed may move the timer at once.
@@ -100,32 +100,32 @@ impl Batch {
     }
 
     /// Fails starts and commands. Changes of runs stay.
-    pub(super) fn refuse_awaited(&mut self, error: &Error, inbox: &Inbox) {
+    pub(super) fn refuse_awaited(&mut self, error: &Error, inbox: &EngineInbox) {
         let changes = std::mem::take(&mut self.changes);
         let mut messages = Vec::new();
         for (change, reply) in changes.into_iter().zip(self.take()) {
             match reply {
-                Reply::Start(starting) => starting.complete(Err(error.clone())),
-                Reply::Engine(id, Purpose::Command) => {
-                    messages.push(Message::CommandFailed { id, error: error.clone() });
+                StoreReply::Start(starting) => starting.complete(Err(error.clone())),
+                StoreReply::Engine(id, Purpose::TimerCommand) => {
+                    messages.push(EngineMessage::CommandFailed { id, error: error.clone() });
                 }
-                Reply::Engine(..) => self.push(change, reply),
+                StoreReply::Engine(..) => self.push(change, reply),
             }
         }
         inbox.tell_all(messages);
     }
 
-    /// Fails all starts. Called after [`Message::Stopped`], with which the engine fails its
+    /// Fails all starts. Called after [`EngineMessage::Stopped`], with which the engine fails its
     /// commands.
     pub(super) fn refuse(&mut self, error: &Error) {
         for reply in self.take() {
-            if let Reply::Start(starting) = reply {
+            if let StoreReply::Start(starting) = reply {
                 starting.complete(Err(error.clone()));
             }
         }
     }
 
-    fn take(&mut self) -> Vec<Reply> {
+    fn take(&mut self) -> Vec<StoreReply> {
         self.changes.clear();
         self.awaited = 0;
         std::mem::take(&mut self.replies)

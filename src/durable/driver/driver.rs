@@ -6,10 +6,10 @@
 //! Messages of other threads wake the loop for a turn of their own.
 
 use crate::durable::{
-    engine::{Engine, Message, Now, Step},
+    engine::{Engine, EngineMessage, EngineStep, Now},
     port::Port,
-    request::{Reply, Request},
-    topic::{Answering, Handler},
+    request::{StoreReply, StoreRequest},
+    topic::{Answering, TopicHandler},
     unix_millis::present_millis,
 };
 use crate::{Error, EventLoop, channel::ScheduledTask, clock::nanos, sync::Completer};
@@ -28,7 +28,7 @@ pub(in crate::durable) struct Driver {
     event_loop: EventLoop,
     port: Arc<Port>,
     engine: Mutex<Engine>,
-    handlers: Mutex<Vec<Handler>>,
+    handlers: Mutex<Vec<TopicHandler>>,
     /// The timer of the next poll.
     next_poll: Mutex<Option<ScheduledTask>>,
 }
@@ -38,7 +38,7 @@ impl Driver {
         event_loop: EventLoop,
         port: Arc<Port>,
         engine: Engine,
-        handlers: Vec<Handler>,
+        handlers: Vec<TopicHandler>,
     ) -> Arc<Self> {
         let driver = Arc::new(Driver {
             event_loop,
@@ -73,7 +73,7 @@ impl Driver {
                 .take(usize::MAX)
                 .into_iter()
                 .for_each(|message| engine.handle(message, now, &mut steps));
-            engine.handle(Message::CloseNow, now, &mut steps);
+            engine.handle(EngineMessage::CloseNow, now, &mut steps);
         }
         self.carry_out(steps);
     }
@@ -124,28 +124,30 @@ impl Driver {
         }
     }
 
-    fn carry_out(&self, steps: Vec<Step>) {
+    fn carry_out(&self, steps: Vec<EngineStep>) {
         for step in steps {
             match step {
-                Step::Fire(firing) => {
+                EngineStep::Fire(firing) => {
                     let topic = firing.row.topic;
                     let answering = Answering::new(firing, self.port.clone());
                     if let Some(handler) = locked(&self.handlers).get_mut(topic) {
                         handler(answering);
                     }
                 }
-                Step::Change { id, change, purpose } => {
-                    self.pass(Request::Change { change, reply: Reply::Engine(id, purpose) });
+                EngineStep::Change { id, change, purpose } => {
+                    self.pass(StoreRequest::Change { change, reply: StoreReply::Engine(id, purpose) });
                 }
-                Step::Load(range) => self.pass(Request::Load(range)),
-                Step::Prune => self.pass(Request::Prune),
-                Step::Survey { after, limit } => self.pass(Request::Survey { after, limit }),
-                Step::Drain => self.pass(Request::Drain),
-                Step::Renew { asked, until } => self.pass(Request::Renew { asked, until }),
-                Step::Look { until } => self.pass(Request::Look { until }),
-                Step::Complete(completer, result) => completer.complete(result),
-                Step::Close(completers) => {
-                    if let Err(Request::Close(completers)) = self.port.request(Request::Close(completers)) {
+                EngineStep::Load(range) => self.pass(StoreRequest::Load(range)),
+                EngineStep::Prune => self.pass(StoreRequest::Prune),
+                EngineStep::Survey { after, limit } => self.pass(StoreRequest::Survey { after, limit }),
+                EngineStep::Drain => self.pass(StoreRequest::Drain),
+                EngineStep::Renew { asked, until } => self.pass(StoreRequest::Renew { asked, until }),
+                EngineStep::Look { until } => self.pass(StoreRequest::Look { until }),
+                EngineStep::Complete(completer, result) => completer.complete(result),
+                EngineStep::Close(completers) => {
+                    if let Err(StoreRequest::Close(completers)) =
+                        self.port.request(StoreRequest::Close(completers))
+                    {
                         complete_all(completers, &Ok(()));
                     }
                 }
@@ -154,7 +156,7 @@ impl Driver {
     }
 
     /// The store's thread ends only after it was closed, and then the engine has stopped.
-    fn pass(&self, request: Request) {
+    fn pass(&self, request: StoreRequest) {
         if self.port.request(request).is_err() {
             log::debug!("a request to the closed timer store was dropped");
         }

@@ -4,8 +4,8 @@ use super::{Writer, paused};
 use crate::{
     durable::{
         dead_work::{DeadAction, DeadWork},
-        engine::{Message, Permit},
-        request::Request,
+        engine::{EngineMessage, Permit},
+        request::StoreRequest,
         store::{DeadLetters, StoreError, TopicCounts},
     },
     sync::Completer,
@@ -17,7 +17,7 @@ impl Writer {
         let paused = paused(counts, &self.topics);
         if paused != self.paused {
             self.paused = paused;
-            self.inbox.tell(Message::Paused { topics: paused, pausing: None });
+            self.inbox.tell(EngineMessage::Paused { topics: paused, pausing: None });
         }
     }
 
@@ -31,7 +31,7 @@ impl Writer {
                 self.count();
                 self.maintain();
                 let pausing = Some((completer, permit));
-                self.inbox.tell(Message::Paused { topics: self.paused, pausing });
+                self.inbox.tell(EngineMessage::Paused { topics: self.paused, pausing });
             }
             Ok(false) => completer.complete(Ok(false)),
             Err(error) => {
@@ -61,7 +61,7 @@ impl Writer {
         }
         self.maintain();
         if let Some(rest) = work.advance(&letters, changed) {
-            self.put_back(Request::DeadWork(rest));
+            self.put_back(StoreRequest::DeadWork(rest));
         }
     }
 
@@ -79,7 +79,7 @@ impl Writer {
                 let changed = retried.len() as u64;
                 // The engine holds no timer that is due later.
                 let near = retried.into_iter().flatten().filter(|row| row.key.due <= self.loaded_until);
-                self.inbox.tell_all(near.map(Message::Stored).collect());
+                self.inbox.tell_all(near.map(EngineMessage::Stored).collect());
                 changed
             }
         };
@@ -108,7 +108,7 @@ impl Writer {
             }
         }
         self.maintain();
-        self.inbox.tell(Message::Pruned { is_complete });
+        self.inbox.tell(EngineMessage::Pruned { is_complete });
     }
 
     /// Stops the store after an error of an operation that leaves its state unknown.

@@ -7,14 +7,14 @@
 //! is split, so that one change fails and not all. After any other error nothing is written again.
 
 use super::{
-    adaptive_wait::AdaptiveWait, batch::Batch, batch_limit::BatchLimit, kept_topic::KeptTopic,
+    adaptive_wait::AdaptiveWait, batch::CommitBatch, batch_limit::BatchLimit, kept_topic::KeptTopic,
     skew_watch::SkewWatch,
 };
 use crate::durable::{
     backoff::Backoff,
-    engine::{Inbox, Message},
+    engine::{EngineInbox, EngineMessage},
     metrics::Metrics,
-    request::{Reply, Request, refuse},
+    request::{StoreReply, StoreRequest, refuse},
     starting::Starting,
     store::{Change, DueKey, Effect, Lease, LoadRange, Loaded, NewTimer, StoreError, TimerStore, TopicSet},
     timer_clock::TimerClock,
@@ -44,9 +44,9 @@ const LOOK_BYTES: usize = 1 << 20;
 
 pub(in crate::durable) struct Writer {
     pub(super) store: Box<dyn TimerStore>,
-    pub(super) requests: Receiver<Request>,
+    pub(super) requests: Receiver<StoreRequest>,
     wait: AdaptiveWait,
-    pub(super) inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<EngineInbox>,
     pub(super) clock: Arc<TimerClock>,
     pub(super) metrics: Arc<Metrics>,
     commit_within: Duration,
@@ -58,10 +58,10 @@ pub(in crate::durable) struct Writer {
     /// The latest due time of any load. The engine holds no timer that is due later.
     pub(super) loaded_until: i64,
     /// Changes that wait for a commit.
-    batch: Batch,
+    batch: CommitBatch,
     limit: BatchLimit,
     /// Changes of runs that have failed, and that are repeated at `retry_at`.
-    failed_before: Batch,
+    failed_before: CommitBatch,
     retry_at: Option<Instant>,
     /// Failures to commit since all changes were committed.
     commits: Backoff,
@@ -69,7 +69,7 @@ pub(in crate::durable) struct Writer {
     reads: Backoff,
     skew: SkewWatch,
     /// Requests that were received and not begun.
-    pub(super) queue: VecDeque<Request>,
+    pub(super) queue: VecDeque<StoreRequest>,
     pub(super) failed: Option<Error>,
     pub(super) topics: Vec<KeptTopic>,
     /// The topics that are paused, as the engine knows it.
@@ -79,8 +79,8 @@ pub(in crate::durable) struct Writer {
 impl Writer {
     pub(in crate::durable) fn new(
         store: Box<dyn TimerStore>,
-        requests: Receiver<Request>,
-        inbox: Arc<Inbox>,
+        requests: Receiver<StoreRequest>,
+        inbox: Arc<EngineInbox>,
         clock: Arc<TimerClock>,
         metrics: Arc<Metrics>,
         commit_within: Duration,
@@ -97,9 +97,9 @@ impl Writer {
             thread_id,
             expected: 0,
             loaded_until: i64::MIN,
-            batch: Batch::default(),
+            batch: CommitBatch::default(),
             limit: BatchLimit::default(),
-            failed_before: Batch::default(),
+            failed_before: CommitBatch::default(),
             retry_at: None,
             commits: Backoff::default(),
             reads: Backoff::default(),
@@ -143,28 +143,28 @@ impl Writer {
         self.count();
         while let Some(request) = self.next() {
             match request {
-                Request::Change { change, reply } => {
+                StoreRequest::Change { change, reply } => {
                     self.batch.push(change, reply);
                     self.gather();
                     self.commit();
                 }
-                Request::StartMany(starts) => self.start_many(starts),
-                Request::Load(range) => self.load(range),
-                Request::Survey { after, limit } => self.survey(after, limit),
-                Request::Drain => self.store.drain(),
-                Request::Renew { asked, until } => self.renew(asked, until),
-                Request::Look { until } => self.look(until),
-                Request::Query(query) => match &self.failed {
+                StoreRequest::StartMany(starts) => self.start_many(starts),
+                StoreRequest::Load(range) => self.load(range),
+                StoreRequest::Survey { after, limit } => self.survey(after, limit),
+                StoreRequest::Drain => self.store.drain(),
+                StoreRequest::Renew { asked, until } => self.renew(asked, until),
+                StoreRequest::Look { until } => self.look(until),
+                StoreRequest::Query(query) => match &self.failed {
                     Some(error) => query(Err(error.clone())),
                     None => query(Ok(&mut *self.store)),
                 },
-                Request::Pause { topic, is_paused, completer, permit } => {
+                StoreRequest::Pause { topic, is_paused, completer, permit } => {
                     self.pause(&topic, is_paused, completer, permit);
                 }
-                Request::DeadWork(work) => self.dead_work(work),
-                Request::Prune => self.prune(),
-                Request::Transaction { work, reply } => self.transaction(work, reply),
-                Request::Close(completers) => return Some(Closed { completers, result: self.close() }),
+                StoreRequest::DeadWork(work) => self.dead_work(work),
+                StoreRequest::Prune => self.prune(),
+                StoreRequest::Transaction { work, reply } => self.transaction(work, reply),
+                StoreRequest::Close(completers) => return Some(Closed { completers, result: self.close() }),
             }
         }
         None
@@ -172,7 +172,7 @@ impl Writer {
 
     /// Returns the next request, or `None` if the sender is gone. Commits changes that are left
     /// first, however many requests there are, but a renewal does not wait for them.
-    fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<StoreRequest> {
         loop {
             if !self.batch.is_empty() {
                 if let Some(renewal) = self.take_renewal() {
@@ -206,9 +206,9 @@ impl Writer {
     }
 
     /// Takes a renewal out of the requests that wait.
-    fn take_renewal(&mut self) -> Option<Request> {
+    fn take_renewal(&mut self) -> Option<StoreRequest> {
         self.queue.extend(self.requests.drain());
-        let is_renewal = |request: &Request| matches!(request, Request::Renew { .. });
+        let is_renewal = |request: &StoreRequest| matches!(request, StoreRequest::Renew { .. });
         self.queue.iter().position(is_renewal).and_then(|index| self.queue.remove(index))
     }
 
@@ -220,7 +220,7 @@ impl Writer {
         while self.batch.len() < BATCH_LIMIT {
             match self.queue.pop_front() {
                 None => {}
-                Some(Request::Change { change, reply }) => {
+                Some(StoreRequest::Change { change, reply }) => {
                     self.batch.push(change, reply);
                     continue;
                 }
@@ -236,7 +236,7 @@ impl Writer {
                 received => received.ok(),
             };
             match request {
-                Some(Request::Change { change, reply }) => self.batch.push(change, reply),
+                Some(StoreRequest::Change { change, reply }) => self.batch.push(change, reply),
                 Some(other) => self.queue.push_back(other),
                 None => break,
             }
@@ -248,18 +248,18 @@ impl Writer {
     fn start_many(&mut self, mut starts: VecDeque<(NewTimer, Starting)>) {
         let space = BATCH_LIMIT.saturating_sub(self.batch.len()).clamp(1, starts.len());
         for (timer, starting) in starts.drain(..space) {
-            self.batch.push(Change::Start(timer), Reply::Start(starting));
+            self.batch.push(Change::Start(timer), StoreReply::Start(starting));
         }
         if starts.is_empty() {
             self.gather();
         } else {
-            self.put_back(Request::StartMany(starts));
+            self.put_back(StoreRequest::StartMany(starts));
         }
         self.commit();
     }
 
     /// Puts a request behind those that wait.
-    pub(super) fn put_back(&mut self, request: Request) {
+    pub(super) fn put_back(&mut self, request: StoreRequest) {
         self.queue.extend(self.requests.drain());
         self.queue.push_back(request);
     }
@@ -309,7 +309,8 @@ impl Writer {
                 self.retry_at = Some(machine::now() + fails(&mut self.commits, &error));
                 // The change that was refused is repeated behind the others.
                 let mut refused = self.batch.take_first(if is_refusal { size } else { 0 });
-                let mut rest = if fails_all { std::mem::take(&mut self.batch) } else { Batch::default() };
+                let mut rest =
+                    if fails_all { std::mem::take(&mut self.batch) } else { CommitBatch::default() };
                 let error = Error::from(error);
                 for batch in [&mut rest, &mut refused] {
                     batch.refuse_awaited(&error, &self.inbox);
@@ -339,7 +340,7 @@ impl Writer {
         log::error!("durable timers have stopped: {error:#}");
         self.metrics.stopped.set(1);
         self.failed = Some(error.clone());
-        self.inbox.tell(Message::Stopped(error.clone()));
+        self.inbox.tell(EngineMessage::Stopped(error.clone()));
         self.batch.refuse(&error);
         self.failed_before.refuse(&error);
     }
@@ -364,12 +365,12 @@ impl Writer {
         match self.store.load(range) {
             Ok(loaded) => {
                 works(&mut self.reads);
-                self.inbox.tell_all(vec![Message::Loaded { range, loaded }]);
+                self.inbox.tell_all(vec![EngineMessage::Loaded { range, loaded }]);
             }
             Err(error) if error.is_transient() => {
                 self.metrics.commit_failures.add(1);
                 fails(&mut self.reads, &error);
-                self.inbox.tell_all(vec![Message::LoadFailed]);
+                self.inbox.tell_all(vec![EngineMessage::LoadFailed]);
             }
             Err(error) => self.stop(error),
         }
@@ -384,7 +385,7 @@ impl Writer {
             Err(error) if error.is_transient() => None,
             Err(error) => return self.stop(error),
         };
-        self.inbox.tell_all(vec![Message::Surveyed { rows }]);
+        self.inbox.tell_all(vec![EngineMessage::Surveyed { rows }]);
     }
 
     fn renew(&mut self, asked: u64, until: i64) {
@@ -412,7 +413,7 @@ impl Writer {
             self.skew.observe(ahead, &self.metrics);
         }
         self.count();
-        self.inbox.tell_all(vec![Message::Renewed { asked, lease, changed }]);
+        self.inbox.tell_all(vec![EngineMessage::Renewed { asked, lease, changed }]);
     }
 
     /// Passes timers of other connections to the engine. If there are many, goes on after the
@@ -427,14 +428,14 @@ impl Writer {
                 if !found.rows.is_empty() {
                     self.count();
                 }
-                self.inbox.tell_all(found.rows.into_iter().map(Message::Stored).collect());
+                self.inbox.tell_all(found.rows.into_iter().map(EngineMessage::Stored).collect());
                 if found.is_complete {
-                    self.inbox.tell(Message::Looked);
+                    self.inbox.tell(EngineMessage::Looked);
                 } else {
-                    self.put_back(Request::Look { until });
+                    self.put_back(StoreRequest::Look { until });
                 }
             }
-            Err(error) if error.is_transient() => self.inbox.tell(Message::Looked),
+            Err(error) if error.is_transient() => self.inbox.tell(EngineMessage::Looked),
             Err(error) => self.stop(error),
         }
     }

@@ -1,10 +1,10 @@
 //! The end of an engine.
 
-use super::{Engine, Now, State, Step};
+use super::{Engine, EngineStep, Now, State};
 use crate::Error;
 
 impl Engine {
-    pub(super) fn stop(&mut self, error: Option<Error>, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn stop(&mut self, error: Option<Error>, now: Now, steps: &mut Vec<EngineStep>) {
         self.fire_ended(now, steps);
         let closing = std::mem::replace(&mut self.state, State::Stopped(error.clone()));
         if let State::Closing(completers) = closing {
@@ -15,7 +15,7 @@ impl Engine {
         let changing = std::mem::take(&mut self.changing).into_values().map(|(completer, _)| completer);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten().map(|asked| asked.completer);
         for completer in changing.chain(waiting) {
-            steps.push(Step::Complete(completer, Err(error.clone())));
+            steps.push(EngineStep::Complete(completer, Err(error.clone())));
         }
         self.window.clear();
         self.runs.clear();
@@ -24,7 +24,7 @@ impl Engine {
     }
 
     /// Tells the store to close. What has not ended fires again after the next start.
-    pub(super) fn close(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn close(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         let completers = match std::mem::replace(&mut self.state, State::Active) {
             State::Closing(completers) => completers,
             State::Active => Vec::new(),
@@ -34,6 +34,6 @@ impl Engine {
             }
         };
         self.stop(None, now, steps);
-        steps.push(Step::Close(completers));
+        steps.push(EngineStep::Close(completers));
     }
 }

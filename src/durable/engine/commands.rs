@@ -1,6 +1,6 @@
 //! The commands of a program: cancel, move, run.
 
-use super::{Asked, Command, Engine, Now, Purpose, State, Step};
+use super::{Asked, Engine, EngineStep, Now, Purpose, State, TimerCommand};
 use crate::{
     Error,
     durable::{
@@ -11,13 +11,15 @@ use crate::{
 
 impl Engine {
     /// Passes a command to the store, after the run or the command that the timer is busy with.
-    pub(super) fn asked(&mut self, asked: Asked, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn asked(&mut self, asked: Asked, now: Now, steps: &mut Vec<EngineStep>) {
         match &self.state {
             State::Active => {}
-            State::Closing(_) => return steps.push(Step::Complete(asked.completer, Err(Error::ShutDown))),
+            State::Closing(_) => {
+                return steps.push(EngineStep::Complete(asked.completer, Err(Error::ShutDown)));
+            }
             State::Stopped(error) => {
                 let error = error.clone().unwrap_or(Error::ShutDown);
-                return steps.push(Step::Complete(asked.completer, Err(error)));
+                return steps.push(EngineStep::Complete(asked.completer, Err(error)));
             }
         }
         let Asked { id, command, .. } = asked;
@@ -29,15 +31,15 @@ impl Engine {
         self.caught_up.remove(&id);
         self.changing.insert(id, (asked.completer, asked.permit));
         let change = match command {
-            Command::Cancel => Change::Cancel(id),
-            Command::MoveTo(due) => Change::Move { id, due },
-            Command::RunNow => Change::Move { id, due: now.wall },
+            TimerCommand::Cancel => Change::Cancel(id),
+            TimerCommand::MoveTo(due) => Change::Move { id, due },
+            TimerCommand::RunNow => Change::Move { id, due: now.wall },
         };
-        steps.push(Step::Change { id, change, purpose: Purpose::Command });
+        steps.push(EngineStep::Change { id, change, purpose: Purpose::TimerCommand });
     }
 
     /// Starts the next command that waits for a timer.
-    pub(super) fn next_command(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn next_command(&mut self, id: TimerId, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
         let next = waiting.pop_front();
         if waiting.is_empty() {
@@ -55,7 +57,7 @@ impl Engine {
         id: TimerId,
         outcome: Outcome,
         now: Now,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<EngineStep>,
     ) -> Option<Outcome> {
         let Some((completer, _permit)) = self.changing.remove(&id) else { return Some(outcome) };
         let result = match &outcome {
@@ -63,15 +65,21 @@ impl Engine {
             Outcome::Missing => Ok(false),
             _ => Ok(true),
         };
-        steps.push(Step::Complete(completer, result));
+        steps.push(EngineStep::Complete(completer, result));
         outcome.into_row().into_iter().for_each(|row| self.insert(row));
         self.next_command(id, now, steps);
         None
     }
 
-    pub(super) fn command_failed(&mut self, id: TimerId, error: Error, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn command_failed(
+        &mut self,
+        id: TimerId,
+        error: Error,
+        now: Now,
+        steps: &mut Vec<EngineStep>,
+    ) {
         if let Some((completer, _permit)) = self.changing.remove(&id) {
-            steps.push(Step::Complete(completer, Err(error)));
+            steps.push(EngineStep::Complete(completer, Err(error)));
         }
         // The timer may be in the part that counts as loaded, so load it again.
         self.window.clear();

@@ -1,10 +1,10 @@
-//! `Inbox`: messages that the engine has not handled yet.
+//! `EngineInbox`: messages that the engine has not handled yet.
 //!
 //! Invariants: if there are messages, a wake-up is on its way to the loop, or the loop is about to
 //! take them. Any thread puts messages in; the loop takes them in their order. Stored timers take
 //! at most `max_bytes`. Others are dropped, and a message behind them makes the engine load again.
 
-use super::Message;
+use super::EngineMessage;
 use std::{
     collections::VecDeque,
     sync::{
@@ -16,7 +16,7 @@ use std::{
 /// Makes the loop take the messages. Returns `false` if the engine is gone.
 type Wake = Box<dyn Fn() -> bool + Send + Sync>;
 
-pub(in crate::durable) struct Inbox {
+pub(in crate::durable) struct EngineInbox {
     queue: Mutex<Queue>,
     max_bytes: usize,
     is_woken: AtomicBool,
@@ -25,19 +25,19 @@ pub(in crate::durable) struct Inbox {
 
 #[derive(Default)]
 struct Queue {
-    messages: VecDeque<Message>,
+    messages: VecDeque<EngineMessage>,
     /// What the stored timers take.
     bytes: usize,
 }
 
 impl Queue {
-    fn push(&mut self, message: Message, max_bytes: usize) {
-        if let Message::Stored(row) = &message {
+    fn push(&mut self, message: EngineMessage, max_bytes: usize) {
+        if let EngineMessage::Stored(row) = &message {
             let bytes = self.bytes.saturating_add(row.weight());
             if bytes > max_bytes {
                 // One is enough for all timers that are dropped without a message in between.
-                if !matches!(self.messages.back(), Some(Message::StartsDropped)) {
-                    self.messages.push_back(Message::StartsDropped);
+                if !matches!(self.messages.back(), Some(EngineMessage::StartsDropped)) {
+                    self.messages.push_back(EngineMessage::StartsDropped);
                 }
                 return;
             }
@@ -46,10 +46,10 @@ impl Queue {
         self.messages.push_back(message);
     }
 
-    fn take(&mut self, limit: usize) -> Vec<Message> {
+    fn take(&mut self, limit: usize) -> Vec<EngineMessage> {
         let taken: Vec<_> = self.messages.drain(..limit.min(self.messages.len())).collect();
         for message in &taken {
-            if let Message::Stored(row) = message {
+            if let EngineMessage::Stored(row) = message {
                 self.bytes -= row.weight();
             }
         }
@@ -57,9 +57,14 @@ impl Queue {
     }
 }
 
-impl Inbox {
+impl EngineInbox {
     pub(in crate::durable) fn new(max_bytes: usize) -> Self {
-        Inbox { queue: Mutex::default(), max_bytes, is_woken: AtomicBool::new(false), wake: OnceLock::new() }
+        EngineInbox {
+            queue: Mutex::default(),
+            max_bytes,
+            is_woken: AtomicBool::new(false),
+            wake: OnceLock::new(),
+        }
     }
 
     /// Sets how the loop is woken. Called once, before the first message.
@@ -68,12 +73,12 @@ impl Inbox {
         debug_assert!(is_first, "an inbox belongs to one driver");
     }
 
-    pub(in crate::durable) fn tell(&self, message: Message) {
+    pub(in crate::durable) fn tell(&self, message: EngineMessage) {
         self.lock().push(message, self.max_bytes);
         self.wake();
     }
 
-    pub(in crate::durable) fn tell_all(&self, messages: Vec<Message>) {
+    pub(in crate::durable) fn tell_all(&self, messages: Vec<EngineMessage>) {
         if !messages.is_empty() {
             let mut queue = self.lock();
             messages.into_iter().for_each(|message| queue.push(message, self.max_bytes));
@@ -88,7 +93,7 @@ impl Inbox {
             && let Some(wake) = self.wake.get()
             && !wake()
         {
-            self.take(usize::MAX).into_iter().for_each(Message::refuse);
+            self.take(usize::MAX).into_iter().for_each(EngineMessage::refuse);
         }
     }
 
@@ -98,7 +103,7 @@ impl Inbox {
     }
 
     /// Takes messages. Those that are left, and later ones, wake the loop again.
-    pub(in crate::durable) fn take(&self, limit: usize) -> Vec<Message> {
+    pub(in crate::durable) fn take(&self, limit: usize) -> Vec<EngineMessage> {
         self.is_woken.store(false, Ordering::Release);
         let mut queue = self.lock();
         let taken = queue.take(limit);
@@ -124,8 +129,8 @@ mod tests {
     };
     use std::sync::{Arc, atomic::AtomicU32};
 
-    fn stored(id: i64) -> Message {
-        Message::Stored(TimerRow {
+    fn stored(id: i64) -> EngineMessage {
+        EngineMessage::Stored(TimerRow {
             key: DueKey { due: 0, id: TimerId::new(id) },
             topic: 0,
             scheduled: 0,
@@ -139,11 +144,11 @@ mod tests {
         })
     }
 
-    fn text(messages: &[Message]) -> Vec<String> {
-        let name = |message: &Message| match message {
-            Message::Stored(row) => row.key.id.to_string(),
-            Message::StartsDropped => "dropped".to_owned(),
-            Message::LoadFailed => "other".to_owned(),
+    fn text(messages: &[EngineMessage]) -> Vec<String> {
+        let name = |message: &EngineMessage| match message {
+            EngineMessage::Stored(row) => row.key.id.to_string(),
+            EngineMessage::StartsDropped => "dropped".to_owned(),
+            EngineMessage::LoadFailed => "other".to_owned(),
             _ => panic!("another message"),
         };
         messages.iter().map(name).collect()
@@ -151,10 +156,10 @@ mod tests {
 
     #[test]
     fn stored_timers_beyond_the_limit_are_dropped_and_reported_in_their_place() {
-        let Message::Stored(row) = stored(0) else { unreachable!() };
-        let inbox = Inbox::new(2 * row.weight());
+        let EngineMessage::Stored(row) = stored(0) else { unreachable!() };
+        let inbox = EngineInbox::new(2 * row.weight());
         (1..=4).for_each(|id| inbox.tell(stored(id)));
-        inbox.tell(Message::LoadFailed);
+        inbox.tell(EngineMessage::LoadFailed);
         inbox.tell_all(vec![stored(5), stored(6)]);
         assert_eq!(text(&inbox.take(100)), ["1", "2", "dropped", "other", "dropped"]);
         inbox.tell(stored(7));
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn messages_beyond_the_limit_of_a_turn_wake_the_loop_again() {
-        let inbox = Inbox::new(usize::MAX);
+        let inbox = EngineInbox::new(usize::MAX);
         let woken = Arc::new(AtomicU32::new(0));
         let counter = woken.clone();
         inbox.connect(Box::new(move || {

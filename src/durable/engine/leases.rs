@@ -1,24 +1,24 @@
 //! The engine's part of leases, for stores that several nodes share.
 
-use super::{Engine, Now, Step};
+use super::{Engine, EngineStep, Now};
 use crate::durable::store::{Lease, Loaded, TimerRow};
 
 impl Engine {
     /// Requests a renewal of the lease if one is due. The request covers the whole loaded range, so
     /// that the answer contains the changes of other nodes in it.
-    pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn renew(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         let until = self.loaded_range_end(now);
         if let Some(lease) = &mut self.lease
             && lease.start_renewal(now.monotonic)
         {
-            steps.push(Step::Renew { asked: now.monotonic, until });
+            steps.push(EngineStep::Renew { asked: now.monotonic, until });
         }
     }
 
     /// Requests that partitions without open runs are given back, before this node stops.
-    pub(super) fn drain(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn drain(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         if let Some(lease) = &mut self.lease {
-            steps.push(Step::Drain);
+            steps.push(EngineStep::Drain);
             lease.renew_now(now.monotonic);
         }
     }

@@ -1,4 +1,4 @@
-//! Input and output of the engine: [`Message`] and [`Step`].
+//! Input and output of the engine: [`EngineMessage`] and [`EngineStep`].
 
 use super::{Firing, Permit};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The answer of a handler.
-pub(in crate::durable) enum Answer {
+pub(in crate::durable) enum RunAnswer {
     Done(Option<Effect>),
     Skip,
     Failed(String),
@@ -19,7 +19,7 @@ pub(in crate::durable) enum Answer {
 
 /// A command of the program on one timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::durable) enum Command {
+pub(in crate::durable) enum TimerCommand {
     Cancel,
     MoveTo(i64),
     RunNow,
@@ -29,7 +29,7 @@ pub(in crate::durable) enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::durable) enum Purpose {
     /// A command of the program.
-    Command,
+    TimerCommand,
     /// A run that needs the store's permission before its handler is called.
     Permission,
     /// The end of a run. No caller waits for it.
@@ -39,13 +39,13 @@ pub(in crate::durable) enum Purpose {
 /// A command and its completion.
 pub(in crate::durable) struct Asked {
     pub(in crate::durable) id: TimerId,
-    pub(in crate::durable) command: Command,
+    pub(in crate::durable) command: TimerCommand,
     pub(in crate::durable) completer: Completer<bool>,
     pub(in crate::durable) permit: Permit,
 }
 
 /// What happened, in the order in which the store's thread saw it.
-pub(in crate::durable) enum Message {
+pub(in crate::durable) enum EngineMessage {
     /// A timer was stored.
     Stored(TimerRow),
     /// Timers were stored that the engine does not receive, because its inbox was full.
@@ -75,7 +75,7 @@ pub(in crate::durable) enum Message {
     /// The store cannot go on.
     Stopped(Error),
     /// A handler has answered. `run` is the number of its run.
-    Answered { id: TimerId, run: u64, answer: Answer },
+    Answered { id: TimerId, run: u64, answer: RunAnswer },
     /// The program asks for something.
     Asked(Asked),
     /// Do not fire any more, and close the store when the runs have ended.
@@ -84,19 +84,19 @@ pub(in crate::durable) enum Message {
     CloseNow,
 }
 
-impl Message {
+impl EngineMessage {
     /// Completes what waits for a message that no engine receives any more.
     pub(super) fn refuse(self) {
         match self {
-            Message::Asked(asked) => asked.completer.complete(Err(Error::ShutDown)),
-            Message::Close(completer) => completer.complete(Ok(())),
+            EngineMessage::Asked(asked) => asked.completer.complete(Err(Error::ShutDown)),
+            EngineMessage::Close(completer) => completer.complete(Ok(())),
             _ => {}
         }
     }
 }
 
 /// What the engine wants to be done.
-pub(in crate::durable) enum Step {
+pub(in crate::durable) enum EngineStep {
     /// Call the handler.
     Fire(Firing),
     /// Pass the change to the store.

@@ -1,7 +1,7 @@
 //! `Engine`: decides which timers fire, without I/O.
 //!
-//! It receives events ([`Message`]), is polled with the two clocks, and returns actions ([`Step`]).
-//! The driver runs it on one event loop.
+//! It receives events ([`EngineMessage`]), is polled with the two clocks, and returns actions
+//! ([`EngineStep`]). The driver runs it on one event loop.
 //!
 //! # Invariants
 //!
@@ -38,8 +38,8 @@ mod suspects;
 mod tests;
 mod window;
 
-pub(super) use inbox::Inbox;
-pub(super) use message::{Answer, Asked, Command, Message, Purpose, Step};
+pub(super) use inbox::EngineInbox;
+pub(super) use message::{Asked, EngineMessage, EngineStep, Purpose, RunAnswer, TimerCommand};
 pub(super) use permit::Permit;
 pub(super) use run::Firing;
 
@@ -58,7 +58,7 @@ use crate::{
 };
 use lease_watch::LeaseWatch;
 use open_runs::OpenRuns;
-use run::{Phase, Run};
+use run::{RunPhase, TimerRun};
 use schedule_cache::ScheduleCache;
 use start_watch::StartWatch;
 use std::{
@@ -148,7 +148,7 @@ pub(super) struct Engine {
     runs: OpenRuns,
     /// How many runs were handed to their handlers.
     fired: u64,
-    /// The runs in [`Phase::Ready`].
+    /// The runs in [`RunPhase::Ready`].
     ready: VecDeque<TimerId>,
     /// Timers of commands that the store has not answered.
     changing: BTreeMap<TimerId, (Completer<bool>, Permit)>,
@@ -219,58 +219,58 @@ impl Engine {
     }
 
     /// Takes a message. What follows from it is appended to `steps`.
-    pub(super) fn handle(&mut self, message: Message, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn handle(&mut self, message: EngineMessage, now: Now, steps: &mut Vec<EngineStep>) {
         let now = self.look(now);
         match message {
-            Message::Stored(row) => self.insert(row),
-            Message::StartsDropped => self.window.clear(),
-            Message::Changed { id, outcome } => self.changed(id, outcome, now, steps),
-            Message::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
-            Message::Loaded { range, loaded } => {
+            EngineMessage::Stored(row) => self.insert(row),
+            EngineMessage::StartsDropped => self.window.clear(),
+            EngineMessage::Changed { id, outcome } => self.changed(id, outcome, now, steps),
+            EngineMessage::CommandFailed { id, error } => self.command_failed(id, error, now, steps),
+            EngineMessage::Loaded { range, loaded } => {
                 self.is_loading = false;
                 self.load_backoff.succeeded();
                 if self.window.extend(range, &loaded) {
                     loaded.rows.into_iter().for_each(|row| self.insert(row));
                 }
             }
-            Message::LoadFailed => {
+            EngineMessage::LoadFailed => {
                 self.is_loading = false;
                 self.load_at = now.monotonic.saturating_add(nanos(self.load_backoff.failed()));
             }
-            Message::StartHinted => self.starts.hint(now.monotonic),
-            Message::Looked => self.starts.looked(now.monotonic),
-            Message::Surveyed { rows } => self.surveyed(rows, now, steps),
-            Message::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
-            Message::Paused { topics, pausing } => {
+            EngineMessage::StartHinted => self.starts.hint(now.monotonic),
+            EngineMessage::Looked => self.starts.looked(now.monotonic),
+            EngineMessage::Surveyed { rows } => self.surveyed(rows, now, steps),
+            EngineMessage::Renewed { asked, lease, changed } => self.renewed(asked, lease, changed, now),
+            EngineMessage::Paused { topics, pausing } => {
                 self.window.set_paused(&topics);
                 if let Some((completer, _permit)) = pausing {
-                    steps.push(Step::Complete(completer, Ok(true)));
+                    steps.push(EngineStep::Complete(completer, Ok(true)));
                 }
             }
-            Message::Pruned { is_complete } => {
+            EngineMessage::Pruned { is_complete } => {
                 self.is_pruning = false;
                 let pause = if is_complete { nanos(PRUNE_AGAIN) } else { 0 };
                 self.prune_at = now.monotonic.saturating_add(pause);
             }
-            Message::Stopped(error) => self.stop(Some(error), now, steps),
-            Message::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
-            Message::Asked(asked) => self.asked(asked, now, steps),
-            Message::Close(completer) => match &mut self.state {
+            EngineMessage::Stopped(error) => self.stop(Some(error), now, steps),
+            EngineMessage::Answered { id, run, answer } => self.answered(id, run, answer, now, steps),
+            EngineMessage::Asked(asked) => self.asked(asked, now, steps),
+            EngineMessage::Close(completer) => match &mut self.state {
                 State::Active => {
                     self.state = State::Closing(vec![completer]);
                     self.drain(now, steps);
                 }
                 State::Closing(completers) => completers.push(completer),
                 // The store may still be closing.
-                State::Stopped(None) => steps.push(Step::Close(vec![completer])),
+                State::Stopped(None) => steps.push(EngineStep::Close(vec![completer])),
                 State::Stopped(Some(error)) => completer.complete(Err(error.clone())),
             },
-            Message::CloseNow => self.close(now, steps),
+            EngineMessage::CloseNow => self.close(now, steps),
         }
     }
 
     /// Fires due timers, and requests those that are not loaded yet.
-    pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn poll(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         let now = self.look(now);
         self.suspects.polled(now.wall);
         self.expire(now, steps);
@@ -299,11 +299,11 @@ impl Engine {
             && let Some(range) = self.window.missing(until, self.enough(now), now.wall)
         {
             self.is_loading = true;
-            steps.push(Step::Load(range));
+            steps.push(EngineStep::Load(range));
         }
         if self.limits.prunes && !self.is_pruning && self.prune_at <= now.monotonic {
             self.is_pruning = true;
-            steps.push(Step::Prune);
+            steps.push(EngineStep::Prune);
         }
         self.continue_survey(now, steps);
         self.publish();
@@ -367,9 +367,9 @@ impl Engine {
     }
 
     /// Looks for timers that other connections have stored, in the whole loaded range.
-    fn look_for_starts(&mut self, now: Now, steps: &mut Vec<Step>) {
+    fn look_for_starts(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         if !self.limits.is_paused && self.starts.start_look(now.monotonic) {
-            steps.push(Step::Look { until: self.loaded_range_end(now) });
+            steps.push(EngineStep::Look { until: self.loaded_range_end(now) });
         }
     }
 

@@ -3,13 +3,13 @@
 //! Invariants: `bytes` is the sum of the weights of all runs, and `deadlines` has an entry for each
 //! run with a deadline. A run is changed only while it is outside.
 
-use super::run::Run;
+use super::run::TimerRun;
 use crate::durable::{TimerId, store::TimerRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
 pub(super) struct OpenRuns {
-    runs: BTreeMap<TimerId, Run>,
+    runs: BTreeMap<TimerId, TimerRun>,
     bytes: usize,
     /// In nanoseconds of the loop.
     deadlines: BTreeSet<(u64, TimerId)>,
@@ -29,7 +29,7 @@ impl OpenRuns {
         self.bytes
     }
 
-    pub(super) fn get(&self, id: TimerId) -> Option<&Run> {
+    pub(super) fn get(&self, id: TimerId) -> Option<&TimerRun> {
         self.runs.get(&id)
     }
 
@@ -38,7 +38,7 @@ impl OpenRuns {
     }
 
     /// Adds a run of a timer without one.
-    pub(super) fn insert(&mut self, run: Run) {
+    pub(super) fn insert(&mut self, run: TimerRun) {
         let id = run.row.key.id;
         self.bytes += run.weight();
         self.deadlines.extend(run.deadline.map(|deadline| (deadline, id)));
@@ -46,7 +46,7 @@ impl OpenRuns {
         debug_assert!(replaced.is_none(), "a timer has one run");
     }
 
-    pub(super) fn remove(&mut self, id: TimerId) -> Option<Run> {
+    pub(super) fn remove(&mut self, id: TimerId) -> Option<TimerRun> {
         let run = self.runs.remove(&id)?;
         self.bytes -= run.weight();
         if let Some(deadline) = run.deadline {
@@ -73,7 +73,7 @@ impl OpenRuns {
     }
 
     /// Takes a run whose deadline has passed.
-    pub(super) fn remove_expired(&mut self, now: u64) -> Option<Run> {
+    pub(super) fn remove_expired(&mut self, now: u64) -> Option<TimerRun> {
         let (_, id) = *self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
         self.remove(id)
     }

@@ -1,6 +1,6 @@
 //! From ready to the handler.
 
-use super::{Answer, Engine, Firing, Now, Phase, Run, Step};
+use super::{Engine, EngineStep, Firing, Now, RunAnswer, RunPhase, TimerRun};
 use crate::{
     clock::nanos,
     durable::{
@@ -22,15 +22,15 @@ fn not_begun(mut row: TimerRow) -> TimerRow {
 
 impl Engine {
     /// Puts a run into the queue for its handler.
-    pub(super) fn get_ready(&mut self, mut run: Run) {
-        run.phase = Phase::Ready;
+    pub(super) fn get_ready(&mut self, mut run: TimerRun) {
+        run.phase = RunPhase::Ready;
         self.ready.push_back(run.row.key.id);
         self.runs.insert(run);
     }
 
     /// The store has confirmed that the handler may be called. `row` is the timer after the end of
     /// an at-most-once run.
-    pub(super) fn permitted(&mut self, mut run: Run, row: Option<TimerRow>) {
+    pub(super) fn permitted(&mut self, mut run: TimerRun, row: Option<TimerRow>) {
         if self.has_ended(&run) {
             self.metrics.ended.add(1);
             run.replaced = row.map(Box::new);
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// Fires ready runs, as many as a turn may.
-    pub(super) fn fire_ready(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn fire_ready(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         for _ in 0..self.limits.fires_per_turn {
             let Some(id) = self.ready.pop_front() else { break };
             self.fire(id, now, steps);
@@ -47,24 +47,24 @@ impl Engine {
     }
 
     /// Fires the runs that the store has ended already, before the engine forgets them.
-    pub(super) fn fire_ended(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn fire_ended(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         for id in std::mem::take(&mut self.ready) {
             if let Some(mut run) = self.runs.remove(id).filter(|run| self.has_ended(run)) {
-                steps.push(Step::Fire(self.firing(&mut run, now)));
+                steps.push(EngineStep::Fire(self.firing(&mut run, now)));
             }
         }
     }
 
     /// Fires a ready run. Permission may have been given a while ago: if the lease has ended or the
     /// clock was set back since then, the timer waits in the window again.
-    fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<Step>) {
+    fn fire(&mut self, id: TimerId, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(mut run) = self.runs.remove(id) else { return };
         self.begun_alone(id);
         let is_own = self.lease.as_ref().is_none_or(|lease| lease.owns_claim(&run.row));
         let may_fire = run.row.key.due <= now.wall && self.may_fire(now) && is_own;
         if may_fire || self.has_ended(&run) {
-            run.phase = Phase::Handler;
-            steps.push(Step::Fire(self.firing(&mut run, now)));
+            run.phase = RunPhase::TopicHandler;
+            steps.push(EngineStep::Fire(self.firing(&mut run, now)));
             self.runs.insert(run);
         } else {
             let row = run.replaced.map_or_else(|| not_begun(run.row), |row| *row);
@@ -83,12 +83,12 @@ impl Engine {
     /// The handler of an at-most-once run has answered. The timer goes on.
     pub(super) fn answered_after_end(
         &mut self,
-        mut run: Run,
-        answer: Answer,
+        mut run: TimerRun,
+        answer: RunAnswer,
         now: Now,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<EngineStep>,
     ) {
-        if let Answer::Failed(error) = answer {
+        if let RunAnswer::Failed(error) = answer {
             self.metrics.failed_at_most_once.add(1);
             log::warn!("timer {} has failed, and is not tried again: {error}", run.row.key.id);
         }
@@ -100,12 +100,12 @@ impl Engine {
     }
 
     /// Returns whether the store has ended a run, whose handler is called afterwards.
-    pub(super) fn has_ended(&self, run: &Run) -> bool {
+    pub(super) fn has_ended(&self, run: &TimerRun) -> bool {
         self.rules[run.row.topic].delivery == Delivery::AtMostOnce
     }
 
     /// Hands the payload over: the engine does not need it any more.
-    fn firing(&mut self, run: &mut Run, now: Now) -> Firing {
+    fn firing(&mut self, run: &mut TimerRun, now: Now) -> Firing {
         self.fired += 1;
         run.number = self.fired;
         let timeout = self.rules[run.row.topic].run_timeout;
@@ -126,13 +126,13 @@ impl Engine {
     }
 
     /// Gives up the runs whose handlers have taken too long to answer. They have failed.
-    pub(super) fn expire(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn expire(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         while let Some(run) = self.runs.remove_expired(now.monotonic) {
             self.metrics.timed_out.add(1);
             let limit = self.rules[run.row.topic].run_timeout.unwrap_or_default();
             let error = format!("the handler did not answer within {limit:?}");
             if self.has_ended(&run) {
-                self.answered_after_end(run, Answer::Failed(error), now, steps);
+                self.answered_after_end(run, RunAnswer::Failed(error), now, steps);
             } else {
                 self.fail(run, error, now, steps);
             }

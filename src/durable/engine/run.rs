@@ -1,4 +1,4 @@
-//! `Run`: a timer that has left the window and has not ended.
+//! `TimerRun`: a timer that has left the window and has not ended.
 
 use super::Permit;
 use crate::durable::store::TimerRow;
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 /// What a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RunPhase {
     /// For the store, before the handler is called: a claim, or the end of an at-most-once run.
     Permission,
     /// For its turn to be handed to the handler.
     Ready,
     /// For the handler's answer.
-    Handler,
+    TopicHandler,
     /// For the store, which ends it.
     End,
 }
 
 /// A run of a timer.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct TimerRun {
     pub(super) row: TimerRow,
-    pub(super) phase: Phase,
+    pub(super) phase: RunPhase,
     /// What the timer took when the run began. Its handler may keep that much for as long as the
     /// run is open, though the payload is handed over.
     bytes: usize,
@@ -43,13 +43,13 @@ pub(super) struct Run {
     pub(super) permit: Option<Permit>,
 }
 
-impl Run {
+impl TimerRun {
     pub(super) fn new(row: TimerRow) -> Self {
-        Run {
+        TimerRun {
             bytes: row.weight(),
             after: row.scheduled,
             row,
-            phase: Phase::End,
+            phase: RunPhase::End,
             number: 0,
             deadline: None,
             next: None,

@@ -1,6 +1,8 @@
 //! From due to ended.
 
-use super::{Answer, Engine, Now, Permit, Phase, Purpose, Run, State, Step, suspects::Suspicion};
+use super::{
+    Engine, EngineStep, Now, Permit, Purpose, RunAnswer, RunPhase, State, TimerRun, suspects::Suspicion,
+};
 use crate::durable::{
     Delivery, Late, TimerId,
     store::{Begun, Change, Effect, Outcome, StoreError, TimerRow},
@@ -13,7 +15,7 @@ const ERROR_LIMIT: usize = 1024;
 
 /// What becomes of a timer that is due.
 enum Plan {
-    Run {
+    TimerRun {
         next: Option<i64>,
         /// The time after which `next` was searched for.
         after: i64,
@@ -29,7 +31,7 @@ enum Plan {
 
 impl Engine {
     /// Begins runs that are due. Those that need no permission of the store are ready at once.
-    pub(super) fn begin_due(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn begin_due(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         for _ in 0..self.limits.fires_per_turn {
             if self.ready.len() >= self.limits.fires_per_turn || !self.has_room() || !self.may_fire(now) {
                 break;
@@ -44,12 +46,12 @@ impl Engine {
         }
     }
 
-    fn begin(&mut self, row: TimerRow, permit: Permit, now: Now, steps: &mut Vec<Step>) {
+    fn begin(&mut self, row: TimerRow, permit: Permit, now: Now, steps: &mut Vec<EngineStep>) {
         let id = row.key.id;
         let held = row.held();
         let plan = self.plan(&row, now);
         let suspicion = self.suspects.suspicion(&row);
-        let mut run = Run::new(row);
+        let mut run = TimerRun::new(row);
         let change = match plan {
             Plan::SkipTo { next } => {
                 self.caught_up.insert(id);
@@ -64,12 +66,12 @@ impl Engine {
                 self.metrics.buried.add(1);
                 Change::Bury { held, next: None, error }
             }
-            Plan::Run { next, after, missed } => {
+            Plan::TimerRun { next, after, missed } => {
                 self.caught_up.remove(&id);
                 run.next = next;
                 run.after = after;
                 run.missed = missed;
-                run.phase = Phase::Permission;
+                run.phase = RunPhase::Permission;
                 run.permit = Some(permit);
                 match self.rules[run.row.topic].delivery {
                     Delivery::AtMostOnce => Change::End { held, next, effect: None },
@@ -84,9 +86,9 @@ impl Engine {
                 }
             }
         };
-        let purpose = if run.phase == Phase::Permission { Purpose::Permission } else { Purpose::End };
+        let purpose = if run.phase == RunPhase::Permission { Purpose::Permission } else { Purpose::End };
         self.runs.insert(run);
-        steps.push(Step::Change { id, change, purpose });
+        steps.push(EngineStep::Change { id, change, purpose });
     }
 
     /// Returns whether the first timer must begin alone, and waits for another one.
@@ -96,7 +98,7 @@ impl Engine {
     }
 
     /// Notes the attempt of a suspect before it begins. Its answer finds it counted.
-    fn note(&mut self, run: &mut Run, is_counted: bool) -> Change {
+    fn note(&mut self, run: &mut TimerRun, is_counted: bool) -> Change {
         if is_counted {
             run.row.attempts = run.row.attempts.saturating_add(1);
             run.row.begun = Begun::Counted;
@@ -107,7 +109,7 @@ impl Engine {
     }
 
     /// A counted attempt of a program that has ended. It has failed.
-    fn interrupted(&mut self, run: Run, now: Now, steps: &mut Vec<Step>) {
+    fn interrupted(&mut self, run: TimerRun, now: Now, steps: &mut Vec<EngineStep>) {
         let (id, attempt) = (run.row.key.id, run.attempt());
         log::warn!("the program has ended during attempt {attempt} of timer {id}");
         self.metrics.interrupted.add(1);
@@ -126,13 +128,13 @@ impl Engine {
         // A retry is on time, but may have kept later runs waiting.
         let replaces_next = matches!(late, Late::RunOnce | Late::Ask) && next(run).is_some_and(is_late);
         if !is_late(row.key.due) && !replaces_next {
-            return Plan::Run { next: next(run), after: run, missed: 0 };
+            return Plan::TimerRun { next: next(run), after: run, missed: 0 };
         }
         match late {
             Late::Skip => next(now.wall).map_or(Plan::End, |next| Plan::SkipTo { next }),
             Late::RunOnce | Late::Ask => {
                 let missed = schedule.as_ref().map_or(0, |s| s.missed(run, now.wall, MISSED_LIMIT));
-                Plan::Run { next: next(now.wall), after: now.wall, missed }
+                Plan::TimerRun { next: next(now.wall), after: now.wall, missed }
             }
             Late::RunAll { at_most } => {
                 if let Some(schedule) = schedule.as_ref().filter(|_| !self.caught_up.contains(&row.key.id)) {
@@ -141,20 +143,20 @@ impl Engine {
                         return Plan::SkipTo { next: first };
                     }
                 }
-                Plan::Run { next: next(run), after: run, missed: 0 }
+                Plan::TimerRun { next: next(run), after: run, missed: 0 }
             }
         }
     }
 
-    pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn changed(&mut self, id: TimerId, outcome: Outcome, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(outcome) = self.command_done(id, outcome, now, steps) else { return };
         let Some(run) = self.runs.remove(id) else { return };
-        if !matches!((run.phase, &outcome), (Phase::Permission, Outcome::Done(_))) {
+        if !matches!((run.phase, &outcome), (RunPhase::Permission, Outcome::Done(_))) {
             self.begun_alone(id);
         }
         match (run.phase, outcome) {
-            (Phase::Permission, Outcome::Done(row)) => self.permitted(run, row),
-            (Phase::End, Outcome::Refused(StoreError::Effect(error))) => {
+            (RunPhase::Permission, Outcome::Done(row)) => self.permitted(run, row),
+            (RunPhase::End, Outcome::Refused(StoreError::Effect(error))) => {
                 return self.fail(run, error.to_string(), now, steps);
             }
             (_, Outcome::Missing | Outcome::Refused(_)) => {
@@ -174,7 +176,7 @@ impl Engine {
     /// Takes the timer as it is after a run.
     ///
     /// If it got another schedule during the run, its next run is still that of the old one.
-    pub(super) fn go_on(&mut self, run: &Run, row: TimerRow, steps: &mut Vec<Step>) {
+    pub(super) fn go_on(&mut self, run: &TimerRun, row: TimerRow, steps: &mut Vec<EngineStep>) {
         let is_next = run.next == Some(row.scheduled);
         let text =
             row.schedule.as_deref().filter(|text| is_next && run.row.schedule.as_deref() != Some(text));
@@ -186,19 +188,19 @@ impl Engine {
             Some(next) => Change::SkipTo { held, next },
             None => Change::End { held, next: None, effect: None },
         };
-        self.runs.insert(Run::new(row));
-        steps.push(Step::Change { id, change, purpose: Purpose::End });
+        self.runs.insert(TimerRun::new(row));
+        steps.push(EngineStep::Change { id, change, purpose: Purpose::End });
     }
 
     pub(super) fn answered(
         &mut self,
         id: TimerId,
         number: u64,
-        answer: Answer,
+        answer: RunAnswer,
         now: Now,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<EngineStep>,
     ) {
-        let is_open = |run: &Run| run.phase == Phase::Handler && run.number == number;
+        let is_open = |run: &TimerRun| run.phase == RunPhase::TopicHandler && run.number == number;
         let Some(run) = self.runs.get(id).is_some_and(is_open).then(|| self.runs.remove(id)).flatten() else {
             // After a stop, all runs are forgotten, and their answers are not late.
             if !matches!(self.state, State::Stopped(_)) {
@@ -210,27 +212,27 @@ impl Engine {
             return self.answered_after_end(run, answer, now, steps);
         }
         match answer {
-            Answer::Done(effect) => self.end(run, effect, steps),
-            Answer::Skip => {
+            RunAnswer::Done(effect) => self.end(run, effect, steps),
+            RunAnswer::Skip => {
                 self.metrics.skipped.add(1);
                 self.end(run, None, steps);
             }
-            Answer::Failed(error) => self.fail(run, error, now, steps),
+            RunAnswer::Failed(error) => self.fail(run, error, now, steps),
         }
     }
 
-    fn end(&mut self, mut run: Run, effect: Option<Effect>, steps: &mut Vec<Step>) {
+    fn end(&mut self, mut run: TimerRun, effect: Option<Effect>, steps: &mut Vec<EngineStep>) {
         let id = run.row.key.id;
         let change = Change::End { held: run.row.held(), next: run.next, effect };
-        run.phase = Phase::End;
+        run.phase = RunPhase::End;
         run.permit = None;
         run.deadline = None;
         self.runs.insert(run);
-        steps.push(Step::Change { id, change, purpose: Purpose::End });
+        steps.push(EngineStep::Change { id, change, purpose: Purpose::End });
     }
 
     /// Tries the run again later, or makes it a dead letter.
-    pub(super) fn fail(&mut self, mut run: Run, error: String, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn fail(&mut self, mut run: TimerRun, error: String, now: Now, steps: &mut Vec<EngineStep>) {
         let id = run.row.key.id;
         let held = run.row.held();
         let error = shortened(error);
@@ -245,11 +247,11 @@ impl Engine {
                 Change::Bury { held, next: run.next, error }
             }
         };
-        run.phase = Phase::End;
+        run.phase = RunPhase::End;
         run.permit = None;
         run.deadline = None;
         self.runs.insert(run);
-        steps.push(Step::Change { id, change, purpose: Purpose::End });
+        steps.push(EngineStep::Change { id, change, purpose: Purpose::End });
     }
 }
 

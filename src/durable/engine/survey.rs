@@ -4,7 +4,7 @@
 //! when the clock is right again. So the periodic timers of the store are looked through at the
 //! start, after the clock was set back, and after a takeover: a page at a time, in the background.
 
-use super::{Engine, Now, Phase, Purpose, Run, State, Step};
+use super::{Engine, EngineStep, Now, Purpose, RunPhase, State, TimerRun};
 use crate::{
     clock::nanos,
     durable::store::{Change, DueKey, TimerRow},
@@ -49,7 +49,7 @@ impl Engine {
     }
 
     /// Asks for the next page, if there is room for the changes of its timers.
-    pub(super) fn continue_survey(&mut self, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn continue_survey(&mut self, now: Now, steps: &mut Vec<EngineStep>) {
         if self.survey.asked.is_some() || self.survey.next_at > now.monotonic || !self.may_fire(now) {
             return;
         }
@@ -63,12 +63,12 @@ impl Engine {
         }
         if let Some(after) = self.survey.after {
             self.survey.asked = Some(room);
-            steps.push(Step::Survey { after, limit: room });
+            steps.push(EngineStep::Survey { after, limit: room });
         }
     }
 
     /// Takes a page: timers without their payloads. `None` if the store could not be asked.
-    pub(super) fn surveyed(&mut self, rows: Option<Vec<TimerRow>>, now: Now, steps: &mut Vec<Step>) {
+    pub(super) fn surveyed(&mut self, rows: Option<Vec<TimerRow>>, now: Now, steps: &mut Vec<EngineStep>) {
         let Some(limit) = self.survey.asked.take() else { return };
         self.survey.next_at = now.monotonic.saturating_add(nanos(PAUSE));
         let Some(rows) = rows.filter(|_| matches!(self.state, State::Active)) else { return };
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Moves a timer to the next run of its schedule, if it waits for a much later one.
-    fn bring_forward(&mut self, row: &TimerRow, now: Now, steps: &mut Vec<Step>) -> bool {
+    fn bring_forward(&mut self, row: &TimerRow, now: Now, steps: &mut Vec<EngineStep>) -> bool {
         let id = row.key.id;
         if self.runs.contains(id) || self.changing.contains_key(&id) || !self.is_own(row) {
             return false;
@@ -96,10 +96,10 @@ impl Engine {
         };
         self.window.remove(id);
         let change = Change::SkipTo { held: row.held(), next };
-        let run = Run::new(row.clone());
-        debug_assert_eq!(run.phase, Phase::End, "no handler is called");
+        let run = TimerRun::new(row.clone());
+        debug_assert_eq!(run.phase, RunPhase::End, "no handler is called");
         self.runs.insert(run);
-        steps.push(Step::Change { id, change, purpose: Purpose::End });
+        steps.push(EngineStep::Change { id, change, purpose: Purpose::End });
         true
     }
 }

@@ -3,7 +3,7 @@
 use super::DurableTimers;
 use crate::{
     Completion, Error,
-    durable::{request::Request, store::TimerStore},
+    durable::{request::StoreRequest, store::TimerStore},
     machine,
 };
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ impl DurableTimers {
                 log::error!("the thread of a backup of the timer store was not started: {error}");
             }
         };
-        if let Err(Request::Query(begin)) = self.port.request(Request::Query(Box::new(begin))) {
+        if let Err(StoreRequest::Query(begin)) = self.port.request(StoreRequest::Query(Box::new(begin))) {
             begin(Err(Error::ShutDown));
         }
         done

@@ -3,7 +3,7 @@
 use super::timers::DurableTimers;
 use crate::durable::{
     driver::{Driver, KeptTopic, Writer, paused},
-    engine::{Engine, Inbox, Limits, Message, Rules},
+    engine::{Engine, EngineInbox, EngineMessage, Limits, Rules},
     metrics::Metrics,
     policy::KeepDead,
     port::Port,
@@ -234,7 +234,7 @@ impl DurableTimersBuilder {
         if let Some(reading) = self.store.clock() {
             clock.set(reading);
         }
-        let inbox = Arc::new(Inbox::new(limits.inbox_bytes()));
+        let inbox = Arc::new(EngineInbox::new(limits.inbox_bytes()));
         let store_thread = loop_id::next();
         let port = Arc::new(Port {
             inbox: inbox.clone(),
@@ -265,7 +265,7 @@ impl DurableTimersBuilder {
         .with_topics(kept, paused);
         machine::spawn("netwheel-timers".to_owned(), move || writer.run())
             .map_err(|e| Error::io("starting the thread of a timer store", e))?;
-        inbox.tell(Message::Paused { topics: paused, pausing: None });
+        inbox.tell(EngineMessage::Paused { topics: paused, pausing: None });
         Ok(DurableTimers::new(port, driver))
     }
 

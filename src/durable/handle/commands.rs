@@ -3,8 +3,8 @@
 use super::{timers::DurableTimers, when::When};
 use crate::durable::{
     TimerId,
-    engine::{Asked, Command, Message},
-    request::Request,
+    engine::{Asked, EngineMessage, TimerCommand},
+    request::StoreRequest,
     store::{TimerFilter, TimerInfo, TimerStore},
 };
 use crate::{Completion, Error};
@@ -24,7 +24,7 @@ impl DurableTimers {
     /// [`StoreError::Busy`](crate::durable::StoreError::Busy) from a store on another machine, the
     /// timer may have been changed; the command can be repeated.
     pub fn cancel(&self, id: TimerId) -> Completion<bool> {
-        self.ask(id, Command::Cancel)
+        self.ask(id, TimerCommand::Cancel)
     }
 
     /// Moves a timer or a dead letter to another time, as if it had been started for that time.
@@ -35,7 +35,7 @@ impl DurableTimers {
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_to(&self, id: TimerId, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.port.wall_time());
-        self.ask(id, Command::MoveTo(due))
+        self.ask(id, TimerCommand::MoveTo(due))
     }
 
     /// Runs a timer or a dead letter at once. `false` if there is no such timer. The runs of
@@ -46,7 +46,7 @@ impl DurableTimers {
     ///
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn run_now(&self, id: TimerId) -> Completion<bool> {
-        self.ask(id, Command::RunNow)
+        self.ask(id, TimerCommand::RunNow)
     }
 
     /// Returns the timer or dead letter with an idempotency key. `None` if no timer of the topic
@@ -90,7 +90,7 @@ impl DurableTimers {
     ///
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn cancel_key(&self, topic: &str, key: &str) -> Completion<bool> {
-        self.ask_key(topic, key, Command::Cancel)
+        self.ask_key(topic, key, TimerCommand::Cancel)
     }
 
     /// Moves the timer or dead letter with an idempotency key to another time, like
@@ -101,7 +101,7 @@ impl DurableTimers {
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn move_key(&self, topic: &str, key: &str, when: impl Into<When>) -> Completion<bool> {
         let due = when.into().due(self.port.wall_time());
-        self.ask_key(topic, key, Command::MoveTo(due))
+        self.ask_key(topic, key, TimerCommand::MoveTo(due))
     }
 
     /// Runs the timer or dead letter with an idempotency key at once, like
@@ -111,21 +111,21 @@ impl DurableTimers {
     ///
     /// The completion fails like that of [`cancel`](DurableTimers::cancel).
     pub fn run_key(&self, topic: &str, key: &str) -> Completion<bool> {
-        self.ask_key(topic, key, Command::RunNow)
+        self.ask_key(topic, key, TimerCommand::RunNow)
     }
 
-    fn ask(&self, id: TimerId, command: Command) -> Completion<bool> {
+    fn ask(&self, id: TimerId, command: TimerCommand) -> Completion<bool> {
         let (completer, permit, done) = match self.port.begin_on_loop() {
             Ok(begun) => begun,
             Err(refused) => return refused,
         };
-        self.port.inbox.tell(Message::Asked(Asked { id, command, completer, permit }));
+        self.port.inbox.tell(EngineMessage::Asked(Asked { id, command, completer, permit }));
         done
     }
 
     /// Finds the timer, and then asks for a command by its number. A timer that ends in between is
     /// not found by the command either.
-    fn ask_key(&self, topic: &str, key: &str, command: Command) -> Completion<bool> {
+    fn ask_key(&self, topic: &str, key: &str, command: TimerCommand) -> Completion<bool> {
         let (completer, permit, done) = match self.port.begin_on_loop() {
             Ok(begun) => begun,
             Err(refused) => return refused,
@@ -137,13 +137,13 @@ impl DurableTimers {
             match found {
                 Ok(Some(timer)) => {
                     let asked = Asked { id: timer.id, command, completer, permit };
-                    inbox.tell(Message::Asked(asked));
+                    inbox.tell(EngineMessage::Asked(asked));
                 }
                 Ok(None) => completer.complete(Ok(false)),
                 Err(error) => completer.complete(Err(error)),
             }
         };
-        if let Err(Request::Query(query)) = self.port.request(Request::Query(Box::new(find))) {
+        if let Err(StoreRequest::Query(query)) = self.port.request(StoreRequest::Query(Box::new(find))) {
             query(Err(Error::ShutDown));
         }
         done

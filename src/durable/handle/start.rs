@@ -4,8 +4,8 @@ use super::{timers::DurableTimers, when::When};
 use crate::durable::{
     TimerId,
     cron::Cron,
-    engine::Message,
-    request::{Reply, Request, refuse},
+    engine::EngineMessage,
+    request::{StoreReply, StoreRequest, refuse},
     schedule::Schedule,
     starting::{Starting, StartingMany},
     store::{Change, NewTimer, StartIn},
@@ -144,7 +144,7 @@ impl DurableTimers {
             }
         }
         if !starts.is_empty()
-            && let Err(request) = self.port.request(Request::StartMany(starts))
+            && let Err(request) = self.port.request(StoreRequest::StartMany(starts))
         {
             refuse(std::iter::once(request));
         }
@@ -275,7 +275,7 @@ impl<'a> StartTimer<'a> {
         let id = transaction.start(starter, &timer, now)?;
         // Later ones are loaded when their time comes nearer.
         if timer.due <= now.saturating_add(port.near) {
-            port.inbox.tell(Message::StartHinted);
+            port.inbox.tell(EngineMessage::StartHinted);
         }
         Ok(id)
     }
@@ -296,15 +296,17 @@ impl<'a> StartTimer<'a> {
         let permit = self.timers.port.permit();
         let timer = match self.timer.and_then(|timer| permit.map(|permit| (timer, permit))) {
             Ok((timer, permit)) => {
-                let reply = Reply::Start(Starting::One(completer, permit));
-                Request::Change { change: Change::Start(timer), reply }
+                let reply = StoreReply::Start(Starting::One(completer, permit));
+                StoreRequest::Change { change: Change::Start(timer), reply }
             }
             Err(error) => {
                 completer.complete(Err(error));
                 return done;
             }
         };
-        if let Err(Request::Change { reply: Reply::Start(starting), .. }) = self.timers.port.request(timer) {
+        if let Err(StoreRequest::Change { reply: StoreReply::Start(starting), .. }) =
+            self.timers.port.request(timer)
+        {
             starting.complete(Err(Error::ShutDown));
         }
         done

@@ -2,10 +2,10 @@
 
 use crate::durable::{
     driver::Driver,
-    engine::Message,
+    engine::EngineMessage,
     metrics::DurableMetrics,
     port::Port,
-    request::Request,
+    request::StoreRequest,
     store::{NewTimer, StoreTransaction, TimerFilter, TimerInfo, TimerStore},
     topic::Due,
 };
@@ -122,8 +122,8 @@ impl DurableTimers {
             completer.complete(committed.and_then(|()| value.ok_or(Error::ShutDown)));
             drop(permit);
         };
-        let request = Request::Transaction { work: Box::new(work), reply: Box::new(reply) };
-        if let Err(Request::Transaction { reply, .. }) = self.port.request(request) {
+        let request = StoreRequest::Transaction { work: Box::new(work), reply: Box::new(reply) };
+        if let Err(StoreRequest::Transaction { reply, .. }) = self.port.request(request) {
             reply(Err(Error::ShutDown));
         }
         done
@@ -155,7 +155,7 @@ impl DurableTimers {
     pub fn close(&self) -> Completion {
         let (completer, done) = self.port.run_and_stored();
         self.port.is_closing.store(true, std::sync::atomic::Ordering::Release);
-        self.port.inbox.tell(Message::Close(completer));
+        self.port.inbox.tell(EngineMessage::Close(completer));
         done
     }
 
@@ -185,11 +185,11 @@ impl DurableTimers {
             Ok(begun) => begun,
             Err(refused) => return refused,
         };
-        let query = Request::Query(Box::new(move |store| {
+        let query = StoreRequest::Query(Box::new(move |store| {
             completer.complete(store.and_then(query));
             drop(permit);
         }));
-        if let Err(Request::Query(query)) = self.port.request(query) {
+        if let Err(StoreRequest::Query(query)) = self.port.request(query) {
             query(Err(Error::ShutDown));
         }
         done
@@ -207,6 +207,6 @@ impl Drop for Owner {
         let (completer, done) = completion(None);
         done.detach();
         self.port.is_closing.store(true, std::sync::atomic::Ordering::Release);
-        self.port.inbox.tell(Message::Close(completer));
+        self.port.inbox.tell(EngineMessage::Close(completer));
     }
 }

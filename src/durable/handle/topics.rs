@@ -3,7 +3,7 @@
 use super::DurableTimers;
 use crate::durable::{
     dead_work::{DeadAction, DeadWork},
-    request::Request,
+    request::StoreRequest,
     store::TopicCounts,
     unix_millis::duration_millis,
 };
@@ -105,7 +105,7 @@ impl DurableTimers {
             Err(refused) => return refused,
         };
         let work = DeadWork::new(topic.to_owned(), action, completer, permit);
-        if let Err(Request::DeadWork(work)) = self.port.request(Request::DeadWork(work)) {
+        if let Err(StoreRequest::DeadWork(work)) = self.port.request(StoreRequest::DeadWork(work)) {
             work.finish(Some(Error::ShutDown));
         }
         done
@@ -116,8 +116,8 @@ impl DurableTimers {
             Ok(begun) => begun,
             Err(refused) => return refused,
         };
-        let request = Request::Pause { topic: topic.to_owned(), is_paused, completer, permit };
-        if let Err(Request::Pause { completer, .. }) = self.port.request(request) {
+        let request = StoreRequest::Pause { topic: topic.to_owned(), is_paused, completer, permit };
+        if let Err(StoreRequest::Pause { completer, .. }) = self.port.request(request) {
             completer.complete(Err(Error::ShutDown));
         }
         done

@@ -2,7 +2,7 @@
 
 use crate::durable::{
     TimerId,
-    engine::{Answer, Firing, Inbox, Message},
+    engine::{EngineInbox, EngineMessage, Firing, RunAnswer},
     port::Port,
     store::StoreTransaction,
     unix_millis::system_time,
@@ -93,7 +93,7 @@ impl<T> Due<T> {
 
     /// Ends the run: the work is done.
     pub fn done(self) {
-        self.answering.answer(Answer::Done(None));
+        self.answering.answer(RunAnswer::Done(None));
     }
 
     /// Ends the run, and makes the program's own writes in the same transaction: either both are
@@ -105,12 +105,12 @@ impl<T> Due<T> {
     ///
     /// In a topic that runs at most once, the effect is not called.
     pub fn done_with(self, effect: impl FnMut(&mut StoreTransaction<'_>) -> Result + Send + 'static) {
-        self.answering.answer(Answer::Done(Some(Box::new(effect))));
+        self.answering.answer(RunAnswer::Done(Some(Box::new(effect))));
     }
 
     /// Ends the run without its work. Counted as skipped.
     pub fn skip(self) {
-        self.answering.answer(Answer::Skip);
+        self.answering.answer(RunAnswer::Skip);
     }
 
     /// Reports that the work failed. The run is retried, or becomes a dead letter, as the topic's
@@ -134,16 +134,16 @@ impl<T: fmt::Debug> fmt::Debug for Due<T> {
 /// The duty to answer.
 pub(in crate::durable) struct Answering {
     firing: Firing,
-    reply: Reply,
+    reply: DueReply,
     port: Arc<Port>,
 }
 
 /// Passes the answer to the engine, once.
 #[derive(Clone)]
-pub(super) struct Reply {
+pub(super) struct DueReply {
     id: TimerId,
     run: u64,
-    inbox: Arc<Inbox>,
+    inbox: Arc<EngineInbox>,
     state: Arc<ReplyState>,
 }
 
@@ -163,7 +163,7 @@ impl Answering {
             is_dropped: AtomicBool::new(false),
         });
         let inbox = port.inbox.clone();
-        let reply = Reply { id: firing.row.key.id, run: firing.run, inbox, state };
+        let reply = DueReply { id: firing.row.key.id, run: firing.run, inbox, state };
         Answering { firing, reply, port }
     }
 
@@ -173,7 +173,7 @@ impl Answering {
     }
 
     /// Returns a second way to answer, for a handler that panics.
-    pub(super) fn reply(&self) -> Reply {
+    pub(super) fn reply(&self) -> DueReply {
         self.reply.clone()
     }
 
@@ -181,12 +181,12 @@ impl Answering {
         self.reply.fail(error);
     }
 
-    fn answer(self, answer: Answer) {
+    fn answer(self, answer: RunAnswer) {
         self.reply.answer(answer);
     }
 }
 
-impl Reply {
+impl DueReply {
     /// Calls a handler. If it panics before it has answered, the run has failed with the message of
     /// the panic.
     pub(super) fn guard(&self, handler: impl FnOnce()) {
@@ -214,12 +214,12 @@ impl Reply {
     }
 
     fn fail(&self, error: String) {
-        self.answer(Answer::Failed(error));
+        self.answer(RunAnswer::Failed(error));
     }
 
-    fn answer(&self, answer: Answer) {
+    fn answer(&self, answer: RunAnswer) {
         if !self.state.is_answered.swap(true, Ordering::AcqRel) {
-            self.inbox.tell(Message::Answered { id: self.id, run: self.run, answer });
+            self.inbox.tell(EngineMessage::Answered { id: self.id, run: self.run, answer });
         }
     }
 }

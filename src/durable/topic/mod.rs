@@ -6,5 +6,5 @@ mod topic;
 
 pub(super) use due::Answering;
 pub use due::Due;
-pub(super) use topic::Handler;
 pub use topic::Topic;
+pub(super) use topic::TopicHandler;

@@ -29,11 +29,11 @@ pub struct Topic {
     pub(in crate::durable) name: String,
     pub(in crate::durable) rules: Rules,
     pub(in crate::durable) keep: KeepDead,
-    pub(in crate::durable) handler: Handler,
+    pub(in crate::durable) handler: TopicHandler,
 }
 
 /// A handler without its payload's type.
-pub(in crate::durable) type Handler = Box<dyn FnMut(Answering) + Send>;
+pub(in crate::durable) type TopicHandler = Box<dyn FnMut(Answering) + Send>;
 
 impl Topic {
     /// Creates a topic. `T` is the payload, which is stored as JSON.

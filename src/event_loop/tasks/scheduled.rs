@@ -14,7 +14,7 @@ use crate::{
     clock::TimeSource,
     error::{Resource, caught, drop_guarded, panic_message},
     event_loop::{LoopMail, LoopShared},
-    log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
+    log_throttle::{LogAt, LogTopic, PANICS, TASKS_FAILED, log_throttled},
     sync::Completion,
     timer::QueueKey,
 };
@@ -201,7 +201,7 @@ impl<T> TaskEntry<T> {
         self.log(TASKS_FAILED, "failed", error, time);
     }
 
-    fn log(&self, topic: Topic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
+    fn log(&self, topic: LogTopic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
         let (name, origin) = (&self.shared.name, self.origin);
         let at = LogAt { log: &self.shared.log, now: time.now() };
         // The program's logger may panic, and so may the `Display` of its error. The completion

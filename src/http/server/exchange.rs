@@ -149,7 +149,7 @@ impl Exchange {
         &self,
         part: Part<Response>,
         date: impl FnOnce() -> [u8; 29],
-    ) -> Result<(Option<FramedResponse>, Change)> {
+    ) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         match part {
             Part::Head(response) => self.frame_head(response, date),
             Part::Body(bytes) => self.frame_body(bytes),
@@ -164,12 +164,12 @@ impl Exchange {
                     Output::Chunked => Some(FramedResponse::LastChunk(trailers)),
                     _ => return Err(unencodable("the end of a response that has not begun")),
                 };
-                Ok((framed, Change::to(Output::Complete, Then::Finish)))
+                Ok((framed, ExchangeChange::to(Output::Complete, Then::Finish)))
             }
         }
     }
 
-    fn frame_body(&self, bytes: Bytes) -> Result<(Option<FramedResponse>, Change)> {
+    fn frame_body(&self, bytes: Bytes) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         let length = bytes.len() as u64;
         let (framed, output) = match self.output {
             Output::Sized(left) if length > left => {
@@ -181,14 +181,14 @@ impl Exchange {
             Output::Suppressed => (None, Output::Suppressed),
             _ => return Err(unencodable("the body of a response that has not begun")),
         };
-        Ok((framed, Change::to(output, Then::Continue)))
+        Ok((framed, ExchangeChange::to(output, Then::Continue)))
     }
 
     fn frame_head(
         &self,
         mut response: Response,
         date: impl FnOnce() -> [u8; 29],
-    ) -> Result<(Option<FramedResponse>, Change)> {
+    ) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         if self.output != Output::Awaited {
             return Err(unencodable("a response without a request"));
         }
@@ -247,12 +247,13 @@ impl Exchange {
             Output::Upgraded => Then::Upgrade,
             _ => Then::Continue,
         };
-        let change = Change { output, keep_alive: Some(keep_alive), is_event_stream, drops_parts, then };
+        let change =
+            ExchangeChange { output, keep_alive: Some(keep_alive), is_event_stream, drops_parts, then };
         Ok((Some(FramedResponse::Head { response, framing, connection, date, body: now }), change))
     }
 
     /// Frames a response that another one follows, or a change of protocols.
-    fn frame_interim(&self, mut response: Response) -> Result<(Option<FramedResponse>, Change)> {
+    fn frame_interim(&self, mut response: Response) -> Result<(Option<FramedResponse>, ExchangeChange)> {
         let status = response.status();
         if response.take_body() != Body::Empty {
             return Err(unencodable(format!("a response {status} with a body")));
@@ -262,9 +263,9 @@ impl Exchange {
             return Err(unencodable("a response 101 to a request without Upgrade"));
         }
         let change = if is_switch {
-            Change::to(Output::Upgraded, Then::Upgrade)
+            ExchangeChange::to(Output::Upgraded, Then::Upgrade)
         } else {
-            Change::to(Output::Awaited, Then::Continue)
+            ExchangeChange::to(Output::Awaited, Then::Continue)
         };
         if self.version == Version::Http10 {
             // Its clients do not expect more than one response.
@@ -278,7 +279,7 @@ impl Exchange {
     }
 
     /// Applies the change of a part that was written.
-    pub(super) fn apply(&mut self, change: &Change) {
+    pub(super) fn apply(&mut self, change: &ExchangeChange) {
         self.output = change.output;
         if let Some(keep_alive) = change.keep_alive {
             self.keep_alive = keep_alive;
@@ -289,7 +290,7 @@ impl Exchange {
 
 /// The change of an [`Exchange`] when a part of the response has been accepted.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct ExchangeChange {
     output: Output,
     /// Set by a head.
     keep_alive: Option<bool>,
@@ -300,9 +301,9 @@ pub(super) struct Change {
     pub(super) then: Then,
 }
 
-impl Change {
+impl ExchangeChange {
     fn to(output: Output, then: Then) -> Self {
-        Change { output, keep_alive: None, is_event_stream: false, drops_parts: None, then }
+        ExchangeChange { output, keep_alive: None, is_event_stream: false, drops_parts: None, then }
     }
 }
 

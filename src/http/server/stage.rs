@@ -2,7 +2,7 @@
 
 use super::{
     date::http_date,
-    exchange::{Change, Exchange, Input, Output, Then},
+    exchange::{Exchange, ExchangeChange, Input, Output, Then},
     framed_response::FramedResponse,
 };
 use crate::{
@@ -189,7 +189,7 @@ impl ServerStage {
         &mut self,
         ctx: &mut Ctx<'_>,
         part: Part<Response>,
-    ) -> Result<Option<(Option<FramedResponse>, Change)>> {
+    ) -> Result<Option<(Option<FramedResponse>, ExchangeChange)>> {
         let drops_parts = self.drops_parts;
         let exchange = self.exchange();
         match part {

@@ -16,14 +16,14 @@ const RECORDED: usize = 100_000;
 
 /// The faults of a run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultSource {
     /// Per million opportunities, by the number of the fault.
     pub(crate) rates: Vec<u32>,
     /// The faults of a run that repeats another one. They replace the rates.
     pub(crate) only: Option<Mask>,
 }
 
-impl Faults {
+impl FaultSource {
     pub(crate) fn rate(&self, fault: Fault) -> u32 {
         self.rates.get(fault as usize).copied().unwrap_or(0)
     }
@@ -37,7 +37,7 @@ impl Faults {
 
     /// Draws a subset of these faults, each with a rate of its own. Runs in which few kinds of
     /// faults happen often reach states that a mixture of all never reaches.
-    pub(crate) fn subset(&self, seed: u64) -> Faults {
+    pub(crate) fn subset(&self, seed: u64) -> FaultSource {
         let mut random = fastrand::Rng::with_seed(derive(seed, "subset"));
         let share = random.u32(10..=70);
         let mut drawn = self.clone();
@@ -76,7 +76,7 @@ struct Draws {
 }
 
 impl FaultState {
-    pub(super) fn new(seed: u64, faults: &Faults) -> Self {
+    pub(super) fn new(seed: u64, faults: &FaultSource) -> Self {
         let draws = |fault: &Fault| {
             let seed = derive(seed, fault.name());
             let sizes = fastrand::Rng::with_seed(seed);
@@ -88,7 +88,7 @@ impl FaultState {
     }
 
     /// Sets how often faults happen from now on.
-    pub(crate) fn set_rates(&mut self, faults: &Faults) {
+    pub(crate) fn set_rates(&mut self, faults: &FaultSource) {
         for (fault, draws) in Fault::ALL.iter().zip(&mut self.kinds) {
             draws.rate = faults.rate(*fault);
         }

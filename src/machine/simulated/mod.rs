@@ -36,7 +36,7 @@ mod world;
 
 pub(crate) use clock::MachineClock;
 pub(crate) use fault::{Fault, FaultRecord};
-pub(crate) use faults::Faults;
+pub(crate) use faults::FaultSource;
 #[cfg(feature = "durable")]
 pub(crate) use hop::Hop;
 pub(crate) use ids::PollId;
@@ -47,8 +47,8 @@ pub(crate) use states::States;
 pub(crate) use threads::{is_thread, notify, pause, resume_killed, stop_killed, wait};
 pub(crate) use trace::{Happening, Record};
 pub(crate) use world::{
-    BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Step, Unseen,
-    World,
+    BindOptions, Condition, LinkSettings, MakeLoop, SimulatedPoll, SimulatedWaker, StartedLoop, Unseen,
+    World, WorldStep,
 };
 
 use std::{
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     #[allow(clippy::disallowed_methods, reason = "an arbitrary origin, which no result depends on")]
-    pub(crate) fn new(seed: u64, faults: Faults) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(seed: u64, faults: FaultSource) -> io::Result<Arc<Self>> {
         EXISTS.store(true, Ordering::Relaxed);
         if REGISTERED.get().is_none() {
             let _ = REGISTERED.set(mio::Poll::new()?);
@@ -187,15 +187,15 @@ impl Machine {
     }
 
     /// Makes this the machine of the calling thread until the result is dropped.
-    pub(crate) fn enter(&self) -> Entered {
-        Entered(CURRENT.with_borrow_mut(|current| current.replace(self.clone())))
+    pub(crate) fn enter(&self) -> EnteredMachine {
+        EnteredMachine(CURRENT.with_borrow_mut(|current| current.replace(self.clone())))
     }
 }
 
 /// Restores the machine of the thread when dropped.
-pub(crate) struct Entered(Option<Machine>);
+pub(crate) struct EnteredMachine(Option<Machine>);
 
-impl Drop for Entered {
+impl Drop for EnteredMachine {
     fn drop(&mut self) {
         let before = self.0.take();
         let _ = CURRENT.try_with(|current| *current.borrow_mut() = before);

@@ -10,7 +10,7 @@
 //! A loop that waits keeps the driver. So only threads of its own node run during the wait.
 
 use super::{
-    Entered, Fault, Happening, Machine, Shared, current,
+    EnteredMachine, Fault, Happening, Machine, Shared, current,
     turns::Stuck,
     world::{Condition, World},
 };
@@ -62,7 +62,7 @@ pub(super) fn spawn(machine: Machine, name: String, body: Box<dyn FnOnce() + Sen
     let index = shared.lock().add_thread(machine.node(), &name);
     let run = move || {
         THREAD.set(Some(index));
-        let entered: Entered = machine.enter();
+        let entered: EnteredMachine = machine.enter();
         let panic = if machine.shared().turns.wait(index) {
             catch_unwind(AssertUnwindSafe(body)).err()
         } else {

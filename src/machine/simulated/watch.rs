@@ -120,12 +120,12 @@ fn report(shared: &Shared) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::simulated::Faults;
+    use crate::machine::simulated::FaultSource;
     use std::net::Ipv4Addr;
 
     #[test]
     fn a_turn_that_two_looks_have_seen_is_reported_once() {
-        let shared = Shared::new(7, Faults::default()).unwrap();
+        let shared = Shared::new(7, FaultSource::default()).unwrap();
         shared.lock().add_node("slow", Ipv4Addr::LOCALHOST.into());
         let mut looks = Looks::default();
         let mut look = || looks.look([shared.clone()].into_iter());

@@ -1,10 +1,10 @@
-//! `Connection`: the handler of one client.
+//! `ClientConnection`: the handler of one client.
 
 use super::{
-    process::Condition,
+    process::ProcessCondition,
     pubsub::ClientId,
-    service::{Next, Request, serve},
-    session::{Session, Wake},
+    service::{AfterRequest, ClientRequest, serve},
+    session::{ClientSession, Wake},
     settings::DEFAULT_USER,
     state::State,
 };
@@ -18,14 +18,14 @@ use std::{
 /// The time after which writes are safe with [`Persistence::EverySecond`](super::Persistence).
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) type Shared = Arc<Mutex<State>>;
+pub(super) type SharedState = Arc<Mutex<State>>;
 
-pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+pub(super) fn lock(shared: &SharedState) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) struct Connection {
-    shared: Shared,
+pub(super) struct ClientConnection {
+    shared: SharedState,
     /// The call of `bind` that has made the connection.
     start: u64,
     /// The process that serves the connection, and the number of it there.
@@ -34,9 +34,9 @@ pub(super) struct Connection {
     held: Option<(Vec<Bytes>, InputGuard)>,
 }
 
-impl Connection {
-    pub(super) fn new(shared: Shared, start: u64) -> Self {
-        Connection { shared, start, served: None, held: None }
+impl ClientConnection {
+    pub(super) fn new(shared: SharedState, start: u64) -> Self {
+        ClientConnection { shared, start, served: None, held: None }
     }
 
     /// Runs a request, or holds it.
@@ -50,12 +50,12 @@ impl Connection {
             ctx.reset();
             return Ok(());
         }
-        if state.process.conditions.has(Condition::Held) {
+        if state.process.conditions.has(ProcessCondition::Held) {
             drop(state);
             self.held = Some((args, ctx.pause_reading()));
             return Ok(());
         }
-        let next = serve(&mut state, Request { client, now_micros }, &args);
+        let next = serve(&mut state, ClientRequest { client, now_micros }, &args);
         let woken: Vec<Wake> = state
             .process
             .pubsub
@@ -68,9 +68,9 @@ impl Connection {
         schedule_sync(&shared);
         woken.iter().for_each(|wake| wake());
         match next {
-            Next::Cut => ctx.reset(),
-            Next::Continue => self.send(ctx)?,
-            Next::Close => {
+            AfterRequest::Cut => ctx.reset(),
+            AfterRequest::Continue => self.send(ctx)?,
+            AfterRequest::Close => {
                 self.send(ctx)?;
                 // The client must not count as a subscriber any more when it sees the end.
                 self.leave();
@@ -117,7 +117,7 @@ impl Connection {
     }
 }
 
-impl Handler for Connection {
+impl Handler for ClientConnection {
     type Read = RespValue;
     type Write = RespValue;
 
@@ -136,7 +136,7 @@ impl Handler for Connection {
             return Ok(());
         }
         let user = state.settings.password.is_none().then(|| DEFAULT_USER.to_owned());
-        let client = state.process.connect(Session::new(wake, user));
+        let client = state.process.connect(ClientSession::new(wake, user));
         self.served = Some((state.process.number, client));
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Handler for Connection {
 }
 
 /// Schedules a sync if the last write needs one.
-pub(super) fn schedule_sync(shared: &Shared) {
+pub(super) fn schedule_sync(shared: &SharedState) {
     let mut state = lock(shared);
     if !state.needs_sync() {
         return;
@@ -183,7 +183,7 @@ pub(super) fn schedule_sync(shared: &Shared) {
 }
 
 /// Makes the writes of a process safe.
-fn sync(shared: &Shared, process: u64) {
+fn sync(shared: &SharedState, process: u64) {
     let mut state = lock(shared);
     if state.process.number == process {
         state.awaits_sync = false;

@@ -1,7 +1,7 @@
 //! `RedisDisk`: what survives the process of a simulated Redis.
 
 use super::{
-    command::{Call, Effects, Executed, Run, look_up, run},
+    command::{CallEffects, CommandCall, Executed, RunCommand, look_up, run},
     keyspace::Keyspace,
     pubsub::{Protocol, PubSub},
     session::Wake,
@@ -214,9 +214,9 @@ impl Disk {
 
 /// Repeats the commands of a unit at their time.
 fn apply(keyspace: &mut Keyspace, unit: &Unit) {
-    let (mut pubsub, mut effects) = (PubSub::default(), Effects::default());
+    let (mut pubsub, mut effects) = (PubSub::default(), CallEffects::default());
     for (database, args) in &unit.commands {
-        let mut call = Call {
+        let mut call = CommandCall {
             keyspace,
             pubsub: &mut pubsub,
             effects: &mut effects,
@@ -225,7 +225,7 @@ fn apply(keyspace: &mut Keyspace, unit: &Unit) {
             protocol: Protocol::Resp2,
             is_dirty: false,
         };
-        if let Ok(Run::Keyspace(command)) = look_up(args).map(|command| command.run) {
+        if let Ok(RunCommand::Keyspace(command)) = look_up(args).map(|command| command.run) {
             // Only commands that have changed something are in the log, so none is refused.
             let _ = run(&mut call, command, args);
         }

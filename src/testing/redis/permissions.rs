@@ -1,9 +1,9 @@
 //! The permissions of a user.
 
 use super::{
-    command::{Command, Run, Service},
+    command::{CommandInfo, RunCommand, Service},
     glob,
-    pubsub::Topic,
+    pubsub::PubSubTopic,
     settings::RedisUser,
 };
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use bytes::Bytes;
 /// A permission that a user lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
-    Command,
+    CommandInfo,
     Key,
     Channel,
 }
 
 impl RedisUser {
     /// Checks whether the user may run a command with these arguments.
-    pub(super) fn check(&self, command: &Command, args: &[Bytes]) -> Result<(), Lack> {
+    pub(super) fn check(&self, command: &CommandInfo, args: &[Bytes]) -> Result<(), Lack> {
         if self.is_denied(command.name) {
-            return Err(Lack::Command);
+            return Err(Lack::CommandInfo);
         }
         let matches = |patterns: &[String], name: &Bytes| {
             patterns.iter().any(|pattern| glob::matches(pattern.as_bytes(), name))
@@ -31,7 +31,7 @@ impl RedisUser {
             return Err(Lack::Key);
         }
         // A pattern of a subscription has to be one of the user's patterns, letter for letter.
-        let is_pattern = matches!(command.run, Run::Service(Service::Subscribe(Topic::Pattern)));
+        let is_pattern = matches!(command.run, RunCommand::Service(Service::Subscribe(PubSubTopic::Pattern)));
         let may_use = |channel: &Bytes| {
             self.channels.is_empty()
                 || if is_pattern {
@@ -51,14 +51,14 @@ impl RedisUser {
 }
 
 /// Returns whether the positions of keys are those of channels.
-fn is_for_channels(command: &Command) -> bool {
-    matches!(command.run, Run::Service(Service::Subscribe(_) | Service::Unsubscribe(_)))
+fn is_for_channels(command: &CommandInfo) -> bool {
+    matches!(command.run, RunCommand::Service(Service::Subscribe(_) | Service::Unsubscribe(_)))
         || command.name == "spublish"
 }
 
-fn channels<'a>(command: &Command, args: &'a [Bytes]) -> &'a [Bytes] {
+fn channels<'a>(command: &CommandInfo, args: &'a [Bytes]) -> &'a [Bytes] {
     match command.run {
-        Run::Service(Service::Subscribe(_)) => &args[1..],
+        RunCommand::Service(Service::Subscribe(_)) => &args[1..],
         _ if matches!(command.name, "publish" | "spublish") => &args[1..2],
         _ => &[],
     }
@@ -72,8 +72,8 @@ mod tests {
     fn a_command_is_denied_with_all_its_subcommands() {
         let user = RedisUser::new("eve", "pw").deny("CONFIG").deny("client|id");
         for (request, expected) in [
-            ("config get save", Err(Lack::Command)),
-            ("client id", Err(Lack::Command)),
+            ("config get save", Err(Lack::CommandInfo)),
+            ("client id", Err(Lack::CommandInfo)),
             ("client getname", Ok(())),
             ("get k", Ok(())),
         ] {

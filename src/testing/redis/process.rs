@@ -3,11 +3,11 @@
 //! Invariant: everything here is lost in a crash. What survives is on the disk.
 
 use super::{
-    command::Effects,
+    command::CallEffects,
     keyspace::Keyspace,
     pubsub::{ClientId, PubSub},
     refusal::Refusal,
-    session::Session,
+    session::ClientSession,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub(super) const OUT_OF_MEMORY: Refusal =
 
 /// A condition that ends after a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Condition {
+pub(super) enum ProcessCondition {
     /// The keys are being loaded.
     Loading,
     /// A script has been running for too long.
@@ -31,13 +31,13 @@ pub(super) enum Condition {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conditions {
     /// Conditions with the number of the request that ends each.
-    pub(super) timed: BTreeMap<Condition, u64>,
+    pub(super) timed: BTreeMap<ProcessCondition, u64>,
     pub(super) is_read_only: bool,
     pub(super) is_out_of_memory: bool,
 }
 
 impl Conditions {
-    pub(super) fn has(&self, condition: Condition) -> bool {
+    pub(super) fn has(&self, condition: ProcessCondition) -> bool {
         self.timed.contains_key(&condition)
     }
 }
@@ -48,7 +48,7 @@ pub(super) struct Process {
     pub(super) number: u64,
     pub(super) keyspace: Keyspace,
     pub(super) pubsub: PubSub,
-    pub(super) sessions: BTreeMap<ClientId, Session>,
+    pub(super) sessions: BTreeMap<ClientId, ClientSession>,
     /// The clients that watch a key.
     watchers: BTreeMap<(usize, Bytes), BTreeSet<ClientId>>,
     /// The scripts that `EVALSHA` finds.
@@ -64,7 +64,7 @@ impl Process {
         Process { number, keyspace, conditions, run_id, ..Process::default() }
     }
 
-    pub(super) fn connect(&mut self, session: Session) -> ClientId {
+    pub(super) fn connect(&mut self, session: ClientSession) -> ClientId {
         self.last_client += 1;
         self.pubsub.connect(self.last_client);
         self.sessions.insert(self.last_client, session);
@@ -98,7 +98,7 @@ impl Process {
     }
 
     /// Makes the transactions of clients fail that watch a changed key.
-    pub(super) fn notify_watchers(&mut self, effects: &Effects) {
+    pub(super) fn notify_watchers(&mut self, effects: &CallEffects) {
         for key in &effects.touched {
             for client in self.watchers.get(key).into_iter().flatten() {
                 if let Some(session) = self.sessions.get_mut(client) {

@@ -25,19 +25,19 @@ pub(super) const MAX_OUTBOX: usize = 100_000;
 
 /// The kinds of subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
+pub(super) enum PubSubTopic {
     Channel,
     Pattern,
     Shard,
 }
 
-impl Topic {
+impl PubSubTopic {
     /// Returns the beginning of the names of its commands and messages.
     fn prefix(self) -> &'static str {
         match self {
-            Topic::Channel => "",
-            Topic::Pattern => "p",
-            Topic::Shard => "s",
+            PubSubTopic::Channel => "",
+            PubSubTopic::Pattern => "p",
+            PubSubTopic::Shard => "s",
         }
     }
 }
@@ -51,8 +51,8 @@ struct Outbox {
 
 #[derive(Debug, Default)]
 pub(super) struct PubSub {
-    subscribers: BTreeMap<(Topic, Bytes), BTreeSet<ClientId>>,
-    subscriptions: BTreeMap<ClientId, BTreeSet<(Topic, Bytes)>>,
+    subscribers: BTreeMap<(PubSubTopic, Bytes), BTreeSet<ClientId>>,
+    subscriptions: BTreeMap<ClientId, BTreeSet<(PubSubTopic, Bytes)>>,
     outboxes: BTreeMap<ClientId, Outbox>,
     /// Connections that have received something since the last [`take_woken`](PubSub::take_woken).
     woken: BTreeSet<ClientId>,
@@ -103,7 +103,7 @@ impl PubSub {
     }
 
     /// Adds a subscription and confirms it.
-    pub(super) fn subscribe(&mut self, client: ClientId, topic: Topic, name: &Bytes) {
+    pub(super) fn subscribe(&mut self, client: ClientId, topic: PubSubTopic, name: &Bytes) {
         let key = (topic, name.clone());
         self.subscribers.entry(key.clone()).or_default().insert(client);
         self.subscriptions.entry(client).or_default().insert(key);
@@ -111,7 +111,7 @@ impl PubSub {
     }
 
     /// Ends subscriptions and confirms that: of these names, or of all if there are none.
-    pub(super) fn unsubscribe(&mut self, client: ClientId, topic: Topic, names: &[Bytes]) {
+    pub(super) fn unsubscribe(&mut self, client: ClientId, topic: PubSubTopic, names: &[Bytes]) {
         let names = if names.is_empty() { self.names(client, topic) } else { names.to_vec() };
         if names.is_empty() {
             self.confirm(client, topic, "unsubscribe", RespValue::Null);
@@ -122,9 +122,10 @@ impl PubSub {
         }
     }
 
-    fn confirm(&mut self, client: ClientId, topic: Topic, kind: &str, name: RespValue) {
+    fn confirm(&mut self, client: ClientId, topic: PubSubTopic, kind: &str, name: RespValue) {
         let kind = RespValue::Bulk(format!("{}{kind}", topic.prefix()).into());
-        let count = self.count(client, |other| (other == Topic::Shard) == (topic == Topic::Shard));
+        let count =
+            self.count(client, |other| (other == PubSubTopic::Shard) == (topic == PubSubTopic::Shard));
         self.send(client, RespValue::Push(vec![kind, name, RespValue::Integer(count as i64)]));
     }
 
@@ -134,19 +135,19 @@ impl PubSub {
     }
 
     /// Returns the names of a client's subscriptions.
-    pub(super) fn names(&self, client: ClientId, topic: Topic) -> Vec<Bytes> {
+    pub(super) fn names(&self, client: ClientId, topic: PubSubTopic) -> Vec<Bytes> {
         let all = self.subscriptions.get(&client).into_iter().flatten();
         all.filter(|(other, _)| *other == topic).map(|(_, name)| name.clone()).collect()
     }
 
     /// Returns the number of subscribers of a channel.
-    pub(super) fn subscribers(&self, topic: Topic, name: &Bytes) -> usize {
+    pub(super) fn subscribers(&self, topic: PubSubTopic, name: &Bytes) -> usize {
         self.subscribers.get(&(topic, name.clone())).map_or(0, BTreeSet::len)
     }
 
     /// Returns the channels that have subscribers.
     pub(super) fn channels(&self) -> impl Iterator<Item = &Bytes> {
-        self.subscribers.keys().filter(|(topic, _)| *topic == Topic::Channel).map(|(_, name)| name)
+        self.subscribers.keys().filter(|(topic, _)| *topic == PubSubTopic::Channel).map(|(_, name)| name)
     }
 
     /// Ends all subscriptions of a connection without a word.
@@ -156,7 +157,7 @@ impl PubSub {
         }
     }
 
-    fn leave(&mut self, client: ClientId, key: &(Topic, Bytes)) {
+    fn leave(&mut self, client: ClientId, key: &(PubSubTopic, Bytes)) {
         if let Some(clients) = self.subscribers.get_mut(key) {
             clients.remove(&client);
             if clients.is_empty() {
@@ -171,12 +172,12 @@ impl PubSub {
         }
     }
 
-    fn count(&self, client: ClientId, which: impl Fn(Topic) -> bool) -> usize {
+    fn count(&self, client: ClientId, which: impl Fn(PubSubTopic) -> bool) -> usize {
         self.subscriptions.get(&client).into_iter().flatten().filter(|(topic, _)| which(*topic)).count()
     }
 
     /// Sends a message to the subscribers of a channel. Returns their number.
-    pub(super) fn publish(&mut self, topic: Topic, name: &Bytes, message: &Bytes) -> usize {
+    pub(super) fn publish(&mut self, topic: PubSubTopic, name: &Bytes, message: &Bytes) -> usize {
         let bulk = |bytes: &Bytes| RespValue::Bulk(bytes.clone());
         let mut sent = 0;
         let clients = self.subscribers.get(&(topic, name.clone())).cloned().unwrap_or_default();
@@ -185,13 +186,13 @@ impl PubSub {
             self.send(client, RespValue::Push(vec![kind, bulk(name), bulk(message)]));
             sent += 1;
         }
-        if topic == Topic::Shard {
+        if topic == PubSubTopic::Shard {
             return sent;
         }
         let matching: Vec<_> = self
             .subscribers
             .iter()
-            .filter(|((topic, pattern), _)| *topic == Topic::Pattern && glob::matches(pattern, name))
+            .filter(|((topic, pattern), _)| *topic == PubSubTopic::Pattern && glob::matches(pattern, name))
             .map(|((_, pattern), clients)| (pattern.clone(), clients.clone()))
             .collect();
         for (pattern, clients) in matching {
@@ -242,13 +243,13 @@ mod tests {
     fn a_client_that_takes_nothing_is_given_up() {
         let mut pubsub = PubSub::default();
         pubsub.connect(1);
-        pubsub.subscribe(1, Topic::Channel, &Bytes::from("c"));
+        pubsub.subscribe(1, PubSubTopic::Channel, &Bytes::from("c"));
         for _ in 1..MAX_OUTBOX {
-            pubsub.publish(Topic::Channel, &Bytes::from("c"), &Bytes::from("m"));
+            pubsub.publish(PubSubTopic::Channel, &Bytes::from("c"), &Bytes::from("m"));
         }
         assert_eq!(pubsub.take(1).map(|values| values.len()), Some(MAX_OUTBOX));
         for _ in 0..=MAX_OUTBOX {
-            pubsub.publish(Topic::Channel, &Bytes::from("c"), &Bytes::from("m"));
+            pubsub.publish(PubSubTopic::Channel, &Bytes::from("c"), &Bytes::from("m"));
         }
         assert_eq!(pubsub.take(1), None);
     }
@@ -257,7 +258,7 @@ mod tests {
     fn a_client_that_has_left_leaves_nothing() {
         let mut pubsub = PubSub::default();
         pubsub.connect(1);
-        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+        for topic in [PubSubTopic::Channel, PubSubTopic::Pattern, PubSubTopic::Shard] {
             pubsub.subscribe(1, topic, &Bytes::from("c"));
         }
         pubsub.disconnect(1);

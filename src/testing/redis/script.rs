@@ -2,8 +2,8 @@
 
 use super::{
     command::{
-        Call, Command, NoCommand, Run, Service, command_info, count_commands, database_index, look_up, ok,
-        run,
+        CommandCall, CommandInfo, NoCommand, RunCommand, Service, command_info, count_commands,
+        database_index, look_up, ok, run,
     },
     permissions::Lack,
     process::{Conditions, OUT_OF_MEMORY, READ_ONLY},
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// A script that is running: its arguments, and access to the keys.
 pub struct ScriptContext<'a> {
-    pub(super) call: Call<'a>,
+    pub(super) call: CommandCall<'a>,
     pub(super) conditions: Conditions,
     /// The user of the connection, if the server has settings for it.
     pub(super) user: Option<RedisUser>,
@@ -65,26 +65,28 @@ impl ScriptContext<'_> {
         self.check(command, args)?;
         self.has_written |= command.has("write");
         match command.run {
-            Run::Keyspace(keyspace_command) => run(&mut self.call, keyspace_command, args),
-            Run::Service(Service::CommandCount) => count_commands(),
-            Run::Service(Service::CommandInfo) => command_info(&args[2..]),
+            RunCommand::Keyspace(keyspace_command) => run(&mut self.call, keyspace_command, args),
+            RunCommand::Service(Service::CommandCount) => count_commands(),
+            RunCommand::Service(Service::CommandInfo) => command_info(&args[2..]),
             // The client of the script keeps its database.
-            Run::Service(Service::Select) => {
+            RunCommand::Service(Service::Select) => {
                 self.call.database = database_index(&args[1])?;
                 ok()
             }
-            Run::Service(_) => Err(Refusal::of("ERR the simulated Redis does not run INFO in scripts")),
+            RunCommand::Service(_) => {
+                Err(Refusal::of("ERR the simulated Redis does not run INFO in scripts"))
+            }
         }
     }
 
-    fn check(&self, command: &Command, args: &[Bytes]) -> Result<(), Refusal> {
+    fn check(&self, command: &CommandInfo, args: &[Bytes]) -> Result<(), Refusal> {
         if command.has("noscript") {
             return Err(Refusal::of("ERR This Redis command is not allowed from script"));
         }
         let permitted = self.user.as_ref().map_or(Ok(()), |user| user.check(command, args));
         permitted.map_err(|lack| {
             Refusal::of(match lack {
-                Lack::Command => "ERR The user executing the script can't run this command or subcommand",
+                Lack::CommandInfo => "ERR The user executing the script can't run this command or subcommand",
                 Lack::Key => {
                     "ERR The user executing the script can't access at least one of the keys mentioned in the \
                      command arguments"
@@ -112,18 +114,19 @@ impl fmt::Debug for ScriptContext<'_> {
 }
 
 /// A closure in place of Lua.
-pub(super) type Body = Arc<dyn Fn(&mut ScriptContext<'_>) -> Result<RespValue, RespValue> + Send + Sync>;
+pub(super) type ScriptBody =
+    Arc<dyn Fn(&mut ScriptContext<'_>) -> Result<RespValue, RespValue> + Send + Sync>;
 
 /// The scripts of a server, by the SHA-1 of their sources.
 #[derive(Default)]
-pub(super) struct Scripts(BTreeMap<String, Body>);
+pub(super) struct Scripts(BTreeMap<String, ScriptBody>);
 
 impl Scripts {
-    pub(super) fn insert(&mut self, source: &str, body: Body) {
+    pub(super) fn insert(&mut self, source: &str, body: ScriptBody) {
         self.0.insert(sha1(source.as_bytes()), body);
     }
 
-    pub(super) fn get(&self, sha: &str) -> Option<&Body> {
+    pub(super) fn get(&self, sha: &str) -> Option<&ScriptBody> {
         self.0.get(sha)
     }
 }

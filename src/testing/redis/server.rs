@@ -1,9 +1,9 @@
 //! `RedisServer`: the handle of a simulated Redis.
 
 use super::{
-    connection::{Connection, Shared, lock, schedule_sync, unix_micros},
+    connection::{ClientConnection, SharedState, lock, schedule_sync, unix_micros},
     disk::RedisDisk,
-    process::Condition,
+    process::ProcessCondition,
     script::ScriptContext,
     service::interfere,
     session::Wake,
@@ -30,7 +30,7 @@ use std::{
 /// is lost then: connections, loaded scripts, and the keys that the [`RedisDisk`] does not have.
 #[derive(Clone)]
 pub struct RedisServer {
-    shared: Shared,
+    shared: SharedState,
 }
 
 impl RedisServer {
@@ -129,7 +129,7 @@ impl RedisServer {
         let shared = self.shared.clone();
         ServerBootstrap::new(group)
             .pipeline(move |_peer| {
-                let connection = Connection::new(shared.clone(), start);
+                let connection = ClientConnection::new(shared.clone(), start);
                 Pipeline::codec(Resp::server().inline_commands()).handler(connection)
             })
             .bind(address)
@@ -137,17 +137,17 @@ impl RedisServer {
 
     /// Makes the server load its keys for a time: most commands are refused with `LOADING`.
     pub fn load_for(&self, time: Duration) {
-        self.begin(Condition::Loading, time);
+        self.begin(ProcessCondition::Loading, time);
     }
 
     /// Makes the server run a script for a time: most commands are refused with `BUSY`.
     pub fn busy_for(&self, time: Duration) {
-        self.begin(Condition::Busy, time);
+        self.begin(ProcessCondition::Busy, time);
     }
 
     /// Makes the server execute nothing for a time. Requests wait.
     pub fn hold_for(&self, time: Duration) {
-        self.begin(Condition::Held, time);
+        self.begin(ProcessCondition::Held, time);
     }
 
     /// Sets whether the server is a replica, which refuses writes with `READONLY`.
@@ -207,7 +207,7 @@ impl RedisServer {
     }
 
     /// Begins a condition, which the loop of the server ends.
-    fn begin(&self, condition: Condition, time: Duration) {
+    fn begin(&self, condition: ProcessCondition, time: Duration) {
         let mut state = lock(&self.shared);
         let Some(event_loop) = state.event_loop.clone() else { return };
         let request = state.begin(condition);
@@ -221,13 +221,13 @@ impl RedisServer {
 }
 
 /// Ends a condition, and continues with the requests that were held.
-fn end(shared: &Shared, condition: Condition, request: u64) {
+fn end(shared: &SharedState, condition: ProcessCondition, request: u64) {
     lock(shared).end(condition, request);
     wake_all(shared);
 }
 
 /// Makes all connections look at the process.
-fn wake_all(shared: &Shared) {
+fn wake_all(shared: &SharedState) {
     let woken: Vec<Wake> = {
         let state = lock(shared);
         state.process.sessions.values().map(|session| session.wake.clone()).collect()

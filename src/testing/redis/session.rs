@@ -1,6 +1,6 @@
-//! `Session`: the state of one connection.
+//! `ClientSession`: the state of one connection.
 
-use super::command::Command;
+use super::command::CommandInfo;
 use bytes::Bytes;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -9,27 +9,27 @@ pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A transaction that collects commands.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub(super) commands: Vec<(&'static Command, Vec<Bytes>)>,
+pub(super) struct CommandQueue {
+    pub(super) commands: Vec<(&'static CommandInfo, Vec<Bytes>)>,
     /// Whether a command was refused, so that `EXEC` fails.
     pub(super) is_aborted: bool,
 }
 
-pub(super) struct Session {
+pub(super) struct ClientSession {
     pub(super) wake: Wake,
     /// The user, after the authentication.
     pub(super) user: Option<String>,
     pub(super) name: Bytes,
     pub(super) database: usize,
-    pub(super) queue: Option<Queue>,
+    pub(super) queue: Option<CommandQueue>,
     pub(super) watched: BTreeSet<(usize, Bytes)>,
     /// Whether a watched key has changed.
     pub(super) is_dirty: bool,
 }
 
-impl Session {
+impl ClientSession {
     pub(super) fn new(wake: Wake, user: Option<String>) -> Self {
-        Session {
+        ClientSession {
             wake,
             user,
             name: Bytes::new(),
@@ -41,7 +41,7 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for ClientSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("user", &self.user).field("name", &self.name).finish_non_exhaustive()
     }

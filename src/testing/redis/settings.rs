@@ -67,7 +67,7 @@ impl RedisUser {
 }
 
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ServerSettings {
     pub(super) persistence: Persistence,
     /// The password of the user `default`.
     pub(super) password: Option<String>,
@@ -77,9 +77,9 @@ pub(super) struct Settings {
     pub(super) loading_time: Duration,
 }
 
-impl Default for Settings {
+impl Default for ServerSettings {
     fn default() -> Self {
-        Settings {
+        ServerSettings {
             persistence: Persistence::default(),
             password: None,
             users: BTreeMap::new(),

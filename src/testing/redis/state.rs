@@ -1,17 +1,17 @@
 //! `State`: a simulated Redis behind one lock.
 
 use super::{
-    command::Effects,
+    command::CallEffects,
     disk::RedisDisk,
-    process::{Condition, Conditions, Process},
+    process::{Conditions, Process, ProcessCondition},
     script::{Scripts, sha1},
-    settings::{Persistence, Settings},
+    settings::{Persistence, ServerSettings},
 };
 use crate::EventLoop;
 
 pub(super) struct State {
     pub(super) disk: RedisDisk,
-    pub(super) settings: Settings,
+    pub(super) settings: ServerSettings,
     pub(super) scripts: Scripts,
     pub(super) process: Process,
     /// Counts the calls of `bind`. A connection of an earlier one is refused.
@@ -27,7 +27,7 @@ impl State {
     pub(super) fn new(disk: RedisDisk) -> Self {
         State {
             disk,
-            settings: Settings::default(),
+            settings: ServerSettings::default(),
             scripts: Scripts::default(),
             process: Process::default(),
             start: 0,
@@ -56,14 +56,14 @@ impl State {
     }
 
     /// Begins a condition. Returns the number with which it ends.
-    pub(super) fn begin(&mut self, condition: Condition) -> u64 {
+    pub(super) fn begin(&mut self, condition: ProcessCondition) -> u64 {
         self.last_request += 1;
         self.process.conditions.timed.insert(condition, self.last_request);
         self.last_request
     }
 
     /// Ends a condition, unless it has begun again since.
-    pub(super) fn end(&mut self, condition: Condition, request: u64) {
+    pub(super) fn end(&mut self, condition: ProcessCondition, request: u64) {
         if self.process.conditions.timed.get(&condition) == Some(&request) {
             self.process.conditions.timed.remove(&condition);
         }
@@ -71,7 +71,7 @@ impl State {
 
     /// Stores the effects of a command, and marks transactions that watch changed keys. Returns
     /// `false` if the process has ended.
-    pub(super) fn commit(&mut self, now_micros: i64, effects: Effects) -> bool {
+    pub(super) fn commit(&mut self, now_micros: i64, effects: CallEffects) -> bool {
         self.process.notify_watchers(&effects);
         if effects.commands.is_empty() {
             return true;

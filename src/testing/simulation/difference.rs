@@ -1,13 +1,13 @@
 //! The first event in which two runs of one seed differ, and its likely cause.
 
-use super::run::Run;
+use super::run::SeedRun;
 use crate::machine::simulated::{Happening, Record};
 
 /// Describes the first event in which two runs of one seed differ. `None` if they do not.
-pub(super) fn difference(first: &Run, second: &Run) -> Option<String> {
+pub(super) fn difference(first: &SeedRun, second: &SeedRun) -> Option<String> {
     if first.hash == second.hash {
         return (first.message != second.message).then(|| {
-            let outcome = |run: &Run| run.message.clone().unwrap_or_else(|| "no failure".to_owned());
+            let outcome = |run: &SeedRun| run.message.clone().unwrap_or_else(|| "no failure".to_owned());
             let (first, second) = (outcome(first), outcome(second));
             format!("two runs of the seed have the same events and different outcomes: {first}; {second}")
         });
@@ -18,7 +18,7 @@ pub(super) fn difference(first: &Run, second: &Run) -> Option<String> {
         return Some(format!("two runs of the seed differ after the first {shorter} events"));
     };
     let before = at.checked_sub(1).map(|at| first.records[at].to_string()).unwrap_or_default();
-    let shown = |run: &Run| run.records.get(at).map_or("no event".to_owned(), ToString::to_string);
+    let shown = |run: &SeedRun| run.records.get(at).map_or("no event".to_owned(), ToString::to_string);
     let (a, b) = (shown(first), shown(second));
     let cause = cause(&first.records[at..], &second.records[at..])
         .map_or(String::new(), |cause| format!(" The likely cause: {cause}."));

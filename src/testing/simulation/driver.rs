@@ -2,7 +2,7 @@
 
 use super::Running;
 use crate::machine::simulated::{
-    Fault, Happening, Next, PollId, Polled, ReadyEvent, Shared, StartedLoop, Step, World,
+    Fault, Happening, Next, PollId, Polled, ReadyEvent, Shared, StartedLoop, World, WorldStep,
 };
 use std::{io, sync::Arc};
 
@@ -12,7 +12,7 @@ const SPINS: u32 = 200_000;
 /// The interval of faults that strike from outside, in nanoseconds.
 const STRIKES: u64 = 200_000_000;
 
-pub(super) struct Driver {
+pub(super) struct SimulationDriver {
     shared: Arc<Shared>,
     loops: Vec<Option<Running>>,
     events: Vec<ReadyEvent>,
@@ -33,13 +33,13 @@ pub(super) enum Stepped {
     Restart(usize),
 }
 
-impl Driver {
+impl SimulationDriver {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let mut world = shared.lock();
         let first = world.draw(0..STRIKES);
         world.schedule_strike(first);
         drop(world);
-        Driver {
+        SimulationDriver {
             shared: shared.clone(),
             loops: Vec::new(),
             events: Vec::new(),
@@ -61,19 +61,19 @@ impl Driver {
         }
         let step = world.next_step(end);
         match step {
-            Step::Idle => return Ok(Stepped::Idle),
-            Step::Restart(node) => return Ok(Stepped::Restart(node)),
-            Step::Strike => {
+            WorldStep::Idle => return Ok(Stepped::Idle),
+            WorldStep::Restart(node) => return Ok(Stepped::Restart(node)),
+            WorldStep::Strike => {
                 drop(world);
                 self.check_reads()?;
                 return self.strike();
             }
-            Step::Thread(index) => {
+            WorldStep::Thread(index) => {
                 world.note(Happening::ThreadRan, usize::MAX, index as u64, 0);
                 drop(world);
                 self.shared.run_thread(index)?;
             }
-            Step::Loop(index) => {
+            WorldStep::Loop(index) => {
                 drop(world);
                 self.turn(index)?;
             }

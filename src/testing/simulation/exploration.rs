@@ -4,7 +4,7 @@ use super::{
     Explored, Failure, Faults, Simulation,
     difference::difference,
     replay::{Chosen, Replay},
-    run::{Played, Run},
+    run::{Played, SeedRun},
     shrinking::shrink,
 };
 use crate::error::caught;
@@ -162,7 +162,7 @@ impl Exploration {
         seed: u64,
         faults: &Faults,
         play: &mut impl FnMut(u64, &Faults) -> Played,
-    ) -> Result<Run, Box<Failure>> {
+    ) -> Result<SeedRun, Box<Failure>> {
         let (result, run) = play(seed, faults);
         if let Err(failure) = result {
             let failure = shrink(failure, &run, &mut |replay| play(replay.seed, &replay.faults()));
@@ -213,7 +213,7 @@ fn play(
         None => simulation.fail(failure.message),
     });
     let mut world = simulation.shared.lock();
-    let mut run = Run {
+    let mut run = SeedRun {
         hash: world.trace.hash(),
         events: world.events,
         elapsed: Duration::from_nanos(world.now()),

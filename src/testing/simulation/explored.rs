@@ -1,6 +1,6 @@
 //! What an exploration has seen.
 
-use super::{Counters, run::Run};
+use super::{Counters, run::SeedRun};
 use crate::machine::simulated::States;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ pub struct Explored {
 }
 
 impl Explored {
-    pub(super) fn add(&mut self, run: &Run) {
+    pub(super) fn add(&mut self, run: &SeedRun) {
         self.seeds += 1;
         self.events += run.events;
         self.elapsed += run.elapsed;

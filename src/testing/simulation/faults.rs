@@ -23,7 +23,7 @@ use crate::machine::simulated::{self, Fault};
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Faults {
-    pub(super) plan: simulated::Faults,
+    pub(super) plan: simulated::FaultSource,
 }
 
 impl Faults {

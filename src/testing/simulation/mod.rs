@@ -84,7 +84,7 @@ pub use network::Network;
 pub use program::NodeId;
 
 use crate::machine::simulated::{self, LoopRun, RunsSimulation, Shared};
-use driver::Driver;
+use driver::SimulationDriver;
 use program::Program;
 use std::{
     collections::BTreeMap,
@@ -102,7 +102,7 @@ pub struct Simulation {
     seed: u64,
     shared: Arc<Shared>,
     programs: Vec<Program>,
-    driver: Driver,
+    driver: SimulationDriver,
     checks: Vec<(String, Check)>,
     failure: Option<Failure>,
     _runs_here: RunsSimulation,
@@ -137,7 +137,7 @@ impl Simulation {
         let shared = Shared::new(seed, faults.plan.clone()).expect("the system opens a poll");
         Simulation {
             seed,
-            driver: Driver::new(&shared),
+            driver: SimulationDriver::new(&shared),
             shared,
             programs: Vec::new(),
             checks: Vec::new(),
@@ -269,7 +269,7 @@ impl Simulation {
         }
     }
 
-    fn run(&mut self, end: u64, mut until: impl FnMut(&Driver) -> bool) -> Result<bool, Failure> {
+    fn run(&mut self, end: u64, mut until: impl FnMut(&SimulationDriver) -> bool) -> Result<bool, Failure> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }

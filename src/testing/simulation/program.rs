@@ -13,17 +13,17 @@ pub struct NodeId(pub(super) usize);
 type Main = Arc<dyn Fn() -> Result + Send + Sync>;
 
 /// Where a program puts its result when it returns.
-pub(super) type Outcome = Arc<Mutex<Option<Result>>>;
+pub(super) type ProgramResult = Arc<Mutex<Option<Result>>>;
 
 /// The first program of a node.
 pub(super) struct Program {
     main: Main,
-    pub(super) result: Outcome,
+    pub(super) result: ProgramResult,
 }
 
 impl Program {
     pub(super) fn new(main: Main) -> Self {
-        Program { main, result: Outcome::default() }
+        Program { main, result: ProgramResult::default() }
     }
 
     pub(super) fn start(&self, shared: &Arc<Shared>, node: usize) {
@@ -32,7 +32,7 @@ impl Program {
 }
 
 /// Starts a program on a node, on a thread that waits for its turn.
-pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, outcome: Option<Outcome>) {
+pub(super) fn spawn(shared: &Arc<Shared>, node: usize, main: Main, outcome: Option<ProgramResult>) {
     let machine = Machine::new(shared, node);
     let name = shared.lock().nodes[node].name.clone();
     machine.spawn(

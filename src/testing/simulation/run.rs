@@ -5,10 +5,10 @@ use crate::machine::simulated::{Fault, Operation, Record, States};
 use std::time::Duration;
 
 /// The result of a run, and the facts that are kept of it.
-pub(super) type Played = (Result<(), Failure>, Run);
+pub(super) type Played = (Result<(), Failure>, SeedRun);
 
 /// The facts that are kept of a run.
-pub(super) struct Run {
+pub(super) struct SeedRun {
     pub(super) hash: u64,
     pub(super) events: u64,
     pub(super) elapsed: Duration,

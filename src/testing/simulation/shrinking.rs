@@ -7,7 +7,7 @@
 use super::{
     Failure,
     replay::Replay,
-    run::{Played, Run},
+    run::{Played, SeedRun},
 };
 use crate::machine::simulated::{Fault, Mask, Operation};
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ struct Shrinking<'a> {
 }
 
 /// Returns the failure of the smallest failing run that was found. `run` is the first failing run.
-pub(super) fn shrink<'a>(failure: Failure, run: &Run, play: &'a mut Play<'a>) -> Failure {
+pub(super) fn shrink<'a>(failure: Failure, run: &SeedRun, play: &'a mut Play<'a>) -> Failure {
     if failure.replay.is_none() {
         return failure;
     }
@@ -71,7 +71,7 @@ pub(super) fn shrink<'a>(failure: Failure, run: &Run, play: &'a mut Play<'a>) ->
 }
 
 /// Returns the faults and operations of a run.
-fn items(failure: &Failure, run: &Run) -> Vec<Item> {
+fn items(failure: &Failure, run: &SeedRun) -> Vec<Item> {
     let faults = failure.happened.iter().map(|record| Item::Fault(record.fault, record.opportunity));
     let operations = run.operations.iter().flatten().cloned().map(Item::Operation);
     faults.chain(operations).collect()

@@ -6,7 +6,7 @@
 use super::{
     HashedWheelTimer,
     live::Live,
-    shared::{Executor, Handle, TimerSettings},
+    shared::{Handle, TimerExecutor, TimerSettings},
 };
 use crate::{Error, Result, clock::Clock, machine, timer::WheelBuilder};
 use std::{fmt, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ pub struct HashedWheelTimerBuilder {
     wheel: WheelBuilder,
     thread_name: String,
     max_pending: usize,
-    executor: Option<Arc<Executor>>,
+    executor: Option<Arc<TimerExecutor>>,
     clock: Arc<dyn Clock>,
 }
 

@@ -29,14 +29,14 @@ use std::{
 pub(super) const CROWD: usize = 16_384;
 
 /// A function that runs tasks elsewhere than on the timer's thread.
-pub(super) type Executor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
+pub(super) type TimerExecutor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
 
 /// The validated settings of a timer.
 pub(super) struct TimerSettings<T> {
     pub(super) wheel: Wheel<T>,
     pub(super) thread_name: String,
     pub(super) max_pending: usize,
-    pub(super) executor: Option<Arc<Executor>>,
+    pub(super) executor: Option<Arc<TimerExecutor>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) live: Live,
 }
@@ -66,11 +66,11 @@ pub(super) struct TimerShared<T> {
     /// What the thread sleeps in.
     parker: Arc<Parker>,
     stopping: AtomicBool,
-    life: Mutex<Life<T>>,
+    life: Mutex<TimerLife<T>>,
     handle: Weak<Handle<T>>,
 }
 
-pub(super) enum Life<T> {
+pub(super) enum TimerLife<T> {
     NotStarted(Box<WorkerParts<T>>, Live),
     Running { thread: JoinHandle<Vec<T>>, _live: Live },
     Ended,
@@ -81,7 +81,7 @@ pub(super) struct WorkerParts<T> {
     pub(super) wheel: Wheel<T>,
     pub(super) additions: Inbox<T>,
     pub(super) cancelled: Inbox<T>,
-    pub(super) executor: Option<Arc<Executor>>,
+    pub(super) executor: Option<Arc<TimerExecutor>>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -109,7 +109,7 @@ impl<T> Handle<T> {
                 thread: OnceLock::new(),
                 parker: Arc::default(),
                 stopping: AtomicBool::new(false),
-                life: Mutex::new(Life::NotStarted(Box::new(parts), live)),
+                life: Mutex::new(TimerLife::NotStarted(Box::new(parts), live)),
                 handle: handle.clone(),
             }),
         })
@@ -124,7 +124,7 @@ impl<T> Drop for Handle<T> {
 }
 
 impl<T> TimerShared<T> {
-    fn life(&self) -> MutexGuard<'_, Life<T>> {
+    fn life(&self) -> MutexGuard<'_, TimerLife<T>> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,13 +135,13 @@ impl<T> TimerShared<T> {
         T: Send + 'static,
     {
         let mut life = self.life();
-        let (parts, live) = match mem::replace(&mut *life, Life::Ended) {
-            Life::NotStarted(parts, live) => (parts, live),
-            running @ Life::Running { .. } => {
+        let (parts, live) = match mem::replace(&mut *life, TimerLife::Ended) {
+            TimerLife::NotStarted(parts, live) => (parts, live),
+            running @ TimerLife::Running { .. } => {
                 *life = running;
                 return Ok(());
             }
-            Life::Ended => return Err(Error::ShutDown),
+            TimerLife::Ended => return Err(Error::ShutDown),
         };
         // The thread takes its parts when it runs. If the thread cannot be started, the parts are
         // kept for another attempt.
@@ -159,13 +159,13 @@ impl<T> TimerShared<T> {
             Ok(thread) => thread,
             Err(e) => {
                 if let Some(parts) = taken(&place) {
-                    *life = Life::NotStarted(parts, live);
+                    *life = TimerLife::NotStarted(parts, live);
                 }
                 return Err(Error::io("starting a timer's thread", e));
             }
         };
         self.is_started.store(true, Ordering::Release);
-        *life = Life::Running { thread, _live: live };
+        *life = TimerLife::Running { thread, _live: live };
         Ok(())
     }
 
@@ -176,13 +176,13 @@ impl<T> TimerShared<T> {
 
     /// Ends the life of the timer. Returns the thread if it is running and was not returned before.
     pub(super) fn end(&self) -> Option<JoinHandle<Vec<T>>> {
-        let ended = mem::replace(&mut *self.life(), Life::Ended);
+        let ended = mem::replace(&mut *self.life(), TimerLife::Ended);
         self.stopping.store(true, Ordering::SeqCst);
         self.additions.close();
         self.unpark();
         match ended {
-            Life::Running { thread, .. } => Some(thread),
-            Life::NotStarted(..) | Life::Ended => None,
+            TimerLife::Running { thread, .. } => Some(thread),
+            TimerLife::NotStarted(..) | TimerLife::Ended => None,
         }
     }
 

@@ -11,7 +11,7 @@
 //! timeouts that were due when it arrived (`overdue`).
 
 use super::{
-    shared::{Executor, TimerShared, WorkerParts},
+    shared::{TimerExecutor, TimerShared, WorkerParts},
     timeout::{Errand, Timeout},
 };
 use crate::{error::caught, sync::Inbox, timer::Wheel};
@@ -37,7 +37,7 @@ pub(super) struct Worker {
     /// The largest time passed to the wheel, and the start of its tick.
     seen: u64,
     begun: u64,
-    executor: Option<Arc<Executor>>,
+    executor: Option<Arc<TimerExecutor>>,
     real_time: bool,
     /// The clock's bound for a sleep towards a deadline, if it has one.
     longest_sleep: Option<Duration>,

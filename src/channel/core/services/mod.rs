@@ -27,7 +27,7 @@ use crate::{
     clock::TimeSource,
     executor::Executor,
     id::Key,
-    log_throttle::{LogThrottle, Topic},
+    log_throttle::{LogThrottle, LogTopic},
     metrics::Tally,
     sync::{Activity, Random},
     timer::{QueueKey, Wheel},
@@ -165,7 +165,7 @@ impl LoopServices {
 
     /// Returns whether a line about `topic` may be logged. If not, the line is counted.
     pub(crate) fn may_log(&self, topic: &'static str) -> bool {
-        self.log.admit(Topic::of_program(topic), "netwheel", Level::Warn, self.now)
+        self.log.admit(LogTopic::of_program(topic), "netwheel", Level::Warn, self.now)
     }
 
     /// Removes a timer before it expires. The caller drops it.

@@ -124,7 +124,7 @@ fn steps_select_more_than_one_value() {
     ];
     for (expression, field, item, largest) in cases {
         let error = error(expression);
-        assert_eq!(error, CronError::Step { field, text: text(item) }, "{expression}");
+        assert_eq!(error, CronError::EngineStep { field, text: text(item) }, "{expression}");
         assert!(error.to_string().ends_with(&format!("must be between 1 and {largest}")), "{error}");
     }
 }

@@ -90,10 +90,10 @@ impl Oracle {
 
 /// A clock on a wall, looked at in regular steps.
 pub(super) struct Walk {
-    steps: Vec<Step>,
+    steps: Vec<EngineStep>,
 }
 
-struct Step {
+struct EngineStep {
     /// The instant in UTC.
     second: i64,
     /// What the clock shows.
@@ -116,7 +116,7 @@ impl Walk {
                 latest = latest.checked_add(jiff::SignedDuration::from_secs(every)).unwrap();
                 reached.push(latest);
             }
-            steps.push(Step { second, shown, reached });
+            steps.push(EngineStep { second, shown, reached });
         }
         Walk { steps }
     }

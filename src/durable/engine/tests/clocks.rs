@@ -1,7 +1,7 @@
 //! The wall clock is set while timers wait.
 
 use super::simulation::{DAY, HOUR, MINUTE, SECOND, START, Simulation};
-use crate::durable::{Late, Retry, TimerState, engine::Command, unix_millis::present_millis};
+use crate::durable::{Late, Retry, TimerState, engine::TimerCommand, unix_millis::present_millis};
 
 /// P-16.
 #[test]
@@ -173,13 +173,13 @@ fn timers_that_wait_for_long_by_their_schedule_or_by_a_command_are_left_alone() 
     simulation.periodic(29 * DAY, &format!("every {}", 30 * DAY));
     simulation.periodic(29 * DAY, "cron UTC 0 0 30 * *");
     let moved = simulation.periodic(SECOND, "every 60000");
-    assert!(simulation.command(moved, Command::MoveTo(START + YEARS)).take().unwrap().unwrap());
+    assert!(simulation.command(moved, TimerCommand::MoveTo(START + YEARS)).take().unwrap().unwrap());
     let before = dues(&mut simulation);
     simulation.restart();
     simulation.run_until(10 * MINUTE);
     assert_eq!(dues(&mut simulation), before);
     assert_eq!(simulation.metrics.repaired.read(), 0);
-    assert!(simulation.command(moved, Command::RunNow).take().unwrap().unwrap());
+    assert!(simulation.command(moved, TimerCommand::RunNow).take().unwrap().unwrap());
     simulation.run_until(12 * MINUTE);
     assert_eq!(simulation.times(), [10, 11, 12].map(|minute| minute * MINUTE), "it goes on from the command");
 }

@@ -3,7 +3,7 @@
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
     Delivery, Late, Retry, TimerId,
-    engine::{Answer, Firing, Limits, Rules},
+    engine::{Firing, Limits, Rules, RunAnswer},
 };
 
 const FREE: Rules = Rules::new(Late::RunOnce, Retry::never(), Delivery::AtLeastOnce);
@@ -15,7 +15,7 @@ fn limited(concurrency: usize) -> Rules {
 /// A simulation whose topic 0 has a limit, and whose handler of that topic never answers.
 fn stuck(concurrency: usize, limits: Limits) -> Simulation {
     let mut simulation = Simulation::with_topics(vec![limited(concurrency), FREE], limits, None);
-    simulation.handler(|firing: &Firing| (firing.row.topic == 1).then_some(Answer::Done(None)));
+    simulation.handler(|firing: &Firing| (firing.row.topic == 1).then_some(RunAnswer::Done(None)));
     simulation
 }
 
@@ -30,7 +30,7 @@ fn a_topic_has_no_more_runs_than_its_limit_and_keeps_their_order() {
     simulation.run_until(MINUTE);
     assert_eq!(ids(&simulation, 0), started[..3]);
     for answered in 0..10 {
-        simulation.answer(started[answered], Answer::Done(None));
+        simulation.answer(started[answered], RunAnswer::Done(None));
         simulation.settle();
         assert_eq!(ids(&simulation, 0), started[..10.min(answered + 4)]);
     }
@@ -40,7 +40,7 @@ fn a_topic_has_no_more_runs_than_its_limit_and_keeps_their_order() {
 #[test]
 fn each_kind_of_answer_makes_room_for_the_next_run() {
     let retry = Retry::backoff(1);
-    for answer in [|| Answer::Done(None), || Answer::Skip, || Answer::Failed("no".to_owned())] {
+    for answer in [|| RunAnswer::Done(None), || RunAnswer::Skip, || RunAnswer::Failed("no".to_owned())] {
         for delivery in [Delivery::AtLeastOnce, Delivery::AtMostOnce] {
             let retry = if delivery == Delivery::AtLeastOnce { retry } else { Retry::never() };
             let rules = Rules { delivery, retry, ..limited(1) };
@@ -117,7 +117,7 @@ fn a_backlog_behind_a_limit_is_run_in_order_and_loaded_in_pieces() {
 fn a_node_that_needs_claims_keeps_the_limit() {
     let lease = super::leases::lease();
     let mut simulation = Simulation::with_topics(vec![limited(2), FREE], LIMITS, Some(Some(lease)));
-    simulation.handler(|firing: &Firing| (firing.row.topic == 1).then_some(Answer::Done(None)));
+    simulation.handler(|firing: &Firing| (firing.row.topic == 1).then_some(RunAnswer::Done(None)));
     let stuck: Vec<TimerId> = (0..5).map(|_| simulation.start_in(0, SECOND)).collect();
     let free: Vec<TimerId> = (0..5).map(|_| simulation.start_in(1, 2 * SECOND)).collect();
     simulation.run_until(MINUTE);

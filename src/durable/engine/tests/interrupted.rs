@@ -7,7 +7,7 @@ use super::{
 use crate::{
     durable::{
         Delivery, Late, Retry, TimerId, TimerState,
-        engine::{Answer, Limits, Rules},
+        engine::{Limits, Rules, RunAnswer},
         store::{Begun, Lease},
     },
     sync::completion,
@@ -91,7 +91,7 @@ fn a_counted_attempt_that_fails_is_not_counted_twice() {
     simulation.start(SECOND);
     simulation.restart();
     simulation.pass(2 * SECOND);
-    simulation.handler(|_| Some(Answer::Failed("no".to_owned())));
+    simulation.handler(|_| Some(RunAnswer::Failed("no".to_owned())));
     simulation.run_until(HOUR);
     let attempts: Vec<u32> = simulation.fired.iter().map(|fired| fired.attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
@@ -167,7 +167,7 @@ fn a_close_ends_a_suspect_run_as_any_other() {
     simulation.poll();
     simulation.poll();
     let (completer, closed) = completion(None);
-    simulation.tell(crate::durable::engine::Message::Close(completer));
+    simulation.tell(crate::durable::engine::EngineMessage::Close(completer));
     simulation.settle();
     assert!(closed.is_done());
     assert_eq!((simulation.fired.len(), simulation.stored().len()), (1, 0));

@@ -1,7 +1,7 @@
 //! What late timers do.
 
 use super::simulation::{DAY, HOUR, MINUTE, SECOND, Simulation};
-use crate::durable::{Late, Retry, engine::Answer};
+use crate::durable::{Late, Retry, engine::RunAnswer};
 
 /// A program that was down from 00:00:30 to 05:30, with an hourly timer at 1:00, 2:00, …
 fn down_for_hours(late: Late) -> Simulation {
@@ -53,7 +53,7 @@ fn skip_goes_on_with_the_next_run() {
 fn ask_lets_the_handler_skip() {
     let mut simulation = Simulation::new(Late::Ask, Retry::never());
     simulation.handler(|firing| {
-        Some(if firing.lateness.as_secs() > 60 { Answer::Skip } else { Answer::Done(None) })
+        Some(if firing.lateness.as_secs() > 60 { RunAnswer::Skip } else { RunAnswer::Done(None) })
     });
     simulation.periodic(HOUR, "every 3600000");
     simulation.pass(3 * HOUR + 5 * MINUTE);
@@ -142,7 +142,11 @@ fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
         simulation.restart();
         simulation.pass(3 * HOUR + 30 * MINUTE);
         simulation.handler(|firing| {
-            Some(if firing.row.attempt() == 1 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+            Some(if firing.row.attempt() == 1 {
+                RunAnswer::Failed("no".to_owned())
+            } else {
+                RunAnswer::Done(None)
+            })
         });
         simulation.run_until(4 * HOUR - SECOND);
         let half_past_three = 3 * HOUR + 30 * MINUTE;
@@ -157,12 +161,16 @@ fn a_retry_stands_for_the_runs_that_were_missed_before_it() {
 fn run_all_runs_what_a_retry_kept_waiting() {
     let mut simulation = Simulation::new(Late::RunAll { at_most: 100 }, Retry::backoff(1));
     simulation.handler(|firing| {
-        Some(if firing.row.attempt() == 1 { Answer::Failed("no".to_owned()) } else { Answer::Done(None) })
+        Some(if firing.row.attempt() == 1 {
+            RunAnswer::Failed("no".to_owned())
+        } else {
+            RunAnswer::Done(None)
+        })
     });
     simulation.periodic(100, "every 100");
     simulation.run_until(1350);
     assert_eq!(simulation.scheduled(), [100, 100, 200]);
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(2200);
     let rest: Vec<i64> = (2..=22).map(|run| run * 100).collect();
     assert_eq!(simulation.scheduled()[3..], rest);

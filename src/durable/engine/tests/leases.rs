@@ -3,7 +3,7 @@
 use super::simulation::{LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
     Delivery, Late, Retry,
-    engine::{Answer, Message, Rules},
+    engine::{EngineMessage, Rules, RunAnswer},
     store::{Change, Lease, Loaded},
 };
 use crate::sync::completion;
@@ -76,7 +76,7 @@ fn other_partitions_are_loaded_anew() {
     let other = Lease { partitions: vec![(0, 0), (1, 1)], ..lease() };
     let asked = simulation.now.monotonic;
     simulation.leases = Some(Some(other.clone()));
-    simulation.tell(Message::Renewed { asked, lease: Some(other), changed: nothing() });
+    simulation.tell(EngineMessage::Renewed { asked, lease: Some(other), changed: nothing() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [30 * SECOND]);
 }
@@ -92,7 +92,7 @@ fn a_replaced_store_is_loaded_anew() {
     simulation.commit(Change::Start(new_timer(20 * SECOND, None, None)));
     let asked = simulation.now.monotonic;
     let replaced = Some(Lease { needs_reload: true, ..lease() });
-    simulation.tell(Message::Renewed { asked, lease: replaced, changed: nothing() });
+    simulation.tell(EngineMessage::Renewed { asked, lease: replaced, changed: nothing() });
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [20 * SECOND]);
     assert_eq!(simulation.metrics.stale.read(), 0);
@@ -137,13 +137,13 @@ fn a_node_that_is_closed_keeps_its_lease_until_its_runs_have_ended() {
     let id = simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
     let (completer, closed) = completion(None);
-    simulation.tell(Message::Close(completer));
+    simulation.tell(EngineMessage::Close(completer));
     let renewals = simulation.renewals;
     simulation.run_until(12 * SECOND);
     assert!(!closed.is_done());
     assert_eq!(simulation.drains, 1);
     assert_eq!(simulation.renewals, renewals + 11, "one at once, and one each second");
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     simulation.run_until(13 * SECOND);
     assert!(closed.is_done());
 }
@@ -186,7 +186,7 @@ fn a_claimed_run_fires_in_a_partition_that_will_be_given_back() {
     let draining = Some(Lease { partitions: Vec::new(), draining: vec![(0, 0)], ..lease() });
     simulation.leases = Some(draining.clone());
     let asked = simulation.now.monotonic;
-    simulation.tell(Message::Renewed { asked, lease: draining, changed: nothing() });
+    simulation.tell(EngineMessage::Renewed { asked, lease: draining, changed: nothing() });
     simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
     assert_eq!(simulation.fired.len(), 1, "no other run begins");
@@ -199,7 +199,7 @@ fn a_claimed_run_does_not_fire_after_its_partition_was_lost() {
     let other = Some(Lease { partitions: vec![(1, 0)], ..lease() });
     simulation.leases = Some(other.clone());
     let asked = simulation.now.monotonic;
-    simulation.tell(Message::Renewed { asked, lease: other, changed: nothing() });
+    simulation.tell(EngineMessage::Renewed { asked, lease: other, changed: nothing() });
     simulation.poll();
     assert_eq!(simulation.fired, []);
 }

@@ -3,7 +3,7 @@
 use super::simulation::{LIMITS, SECOND, Simulation};
 use crate::durable::{
     Delivery, Late, Retry,
-    engine::{Limits, Message, Rules},
+    engine::{EngineMessage, Limits, Rules},
 };
 
 fn simulation(limits: Limits) -> Simulation {
@@ -33,7 +33,7 @@ fn after_a_hint_a_timer_is_found_soon_also_if_its_transaction_takes_a_while() {
     for has_other_writers in [false, true] {
         let mut simulation = simulation(Limits { has_other_writers, ..LIMITS });
         simulation.run_until(1500);
-        simulation.tell(Message::StartHinted);
+        simulation.tell(EngineMessage::StartHinted);
         simulation.start_elsewhere(1500);
         simulation.run_until(1600);
         simulation.start_elsewhere(1600);
@@ -48,7 +48,7 @@ fn after_a_hint_a_timer_is_found_soon_also_if_its_transaction_takes_a_while() {
 fn a_paused_engine_does_not_look() {
     let limits = Limits { has_other_writers: true, is_paused: true, ..LIMITS };
     let mut simulation = simulation(limits);
-    simulation.tell(Message::StartHinted);
+    simulation.tell(EngineMessage::StartHinted);
     simulation.run_until(10 * SECOND);
     assert!(simulation.looks.is_empty());
 }

@@ -3,7 +3,7 @@
 use super::simulation::{DAY, HOUR, LIMITS, MINUTE, SECOND, Simulation, new_timer};
 use crate::durable::{
     Delivery, Late, Retry,
-    engine::{Answer, Limits, Message, Rules},
+    engine::{EngineMessage, Limits, Rules, RunAnswer},
     store::{Change, Outcome},
 };
 
@@ -65,9 +65,9 @@ fn a_backlog_is_loaded_as_it_fires() {
     let loaded = simulation.metrics.loaded.read();
     assert!((1024..=3 * 1024).contains(&loaded), "{loaded} of 5000 are in memory");
 
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     for open in std::mem::take(&mut simulation.fired) {
-        simulation.answer_run(open.id, open.run, Answer::Done(None));
+        simulation.answer_run(open.id, open.run, RunAnswer::Done(None));
     }
     simulation.run_until(2 * MINUTE);
     assert_eq!(simulation.stored(), []);
@@ -105,16 +105,16 @@ fn runs_without_an_end_are_limited() {
     let ids: Vec<_> = (0..5).map(|_| simulation.start(SECOND)).collect();
     simulation.run_until(MINUTE);
     assert_eq!(simulation.fired.len(), 2);
-    simulation.answer(ids[0], Answer::Done(None));
+    simulation.answer(ids[0], RunAnswer::Done(None));
     simulation.settle();
     assert_eq!(simulation.fired.len(), 3);
     for id in &ids[1..] {
-        simulation.answer(*id, Answer::Done(None));
+        simulation.answer(*id, RunAnswer::Done(None));
         simulation.settle();
     }
     assert_eq!(simulation.fired.iter().map(|fired| fired.id).collect::<Vec<_>>(), ids);
     for id in &ids[3..] {
-        simulation.answer(*id, Answer::Done(None));
+        simulation.answer(*id, RunAnswer::Done(None));
     }
     assert_eq!(simulation.stored(), []);
 }
@@ -149,7 +149,7 @@ fn the_bytes_of_runs_without_an_end_are_limited() {
         assert!(simulation.metrics.running_bytes.read() as usize <= limit);
         assert_eq!(simulation.engine.sleep(simulation.now).map(|sleep| sleep.as_secs()), Some(1));
         for (ended, id) in ids.iter().enumerate() {
-            simulation.answer(*id, Answer::Done(None));
+            simulation.answer(*id, RunAnswer::Done(None));
             simulation.settle();
             assert_eq!(simulation.fired.len(), (ended + 1 + fit).min(10), "one for each that ends");
         }
@@ -165,7 +165,7 @@ fn one_run_may_begin_however_large_it_is() {
     for (ended, id) in ids.into_iter().enumerate() {
         simulation.run_until((2 + ended as i64) * SECOND);
         assert_eq!(simulation.fired.len(), ended + 1);
-        simulation.answer(id, Answer::Failed("no".to_owned()));
+        simulation.answer(id, RunAnswer::Failed("no".to_owned()));
     }
 }
 
@@ -175,7 +175,7 @@ fn the_payload_is_handed_over_and_is_there_again_in_the_retry() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(1));
     simulation.handler(|firing| {
         assert_eq!(firing.row.payload.len(), 5000);
-        Some(Answer::Failed("no".to_owned()))
+        Some(RunAnswer::Failed("no".to_owned()))
     });
     simulation.start_with(SECOND, 5000);
     simulation.run_until(MINUTE);
@@ -204,7 +204,7 @@ fn timers_that_did_not_fit_into_the_inbox_are_loaded() {
         let start = Change::Start(new_timer(after, None, None));
         assert!(matches!(simulation.commit(start), Outcome::Started(_)));
     }
-    simulation.tell(Message::StartsDropped);
+    simulation.tell(EngineMessage::StartsDropped);
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [SECOND, 2 * SECOND, 3 * SECOND]);
 }

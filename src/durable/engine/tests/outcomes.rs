@@ -3,13 +3,13 @@
 use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::durable::{
     Delivery, Late, Retry, TimerState,
-    engine::{Answer, Rules},
+    engine::{Rules, RunAnswer},
 };
 use std::time::Duration;
 
 fn failing() -> Simulation {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::backoff(2).first(Duration::from_secs(10)));
-    simulation.handler(|_| Some(Answer::Failed("no".to_owned())));
+    simulation.handler(|_| Some(RunAnswer::Failed("no".to_owned())));
     simulation
 }
 
@@ -34,7 +34,7 @@ fn a_periodic_timer_goes_on_beside_its_dead_letter() {
     let mut simulation = failing();
     simulation.periodic(SECOND, "every 60000");
     simulation.run_until(MINUTE);
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(2 * MINUTE);
     assert_eq!(simulation.times(), [SECOND, 11 * SECOND, 31 * SECOND, 61 * SECOND]);
     let stored = simulation.stored();
@@ -131,7 +131,7 @@ fn a_schedule_that_is_not_understood_becomes_a_dead_letter() {
 #[test]
 fn long_errors_are_shortened_at_a_character() {
     let mut simulation = Simulation::new(Late::RunOnce, Retry::never());
-    simulation.handler(|_| Some(Answer::Failed(format!("x{}", "é".repeat(2000)))));
+    simulation.handler(|_| Some(RunAnswer::Failed(format!("x{}", "é".repeat(2000)))));
     simulation.start(SECOND);
     simulation.run_until(SECOND);
     assert_eq!(simulation.stored()[0].error.as_ref().unwrap().len(), 1023);
@@ -143,8 +143,8 @@ fn an_answer_that_comes_twice_or_late_has_no_effect() {
     simulation.handler(|_| None);
     let id = simulation.start(SECOND);
     simulation.run_until(SECOND);
-    simulation.answer(id, Answer::Done(None));
-    simulation.answer(id, Answer::Failed("late".to_owned()));
+    simulation.answer(id, RunAnswer::Done(None));
+    simulation.answer(id, RunAnswer::Failed("late".to_owned()));
     assert_eq!(simulation.stored(), []);
     assert_eq!(simulation.metrics.buried.read(), 0);
 }

@@ -3,7 +3,7 @@
 use super::simulation::{LIMITS, MINUTE, SECOND, START, Simulation};
 use crate::durable::{
     Delivery, Late, Retry, TimerId,
-    engine::{Answer, Command, Engine, Limits, Message, Now, Rules, Step},
+    engine::{Engine, EngineMessage, EngineStep, Limits, Now, Rules, RunAnswer, TimerCommand},
     metrics::Metrics,
     store::{Loaded, TopicSet},
 };
@@ -60,8 +60,8 @@ fn a_run_without_an_answer_goes_on_in_a_pause_and_its_retry_waits() {
     simulation.run_until(SECOND);
     assert_eq!(simulation.fired.len(), 2);
     simulation.pause(0, true);
-    simulation.answer(first, Answer::Done(None));
-    simulation.answer(second, Answer::Failed("no".to_owned()));
+    simulation.answer(first, RunAnswer::Done(None));
+    simulation.answer(second, RunAnswer::Failed("no".to_owned()));
     simulation.run_until(MINUTE);
     assert_eq!((simulation.fired.len(), simulation.stored().len()), (2, 1));
     simulation.pause(0, false);
@@ -74,8 +74,8 @@ fn a_command_on_a_timer_of_a_paused_topic_is_done_at_once() {
     let mut simulation = topics(&[RULES]);
     let (cancelled, run) = (simulation.start(SECOND), simulation.start(MINUTE));
     simulation.pause(0, true);
-    assert!(matches!(simulation.command(cancelled, Command::Cancel).take(), Some(Ok(true))));
-    assert!(matches!(simulation.command(run, Command::RunNow).take(), Some(Ok(true))));
+    assert!(matches!(simulation.command(cancelled, TimerCommand::Cancel).take(), Some(Ok(true))));
+    assert!(matches!(simulation.command(run, TimerCommand::RunNow).take(), Some(Ok(true))));
     simulation.run_until(10 * SECOND);
     assert_eq!(simulation.fired, []);
     simulation.pause(0, false);
@@ -105,25 +105,25 @@ fn the_answer_of_a_load_without_a_topic_that_goes_on_is_not_used() {
     let mut steps = Vec::new();
     let mut load = |engine: &mut Engine| {
         engine.poll(now, &mut steps);
-        steps.drain(..).find_map(|step| if let Step::Load(range) = step { Some(range) } else { None })
+        steps.drain(..).find_map(|step| if let EngineStep::Load(range) = step { Some(range) } else { None })
     };
     let empty = || Loaded { rows: Vec::new(), is_complete: true };
     let paused =
-        |topics: &[usize]| Message::Paused { topics: topics.iter().copied().collect(), pausing: None };
+        |topics: &[usize]| EngineMessage::Paused { topics: topics.iter().copied().collect(), pausing: None };
     engine.handle(paused(&[1]), now, &mut Vec::new());
     let range = load(&mut engine).unwrap();
     assert_eq!(range.topics, [0].into_iter().collect::<TopicSet>());
     engine.handle(paused(&[]), now, &mut Vec::new());
-    engine.handle(Message::Loaded { range, loaded: empty() }, now, &mut Vec::new());
+    engine.handle(EngineMessage::Loaded { range, loaded: empty() }, now, &mut Vec::new());
     let range = load(&mut engine).unwrap();
     assert_eq!(range.topics, [0, 1].into_iter().collect::<TopicSet>());
-    engine.handle(Message::Loaded { range, loaded: empty() }, now, &mut Vec::new());
+    engine.handle(EngineMessage::Loaded { range, loaded: empty() }, now, &mut Vec::new());
     assert!(load(&mut engine).is_none());
     // A pause alone leaves the answer as it is.
-    engine.handle(Message::StartsDropped, now, &mut Vec::new());
+    engine.handle(EngineMessage::StartsDropped, now, &mut Vec::new());
     let range = load(&mut engine).unwrap();
     engine.handle(paused(&[0]), now, &mut Vec::new());
-    engine.handle(Message::Loaded { range, loaded: empty() }, now, &mut Vec::new());
+    engine.handle(EngineMessage::Loaded { range, loaded: empty() }, now, &mut Vec::new());
     assert!(load(&mut engine).is_none());
 }
 
@@ -150,7 +150,7 @@ fn limits_and_pauses_keep_the_order_of_each_topic_and_lose_nothing() {
             // In any order, but as long as there are more runs than one, not all of them.
             while answered < simulation.fired.len() && random.u32(..4) > 0 {
                 let id = simulation.fired[answered].id;
-                simulation.answer(id, Answer::Done(None));
+                simulation.answer(id, RunAnswer::Done(None));
                 answered += 1;
             }
         }
@@ -159,7 +159,7 @@ fn limits_and_pauses_keep_the_order_of_each_topic_and_lose_nothing() {
         }
         while answered < simulation.fired.len() {
             let id = simulation.fired[answered].id;
-            simulation.answer(id, Answer::Done(None));
+            simulation.answer(id, RunAnswer::Done(None));
             simulation.settle();
             answered += 1;
         }

@@ -9,7 +9,8 @@ use crate::{
     durable::{
         Delivery, Late, Retry, TimerId, TimerInfo, TimerState,
         engine::{
-            Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Purpose, Rules, Step,
+            Asked, Engine, EngineMessage, EngineStep, Firing, Limits, Now, Permit, Purpose, Rules, RunAnswer,
+            TimerCommand,
         },
         metrics::Metrics,
         store::{Change, DueKey, Effect, LoadRange, NewTimer, Outcome, SqliteStore, TimerFilter, TimerStore},
@@ -46,7 +47,7 @@ const TIMEOUTS: Range<u64> = 8_000..30_000;
 const REST: u32 = 20;
 
 /// What the thread of the store is asked for.
-enum Request {
+enum StoreRequest {
     Start(NewTimer),
     Change { id: TimerId, change: Change, purpose: Purpose },
     Load(LoadRange),
@@ -63,8 +64,8 @@ struct World {
     engine: Engine,
     store: SqliteStore,
     now: Now,
-    requests: VecDeque<Request>,
-    inbox: VecDeque<Message>,
+    requests: VecDeque<StoreRequest>,
+    inbox: VecDeque<EngineMessage>,
     /// Runs without an answer, whose time limit has not passed.
     running: BTreeMap<TimerId, Running>,
     /// Runs whose time limit has passed before their answer.
@@ -150,7 +151,7 @@ impl World {
             }
             96 => {
                 let (topic, is_paused) = (self.random.usize(..self.rules.len()), self.random.bool());
-                self.requests.push_back(Request::Pause { topic, is_paused });
+                self.requests.push_back(StoreRequest::Pause { topic, is_paused });
             }
             97 => self.now.wall += self.random.i64(-5 * SECOND..5 * SECOND),
             98 => self.crash(),
@@ -168,7 +169,7 @@ impl World {
             transaction.sqlite()?.execute(sql, rusqlite::params![due, topic]).map(drop).map_err(Error::other)
         });
         if self.random.bool() {
-            self.inbox.push_back(Message::StartHinted);
+            self.inbox.push_back(EngineMessage::StartHinted);
         }
         self.store.transaction(&mut insert).unwrap();
     }
@@ -178,7 +179,7 @@ impl World {
         // Half of the payloads are small, so that the limit of runs is reached, too.
         let length = if self.random.bool() { self.random.usize(..MAX_PAYLOAD) } else { 1 };
         let payload = vec![b'1'; length.max(1)];
-        self.requests.push_back(Request::Start(NewTimer { topic, payload, ..timer }));
+        self.requests.push_back(StoreRequest::Start(NewTimer { topic, payload, ..timer }));
     }
 
     fn pass(&mut self, millis: i64) {
@@ -189,15 +190,15 @@ impl World {
     fn command(&mut self) {
         let Some(&id) = self.random.choice(&self.ids) else { return };
         let command = match self.random.u32(..4) {
-            0 => Command::RunNow,
-            1 => Command::MoveTo(self.now.wall + self.random.i64(0..10 * SECOND)),
-            _ => Command::Cancel,
+            0 => TimerCommand::RunNow,
+            1 => TimerCommand::MoveTo(self.now.wall + self.random.i64(0..10 * SECOND)),
+            _ => TimerCommand::Cancel,
         };
         self.rested.remove(&id);
         let (completer, done) = completion(None);
         let permit = Permit::take(&Arc::new(Permits::new(1))).unwrap();
-        self.inbox.push_back(Message::Asked(Asked { id, command, completer, permit }));
-        if command == Command::Cancel {
+        self.inbox.push_back(EngineMessage::Asked(Asked { id, command, completer, permit }));
+        if command == TimerCommand::Cancel {
             self.cancels.push((id, done));
         }
     }
@@ -210,15 +211,15 @@ impl World {
         let in_time = in_time.map(|run| (run.firing.row.key.id, run.firing.run));
         for (id, run) in late.into_iter().chain(in_time) {
             let answer = self.any_answer();
-            self.inbox.push_back(Message::Answered { id, run, answer });
+            self.inbox.push_back(EngineMessage::Answered { id, run, answer });
         }
     }
 
-    fn any_answer(&mut self) -> Answer {
+    fn any_answer(&mut self) -> RunAnswer {
         match self.random.u32(..4) {
-            0 => Answer::Failed("no".to_owned()),
-            1 => Answer::Skip,
-            _ => Answer::Done(None),
+            0 => RunAnswer::Failed("no".to_owned()),
+            1 => RunAnswer::Skip,
+            _ => RunAnswer::Done(None),
         }
     }
 
@@ -227,34 +228,36 @@ impl World {
         let Some(request) = self.requests.pop_front() else { return };
         let fails = self.random.u32(..20) == 0;
         let message = match request {
-            Request::Start(_) if fails => return,
-            Request::Start(timer) => self.store_start(timer),
-            Request::Change { id, purpose: Purpose::Command, .. } if fails => {
-                Some(Message::CommandFailed { id, error: Error::other("busy") })
+            StoreRequest::Start(_) if fails => return,
+            StoreRequest::Start(timer) => self.store_start(timer),
+            StoreRequest::Change { id, purpose: Purpose::TimerCommand, .. } if fails => {
+                Some(EngineMessage::CommandFailed { id, error: Error::other("busy") })
             }
-            request @ Request::Change { .. } if fails => return self.requests.push_front(request),
-            Request::Change { id, change, .. } => Some(Message::Changed { id, outcome: self.commit(change) }),
-            Request::Survey { .. } if fails => Some(Message::Surveyed { rows: None }),
-            Request::Survey { after, limit } => {
-                Some(Message::Surveyed { rows: Some(self.store.far_periodic(after, limit).unwrap()) })
+            request @ StoreRequest::Change { .. } if fails => return self.requests.push_front(request),
+            StoreRequest::Change { id, change, .. } => {
+                Some(EngineMessage::Changed { id, outcome: self.commit(change) })
             }
-            Request::Load(_) if fails => Some(Message::LoadFailed),
-            Request::Load(range) => {
+            StoreRequest::Survey { .. } if fails => Some(EngineMessage::Surveyed { rows: None }),
+            StoreRequest::Survey { after, limit } => {
+                Some(EngineMessage::Surveyed { rows: Some(self.store.far_periodic(after, limit).unwrap()) })
+            }
+            StoreRequest::Load(_) if fails => Some(EngineMessage::LoadFailed),
+            StoreRequest::Load(range) => {
                 self.loaded_until = self.loaded_until.max(range.until);
-                Some(Message::Loaded { range, loaded: self.store.load(range).unwrap() })
+                Some(EngineMessage::Loaded { range, loaded: self.store.load(range).unwrap() })
             }
-            Request::Look { until } => {
+            StoreRequest::Look { until } => {
                 let until = until.max(self.loaded_until);
                 let max_bytes = if fails { 1 } else { usize::MAX };
                 let found = self.store.changed_by_others(until, max_bytes).unwrap();
-                self.inbox.extend(found.rows.into_iter().map(Message::Stored));
+                self.inbox.extend(found.rows.into_iter().map(EngineMessage::Stored));
                 if !found.is_complete {
-                    return self.requests.push_back(Request::Look { until });
+                    return self.requests.push_back(StoreRequest::Look { until });
                 }
                 self.looks += 1;
-                Some(Message::Looked)
+                Some(EngineMessage::Looked)
             }
-            Request::Pause { topic, is_paused } => {
+            StoreRequest::Pause { topic, is_paused } => {
                 assert!(self.store.set_paused(&topic.to_string(), is_paused).unwrap());
                 Some(self.paused())
             }
@@ -263,14 +266,14 @@ impl World {
     }
 
     /// Returns the message about the topics that are paused in the store.
-    fn paused(&mut self) -> Message {
+    fn paused(&mut self) -> EngineMessage {
         let counts = self.store.counts().unwrap();
         let paused = counts.iter().filter(|topic| topic.is_paused);
         let topics = paused.map(|topic| topic.topic.parse::<usize>().unwrap()).collect();
-        Message::Paused { topics, pausing: None }
+        EngineMessage::Paused { topics, pausing: None }
     }
 
-    fn store_start(&mut self, timer: NewTimer) -> Option<Message> {
+    fn store_start(&mut self, timer: NewTimer) -> Option<EngineMessage> {
         let outcome = self.commit(Change::Start(timer));
         if let Outcome::Started(row) = &outcome {
             self.ids.push(row.key.id);
@@ -279,7 +282,9 @@ impl World {
             }
         }
         let is_full = self.random.u32(..10) == 0;
-        outcome.into_row().map(|row| if is_full { Message::StartsDropped } else { Message::Stored(row) })
+        outcome
+            .into_row()
+            .map(|row| if is_full { EngineMessage::StartsDropped } else { EngineMessage::Stored(row) })
     }
 
     fn commit(&mut self, change: Change) -> Outcome {
@@ -312,19 +317,23 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, steps: Vec<Step>) {
+    fn carry_out(&mut self, steps: Vec<EngineStep>) {
         for step in steps {
             match step {
-                Step::Drain => unreachable!("one node"),
-                Step::Fire(firing) => self.fire(firing),
-                Step::Change { id, change, purpose } => {
-                    self.requests.push_back(Request::Change { id, change, purpose });
+                EngineStep::Drain => unreachable!("one node"),
+                EngineStep::Fire(firing) => self.fire(firing),
+                EngineStep::Change { id, change, purpose } => {
+                    self.requests.push_back(StoreRequest::Change { id, change, purpose });
                 }
-                Step::Survey { after, limit } => self.requests.push_back(Request::Survey { after, limit }),
-                Step::Load(range) => self.requests.push_back(Request::Load(range)),
-                Step::Look { until } => self.requests.push_back(Request::Look { until }),
-                Step::Complete(completer, result) => completer.complete(result),
-                Step::Prune | Step::Renew { .. } | Step::Close(_) => panic!("nobody asked for it"),
+                EngineStep::Survey { after, limit } => {
+                    self.requests.push_back(StoreRequest::Survey { after, limit })
+                }
+                EngineStep::Load(range) => self.requests.push_back(StoreRequest::Load(range)),
+                EngineStep::Look { until } => self.requests.push_back(StoreRequest::Look { until }),
+                EngineStep::Complete(completer, result) => completer.complete(result),
+                EngineStep::Prune | EngineStep::Renew { .. } | EngineStep::Close(_) => {
+                    panic!("nobody asked for it")
+                }
             }
         }
         let (done, waiting): (Vec<_>, Vec<_>) =
@@ -475,7 +484,7 @@ fn play(rules: Rules) {
             world.step();
         }
         for topic in 0..3 {
-            world.requests.push_back(Request::Pause { topic, is_paused: false });
+            world.requests.push_back(StoreRequest::Pause { topic, is_paused: false });
         }
         // Nothing is left in the end, but periodic timers.
         for _ in 0..400 {

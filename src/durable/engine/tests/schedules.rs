@@ -3,7 +3,7 @@
 use super::simulation::{HOUR, MINUTE, SECOND, START, Simulation, failure, new_timer};
 use crate::durable::{
     Delivery, Late, Retry, TimerId,
-    engine::{Answer, Message, Rules},
+    engine::{EngineMessage, Rules, RunAnswer},
     store::{Change, Outcome},
 };
 use std::{
@@ -36,7 +36,7 @@ fn a_run_under_way_is_ended_and_the_next_one_follows_the_new_schedule() {
         }),
     );
     assert_eq!(effects.load(Ordering::Relaxed), 1);
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(3 * MINUTE);
     assert_eq!(simulation.times(), [SECOND, 61 * SECOND, 121 * SECOND]);
     assert_eq!(simulation.metrics.stale.read(), 0);
@@ -64,7 +64,7 @@ fn a_schedule_without_another_run_ends_the_timer() {
     let id = simulation.keyed(SECOND, "every 5000");
     simulation.run_until(SECOND);
     simulation.keyed(2 * SECOND, &format!("every {}", crate::durable::unix_millis::LATEST));
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     simulation.run_until(HOUR);
     assert_eq!(simulation.times(), [SECOND]);
     assert_eq!(simulation.stored(), []);
@@ -88,11 +88,11 @@ fn a_run_that_is_late_is_not_dropped_by_a_new_schedule() {
 #[test]
 fn a_failed_run_is_retried_after_a_new_schedule() {
     let mut simulation = simulation();
-    simulation.handler(|_| Some(Answer::Failed("no".to_owned())));
+    simulation.handler(|_| Some(RunAnswer::Failed("no".to_owned())));
     simulation.keyed(SECOND, "every 5000");
     simulation.run_until(2 * SECOND);
     simulation.keyed(MINUTE, "every 60000");
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(2 * MINUTE);
     assert_eq!(simulation.times(), [SECOND, 11 * SECOND, 61 * SECOND]);
     assert_eq!(simulation.fired[1].attempt, 2);
@@ -107,9 +107,9 @@ fn a_timer_that_others_move_during_a_run_fires_at_its_new_time() {
     let id = simulation.start(SECOND);
     simulation.run_until(SECOND);
     moved_by_others(&mut simulation, id, 30 * SECOND);
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     assert_eq!(simulation.metrics.stale.read(), 1);
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [SECOND, 30 * SECOND]);
     assert_eq!(simulation.stored(), []);
@@ -122,15 +122,15 @@ fn a_timer_that_others_move_during_a_run_is_forgotten_with_the_store() {
     let id = simulation.start(SECOND);
     simulation.run_until(SECOND);
     moved_by_others(&mut simulation, id, 30 * SECOND);
-    simulation.tell(Message::Stopped(failure()));
-    simulation.answer(id, Answer::Done(None));
+    simulation.tell(EngineMessage::Stopped(failure()));
+    simulation.answer(id, RunAnswer::Done(None));
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [SECOND]);
 }
 
 fn moved_by_others(simulation: &mut Simulation, id: TimerId, after: i64) {
     match simulation.commit(Change::Move { id, due: START + after }) {
-        Outcome::Done(Some(row)) => simulation.tell(Message::Stored(row)),
+        Outcome::Done(Some(row)) => simulation.tell(EngineMessage::Stored(row)),
         other => panic!("{other:?}"),
     }
 }
@@ -143,8 +143,8 @@ fn a_retry_at_the_time_of_the_next_run_survives_a_new_schedule() {
     let id = simulation.keyed(SECOND, "every 1000");
     simulation.run_until(SECOND);
     simulation.keyed(HOUR, "every 3600000");
-    simulation.answer(id, Answer::Failed("no".to_owned()));
-    simulation.handler(|_| Some(Answer::Done(None)));
+    simulation.answer(id, RunAnswer::Failed("no".to_owned()));
+    simulation.handler(|_| Some(RunAnswer::Done(None)));
     simulation.run_until(MINUTE);
     assert_eq!(simulation.scheduled(), [SECOND, SECOND]);
 }
@@ -156,11 +156,11 @@ fn a_periodic_start_with_the_key_of_a_one_shot_timer_changes_nothing() {
     let timer = new_timer(SECOND, None, Some("key"));
     let Outcome::Started(row) = simulation.commit(Change::Start(timer)) else { panic!("not started") };
     let id = row.key.id;
-    simulation.tell(Message::Stored(row));
+    simulation.tell(EngineMessage::Stored(row));
     assert_eq!(simulation.keyed(MINUTE, "every 60000"), id, "while it is pending");
     simulation.run_until(SECOND);
     assert_eq!(simulation.keyed(MINUTE, "every 60000"), id, "while it runs");
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     assert!(simulation.stored().is_empty());
     simulation.run_until(HOUR);
     assert_eq!(simulation.times(), [SECOND]);

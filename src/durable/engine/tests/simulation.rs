@@ -3,7 +3,10 @@
 use crate::{
     durable::{
         Delivery, Late, Retry, TimerId,
-        engine::{Answer, Asked, Command, Engine, Firing, Limits, Message, Now, Permit, Rules, Step},
+        engine::{
+            Asked, Engine, EngineMessage, EngineStep, Firing, Limits, Now, Permit, Rules, RunAnswer,
+            TimerCommand,
+        },
         metrics::Metrics,
         store::{
             Change, Effect, Lease, LoadRange, Loaded, NewTimer, Outcome, SqliteStore, StoreError,
@@ -50,7 +53,7 @@ pub(super) struct Fired {
 }
 
 /// What handlers answer.
-pub(super) type Handler = Rc<RefCell<dyn FnMut(&Firing) -> Option<Answer>>>;
+pub(super) type TopicHandler = Rc<RefCell<dyn FnMut(&Firing) -> Option<RunAnswer>>>;
 
 pub(super) struct Simulation {
     pub(super) engine: Engine,
@@ -82,7 +85,7 @@ pub(super) struct Simulation {
     pub(super) deadly: Option<TimerId>,
     pub(super) crashes: u32,
     is_dead: bool,
-    handler: Handler,
+    handler: TopicHandler,
     permits: Arc<Permits>,
     rules: Vec<Rules>,
     limits: Limits,
@@ -123,14 +126,14 @@ impl Simulation {
             deadly: None,
             crashes: 0,
             is_dead: false,
-            handler: Rc::new(RefCell::new(|_: &Firing| Some(Answer::Done(None)))),
+            handler: Rc::new(RefCell::new(|_: &Firing| Some(RunAnswer::Done(None)))),
             permits: Arc::new(Permits::new(1000)),
             rules,
             limits,
         }
     }
 
-    pub(super) fn handler(&mut self, handler: impl FnMut(&Firing) -> Option<Answer> + 'static) {
+    pub(super) fn handler(&mut self, handler: impl FnMut(&Firing) -> Option<RunAnswer> + 'static) {
         self.handler = Rc::new(RefCell::new(handler));
     }
 
@@ -155,7 +158,7 @@ impl Simulation {
         let counts = self.store.counts().unwrap();
         let paused = counts.iter().filter(|counts| counts.is_paused);
         let topics = paused.map(|counts| counts.topic.parse::<usize>().unwrap()).collect();
-        self.tell(Message::Paused { topics, pausing: None });
+        self.tell(EngineMessage::Paused { topics, pausing: None });
     }
 
     /// Stores a periodic timer.
@@ -178,7 +181,7 @@ impl Simulation {
             Outcome::AlreadyStarted { id, changed } => (id, changed),
             other => panic!("{other:?}"),
         };
-        row.into_iter().for_each(|row| self.tell(Message::Stored(row)));
+        row.into_iter().for_each(|row| self.tell(EngineMessage::Stored(row)));
         id
     }
 
@@ -192,28 +195,28 @@ impl Simulation {
         id
     }
 
-    pub(super) fn command(&mut self, id: TimerId, command: Command) -> Completion<bool> {
+    pub(super) fn command(&mut self, id: TimerId, command: TimerCommand) -> Completion<bool> {
         let (completer, done) = completion(None);
         let permit = Permit::take(&self.permits).unwrap();
-        self.tell(Message::Asked(Asked { id, command, completer, permit }));
+        self.tell(EngineMessage::Asked(Asked { id, command, completer, permit }));
         done
     }
 
     /// Answers the last run of a timer.
-    pub(super) fn answer(&mut self, id: TimerId, answer: Answer) {
+    pub(super) fn answer(&mut self, id: TimerId, answer: RunAnswer) {
         let last = self.fired.iter().rev().find(|fired| fired.id == id);
         self.answer_run(id, last.map_or(0, |fired| fired.run), answer);
     }
 
-    pub(super) fn answer_run(&mut self, id: TimerId, run: u64, answer: Answer) {
-        self.tell(Message::Answered { id, run, answer });
+    pub(super) fn answer_run(&mut self, id: TimerId, run: u64, answer: RunAnswer) {
+        self.tell(EngineMessage::Answered { id, run, answer });
     }
 
     pub(super) fn done_with(&mut self, id: TimerId, effect: Effect) {
-        self.answer(id, Answer::Done(Some(effect)));
+        self.answer(id, RunAnswer::Done(Some(effect)));
     }
 
-    pub(super) fn tell(&mut self, message: Message) {
+    pub(super) fn tell(&mut self, message: EngineMessage) {
         let mut steps = Vec::new();
         self.engine.handle(message, self.now, &mut steps);
         self.carry_out(steps);
@@ -297,8 +300,8 @@ impl Simulation {
         self.looks.push(self.now.wall - START);
         // Later ones are loaded in time.
         let found = std::mem::take(&mut self.elsewhere).into_iter().filter(|row| row.key.due <= until);
-        found.for_each(|row| self.tell(Message::Stored(row)));
-        self.tell(Message::Looked);
+        found.for_each(|row| self.tell(EngineMessage::Stored(row)));
+        self.tell(EngineMessage::Looked);
     }
 
     fn load(&mut self, range: LoadRange) {
@@ -306,17 +309,17 @@ impl Simulation {
         let loaded = self.store.load(range).unwrap();
         let on_their_way: usize = loaded.rows.iter().map(TimerRow::weight).sum();
         self.most_bytes = self.most_bytes.max(self.engine.window.bytes() + on_their_way);
-        self.tell(Message::Loaded { range, loaded });
+        self.tell(EngineMessage::Loaded { range, loaded });
     }
 
-    fn carry_out(&mut self, steps: Vec<Step>) {
+    fn carry_out(&mut self, steps: Vec<EngineStep>) {
         for step in steps {
             if self.is_dead {
                 return;
             }
             match step {
-                Step::Fire(firing) => self.fire(&firing),
-                Step::Change { id, change, .. } => {
+                EngineStep::Fire(firing) => self.fire(&firing),
+                EngineStep::Change { id, change, .. } => {
                     if let Some((schedule, after)) = self.before_change.take() {
                         self.keyed(after, &schedule);
                     }
@@ -324,28 +327,28 @@ impl Simulation {
                     let outcome = self.commit(change);
                     let slow = std::mem::take(&mut self.slow_change);
                     self.pass(slow);
-                    self.tell(Message::Changed { id, outcome });
+                    self.tell(EngineMessage::Changed { id, outcome });
                 }
-                Step::Load(range) => self.load(range),
-                Step::Prune => self.prunes += 1,
-                Step::Survey { after, limit } => {
+                EngineStep::Load(range) => self.load(range),
+                EngineStep::Prune => self.prunes += 1,
+                EngineStep::Survey { after, limit } => {
                     self.surveys += 1;
                     let rows = self.store.far_periodic(after, limit).unwrap();
-                    self.tell(Message::Surveyed { rows: Some(rows) });
+                    self.tell(EngineMessage::Surveyed { rows: Some(rows) });
                 }
-                Step::Drain => self.drains += 1,
-                Step::Renew { asked, until } => {
+                EngineStep::Drain => self.drains += 1,
+                EngineStep::Renew { asked, until } => {
                     self.renewals += 1;
                     let lease = self.leases.clone().expect("only stores with claims are asked");
                     // The store does not report them again: later ones are loaded in time.
                     let changed = std::mem::take(&mut self.elsewhere);
                     let rows = changed.into_iter().filter(|row| row.key.due <= until).collect();
                     let changed = Loaded { rows, is_complete: true };
-                    self.tell(Message::Renewed { asked, lease, changed });
+                    self.tell(EngineMessage::Renewed { asked, lease, changed });
                 }
-                Step::Look { until } => self.look(until),
-                Step::Complete(completer, result) => completer.complete(result),
-                Step::Close(completers) => completers.into_iter().for_each(|c| c.complete(Ok(()))),
+                EngineStep::Look { until } => self.look(until),
+                EngineStep::Complete(completer, result) => completer.complete(result),
+                EngineStep::Close(completers) => completers.into_iter().for_each(|c| c.complete(Ok(()))),
             }
         }
     }

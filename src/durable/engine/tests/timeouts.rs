@@ -4,7 +4,7 @@ use super::simulation::{HOUR, LIMITS, MINUTE, SECOND, Simulation};
 use crate::{
     durable::{
         Delivery, Late, Retry, TimerState,
-        engine::{Answer, Command, Limits, Rules},
+        engine::{Limits, Rules, RunAnswer, TimerCommand},
     },
     sync::completion,
 };
@@ -47,13 +47,13 @@ fn a_late_answer_has_no_effect_also_while_the_retry_runs() {
     let id = simulation.start(SECOND);
     simulation.run_until(35 * SECOND);
     let first = simulation.fired[0].run;
-    simulation.answer_run(id, first, Answer::Done(None));
+    simulation.answer_run(id, first, RunAnswer::Done(None));
     assert_eq!(simulation.stored().len(), 1, "it waits for its retry");
     simulation.run_until(42 * SECOND);
-    simulation.answer_run(id, first, Answer::Done(None));
+    simulation.answer_run(id, first, RunAnswer::Done(None));
     assert_eq!(simulation.stored().len(), 1, "the retry runs");
     assert_eq!(simulation.metrics.late_answers.read(), 2);
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     assert_eq!(simulation.stored(), []);
     simulation.run_until(HOUR);
     assert_eq!((simulation.fired.len(), simulation.metrics.timed_out.read()), (2, 1));
@@ -64,7 +64,7 @@ fn an_answer_in_time_ends_the_wait() {
     let mut simulation = silent(Retry::never(), Delivery::AtLeastOnce, LIMITS);
     let id = simulation.periodic(SECOND, "every 60000");
     simulation.run_until(30 * SECOND);
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     simulation.run_until(MINUTE);
     assert_eq!((simulation.fired.len(), simulation.metrics.timed_out.read()), (1, 0));
     assert_eq!(simulation.engine.sleep(simulation.now), Some(Duration::from_secs(1)));
@@ -93,7 +93,7 @@ fn a_close_waits_for_a_silent_handler_no_longer_than_its_time_limit() {
     simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
     let (completer, closed) = completion(None);
-    simulation.tell(crate::durable::engine::Message::Close(completer));
+    simulation.tell(crate::durable::engine::EngineMessage::Close(completer));
     simulation.run_until(30 * SECOND);
     assert!(!closed.is_done());
     simulation.run_until(32 * SECOND);
@@ -118,7 +118,7 @@ fn a_command_waits_no_longer_than_the_time_limit() {
     let mut simulation = silent(Retry::backoff(3), Delivery::AtLeastOnce, LIMITS);
     let id = simulation.start(SECOND);
     simulation.run_until(2 * SECOND);
-    let cancelled = simulation.command(id, Command::Cancel);
+    let cancelled = simulation.command(id, TimerCommand::Cancel);
     simulation.run_until(HOUR);
     assert!(matches!(cancelled.take(), Some(Ok(true))));
     assert_eq!(simulation.fired.len(), 1);

@@ -4,7 +4,7 @@ use super::simulation::{LIMITS, MINUTE, SECOND, START, Simulation};
 use crate::{
     durable::{
         Delivery, Late, Retry, TimerId,
-        engine::{Answer, Command, Engine, Limits, Message, Now, Rules, Step},
+        engine::{Engine, EngineMessage, EngineStep, Limits, Now, Rules, RunAnswer, TimerCommand},
         metrics::Metrics,
         store::{Begun, DueKey, Loaded, Outcome, TimerRow},
     },
@@ -37,26 +37,26 @@ fn a_burst_of_permissions_is_spread_over_turns() {
     let now = Now { wall: START, monotonic: 0 };
     let mut steps = Vec::new();
     engine.poll(now, &mut steps);
-    let is_load = |step: &Step| matches!(step, Step::Load(_));
-    let Some(Step::Load(range)) = steps.drain(..).find(is_load) else { panic!("not loaded") };
+    let is_load = |step: &EngineStep| matches!(step, EngineStep::Load(_));
+    let Some(EngineStep::Load(range)) = steps.drain(..).find(is_load) else { panic!("not loaded") };
     let loaded = Loaded { rows: (1..=80).map(row).collect(), is_complete: true };
-    engine.handle(Message::Loaded { range, loaded }, now, &mut steps);
+    engine.handle(EngineMessage::Loaded { range, loaded }, now, &mut steps);
     (0..20).for_each(|_| engine.poll(now, &mut steps));
-    let asked = |step: Step| match step {
-        Step::Change { id, .. } => id,
+    let asked = |step: EngineStep| match step {
+        EngineStep::Change { id, .. } => id,
         _ => panic!("not asked for a permission"),
     };
     let ids: Vec<TimerId> = steps.drain(..).map(asked).collect();
     assert_eq!(ids.len(), 80);
     for id in &ids {
-        engine.handle(Message::Changed { id: *id, outcome: Outcome::Done(None) }, now, &mut steps);
+        engine.handle(EngineMessage::Changed { id: *id, outcome: Outcome::Done(None) }, now, &mut steps);
     }
     let mut fired = Vec::new();
     for turn in 1..=20 {
         assert_eq!(engine.sleep(now).map(|sleep| sleep.is_zero()), Some(true), "there is more to do");
         engine.poll(now, &mut steps);
         fired.extend(steps.drain(..).filter_map(|step| match step {
-            Step::Fire(firing) => Some(firing.row.key.id),
+            EngineStep::Fire(firing) => Some(firing.row.key.id),
             _ => None,
         }));
         assert_eq!(fired.len(), turn * 4);
@@ -82,7 +82,7 @@ fn runs_that_have_ended_do_not_overlap() {
     let id = simulation.periodic(SECOND, "every 1000");
     simulation.run_until(10 * SECOND);
     assert_eq!(simulation.times(), [SECOND]);
-    simulation.answer(id, Answer::Done(None));
+    simulation.answer(id, RunAnswer::Done(None));
     simulation.run_until(10 * SECOND + 1);
     assert_eq!(simulation.times(), [SECOND, 10 * SECOND]);
 }
@@ -98,7 +98,7 @@ fn runs_that_have_ended_and_have_no_answer_are_limited() {
     simulation.run_until(10 * SECOND);
     assert_eq!(simulation.times().len(), 5);
     let ids: Vec<TimerId> = simulation.fired.iter().map(|fired| fired.id).collect();
-    ids.into_iter().for_each(|id| simulation.answer(id, Answer::Failed("no".to_owned())));
+    ids.into_iter().for_each(|id| simulation.answer(id, RunAnswer::Failed("no".to_owned())));
     simulation.run_until(11 * SECOND);
     assert_eq!(simulation.times().len(), 8);
     assert!(simulation.stored().is_empty());
@@ -107,7 +107,7 @@ fn runs_that_have_ended_and_have_no_answer_are_limited() {
 #[test]
 fn a_cancel_waits_for_a_run_that_is_about_to_fire() {
     let (mut simulation, id) = ready();
-    let cancelled = simulation.command(id, Command::Cancel);
+    let cancelled = simulation.command(id, TimerCommand::Cancel);
     assert!(!cancelled.is_done());
     simulation.run_until(MINUTE);
     assert!(matches!(cancelled.take(), Some(Ok(true))));
@@ -118,7 +118,7 @@ fn a_cancel_waits_for_a_run_that_is_about_to_fire() {
 fn a_run_that_is_about_to_fire_has_ended_and_is_not_lost_when_the_timers_are_closed() {
     let (mut simulation, _) = ready();
     let (completer, closed) = completion(None);
-    simulation.tell(Message::Close(completer));
+    simulation.tell(EngineMessage::Close(completer));
     assert_eq!((closed.is_done(), simulation.fired.len()), (false, 0));
     simulation.settle();
     assert!(closed.is_done());
@@ -128,7 +128,7 @@ fn a_run_that_is_about_to_fire_has_ended_and_is_not_lost_when_the_timers_are_clo
 #[test]
 fn a_run_that_is_about_to_fire_has_ended_and_is_not_lost_when_the_store_stops() {
     let (mut simulation, _) = ready();
-    simulation.tell(Message::Stopped(super::simulation::failure()));
+    simulation.tell(EngineMessage::Stopped(super::simulation::failure()));
     assert_eq!(simulation.times(), [SECOND]);
     simulation.run_until(MINUTE);
     assert_eq!(simulation.times(), [SECOND]);
@@ -152,9 +152,9 @@ fn a_load_that_fails_is_repeated_after_a_pause() {
         let mut steps = Vec::new();
         engine.poll(now, &mut steps);
         for step in steps {
-            let Step::Load(_) = step else { continue };
+            let EngineStep::Load(_) = step else { continue };
             loads += 1;
-            engine.handle(Message::LoadFailed, now, &mut Vec::new());
+            engine.handle(EngineMessage::LoadFailed, now, &mut Vec::new());
         }
         let sleep = engine.sleep(now).unwrap();
         assert!(!sleep.is_zero());
@@ -173,15 +173,19 @@ fn a_suspect_that_waits_for_another_one_keeps_no_loop_busy() {
     let now = Now { wall: START, monotonic: 0 };
     let mut steps = Vec::new();
     engine.poll(now, &mut steps);
-    let is_load = |step: &Step| matches!(step, Step::Load(_));
-    let Some(Step::Load(range)) = steps.drain(..).find(is_load) else { panic!("not loaded") };
+    let is_load = |step: &EngineStep| matches!(step, EngineStep::Load(_));
+    let Some(EngineStep::Load(range)) = steps.drain(..).find(is_load) else { panic!("not loaded") };
     let loaded = Loaded { rows: vec![row(1), row(2)], is_complete: true };
-    engine.handle(Message::Loaded { range, loaded }, now, &mut steps);
+    engine.handle(EngineMessage::Loaded { range, loaded }, now, &mut steps);
     engine.poll(now, &mut steps);
-    let changes = steps.drain(..).filter(|step| matches!(step, Step::Change { .. })).count();
+    let changes = steps.drain(..).filter(|step| matches!(step, EngineStep::Change { .. })).count();
     assert_eq!(changes, 1, "one suspect begins");
     assert_eq!(engine.sleep(now).map(|sleep| sleep.is_zero()), Some(false), "the other one waits");
-    engine.handle(Message::Changed { id: TimerId::new(1), outcome: Outcome::Done(None) }, now, &mut steps);
+    engine.handle(
+        EngineMessage::Changed { id: TimerId::new(1), outcome: Outcome::Done(None) },
+        now,
+        &mut steps,
+    );
     engine.poll(now, &mut steps);
     assert_eq!(engine.sleep(now).map(|sleep| sleep.is_zero()), Some(true), "the handler was called");
 }

@@ -26,7 +26,7 @@ pub(super) struct Sharing<'a> {
 }
 
 /// A transaction with changes of timers.
-pub(super) struct Batch<'a> {
+pub(super) struct MemoryBatch<'a> {
     transaction: &'a mut MemoryTransaction,
     /// The number of each attached topic.
     topics: &'a [usize],
@@ -50,7 +50,7 @@ impl Sharing<'_> {
     }
 }
 
-impl<'a> Batch<'a> {
+impl<'a> MemoryBatch<'a> {
     pub(super) fn new(
         transaction: &'a mut MemoryTransaction,
         topics: &'a [usize],
@@ -59,7 +59,7 @@ impl<'a> Batch<'a> {
         sharing: Option<Sharing<'a>>,
     ) -> Self {
         let forget = now.saturating_sub(duration_millis(key_memory));
-        Batch { transaction, topics, now, forget, has_ended_keys: false, sharing }
+        MemoryBatch { transaction, topics, now, forget, has_ended_keys: false, sharing }
     }
 
     pub(super) fn transaction(&mut self) -> &mut MemoryTransaction {

@@ -2,7 +2,7 @@
 
 use super::{
     MemoryDisk, MemoryStore,
-    shared::{Session, Settings},
+    shared::{MemorySession, MemorySettings},
 };
 use crate::{Error, Result, durable::StoreError, machine::Route};
 use std::time::{Duration, SystemTime};
@@ -66,7 +66,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Clone)]
 pub struct MemoryDatabase {
     disk: MemoryDisk,
-    settings: Settings,
+    settings: MemorySettings,
 }
 
 impl Default for MemoryDatabase {
@@ -78,7 +78,7 @@ impl Default for MemoryDatabase {
 impl MemoryDatabase {
     /// Creates an empty database with 64 partitions and leases of 6 s.
     pub fn new() -> Self {
-        MemoryDatabase { disk: MemoryDisk::new(), settings: Settings::default() }
+        MemoryDatabase { disk: MemoryDisk::new(), settings: MemorySettings::default() }
     }
 
     /// Sets the number of partitions of a database that no store has been opened on, which limits
@@ -126,7 +126,7 @@ impl MemoryDatabase {
             let host = self.settings.host.as_deref().unwrap_or_default();
             return Err(Error::setting("host", host, "the name of a node of the simulation"));
         };
-        Session::open(self.disk.clone(), self.settings.clone(), route).map_err(StoreError::into)
+        MemorySession::open(self.disk.clone(), self.settings.clone(), route).map_err(StoreError::into)
     }
 
     /// Returns the disk of the database, on which a test finds the rows of the program, and makes

@@ -113,7 +113,7 @@ impl Default for Disk {
 
 /// The kind of a transaction, for the faults of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OperationKind {
     /// Changes of timers, or work of the program.
     Commit,
     /// A note of the store, which does not fail on demand.
@@ -212,12 +212,12 @@ impl MemoryDisk {
     pub(super) fn transact<T>(
         &self,
         store: u64,
-        kind: Kind,
+        kind: OperationKind,
         work: impl FnOnce(&mut MemoryTransaction) -> std::result::Result<T, StoreError>,
     ) -> std::result::Result<(T, Vec<i64>), StoreError> {
         let mut disk = self.lock();
         disk.check(store)?;
-        if kind == Kind::Commit && disk.failures > 0 {
+        if kind == OperationKind::Commit && disk.failures > 0 {
             disk.failures -= 1;
             return Err(StoreError::Busy("the test has asked for a failed commit".into()));
         }

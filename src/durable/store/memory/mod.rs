@@ -28,9 +28,9 @@ use super::{
     start_in::Starter,
 };
 use crate::machine::{self, Route};
-use changes::Batch;
-use disk::Kind;
-use shared::Session;
+use changes::MemoryBatch;
+use disk::OperationKind;
+use shared::MemorySession;
 use starts::MemoryStarts;
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 use tables::{Tables, View, Write};
@@ -62,7 +62,7 @@ pub struct MemoryStore {
     program_starts: VecDeque<i64>,
     medium: machine::Disk,
     /// The session with the database. `None` in a store of one node.
-    session: Option<Box<Session>>,
+    session: Option<Box<MemorySession>>,
 }
 
 impl MemoryStore {
@@ -89,7 +89,7 @@ impl MemoryStore {
     /// Calls `work` in a transaction, and commits it if the work succeeds.
     fn transact<T>(
         &mut self,
-        kind: Kind,
+        kind: OperationKind,
         work: impl FnOnce(&mut MemoryTransaction) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if self.session.is_some() {
@@ -130,17 +130,17 @@ impl MemoryStore {
     fn batch<T>(
         &mut self,
         now: i64,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+        work: impl FnOnce(&mut MemoryBatch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let topics = self.topics.clone();
         let key_memory = self.key_memory;
         let route = self.session.as_ref().map(|session| session.route());
         // The request borrows the session, and the changes borrow the member.
         let mut member = self.session.as_mut().map(|session| std::mem::take(&mut session.member));
-        let result = self.transact(Kind::Commit, |transaction| {
+        let result = self.transact(OperationKind::Commit, |transaction| {
             let time = route.as_ref().map(Route::wall_time);
             let sharing = member.as_mut().zip(time).map(|(member, time)| member.sharing(time));
-            let mut batch = Batch::new(transaction, &topics, now, key_memory, sharing);
+            let mut batch = MemoryBatch::new(transaction, &topics, now, key_memory, sharing);
             let value = work(&mut batch)?;
             batch.finish();
             Ok(value)
@@ -153,7 +153,7 @@ impl MemoryStore {
 
     fn note_open(&mut self, is_open: bool) -> Result<(), StoreError> {
         if is_open != self.is_noted_open && self.session.is_none() {
-            self.transact(Kind::Note, |transaction| {
+            self.transact(OperationKind::Note, |transaction| {
                 transaction.write(Write::Open(is_open));
                 Ok(())
             })?;
@@ -165,7 +165,7 @@ impl MemoryStore {
 
 impl TimerStore for MemoryStore {
     fn attach(&mut self, topics: &[String]) -> Result<Vec<TopicCounts>, StoreError> {
-        let attached = self.transact(Kind::Note, |transaction| {
+        let attached = self.transact(OperationKind::Note, |transaction| {
             for name in topics {
                 if transaction.tables().topic(name).is_none() {
                     transaction.write(Write::Topic(Some(name.clone())));
@@ -224,7 +224,7 @@ impl TimerStore for MemoryStore {
     }
 
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
-        self.transact(Kind::Commit, |transaction| StoreTransaction::new(transaction).run(work))
+        self.transact(OperationKind::Commit, |transaction| StoreTransaction::new(transaction).run(work))
     }
 
     fn backup(&mut self, _path: &Path) -> Result<BackupWork, StoreError> {

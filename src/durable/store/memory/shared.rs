@@ -8,7 +8,7 @@
 use super::{
     MemoryDisk, MemoryStore, StoreError, View,
     changes::Sharing,
-    disk::Kind,
+    disk::OperationKind,
     reads,
     tables::{Partition, Write},
     transaction::MemoryTransaction,
@@ -31,14 +31,14 @@ use std::{
 
 /// The settings of a store, which are checked when it is opened.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settings {
+pub(super) struct MemorySettings {
     pub(super) sharing: SharingSettings,
     pub(super) host: Option<Arc<str>>,
 }
 
 /// How the requests of a node reach the database.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct MemorySession {
     settings: SharingSettings,
     route: Route,
     /// How often the server had been killed, and its disk had crashed, when this session began.
@@ -72,16 +72,16 @@ impl Member {
     }
 }
 
-impl Session {
+impl MemorySession {
     pub(super) fn open(
         disk: MemoryDisk,
-        settings: Settings,
+        settings: MemorySettings,
         route: Route,
     ) -> Result<MemoryStore, StoreError> {
         let settings = settings.sharing;
         let server = server(&route, &disk);
         let mut session =
-            Session { settings, route, server, is_other_server: false, member: Member::default() };
+            MemorySession { settings, route, server, is_other_server: false, member: Member::default() };
         let (timeout, partitions) = (session.settings.request_timeout(), session.settings.partitions);
         let connected = session.route.call(timeout, || disk.connect(partitions));
         let number = connected.map_err(no_answer)?;
@@ -137,7 +137,7 @@ impl MemoryStore {
         let node = session.member.node;
         let mut ownership = session.member.ownership.clone();
         let asked = machine::now();
-        let now = self.transact(Kind::Note, |transaction| {
+        let now = self.transact(OperationKind::Note, |transaction| {
             let now = micros(route.wall_time());
             renew(transaction, node, &mut ownership, &settings, now);
             Ok(now)
@@ -188,7 +188,7 @@ impl MemoryStore {
     pub(super) fn give_back(&mut self) -> Result<(), StoreError> {
         let Some(session) = &self.session else { return Ok(()) };
         let node = session.member.node;
-        self.transact(Kind::Note, |transaction| {
+        self.transact(OperationKind::Note, |transaction| {
             transaction.write(Write::Node(node, None));
             let owned: Vec<u32> = partitions(transaction, |partition| partition.owner == Some(node));
             owned.into_iter().for_each(|partition| free(transaction, partition));

@@ -1,24 +1,24 @@
 //! Pauses of whole topics, and changes of many dead letters.
 
-use super::{DeadLetters, TimerRow, changes::Batch, reads, tables::Write};
+use super::{DeadLetters, TimerRow, changes::MemoryBatch, reads, tables::Write};
 use crate::durable::TimerId;
 
 /// Pauses a topic or lets it go on. Returns whether the store has the topic.
-pub(super) fn set_paused(batch: &mut Batch<'_>, topic: &str, is_paused: bool) -> bool {
+pub(super) fn set_paused(batch: &mut MemoryBatch<'_>, topic: &str, is_paused: bool) -> bool {
     let transaction = batch.transaction();
     let Some(topic) = transaction.tables().topic(topic) else { return false };
     transaction.write(Write::Paused(topic, is_paused));
     true
 }
 
-pub(super) fn remove_dead(batch: &mut Batch<'_>, letters: &DeadLetters) -> u64 {
+pub(super) fn remove_dead(batch: &mut MemoryBatch<'_>, letters: &DeadLetters) -> u64 {
     let selected = select(batch, letters);
     selected.iter().for_each(|id| drop(batch.cancel(*id)));
     selected.len() as u64
 }
 
 pub(super) fn retry_dead(
-    batch: &mut Batch<'_>,
+    batch: &mut MemoryBatch<'_>,
     letters: &DeadLetters,
     dues: &[i64],
 ) -> Vec<Option<TimerRow>> {
@@ -27,7 +27,7 @@ pub(super) fn retry_dead(
 }
 
 /// Returns the ids of the selected letters.
-fn select(batch: &mut Batch<'_>, letters: &DeadLetters) -> Vec<TimerId> {
+fn select(batch: &mut MemoryBatch<'_>, letters: &DeadLetters) -> Vec<TimerId> {
     let tables = batch.transaction().tables();
     let Some(topic) = tables.topic(&letters.topic) else { return Vec::new() };
     let dead = tables.topics.get(topic).map_or(0, |topic| topic.dead);

@@ -15,7 +15,7 @@
 use super::{
     Loaded, PostgresStore, StoreError, TimerRow,
     queries::collect,
-    session::{ServerStart, Session, column},
+    session::{PostgresSession, ServerStart, column},
 };
 use crate::durable::TimerId;
 use std::collections::BTreeSet;
@@ -105,7 +105,7 @@ impl Changes {
 /// Returns timers that other sessions have changed.
 pub(super) fn changed_by_others(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     until: i64,
     max_bytes: usize,
 ) -> Result<Loaded, StoreError> {
@@ -195,7 +195,7 @@ pub(super) fn changed_by_others(
 /// Reads timers again that were not as the engine expected. Returns whether none is left.
 fn recheck(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     until: i64,
     max_bytes: i64,
     found: &mut Vec<TimerRow>,

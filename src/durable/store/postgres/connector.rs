@@ -97,7 +97,7 @@ where
     T::Stream: 'static,
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
-    type Stream = Timed<Stream<T::Stream>>;
+    type Stream = Timed<PostgresStream<T::Stream>>;
     type TlsConnect = Handshake<T::TlsConnect>;
     type Error = T::Error;
 
@@ -113,7 +113,7 @@ where
     T::Stream: 'static,
     T::Future: Send,
 {
-    type Stream = Timed<Stream<T::Stream>>;
+    type Stream = Timed<PostgresStream<T::Stream>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Stream, BoxError>> + Send>>;
 
@@ -131,67 +131,67 @@ async fn begin<T: TlsConnect<Socket>>(
     tls: T,
     mode: SslMode,
     mut socket: Socket,
-) -> Result<Stream<T::Stream>, BoxError> {
+) -> Result<PostgresStream<T::Stream>, BoxError> {
     if mode == SslMode::Disable {
-        return Ok(Stream::Plain(socket));
+        return Ok(PostgresStream::Plain(socket));
     }
     socket.write_all(&SSL_REQUEST).await?;
     let mut answer = [0];
     socket.read_exact(&mut answer).await?;
     match (answer, mode) {
-        ([b'S'], _) => Ok(Stream::Tls(tls.connect(socket).await.map_err(Into::into)?)),
-        (_, SslMode::Prefer) => Ok(Stream::Plain(socket)),
+        ([b'S'], _) => Ok(PostgresStream::Tls(tls.connect(socket).await.map_err(Into::into)?)),
+        (_, SslMode::Prefer) => Ok(PostgresStream::Plain(socket)),
         _ => Err("the server does not support TLS".into()),
     }
 }
 
 /// A connection to a server.
-pub(super) enum Stream<T> {
+pub(super) enum PostgresStream<T> {
     Plain(Socket),
     Tls(T),
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Stream<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for PostgresStream<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            PostgresStream::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            PostgresStream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stream<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for PostgresStream<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            PostgresStream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            PostgresStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            PostgresStream::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            PostgresStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            PostgresStream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            PostgresStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
 
-impl<T: TlsStream + Unpin> TlsStream for Timed<Stream<T>> {
+impl<T: TlsStream + Unpin> TlsStream for Timed<PostgresStream<T>> {
     fn channel_binding(&self) -> ChannelBinding {
         match self.stream() {
-            Stream::Plain(_) => ChannelBinding::none(),
-            Stream::Tls(stream) => stream.channel_binding(),
+            PostgresStream::Plain(_) => ChannelBinding::none(),
+            PostgresStream::Tls(stream) => stream.channel_binding(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! has a row of its own, with the negative id of its server process instead of a partition. Now and
 //! then, the nodes add such rows to the others.
 
-use super::{StoreError, session::Session};
+use super::{StoreError, session::PostgresSession};
 
 /// The partition of a transaction of the program.
 pub(super) const OF_PROGRAM: &str = "-pg_backend_pid()";
@@ -21,7 +21,7 @@ pub(super) fn add(rows: &str) -> String {
 }
 
 /// Adds the rows of programs to those of a partition, except for those of open transactions.
-pub(super) fn fold(session: &mut Session) -> Result<(), StoreError> {
+pub(super) fn fold(session: &mut PostgresSession) -> Result<(), StoreError> {
     let sql = "WITH old AS MATERIALIZED (
             SELECT topic, partition FROM {schema}.counts WHERE partition < 0 FOR UPDATE SKIP LOCKED
         ), gone AS (

@@ -1,6 +1,6 @@
 //! The program's own writes, each in a savepoint.
 
-use super::{Effect, Outcome, StoreError, StoreTransaction, session::Session};
+use super::{Effect, Outcome, StoreError, StoreTransaction, session::PostgresSession};
 use crate::durable::TimerId;
 
 /// Releases the savepoint. Constraints that a program has deferred are checked now, so that their
@@ -44,7 +44,7 @@ impl Effects {
         &mut self,
         id: TimerId,
         lost: &mut LostIn,
-        session: &mut Session,
+        session: &mut PostgresSession,
         effect: &mut Effect,
     ) -> Result<Option<Outcome>, StoreError> {
         if lost.give_up(id) {
@@ -59,7 +59,11 @@ impl Effects {
     }
 
     /// Runs an effect. If it fails, its writes are undone, and the outcome is returned.
-    fn run(&mut self, session: &mut Session, effect: &mut Effect) -> Result<Option<Outcome>, StoreError> {
+    fn run(
+        &mut self,
+        session: &mut PostgresSession,
+        effect: &mut Effect,
+    ) -> Result<Option<Outcome>, StoreError> {
         let deferred = if self.is_immediate { "SET CONSTRAINTS ALL DEFERRED; " } else { "" };
         session.batch(&format!("{deferred}SAVEPOINT effect"))?;
         let error = match StoreTransaction::new(session.client()).run(effect) {
@@ -80,7 +84,7 @@ impl Effects {
 }
 
 /// Runs a program's work in a transaction of its own.
-pub(super) fn transact(session: &mut Session, work: &mut Effect) -> Result<(), StoreError> {
+pub(super) fn transact(session: &mut PostgresSession, work: &mut Effect) -> Result<(), StoreError> {
     session.batch("BEGIN")?;
     match Effects::default().run(session, work)? {
         Some(Outcome::Refused(error)) => {

@@ -4,11 +4,11 @@ use crate::durable::StoreError;
 use postgres::error::SqlState;
 
 /// Converts the error of a result.
-pub(super) trait StoreResult<T> {
+pub(super) trait PostgresResult<T> {
     fn store(self) -> Result<T, StoreError>;
 }
 
-impl<T> StoreResult<T> for Result<T, postgres::Error> {
+impl<T> PostgresResult<T> for Result<T, postgres::Error> {
     fn store(self) -> Result<T, StoreError> {
         self.map_err(|error| convert(&error))
     }

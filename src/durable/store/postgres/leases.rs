@@ -3,7 +3,7 @@
 use super::{
     Lease, PostgresStore, StoreError, counts,
     server_clock::ServerClock,
-    session::{Session, column},
+    session::{PostgresSession, column},
 };
 use crate::durable::{store::ownership::Ownership, unix_millis::duration_millis};
 use std::time::Instant;
@@ -17,7 +17,7 @@ const RENEWALS_PER_SEARCH: u32 = 30;
 
 /// Renews the leases, gives surplus back, and takes over partitions without an owner.
 #[allow(clippy::disallowed_methods, reason = "leases are real time, as other nodes see it")]
-pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<Lease, StoreError> {
+pub(super) fn renew(store: &mut PostgresStore, session: &mut PostgresSession) -> Result<Lease, StoreError> {
     let lease = store.settings.lease;
     let millis = duration_millis(lease) as f64;
     let now = Instant::now();
@@ -76,7 +76,7 @@ pub(super) fn renew(store: &mut PostgresStore, session: &mut Session) -> Result<
 
 fn take_over(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     wanted: i64,
     millis: f64,
 ) -> Result<(), StoreError> {
@@ -102,7 +102,7 @@ fn take_over(
 
 /// Now and then, removes keys of timers that ended long ago and nodes that are gone, and adds up
 /// numbers of timers.
-fn forget_keys(store: &mut PostgresStore, session: &mut Session) -> Result<(), StoreError> {
+fn forget_keys(store: &mut PostgresStore, session: &mut PostgresSession) -> Result<(), StoreError> {
     store.renewals += 1;
     if store.renewals < RENEWALS_PER_SEARCH {
         return Ok(());
@@ -128,7 +128,7 @@ fn forget_keys(store: &mut PostgresStore, session: &mut Session) -> Result<(), S
 }
 
 /// Gives all partitions back.
-pub(super) fn release(store: &mut PostgresStore, session: &mut Session) -> Result<(), StoreError> {
+pub(super) fn release(store: &mut PostgresStore, session: &mut PostgresSession) -> Result<(), StoreError> {
     session.query(
         "WITH node AS (DELETE FROM {schema}.nodes WHERE id = $1)
         UPDATE {schema}.partitions SET owner = NULL, lease_until = '-infinity' WHERE owner = $1",

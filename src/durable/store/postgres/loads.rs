@@ -11,7 +11,7 @@
 use super::{
     LoadRange, Loaded, PostgresStore, StoreError,
     queries::collect,
-    session::{Session, Value, column},
+    session::{PostgresSession, SqlValue, column},
 };
 use postgres::Row;
 
@@ -63,7 +63,7 @@ pub(super) struct Loads {
 /// Loads pending timers of this node's partitions, merged in the order of their keys.
 pub(super) fn load(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     range: LoadRange,
 ) -> Result<Loaded, StoreError> {
     let attached = store.topics.iter().enumerate();
@@ -77,7 +77,7 @@ pub(super) fn load(
     let max_bytes = i64::try_from(range.max_bytes).unwrap_or(i64::MAX);
     let share = max_bytes / limit.max(1);
     let (due, id) = (range.after.due, range.after.id.get());
-    let mut values: [Value<'_>; 7] = [&topics, &partitions, &due, &id, &range.until, &limit, &share];
+    let mut values: [SqlValue<'_>; 7] = [&topics, &partitions, &due, &id, &range.until, &limit, &share];
     if !store.loads.are_large {
         let rows = session.query(SMALL, &values)?;
         let whole = whole_rows(&rows)?;

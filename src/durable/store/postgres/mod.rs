@@ -50,8 +50,8 @@ use connector::Connect;
 use outside_runtime::outside_runtime;
 use postgres::Config;
 use program_starts::{Placement, PostgresStarts};
-use session::Session;
-use settings::Settings;
+use session::PostgresSession;
+use settings::PostgresSettings;
 use std::{
     fmt,
     sync::Arc,
@@ -107,9 +107,9 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// limits apply. After a lost connection, the store connects again with the next operation. A start
 /// that fails with [`StoreError::Busy`] may have been stored: use an idempotency key to repeat it.
 pub struct PostgresStore {
-    settings: Settings,
+    settings: PostgresSettings,
     connector: Box<dyn Connect>,
-    session: Option<Session>,
+    session: Option<PostgresSession>,
     /// When the last attempt to connect failed.
     failed: Option<Instant>,
     /// Requests of sessions that were given up.
@@ -154,17 +154,17 @@ impl PostgresStore {
     /// Returns the number of requests to the server since the store was opened. Each request is a
     /// round trip.
     pub fn requests(&self) -> u64 {
-        self.requests + self.session.as_ref().map_or(0, Session::requests)
+        self.requests + self.session.as_ref().map_or(0, PostgresSession::requests)
     }
 
-    fn connect(settings: Settings, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+    fn connect(settings: PostgresSettings, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
         refuse_in_simulation("PostgresStore").map_err(StoreError::failed)?;
         outside_runtime(|| Self::connect_here(settings, connector))
     }
 
-    fn connect_here(settings: Settings, mut connector: Box<dyn Connect>) -> Result<Self, StoreError> {
-        let mut session = Session::connect(&settings, &mut *connector)?;
-        refuse_shared(&mut session, Session::connect(&settings, &mut *connector)?)?;
+    fn connect_here(settings: PostgresSettings, mut connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        let mut session = PostgresSession::connect(&settings, &mut *connector)?;
+        refuse_shared(&mut session, PostgresSession::connect(&settings, &mut *connector)?)?;
         let partitions = schema::migrate(&mut session, &settings)?;
         let (clock, server) = session.identify(None)?;
         let mut changes = changes::Changes::default();
@@ -197,14 +197,14 @@ impl PostgresStore {
     /// fails.
     fn with_session<T: Send>(
         &mut self,
-        work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError> + Send,
+        work: impl FnOnce(&mut Self, &mut PostgresSession) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
         outside_runtime(|| self.with_session_here(work))
     }
 
     fn with_session_here<T>(
         &mut self,
-        work: impl FnOnce(&mut Self, &mut Session) -> Result<T, StoreError>,
+        work: impl FnOnce(&mut Self, &mut PostgresSession) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut session = match self.session.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
@@ -227,11 +227,11 @@ impl PostgresStore {
     }
 
     #[allow(clippy::disallowed_methods, reason = "the pause between two connections is real time")]
-    fn reconnect(&mut self) -> Result<Session, StoreError> {
+    fn reconnect(&mut self) -> Result<PostgresSession, StoreError> {
         if let Some(failed) = self.failed {
             pause(RECONNECT_PAUSE.saturating_sub(failed.elapsed()));
         }
-        let session = Session::connect(&self.settings, &mut *self.connector)
+        let session = PostgresSession::connect(&self.settings, &mut *self.connector)
             .and_then(|mut session| session.identify(self.clock).map(|identity| (session, identity)));
         self.failed = session.is_err().then(Instant::now);
         let (session, (clock, server)) = session?;
@@ -374,7 +374,7 @@ impl fmt::Debug for PostgresStore {
 /// Fails if two connections share a process of the server. Then a pool gives each transaction
 /// another process, and the prepared statements and time limits of the store end up in processes of
 /// others.
-fn refuse_shared(session: &mut Session, mut other: Session) -> Result<(), StoreError> {
+fn refuse_shared(session: &mut PostgresSession, mut other: PostgresSession) -> Result<(), StoreError> {
     let backend = session.backend()?;
     other.batch("BEGIN")?;
     if other.backend()? != backend {

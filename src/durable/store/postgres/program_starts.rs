@@ -2,8 +2,8 @@
 
 use super::{
     NewTimer, PostgresClient, PostgresStore, StartTimers, StoreError, counts,
-    errors::StoreResult,
-    session::{Statements, Value},
+    errors::PostgresResult,
+    session::{SqlValue, Statements},
     starts::{self, ATTEMPTS, Found, Start},
 };
 use crate::durable::{TimerId, unix_millis::duration_millis};
@@ -121,7 +121,7 @@ struct OfProgram<'a> {
 }
 
 impl Statements for OfProgram<'_> {
-    fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+    fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<Row>, StoreError> {
         self.client.query(&sql.replace("{schema}", self.schema), values).store()
     }
 }

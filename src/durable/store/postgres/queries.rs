@@ -2,13 +2,16 @@
 
 use super::{
     DueKey, PostgresStore, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState, TopicCounts,
-    session::{Session, Value, column},
+    session::{PostgresSession, SqlValue, column},
 };
 use crate::durable::{TimerId, store::Begun, unix_millis::system_time};
 use postgres::Row;
 
 /// Creates the topics that are missing. Returns the names and ids of all of them.
-pub(super) fn attach(session: &mut Session, topics: &[String]) -> Result<Vec<(String, i32)>, StoreError> {
+pub(super) fn attach(
+    session: &mut PostgresSession,
+    topics: &[String],
+) -> Result<Vec<(String, i32)>, StoreError> {
     let mut attached = Vec::with_capacity(topics.len());
     for name in topics {
         if name.contains('\0') {
@@ -30,7 +33,7 @@ pub(super) fn attach(session: &mut Session, topics: &[String]) -> Result<Vec<(St
 /// Returns periodic timers behind a key, without their payloads.
 pub(super) fn far_periodic(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     after: DueKey,
     limit: usize,
 ) -> Result<Vec<TimerRow>, StoreError> {
@@ -76,7 +79,10 @@ pub(super) fn timer(store: &PostgresStore, row: &Row, first: usize) -> Result<Op
     }))
 }
 
-pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<TimerInfo>, StoreError> {
+pub(super) fn list(
+    session: &mut PostgresSession,
+    filter: &TimerFilter,
+) -> Result<Vec<TimerInfo>, StoreError> {
     let topic = filter.topic.as_deref();
     let key = filter.key.as_deref();
     if [topic, key].into_iter().flatten().any(|text| text.contains('\0')) {
@@ -108,14 +114,14 @@ pub(super) fn list(session: &mut Session, filter: &TimerFilter) -> Result<Vec<Ti
         (Some(TimerState::Pending), Some(_)) => listing!("AND t.key = $4 AND t.state = 0"),
         (Some(TimerState::Dead), Some(_)) => listing!("AND t.key = $4 AND t.state = 1"),
     };
-    let values: [Value<'_>; 4] = [&after, &topic, &limit, &key];
+    let values: [SqlValue<'_>; 4] = [&after, &topic, &limit, &key];
     let values = if key.is_some() { &values[..] } else { &values[..3] };
     session.query(sql, values)?.iter().map(info).collect()
 }
 
 /// Lists timers in the order of due times, merged over the topics.
 fn list_by_due(
-    session: &mut Session,
+    session: &mut PostgresSession,
     filter: &TimerFilter,
     behind: DueKey,
 ) -> Result<Vec<TimerInfo>, StoreError> {
@@ -151,7 +157,7 @@ fn list_by_due(
     };
     let limit = i64::try_from(filter.effective_limit()).unwrap_or(i64::MAX);
     let id = behind.id.get();
-    let values: [Value<'_>; 5] = [&behind.due, &id, &filter.topic, &limit, &filter.key];
+    let values: [SqlValue<'_>; 5] = [&behind.due, &id, &filter.topic, &limit, &filter.key];
     session.query(sql, &values)?.iter().map(info).collect()
 }
 
@@ -169,7 +175,7 @@ fn info(row: &Row) -> Result<TimerInfo, StoreError> {
     Ok(info)
 }
 
-pub(super) fn counts(session: &mut Session) -> Result<Vec<TopicCounts>, StoreError> {
+pub(super) fn counts(session: &mut PostgresSession) -> Result<Vec<TopicCounts>, StoreError> {
     let rows = session.query(
         "SELECT n.name, coalesce(sum(c.pending), 0)::bigint, coalesce(sum(c.dead), 0)::bigint, n.paused
         FROM {schema}.topics n LEFT JOIN {schema}.counts c ON c.topic = n.id

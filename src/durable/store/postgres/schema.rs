@@ -6,8 +6,8 @@
 
 use super::{
     pause,
-    session::{Session, column},
-    settings::Settings,
+    session::{PostgresSession, column},
+    settings::PostgresSettings,
 };
 use crate::durable::StoreError;
 use std::time::Duration;
@@ -90,7 +90,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
 ///
 /// If the version is current, the function takes no lock. While another node migrates, it polls for
 /// a limited time.
-pub(super) fn migrate(session: &mut Session, settings: &Settings) -> Result<u32, StoreError> {
+pub(super) fn migrate(session: &mut PostgresSession, settings: &PostgresSettings) -> Result<u32, StoreError> {
     let known = MIGRATIONS.len() as i64;
     // Another encoding would refuse some keys, and a refused statement stops the store.
     let encoding: String = column(&session.query_one("SELECT getdatabaseencoding()::text", &[])?, 0)?;
@@ -118,7 +118,11 @@ pub(super) fn migrate(session: &mut Session, settings: &Settings) -> Result<u32,
 }
 
 /// Returns whether the lock was free, and the migrations were applied.
-fn migrate_locked(session: &mut Session, settings: &Settings, known: i64) -> Result<bool, StoreError> {
+fn migrate_locked(
+    session: &mut PostgresSession,
+    settings: &PostgresSettings,
+    known: i64,
+) -> Result<bool, StoreError> {
     let sql = "SELECT pg_try_advisory_xact_lock(hashtextextended('netwheel ' || $1, 0))";
     if !column::<bool>(&session.query_one(sql, &[&settings.schema])?, 0)? {
         return Ok(false);
@@ -149,7 +153,10 @@ fn migrate_locked(session: &mut Session, settings: &Settings, known: i64) -> Res
 }
 
 /// Returns the version and the number of partitions, or `None` if the schema is empty.
-fn version(session: &mut Session, settings: &Settings) -> Result<Option<(i64, u32)>, StoreError> {
+fn version(
+    session: &mut PostgresSession,
+    settings: &PostgresSettings,
+) -> Result<Option<(i64, u32)>, StoreError> {
     let tables = session.query(
         "SELECT c.relname::text FROM pg_catalog.pg_class c
         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

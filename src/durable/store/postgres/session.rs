@@ -1,4 +1,4 @@
-//! `Session`: a connection, its prepared statements, and its id.
+//! `PostgresSession`: a connection, its prepared statements, and its id.
 //!
 //! Invariants: each request has a deadline. Every session has an id of its own in the database, and
 //! marks the timers that it changes with that id. So changes of a lost session count as changes of
@@ -7,9 +7,9 @@
 use super::{
     connector::Connect,
     deadline::Deadline,
-    errors::{StoreResult, text},
+    errors::{PostgresResult, text},
     server_clock::ServerClock,
-    settings::Settings,
+    settings::PostgresSettings,
 };
 use crate::durable::StoreError;
 use postgres::{
@@ -22,38 +22,41 @@ use std::{collections::BTreeMap, time::Instant};
 /// A connection of the store, or of the program.
 pub(super) trait Statements {
     /// Runs a statement in which `{schema}` stands for the schema.
-    fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError>;
+    fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<Row>, StoreError>;
 }
 
 /// A value of a statement.
-pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
+pub(super) type SqlValue<'a> = &'a (dyn ToSql + Sync);
 
 /// When a server was started, in microseconds since 1970. Identifies the server: a crash of one of
 /// its processes keeps the time, a restart or a promoted standby has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServerStart(pub(super) i64);
 
-pub(super) struct Session {
+pub(super) struct PostgresSession {
     client: Client,
     statements: BTreeMap<&'static str, Statement>,
     schema: String,
     deadline: Deadline,
-    settings: Settings,
+    settings: PostgresSettings,
     id: i64,
     requests: u64,
     is_read_only: bool,
 }
 
-impl Session {
+impl PostgresSession {
     /// Connects and applies the time limits.
-    pub(super) fn connect(settings: &Settings, connector: &mut dyn Connect) -> Result<Self, StoreError> {
+    pub(super) fn connect(
+        settings: &PostgresSettings,
+        connector: &mut dyn Connect,
+    ) -> Result<Self, StoreError> {
         let deadline = Deadline::new();
         deadline.set(settings.connect_timeout);
         // A server that refuses a client now may accept it later.
         let client = connector
             .connect(&settings.config, &deadline)
             .map_err(|error| StoreError::Busy(format!("no connection: {}", text(&error)).into()))?;
-        let mut session = Session {
+        let mut session = PostgresSession {
             client,
             statements: BTreeMap::new(),
             schema: settings.schema.clone(),
@@ -127,7 +130,11 @@ impl Session {
     }
 
     /// Runs a statement in which `{schema}` stands for the schema.
-    pub(super) fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+    pub(super) fn query(
+        &mut self,
+        sql: &'static str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
         let statement = self.prepare(sql)?;
         self.requests += 1;
         let answer = self.client().query(&statement, values);
@@ -158,7 +165,7 @@ impl Session {
     pub(super) fn query_timed(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<(Row, Instant, Instant), StoreError> {
         self.prepare(sql)?;
         let asked = Instant::now();
@@ -166,7 +173,11 @@ impl Session {
         Ok((row, asked, Instant::now()))
     }
 
-    pub(super) fn query_one(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Row, StoreError> {
+    pub(super) fn query_one(
+        &mut self,
+        sql: &'static str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Row, StoreError> {
         let rows = self.query(sql, values)?;
         rows.into_iter().next().ok_or_else(|| StoreError::failed("a statement has returned no row"))
     }
@@ -180,9 +191,9 @@ impl Session {
     }
 }
 
-impl Statements for Session {
-    fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
-        Session::query(self, sql, values)
+impl Statements for PostgresSession {
+    fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<Row>, StoreError> {
+        PostgresSession::query(self, sql, values)
     }
 }
 

@@ -26,7 +26,7 @@ const SCHEMA_LIMIT: usize = 63;
 
 /// Checked settings.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct PostgresSettings {
     pub(super) config: Config,
     pub(super) schema: String,
     pub(super) partitions: u32,
@@ -155,7 +155,7 @@ impl PostgresStoreBuilder {
         PostgresStore::connect(settings, connector).map_err(StoreError::into)
     }
 
-    fn check(self) -> Result<(Settings, Box<dyn Connect>)> {
+    fn check(self) -> Result<(PostgresSettings, Box<dyn Connect>)> {
         let sharing = self.sharing;
         sharing.check()?;
         let (lease, request_timeout) = (sharing.lease, sharing.request_timeout());
@@ -178,7 +178,7 @@ impl PostgresStoreBuilder {
         if config.get_application_name().is_none() {
             config.application_name(&format!("netwheel timers {}", self.node));
         }
-        let settings = Settings {
+        let settings = PostgresSettings {
             config,
             schema: self.schema,
             partitions: sharing.partitions,

@@ -1,18 +1,18 @@
 //! `Transaction`: the state of a transaction while its changes are made.
 
-use super::{Held, Outcome, PostgresStore, StoreError, counts, session::Session};
+use super::{Held, Outcome, PostgresStore, StoreError, counts, session::PostgresSession};
 use std::{collections::BTreeMap, fmt::Write};
 
 pub(super) struct Transaction<'a> {
     pub(super) store: &'a mut PostgresStore,
-    pub(super) session: &'a mut Session,
+    pub(super) session: &'a mut PostgresSession,
     pub(super) now: i64,
     /// The changes of pending timers and dead letters, by topic and partition.
     counts: BTreeMap<(i32, i32), (i64, i64)>,
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn new(store: &'a mut PostgresStore, session: &'a mut Session, now: i64) -> Self {
+    pub(super) fn new(store: &'a mut PostgresStore, session: &'a mut PostgresSession, now: i64) -> Self {
         Transaction { store, session, now, counts: BTreeMap::new() }
     }
 

@@ -2,12 +2,16 @@
 
 use super::{
     Change, DeadLetters, Outcome, PostgresStore, StoreError, TimerRow, held,
-    session::{Session, column},
+    session::{PostgresSession, column},
     transaction::Transaction,
 };
 use crate::durable::TimerId;
 
-pub(super) fn set_paused(session: &mut Session, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
+pub(super) fn set_paused(
+    session: &mut PostgresSession,
+    topic: &str,
+    is_paused: bool,
+) -> Result<bool, StoreError> {
     if topic.contains('\0') {
         return Ok(false);
     }
@@ -18,7 +22,7 @@ pub(super) fn set_paused(session: &mut Session, topic: &str, is_paused: bool) ->
 /// The topic's row is locked, so that two nodes do not both remove letters beyond the same limit.
 pub(super) fn remove_dead(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     letters: &DeadLetters,
     now: i64,
 ) -> Result<u64, StoreError> {
@@ -35,7 +39,7 @@ pub(super) fn remove_dead(
 
 pub(super) fn retry_dead(
     store: &mut PostgresStore,
-    session: &mut Session,
+    session: &mut PostgresSession,
     letters: &DeadLetters,
     dues: &[i64],
 ) -> Result<Vec<Option<TimerRow>>, StoreError> {
@@ -58,7 +62,7 @@ fn apply(mut transaction: Transaction<'_>, mut changes: Vec<Change>) -> Result<V
 }
 
 /// Returns the topic, and how many of its letters to select, if there are any.
-fn surplus(session: &mut Session, letters: &DeadLetters) -> Result<Option<(i32, i64)>, StoreError> {
+fn surplus(session: &mut PostgresSession, letters: &DeadLetters) -> Result<Option<(i32, i64)>, StoreError> {
     if letters.topic.contains('\0') {
         return Ok(None);
     }
@@ -74,7 +78,7 @@ fn surplus(session: &mut Session, letters: &DeadLetters) -> Result<Option<(i32, 
 }
 
 /// Locks the selected letters. Those that another transaction changes at the moment are left out.
-fn select(session: &mut Session, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
+fn select(session: &mut PostgresSession, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
     let Some((topic, limit)) = surplus(session, letters)? else { return Ok(Vec::new()) };
     let rows = session.query(
         "SELECT id FROM {schema}.timers WHERE state = 1 AND topic = $1 AND due <= $2

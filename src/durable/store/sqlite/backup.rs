@@ -4,7 +4,7 @@
 //! goes on meanwhile. The log is kept until the copy is complete.
 
 use super::{
-    errors::{StoreResult, keep_log},
+    errors::{SqliteResult, keep_log},
     file_lock::beside,
     open_files::OpenFiles,
     schema,

@@ -1,6 +1,6 @@
 //! How the store waits for other connections that write.
 
-use super::errors::StoreResult;
+use super::errors::SqliteResult;
 use crate::durable::StoreError;
 use rusqlite::Connection;
 use std::time::Duration;

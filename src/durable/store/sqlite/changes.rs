@@ -1,8 +1,8 @@
 //! One transaction with many changes.
 
 use super::{
-    Change, Connection, NewTimer, OpenFiles, Outcome, SqliteStore, StoreError, StoreResult, StoreTransaction,
-    TimerRow,
+    Change, Connection, NewTimer, OpenFiles, Outcome, SqliteResult, SqliteStore, StoreError,
+    StoreTransaction, TimerRow,
     errors::keep_log,
     kept_read::KeptRead,
     queries,
@@ -25,7 +25,7 @@ const EFFECT: &str = "effect";
 const COLUMNS: &str = "id, due, scheduled, attempts, key, schedule, payload, begun";
 
 /// A transaction, and how it changes the numbers of timers.
-pub(super) struct Batch<'a> {
+pub(super) struct SqliteBatch<'a> {
     connection: &'a mut Connection,
     read: &'a mut KeptRead,
     files: &'a mut OpenFiles,
@@ -47,9 +47,9 @@ struct Stored {
     is_periodic: bool,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> SqliteBatch<'a> {
     pub(super) fn new(store: &'a mut SqliteStore, now: i64) -> Self {
-        Batch {
+        SqliteBatch {
             connection: &mut store.database.connection,
             read: &mut store.read,
             files: &mut store.database.files,

@@ -4,11 +4,11 @@ use crate::durable::{StoreError, store::disk_full::is_disk_full};
 use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 /// Converts the error of a result.
-pub(super) trait StoreResult<T> {
+pub(super) trait SqliteResult<T> {
     fn store(self) -> Result<T, StoreError>;
 }
 
-impl<T> StoreResult<T> for rusqlite::Result<T> {
+impl<T> SqliteResult<T> for rusqlite::Result<T> {
     fn store(self) -> Result<T, StoreError> {
         self.map_err(convert)
     }

@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{Error, Result, machine::refuse_in_simulation};
 use backup::Backup;
-use changes::Batch;
-use errors::{StoreResult, keep_log};
+use changes::SqliteBatch;
+use errors::{SqliteResult, keep_log};
 use kept_read::KeptRead;
 use open_database::OpenDatabase;
 use open_files::OpenFiles;
@@ -206,7 +206,7 @@ impl TimerStore for SqliteStore {
         } else {
             self.read.close(&self.database.connection);
         }
-        let outcomes = Batch::new(self, now).commit(changes)?;
+        let outcomes = SqliteBatch::new(self, now).commit(changes)?;
         self.log.note_commit();
         for outcome in &outcomes {
             if let Outcome::Started(row) = outcome {
@@ -219,7 +219,7 @@ impl TimerStore for SqliteStore {
     fn transaction(&mut self, work: &mut Effect) -> Result<(), StoreError> {
         self.log.make_room(&self.database.connection, &mut self.read, false)?;
         self.read.close(&self.database.connection);
-        let mut batch = Batch::new(self, 0);
+        let mut batch = SqliteBatch::new(self, 0);
         batch.transact(|batch| StoreTransaction::new(batch.connection()).run(work))?;
         self.log.note_commit();
         Ok(())

@@ -8,7 +8,7 @@
 use super::kept_locks::{KeptLocks, UnusedHandles};
 use super::{
     busy_wait::wait_for_writers,
-    errors::{StoreResult, keep_log},
+    errors::{SqliteResult, keep_log},
     file_lock::{FileLock, beside},
     open_files::OpenFiles,
     schema,

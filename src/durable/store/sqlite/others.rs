@@ -4,7 +4,7 @@
 //! time. So what is behind the greatest number of the last look, and was not started by this
 //! connection, is a timer of another one, or of an effect.
 
-use super::{Connection, Loaded, StoreError, StoreResult, queries};
+use super::{Connection, Loaded, SqliteResult, StoreError, queries};
 use rusqlite::{OptionalExtension, params};
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! What is read from an SQLite store.
 
 use super::{
-    DueKey, LoadRange, Loaded, StoreError, StoreResult, TimerFilter, TimerInfo, TimerRow, TimerState,
+    DueKey, LoadRange, Loaded, SqliteResult, StoreError, TimerFilter, TimerInfo, TimerRow, TimerState,
     TopicCounts,
 };
 use crate::durable::{TimerId, store::Begun, unix_millis::system_time};

@@ -4,7 +4,7 @@
 //! and its version are committed together, so a crash between two of them is harmless. A migration
 //! is never edited after a release; a new one is added.
 
-use super::errors::StoreResult;
+use super::errors::SqliteResult;
 use crate::durable::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 

@@ -3,7 +3,7 @@
 //! SQLite opens a table, its indexes and its sequence for each execution of an `INSERT`. Rows of
 //! one statement share that, which saves a third of the instructions.
 
-use super::{Change, Connection, NewTimer, Outcome, StoreError, StoreResult};
+use super::{Change, Connection, NewTimer, Outcome, SqliteResult, StoreError};
 use crate::durable::TimerId;
 use std::sync::LazyLock;
 

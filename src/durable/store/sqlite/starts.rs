@@ -1,6 +1,6 @@
 //! Starts of timers, in transactions of the store and of the program.
 
-use super::{Connection, NewTimer, StartTimers, StoreError, StoreResult, file_id::FileId};
+use super::{Connection, NewTimer, SqliteResult, StartTimers, StoreError, file_id::FileId};
 use crate::durable::{TimerId, unix_millis::duration_millis};
 use rusqlite::{OptionalExtension, params};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What operators and limits do to whole topics: pauses, and changes of many dead letters.
 
-use super::{Batch, DeadLetters, SqliteStore, StoreError, StoreResult, TimerRow};
+use super::{DeadLetters, SqliteBatch, SqliteResult, SqliteStore, StoreError, TimerRow};
 use crate::durable::TimerId;
 use rusqlite::{OptionalExtension, params};
 
@@ -9,7 +9,7 @@ const SELECT: &str = "SELECT id FROM timers INDEXED BY timers_dead_due
     WHERE state = 1 AND topic = ?1 AND due <= ?2 ORDER BY due, id LIMIT ?3";
 
 pub(super) fn set_paused(store: &mut SqliteStore, topic: &str, is_paused: bool) -> Result<bool, StoreError> {
-    Batch::new(store, 0).transact(|batch| {
+    SqliteBatch::new(store, 0).transact(|batch| {
         let sql = "UPDATE topics SET paused = ?2 WHERE name = ?1";
         let mut statement = batch.connection().prepare_cached(sql).store()?;
         Ok(statement.execute(params![topic, is_paused]).store()? > 0)
@@ -23,10 +23,10 @@ pub(super) fn remove_dead(
 ) -> Result<u64, StoreError> {
     store.read.close(&store.database.connection);
     // Most calls find nothing, and then need no transaction.
-    if select(&mut Batch::new(store, now), letters)?.is_empty() {
+    if select(&mut SqliteBatch::new(store, now), letters)?.is_empty() {
         return Ok(0);
     }
-    Batch::new(store, now).transact(|batch| {
+    SqliteBatch::new(store, now).transact(|batch| {
         let selected = select(batch, letters)?;
         for id in &selected {
             batch.cancel(*id)?;
@@ -41,7 +41,7 @@ pub(super) fn retry_dead(
     letters: &DeadLetters,
     dues: &[i64],
 ) -> Result<Vec<Option<TimerRow>>, StoreError> {
-    Batch::new(store, 0).transact(|batch| {
+    SqliteBatch::new(store, 0).transact(|batch| {
         let mut retried = Vec::with_capacity(dues.len());
         for (id, due) in select(batch, letters)?.into_iter().zip(dues) {
             retried.push(batch.move_to(id, *due, true)?.into_row());
@@ -52,7 +52,7 @@ pub(super) fn retry_dead(
 }
 
 /// Returns the ids of the selected letters.
-fn select(batch: &mut Batch<'_>, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
+fn select(batch: &mut SqliteBatch<'_>, letters: &DeadLetters) -> Result<Vec<TimerId>, StoreError> {
     let connection = batch.connection();
     let mut topic =
         connection.prepare_cached("SELECT id, dead FROM topics WHERE name = ?1 AND dead > 0").store()?;

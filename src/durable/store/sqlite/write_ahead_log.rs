@@ -6,7 +6,7 @@
 
 use super::{
     busy_wait::{wait_for_nobody, wait_for_writers},
-    errors::{StoreResult, keep_log},
+    errors::{SqliteResult, keep_log},
     kept_read::KeptRead,
 };
 use crate::durable::StoreError;

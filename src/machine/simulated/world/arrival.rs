@@ -5,10 +5,10 @@
 //! room. The end of the stream (FIN) follows the last byte.
 
 use super::{
-    Action, Happening, World,
+    Happening, TimedAction, World,
     link::{ATTEMPTS, retransmission},
     queue::narrow,
-    stream::{Phase, Segment},
+    stream::{Segment, StreamPhase},
 };
 use crate::machine::simulated::{Fault, ids::SocketId};
 use std::io;
@@ -29,7 +29,7 @@ impl World {
         stream.last_arrival = stream.last_arrival.max(now + delay);
         let at = stream.last_arrival;
         stream.output.push_back((at, segment));
-        self.schedule(at, Action::Arrive(id));
+        self.schedule(at, TimedAction::Arrive(id));
     }
 
     /// Handles the arrival of a socket's output at its peer, as far as it is due.
@@ -51,14 +51,14 @@ impl World {
         let Some(stream) = self.sockets.stream(id) else { return false };
         let (to, peer) = (stream.remote_node, stream.peer);
         if self.links.is_cut(from, to, self.now()) || !self.nodes[to].is_up {
-            self.send_again(id, Action::Arrive(id));
+            self.send_again(id, TimedAction::Arrive(id));
             return false;
         }
         let Some(stream) = self.sockets.stream(id) else { return false };
         stream.attempts = 0;
         let Some((_, segment)) = stream.output.pop_front() else { return false };
-        let peer =
-            peer.filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != Phase::Failed));
+        let peer = peer
+            .filter(|peer| self.sockets.stream(*peer).is_some_and(|peer| peer.phase != StreamPhase::Failed));
         let Some(peer) = peer else {
             // The node does not know the connection: a reset comes back.
             if matches!(segment, Segment::Reset) {
@@ -78,7 +78,7 @@ impl World {
                 }
                 self.edge_of_input(peer);
                 let delay = self.links.delay(to, from, 0, self.now());
-                self.schedule(self.now() + delay, Action::EndAcknowledged(id));
+                self.schedule(self.now() + delay, TimedAction::EndAcknowledged(id));
             }
             Segment::Reset => {
                 self.fail(peer, io::ErrorKind::ConnectionReset);
@@ -112,7 +112,10 @@ impl World {
             let wants_room = self.sockets.stream(id).is_some_and(|stream| stream.wants_room);
             if wants_room {
                 let delay = self.links.delay(to, from, 0, self.now());
-                self.schedule(self.now() + delay, Action::Acknowledged { socket: id, bytes: narrow(taken) });
+                self.schedule(
+                    self.now() + delay,
+                    TimedAction::Acknowledged { socket: id, bytes: narrow(taken) },
+                );
             } else {
                 self.acknowledged(id, taken);
             }
@@ -122,14 +125,14 @@ impl World {
     /// Sends a reset back to a socket whose output has reached a node that does not accept it.
     fn send_reset(&mut self, id: SocketId, from: usize, to: usize) {
         let delay = self.links.delay(to, from, 0, self.now());
-        self.schedule(self.now() + delay, Action::Reset(id));
+        self.schedule(self.now() + delay, TimedAction::Reset(id));
     }
 
     pub(crate) fn reset_arrives(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get(id) else { return };
         let node = socket.node;
         let Some(stream) = self.sockets.stream(id) else { return };
-        if stream.phase == Phase::Connecting {
+        if stream.phase == StreamPhase::Connecting {
             return self.connect_fails(id, io::ErrorKind::ConnectionRefused);
         }
         let remote_node = stream.remote_node;
@@ -137,12 +140,12 @@ impl World {
             return self.fail(id, io::ErrorKind::ConnectionReset);
         }
         // The reset is lost. The output is sent again, and causes another one.
-        self.send_again(id, Action::Reset(id));
+        self.send_again(id, TimedAction::Reset(id));
     }
 
     /// Lets `action` happen when the output of a socket is sent again, or fails the connection
     /// after many attempts.
-    fn send_again(&mut self, id: SocketId, action: Action) {
+    fn send_again(&mut self, id: SocketId, action: TimedAction) {
         let Some(stream) = self.sockets.stream(id) else { return };
         stream.attempts += 1;
         let attempts = stream.attempts;

@@ -5,8 +5,8 @@
 
 use super::{
     Happening, World,
-    sockets::Kind,
-    stream::{Phase, Segment},
+    sockets::SocketKind,
+    stream::{Segment, StreamPhase},
 };
 use crate::machine::simulated::ids::SocketId;
 use std::io;
@@ -18,29 +18,29 @@ impl World {
         let node = socket.node;
         socket.watch = None;
         match &mut socket.kind {
-            Kind::Listener { backlog, .. } => {
+            SocketKind::Listener { backlog, .. } => {
                 let waiting: Vec<_> = backlog.drain(..).map(|(id, _)| id).collect();
                 self.sockets.remove(id);
                 for connection in waiting {
                     self.reset(connection);
                 }
             }
-            Kind::Datagrams(_) => self.sockets.remove(id),
-            Kind::Stream(stream) => {
+            SocketKind::Datagrams(_) => self.sockets.remove(id),
+            SocketKind::Stream(stream) => {
                 if std::mem::replace(&mut stream.is_closed, true) {
                     return;
                 }
                 self.note(Happening::Closed, node, id.number(), 0);
                 let Some(stream) = self.sockets.stream(id) else { return };
                 match stream.phase {
-                    Phase::Connecting | Phase::Failed => self.sockets.remove(id),
-                    Phase::Established if stream.is_over() => self.sockets.remove(id),
-                    Phase::Established if stream.resets_on_close || !stream.input.is_empty() => {
+                    StreamPhase::Connecting | StreamPhase::Failed => self.sockets.remove(id),
+                    StreamPhase::Established if stream.is_over() => self.sockets.remove(id),
+                    StreamPhase::Established if stream.resets_on_close || !stream.input.is_empty() => {
                         self.reset(id);
                     }
                     // A connection that no listener has yet.
-                    Phase::Established if stream.listener.is_some() => self.reset(id),
-                    Phase::Established => {
+                    StreamPhase::Established if stream.listener.is_some() => self.reset(id),
+                    StreamPhase::Established => {
                         if !std::mem::replace(&mut stream.is_shut, true) {
                             self.send(id, Segment::End);
                         }
@@ -63,7 +63,7 @@ impl World {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         self.note(Happening::Reset, node, id.number(), 0);
         let Some(stream) = self.sockets.stream(id) else { return };
-        if stream.phase != Phase::Established {
+        if stream.phase != StreamPhase::Established {
             stream.is_closed = true;
             self.sockets.remove(id);
             return;
@@ -82,14 +82,14 @@ impl World {
     pub(super) fn fail(&mut self, id: SocketId, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
-        if stream.phase == Phase::Failed || stream.is_over() {
+        if stream.phase == StreamPhase::Failed || stream.is_over() {
             return;
         }
         // After the end of the input only, a reset is a broken pipe.
         let is_half_closed = stream.input_ended && !stream.is_shut;
         let is_broken = is_half_closed && error == io::ErrorKind::ConnectionReset;
         stream.error = Some(if is_broken { io::ErrorKind::BrokenPipe } else { error });
-        stream.phase = Phase::Failed;
+        stream.phase = StreamPhase::Failed;
         stream.output.clear();
         stream.unacknowledged = 0;
         let is_closed = stream.is_closed;
@@ -102,7 +102,7 @@ impl World {
         let Some(stream) = self.sockets.stream(id) else { return };
         if stream.is_closed
             && stream.output.is_empty()
-            && (stream.input_ended || stream.phase == Phase::Failed)
+            && (stream.input_ended || stream.phase == StreamPhase::Failed)
         {
             self.sockets.remove(id);
         }
@@ -114,7 +114,7 @@ impl World {
         let streams: Vec<_> = open
             .into_iter()
             .filter(|id| {
-                self.sockets.stream(*id).is_some_and(|s| s.phase == Phase::Established && !s.is_closed)
+                self.sockets.stream(*id).is_some_and(|s| s.phase == StreamPhase::Established && !s.is_closed)
             })
             .collect();
         let Some(id) = streams.get(choice as usize % streams.len().max(1)).copied() else { return false };
@@ -130,9 +130,11 @@ impl World {
     /// `time`.
     pub(crate) fn is_unread_since(&self, id: SocketId, time: u64) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
-            Some(Kind::Listener { backlog, .. }) => backlog.front().is_some_and(|(_, since)| *since < time),
-            Some(Kind::Stream(stream)) => {
-                let is_read = stream.is_closed || stream.phase != Phase::Established;
+            Some(SocketKind::Listener { backlog, .. }) => {
+                backlog.front().is_some_and(|(_, since)| *since < time)
+            }
+            Some(SocketKind::Stream(stream)) => {
+                let is_read = stream.is_closed || stream.phase != StreamPhase::Established;
                 !is_read && stream.unread_since.is_some_and(|since| since < time)
             }
             _ => false,
@@ -146,7 +148,7 @@ impl World {
     /// Fails if the socket is not connected.
     pub(crate) fn has_peer(&mut self, id: SocketId) -> io::Result<()> {
         match self.sockets.stream(id) {
-            Some(stream) if stream.phase == Phase::Established && !stream.is_over() => Ok(()),
+            Some(stream) if stream.phase == StreamPhase::Established && !stream.is_over() => Ok(()),
             _ => Err(io::ErrorKind::NotConnected.into()),
         }
     }

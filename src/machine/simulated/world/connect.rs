@@ -5,11 +5,11 @@
 //! of them is sent again if it is lost.
 
 use super::{
-    Action, Happening, World,
+    Happening, TimedAction, World,
     link::{ATTEMPTS, retransmission},
-    ports::{BindOptions, Role, TCP, destination, seen_from},
-    sockets::{Kind, Socket},
-    stream::{Phase, Stream},
+    ports::{BindOptions, PortRole, TCP, destination, seen_from},
+    sockets::{Socket, SocketKind},
+    stream::{StreamPhase, StreamSocket},
 };
 use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
@@ -42,16 +42,16 @@ impl World {
             local.set_ip(source);
         }
         let is_same = |other: &Socket| match &other.kind {
-            Kind::Stream(stream) => other.local == local && stream.remote == to,
+            SocketKind::Stream(stream) => other.local == local && stream.remote == to,
             _ => false,
         };
-        if self.sockets.at_port(Role::Stream, node, local.port()).any(|(_, other)| is_same(other)) {
+        if self.sockets.at_port(PortRole::Stream, node, local.port()).any(|(_, other)| is_same(other)) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let id = self.new_stream(node, local, to, remote_node, options)?;
         self.note(Happening::ConnectBegan, node, id.number(), u64::from(to.port()));
         let delay = self.links.delay(node, remote_node, 0, self.now());
-        self.schedule(self.now() + delay, Action::Connect { socket: id, attempt: 0 });
+        self.schedule(self.now() + delay, TimedAction::Connect { socket: id, attempt: 0 });
         Ok(id)
     }
 
@@ -59,8 +59,8 @@ impl World {
     pub(crate) fn connect_arrives(&mut self, id: SocketId, attempt: u32) {
         let Some(socket) = self.sockets.get(id) else { return };
         let (node, client) = (socket.node, socket.local);
-        let Kind::Stream(stream) = &socket.kind else { return };
-        if stream.phase != Phase::Connecting {
+        let SocketKind::Stream(stream) = &socket.kind else { return };
+        if stream.phase != StreamPhase::Connecting {
             return;
         }
         let (to, remote) = (stream.remote_node, stream.remote);
@@ -79,13 +79,13 @@ impl World {
             } else {
                 self.schedule(
                     self.now() + pause(attempt),
-                    Action::Connect { socket: id, attempt: attempt + 1 },
+                    TimedAction::Connect { socket: id, attempt: attempt + 1 },
                 );
             }
             return;
         }
         let Some(listener) = listener.filter(|_| !is_refused) else {
-            self.schedule(self.now() + back, Action::Reset(id));
+            self.schedule(self.now() + back, TimedAction::Reset(id));
             return;
         };
         let Some(bound) = self.sockets.get(listener) else { return };
@@ -94,7 +94,7 @@ impl World {
         let Ok(server) = self.new_stream(to, local, peer, node, options) else { return };
         let answered = self.now() + back;
         if let Some(stream) = self.sockets.stream(server) {
-            stream.phase = Phase::Established;
+            stream.phase = StreamPhase::Established;
             stream.peer = Some(id);
             stream.listener = Some(listener);
             stream.open_at(answered + 1);
@@ -102,7 +102,7 @@ impl World {
         if let Some(stream) = self.sockets.stream(id) {
             stream.peer = Some(server);
         }
-        self.schedule(answered, Action::Connected { socket: id, server });
+        self.schedule(answered, TimedAction::Connected { socket: id, server });
     }
 
     /// Handles the answer to a request. It connects the client.
@@ -111,7 +111,7 @@ impl World {
         let remote_node = self
             .sockets
             .stream(id)
-            .and_then(|stream| (stream.phase == Phase::Connecting).then_some(stream.remote_node));
+            .and_then(|stream| (stream.phase == StreamPhase::Connecting).then_some(stream.remote_node));
         let (Some(node), Some(remote_node)) = (node, remote_node) else {
             // The client is gone, so no listener gets the connection.
             return self.sockets.remove(server);
@@ -127,18 +127,18 @@ impl World {
                 self.sockets.remove(server);
                 self.connect_fails(id, io::ErrorKind::TimedOut);
             } else {
-                self.schedule(self.now() + pause(attempt), Action::Connected { socket: id, server });
+                self.schedule(self.now() + pause(attempt), TimedAction::Connected { socket: id, server });
             }
             return;
         }
         let confirmed = self.now() + self.links.delay(node, remote_node, 0, self.now());
         if let Some(stream) = self.sockets.stream(id) {
-            stream.phase = Phase::Established;
+            stream.phase = StreamPhase::Established;
             stream.open_at(confirmed + 1);
         }
         self.note(Happening::Connected, node, id.number(), server.number());
         self.edge(id);
-        self.schedule(confirmed, Action::Established { socket: server, attempt: 0 });
+        self.schedule(confirmed, TimedAction::Established { socket: server, attempt: 0 });
     }
 
     /// Handles the confirmation of a client. The connection waits to be accepted.
@@ -155,7 +155,7 @@ impl World {
             if attempt + 1 >= ATTEMPTS {
                 self.sockets.remove(id);
             } else {
-                let again = Action::Established { socket: id, attempt: attempt + 1 };
+                let again = TimedAction::Established { socket: id, attempt: attempt + 1 };
                 self.schedule(self.now() + pause(attempt), again);
             }
             return;
@@ -164,7 +164,9 @@ impl World {
             stream.listener = None;
         }
         let now = self.now();
-        if let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(listener).map(|s| &mut s.kind) {
+        if let Some(SocketKind::Listener { backlog, .. }) =
+            self.sockets.get_mut(listener).map(|s| &mut s.kind)
+        {
             backlog.push_back((id, now));
         }
         self.edge(listener);
@@ -173,7 +175,7 @@ impl World {
     pub(crate) fn connect_fails(&mut self, id: SocketId, error: io::ErrorKind) {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let Some(stream) = self.sockets.stream(id) else { return };
-        stream.phase = Phase::Failed;
+        stream.phase = StreamPhase::Failed;
         stream.error = Some(error);
         stream.output.clear();
         self.note(Happening::ConnectFailed, node, id.number(), 0);
@@ -189,8 +191,8 @@ impl World {
         options: BindOptions,
     ) -> io::Result<SocketId> {
         let settings = self.links.settings;
-        let kind = Kind::Stream(Box::new(Stream {
-            phase: Phase::Connecting,
+        let kind = SocketKind::Stream(Box::new(StreamSocket {
+            phase: StreamPhase::Connecting,
             remote,
             remote_node,
             peer: None,

@@ -55,15 +55,15 @@ struct Direction {
     busy_until: u64,
 }
 
-pub(super) struct Links {
+pub(super) struct LinkTable {
     pub(super) settings: LinkSettings,
     directions: BTreeMap<(usize, usize), Direction>,
     random: fastrand::Rng,
 }
 
-impl Links {
+impl LinkTable {
     pub(super) fn new(random: fastrand::Rng) -> Self {
-        Links { settings: LinkSettings::default(), directions: BTreeMap::new(), random }
+        LinkTable { settings: LinkSettings::default(), directions: BTreeMap::new(), random }
     }
 
     /// Returns the time that a packet of `bytes` takes from one node to another if it is sent now.

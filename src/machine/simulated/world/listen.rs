@@ -2,8 +2,8 @@
 
 use super::{
     Happening, World,
-    ports::{BindOptions, Role, TCP},
-    sockets::{Kind, Socket},
+    ports::{BindOptions, PortRole, TCP},
+    sockets::{Socket, SocketKind},
 };
 use crate::machine::simulated::{Fault, ids::SocketId};
 use std::{collections::VecDeque, io, net::SocketAddr};
@@ -18,7 +18,7 @@ impl World {
     ) -> io::Result<SocketId> {
         self.descriptor(node)?;
         let local = self.bind(node, address, TCP, options)?;
-        let kind = Kind::Listener { backlog: VecDeque::new(), limit: limit.max(1) };
+        let kind = SocketKind::Listener { backlog: VecDeque::new(), limit: limit.max(1) };
         let id = self.sockets.add(Socket::new(node, local, options, kind))?;
         self.note(Happening::Listened, node, id.number(), u64::from(local.port()));
         Ok(id)
@@ -33,7 +33,8 @@ impl World {
             let which = self.faults.size(Fault::AcceptFails, 0..3) as usize;
             return Err(io::Error::from_raw_os_error(errors[which]));
         }
-        let Some(Kind::Listener { backlog, .. }) = self.sockets.get_mut(id).map(|socket| &mut socket.kind)
+        let Some(SocketKind::Listener { backlog, .. }) =
+            self.sockets.get_mut(id).map(|socket| &mut socket.kind)
         else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -47,7 +48,7 @@ impl World {
     /// Returns the listener for a request. One at the address itself precedes one at the wildcard.
     /// The client's port chooses among several that share the port.
     pub(super) fn listener_for(&self, node: usize, to: SocketAddr, client: SocketAddr) -> Option<SocketId> {
-        let at_port = self.sockets.at_port(Role::Listener, node, to.port());
+        let at_port = self.sockets.at_port(PortRole::Listener, node, to.port());
         let (specific, wildcard): (Vec<_>, Vec<_>) = at_port
             .filter(|(_, socket)| socket.covers(to.ip()))
             .partition(|(_, socket)| !socket.local.ip().is_unspecified());
@@ -59,7 +60,7 @@ impl World {
     /// Returns whether the backlog of a listener is full.
     pub(super) fn is_backlog_full(&self, listener: SocketId) -> bool {
         match self.sockets.get(listener).map(|socket| &socket.kind) {
-            Some(Kind::Listener { backlog, limit }) => backlog.len() > *limit,
+            Some(SocketKind::Listener { backlog, limit }) => backlog.len() > *limit,
             _ => false,
         }
     }

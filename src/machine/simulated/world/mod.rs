@@ -43,7 +43,7 @@ pub(crate) use waiting_threads::Condition;
 use super::{
     LoopRun, Machine,
     fault::Fault,
-    faults::{FaultState, Faults},
+    faults::{FaultSource, FaultState},
     ids::PollId,
     operation::Operations,
     seeds::derive,
@@ -51,10 +51,10 @@ use super::{
     trace::{Happening, Record, Trace},
 };
 use datagrams::Flight;
-use link::Links;
+use link::LinkTable;
 pub(crate) use node::Node;
 use poll::Polls;
-use queue::{Action, LoopState, Queue, narrow};
+use queue::{ActionQueue, LoopState, TimedAction, narrow};
 use sockets::Sockets;
 use std::collections::BTreeMap;
 use waiting_threads::WaitingThreads;
@@ -66,7 +66,7 @@ const CLOCK_READING: u64 = 25;
 pub(in crate::machine::simulated) const FIRST_LOOP_ID: u32 = 1 << 31;
 
 /// What the driver does next.
-pub(crate) enum Step {
+pub(crate) enum WorldStep {
     Loop(usize),
     Thread(usize),
     Strike,
@@ -87,7 +87,7 @@ pub(crate) struct StartedLoop {
 pub(crate) struct World {
     pub(crate) seed: u64,
     now: u64,
-    queue: Queue,
+    queue: ActionQueue,
     pub(crate) nodes: Vec<Node>,
     polls: Polls,
     registering: Option<PollId>,
@@ -95,7 +95,7 @@ pub(crate) struct World {
     threads: WaitingThreads,
     loops: Vec<LoopState>,
     started: Vec<StartedLoop>,
-    links: Links,
+    links: LinkTable,
     /// Datagrams under way.
     flights: slab::Slab<Flight>,
     pub(crate) faults: FaultState,
@@ -123,12 +123,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(in crate::machine::simulated) fn new(seed: u64, faults: Faults) -> Self {
+    pub(in crate::machine::simulated) fn new(seed: u64, faults: FaultSource) -> Self {
         let stream = |name: &str| fastrand::Rng::with_seed(derive(seed, name));
         World {
             seed,
             now: 0,
-            queue: Queue::default(),
+            queue: ActionQueue::default(),
             nodes: Vec::new(),
             polls: Polls::default(),
             registering: None,
@@ -136,7 +136,7 @@ impl World {
             threads: WaitingThreads::default(),
             loops: Vec::new(),
             started: Vec::new(),
-            links: Links::new(stream("links")),
+            links: LinkTable::new(stream("links")),
             flights: slab::Slab::new(),
             faults: FaultState::new(seed, &faults),
             operations: Operations::new(seed, faults.only.as_ref()),
@@ -187,11 +187,11 @@ impl World {
     /// Restarts a node that is down after a time.
     pub(crate) fn schedule_restart(&mut self, node: usize, after: u64) {
         let life = self.nodes[node].life;
-        self.schedule(self.now.saturating_add(after), Action::Restart { node: narrow(node), life });
+        self.schedule(self.now.saturating_add(after), TimedAction::Restart { node: narrow(node), life });
     }
 
     pub(crate) fn schedule_strike(&mut self, at: u64) {
-        self.schedule(at, Action::Strike);
+        self.schedule(at, TimedAction::Strike);
     }
 
     pub(in crate::machine::simulated) fn start_loop(&mut self, machine: Machine, make: MakeLoop) {
@@ -225,7 +225,7 @@ impl World {
     }
 
     /// Removes the next thing to do before `end`, and advances the time to it.
-    pub(crate) fn next_step(&mut self, end: u64) -> Step {
+    pub(crate) fn next_step(&mut self, end: u64) -> WorldStep {
         while let Some((at, action)) = self.queue.pop(end) {
             self.now = self.now.max(at);
             if let Some(step) = self.perform(action) {
@@ -233,34 +233,34 @@ impl World {
             }
         }
         self.now = self.now.max(end);
-        Step::Idle
+        WorldStep::Idle
     }
 
     /// Performs an action of the world, or returns a step of the driver.
     #[inline]
-    fn perform(&mut self, action: Action) -> Option<Step> {
+    fn perform(&mut self, action: TimedAction) -> Option<WorldStep> {
         let step = match action {
-            Action::Loop(index) => Some(Step::Loop(self.loop_comes_up(index)?)),
-            Action::Thread(index) => Some(Step::Thread(self.thread_comes_up(index)?)),
-            Action::Strike => Some(Step::Strike),
-            Action::Restart { node, life } => {
+            TimedAction::Loop(index) => Some(WorldStep::Loop(self.loop_comes_up(index)?)),
+            TimedAction::Thread(index) => Some(WorldStep::Thread(self.thread_comes_up(index)?)),
+            TimedAction::Strike => Some(WorldStep::Strike),
+            TimedAction::Restart { node, life } => {
                 let node = node as usize;
-                Some(Step::Restart((self.nodes[node].life == life).then_some(node)?))
+                Some(WorldStep::Restart((self.nodes[node].life == life).then_some(node)?))
             }
             _ => None,
         };
         self.events += 1;
         match action {
-            Action::Arrive(socket) => self.arrive(socket),
-            Action::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes as usize),
-            Action::Datagram(index) => self.datagram_arrives(index as usize),
-            Action::Edge(socket) => self.late_edge(socket),
-            Action::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
-            Action::Connected { socket, server } => self.answer_arrives(socket, server),
-            Action::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
-            Action::Reset(socket) => self.reset_arrives(socket),
-            Action::EndAcknowledged(socket) => self.end_acknowledged(socket),
-            Action::Refused(index) => self.datagram_refused(index as usize),
+            TimedAction::Arrive(socket) => self.arrive(socket),
+            TimedAction::Acknowledged { socket, bytes } => self.acknowledged(socket, bytes as usize),
+            TimedAction::Datagram(index) => self.datagram_arrives(index as usize),
+            TimedAction::Edge(socket) => self.late_edge(socket),
+            TimedAction::Connect { socket, attempt } => self.connect_arrives(socket, attempt),
+            TimedAction::Connected { socket, server } => self.answer_arrives(socket, server),
+            TimedAction::Established { socket, attempt } => self.confirmation_arrives(socket, attempt),
+            TimedAction::Reset(socket) => self.reset_arrives(socket),
+            TimedAction::EndAcknowledged(socket) => self.end_acknowledged(socket),
+            TimedAction::Refused(index) => self.datagram_refused(index as usize),
             _ => {}
         }
         step

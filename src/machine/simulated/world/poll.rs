@@ -4,7 +4,7 @@
 //! present state of the sockets on its list, and takes them off. So edges merge, and a socket whose
 //! state has changed back is not reported.
 
-use super::{Action, World};
+use super::{TimedAction, World};
 use crate::machine::simulated::{
     Fault, Machine, ReadyEvent, Shared,
     ids::{PollId, SocketId},
@@ -68,7 +68,7 @@ impl Polls {
 
 /// A watched socket.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub(crate) struct PollWatch {
     pub(super) poll: PollId,
     pub(super) token: usize,
     pub(super) readable: bool,
@@ -139,7 +139,7 @@ impl World {
     pub(crate) fn watch(&mut self, socket: SocketId, token: Token, interest: Interest) -> io::Result<()> {
         let poll = self.registering.take().ok_or(io::ErrorKind::Unsupported)?;
         self.unwatch(socket);
-        let watch = Watch {
+        let watch = PollWatch {
             poll,
             token: token.0,
             readable: interest.is_readable(),
@@ -230,7 +230,7 @@ impl World {
     pub(crate) fn edge_later(&mut self, socket: SocketId, after: u64) {
         if let Some(state) = self.sockets.get_mut(socket) {
             state.late_edges += 1;
-            self.schedule(self.now().saturating_add(after), Action::Edge(socket));
+            self.schedule(self.now().saturating_add(after), TimedAction::Edge(socket));
         }
     }
 

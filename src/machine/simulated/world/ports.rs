@@ -12,15 +12,15 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// A kind of socket that has a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum PortRole {
     Listener,
     Stream,
     Datagrams,
 }
 
 /// The sockets of each protocol. The protocols have ports of their own.
-pub(super) const TCP: &[Role] = &[Role::Listener, Role::Stream];
-pub(super) const UDP: &[Role] = &[Role::Datagrams];
+pub(super) const TCP: &[PortRole] = &[PortRole::Listener, PortRole::Stream];
+pub(super) const UDP: &[PortRole] = &[PortRole::Datagrams];
 
 /// Options of a socket that decide with which others it can share a port.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,7 +39,7 @@ impl World {
         &mut self,
         node: usize,
         address: SocketAddr,
-        roles: &[Role],
+        roles: &[PortRole],
         options: BindOptions,
     ) -> io::Result<SocketAddr> {
         let ip = address.ip();
@@ -48,7 +48,7 @@ impl World {
         }
         if address.port() != 0 {
             let others = |role| self.sockets.at_port(role, node, address.port());
-            let excludes = |role: &Role| others(*role).any(|(_, other)| other.excludes(ip, options));
+            let excludes = |role: &PortRole| others(*role).any(|(_, other)| other.excludes(ip, options));
             let is_taken = roles.iter().any(excludes);
             return if is_taken { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(address) };
         }

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, collections::BinaryHeap};
 
 /// Something that happens at a time. Its numbers have 32 bits, because the queue is long.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::machine::simulated) enum Action {
+pub(in crate::machine::simulated) enum TimedAction {
     /// A loop may run.
     Loop(u32),
     /// A thread may run.
@@ -53,7 +53,7 @@ pub(in crate::machine::simulated) enum Action {
     },
 }
 
-/// Returns an index or a size for an [`Action`].
+/// Returns an index or a size for a [`TimedAction`].
 pub(super) fn narrow(n: usize) -> u32 {
     u32::try_from(n).expect("a simulation has fewer than 2^32 of each kind")
 }
@@ -64,7 +64,7 @@ struct Entry {
     at: u64,
     /// Orders entries at one time: a drawn number, then a count.
     order: (u32, u32),
-    action: Action,
+    action: TimedAction,
 }
 
 impl PartialEq for Entry {
@@ -90,20 +90,20 @@ impl Ord for Entry {
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct ActionQueue {
     heap: BinaryHeap<Entry>,
     /// Counts all entries, and so breaks ties of the drawn order.
     entered: u32,
 }
 
-impl Queue {
-    fn push(&mut self, at: u64, drawn: u32, action: Action) {
+impl ActionQueue {
+    fn push(&mut self, at: u64, drawn: u32, action: TimedAction) {
         self.entered = self.entered.wrapping_add(1);
         self.heap.push(Entry { at, order: (drawn, self.entered), action });
     }
 
     /// Removes the first action at or before `end`.
-    pub(super) fn pop(&mut self, end: u64) -> Option<(u64, Action)> {
+    pub(super) fn pop(&mut self, end: u64) -> Option<(u64, TimedAction)> {
         if self.heap.peek().is_none_or(|first| first.at > end) {
             return None;
         }
@@ -129,7 +129,7 @@ pub(super) struct LoopState {
 }
 
 impl World {
-    pub(super) fn schedule(&mut self, at: u64, action: Action) {
+    pub(super) fn schedule(&mut self, at: u64, action: TimedAction) {
         let drawn = self.order.u32(..);
         self.queue.push(at.max(self.now), drawn, action);
     }
@@ -142,7 +142,7 @@ impl World {
             return;
         }
         if alarm.set(at) {
-            self.schedule(at, Action::Loop(narrow(index)));
+            self.schedule(at, TimedAction::Loop(narrow(index)));
         }
     }
 
@@ -202,8 +202,8 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Step, Entry, World};
-    use crate::machine::simulated::Faults;
+    use super::{super::WorldStep, Entry, World};
+    use crate::machine::simulated::FaultSource;
     use std::net::IpAddr;
 
     #[test]
@@ -213,25 +213,25 @@ mod tests {
 
     #[test]
     fn a_loop_has_few_entries_however_often_its_deadline_moves() {
-        let mut world = World::new(1, Faults::default());
+        let mut world = World::new(1, FaultSource::default());
         let node = world.add_node("one", IpAddr::from([10, 0, 0, 1]));
         let index = world.add_loop(node);
         for turn in 1..=1000 {
             world.schedule_loop(index, world.now() + 30_000_000_000);
             world.schedule_loop(index, world.now() + 1_000);
-            assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
+            assert!(matches!(world.next_step(u64::MAX), WorldStep::Loop(_)));
             assert_eq!(world.now(), turn * 1_000);
         }
         assert!(world.queue.len() <= 2, "{}", world.queue.len());
         // The last deadline is exact, although its entry was made for an earlier one.
         world.schedule_loop(index, 40_000_000_000);
-        assert!(matches!(world.next_step(u64::MAX), Step::Loop(_)));
+        assert!(matches!(world.next_step(u64::MAX), WorldStep::Loop(_)));
         assert_eq!(world.now(), 40_000_000_000);
     }
 
     #[test]
     fn a_loop_in_the_place_of_another_one_has_its_own_deadline() {
-        let mut world = World::new(1, Faults::default());
+        let mut world = World::new(1, FaultSource::default());
         let node = world.add_node("one", IpAddr::from([10, 0, 0, 1]));
         let first = world.add_loop(node);
         world.schedule_loop(first, 1_000);
@@ -239,9 +239,9 @@ mod tests {
         let second = world.add_loop(node);
         assert_eq!(first, second);
         world.schedule_loop(second, 5_000);
-        assert!(matches!(world.next_step(4_000), Step::Idle));
-        assert!(matches!(world.next_step(6_000), Step::Loop(ran) if ran == second));
+        assert!(matches!(world.next_step(4_000), WorldStep::Idle));
+        assert!(matches!(world.next_step(6_000), WorldStep::Loop(ran) if ran == second));
         assert_eq!(world.now(), 5_000);
-        assert!(matches!(world.next_step(u64::MAX), Step::Idle));
+        assert!(matches!(world.next_step(u64::MAX), WorldStep::Idle));
     }
 }

@@ -3,9 +3,9 @@
 use super::{
     World,
     datagrams::Datagrams,
-    poll::Watch,
-    ports::{BindOptions, Role, covers},
-    stream::Stream,
+    poll::PollWatch,
+    ports::{BindOptions, PortRole, covers},
+    stream::StreamSocket,
 };
 use crate::machine::simulated::{ReadyEvent, ids::SocketId};
 use std::{
@@ -20,19 +20,19 @@ pub(super) struct Socket {
     /// Sockets are numbered in the order in which they were opened.
     pub(super) opened: u64,
     pub(super) options: BindOptions,
-    pub(super) watch: Option<Watch>,
+    pub(super) watch: Option<PollWatch>,
     /// Edges that are scheduled for later.
     pub(super) late_edges: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: SocketKind,
 }
 
-pub(super) enum Kind {
+pub(super) enum SocketKind {
     /// Connections that wait to be accepted, and since when.
     Listener {
         backlog: VecDeque<(SocketId, u64)>,
         limit: usize,
     },
-    Stream(Box<Stream>),
+    Stream(Box<StreamSocket>),
     Datagrams(Box<Datagrams>),
 }
 
@@ -45,28 +45,28 @@ pub(super) struct Sockets {
     places: Vec<Place>,
     /// Places of sockets that are gone, the oldest first.
     free: VecDeque<usize>,
-    ports: BTreeMap<(Role, usize, u16), AtPort>,
+    ports: BTreeMap<(PortRole, usize, u16), AtPort>,
     /// Counts all sockets.
     opened: u64,
 }
 
 impl Socket {
-    pub(super) fn new(node: usize, local: SocketAddr, options: BindOptions, kind: Kind) -> Self {
+    pub(super) fn new(node: usize, local: SocketAddr, options: BindOptions, kind: SocketKind) -> Self {
         Socket { node, local, opened: 0, options, watch: None, late_edges: 0, kind }
     }
 
-    pub(super) fn role(&self) -> Role {
+    pub(super) fn role(&self) -> PortRole {
         match self.kind {
-            Kind::Listener { .. } => Role::Listener,
-            Kind::Stream(_) => Role::Stream,
-            Kind::Datagrams(_) => Role::Datagrams,
+            SocketKind::Listener { .. } => PortRole::Listener,
+            SocketKind::Stream(_) => PortRole::Stream,
+            SocketKind::Datagrams(_) => PortRole::Datagrams,
         }
     }
 
     /// Returns whether another socket with these options cannot bind the same port at `ip`.
     pub(super) fn excludes(&self, ip: IpAddr, options: BindOptions) -> bool {
         let overlaps = self.covers(ip) || covers(ip, options.only_v6, self.local.ip());
-        let listens = self.role() == Role::Listener;
+        let listens = self.role() == PortRole::Listener;
         let shares_address = self.options.reuse_address && options.reuse_address && !listens;
         overlaps && !shares_address && !(self.options.reuse_port && options.reuse_port)
     }
@@ -118,7 +118,7 @@ impl Sockets {
     /// Returns the sockets of a node with this port, in the order in which they were opened.
     pub(super) fn at_port(
         &self,
-        role: Role,
+        role: PortRole,
         node: usize,
         port: u16,
     ) -> impl Iterator<Item = (SocketId, &Socket)> {
@@ -150,16 +150,16 @@ impl Sockets {
         numbered.filter_map(|(n, place)| Some((SocketId::new(n, place.life), place.socket.as_deref()?)))
     }
 
-    pub(super) fn stream(&mut self, id: SocketId) -> Option<&mut Stream> {
+    pub(super) fn stream(&mut self, id: SocketId) -> Option<&mut StreamSocket> {
         match &mut self.get_mut(id)?.kind {
-            Kind::Stream(stream) => Some(stream),
+            SocketKind::Stream(stream) => Some(stream),
             _ => None,
         }
     }
 
     pub(super) fn datagrams(&mut self, id: SocketId) -> Option<&mut Datagrams> {
         match &mut self.get_mut(id)?.kind {
-            Kind::Datagrams(datagrams) => Some(datagrams),
+            SocketKind::Datagrams(datagrams) => Some(datagrams),
             _ => None,
         }
     }
@@ -192,7 +192,7 @@ impl World {
     }
 
     /// Returns the present readiness of a watched socket.
-    pub(super) fn readiness(&self, id: SocketId, watch: Watch) -> ReadyEvent {
+    pub(super) fn readiness(&self, id: SocketId, watch: PollWatch) -> ReadyEvent {
         let mut event = ReadyEvent {
             token: watch.token,
             readable: false,
@@ -203,9 +203,9 @@ impl World {
         };
         let Some(socket) = self.sockets.get(id) else { return event };
         match &socket.kind {
-            Kind::Listener { backlog, .. } => event.readable = !backlog.is_empty(),
-            Kind::Stream(stream) => stream.readiness(&mut event),
-            Kind::Datagrams(datagrams) => datagrams.readiness(&mut event),
+            SocketKind::Listener { backlog, .. } => event.readable = !backlog.is_empty(),
+            SocketKind::Stream(stream) => stream.readiness(&mut event),
+            SocketKind::Datagrams(datagrams) => datagrams.readiness(&mut event),
         }
         event.readable &= watch.readable;
         event.read_closed &= watch.readable;
@@ -230,7 +230,7 @@ impl World {
 
     fn is_held(&self, id: SocketId) -> bool {
         match self.sockets.get(id).map(|socket| &socket.kind) {
-            Some(Kind::Stream(stream)) => stream.is_held(),
+            Some(SocketKind::Stream(stream)) => stream.is_held(),
             Some(_) => true,
             None => false,
         }
@@ -246,7 +246,7 @@ mod tests {
         let mut sockets = Sockets::default();
         let socket = || {
             let local = SocketAddr::from(([10, 0, 0, 1], 1));
-            let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
+            let kind = SocketKind::Datagrams(Box::new(Datagrams::new(local)));
             Socket::new(0, local, BindOptions::default(), kind)
         };
         let first = sockets.add(socket()).unwrap();

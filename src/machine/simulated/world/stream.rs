@@ -7,15 +7,15 @@ use std::{collections::VecDeque, io, net::SocketAddr};
 const REMEMBERED: usize = 32;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum StreamPhase {
     Connecting,
     Established,
     /// Reset, refused or timed out.
     Failed,
 }
 
-pub(super) struct Stream {
-    pub(super) phase: Phase,
+pub(super) struct StreamSocket {
+    pub(super) phase: StreamPhase,
     pub(super) remote: SocketAddr,
     pub(super) remote_node: usize,
     pub(super) peer: Option<SocketId>,
@@ -66,12 +66,12 @@ pub(super) enum Segment {
     Reset,
 }
 
-impl Stream {
+impl StreamSocket {
     pub(super) fn readiness(&self, event: &mut ReadyEvent) {
-        if self.phase == Phase::Connecting {
+        if self.phase == StreamPhase::Connecting {
             return;
         }
-        let has_failed = self.phase == Phase::Failed;
+        let has_failed = self.phase == StreamPhase::Failed;
         let input_over = self.input_ended || has_failed;
         event.readable = !self.input.is_empty() || input_over;
         event.read_closed = input_over;
@@ -110,7 +110,7 @@ impl Stream {
 
     /// Returns whether the send buffer is the reason that the socket is not writable.
     pub(super) fn lacks_room(&self) -> bool {
-        self.phase == Phase::Established && !self.is_shut && !self.has_room()
+        self.phase == StreamPhase::Established && !self.is_shut && !self.has_room()
     }
 
     /// Returns whether both directions have ended in order. The connection does not exist any more.
@@ -127,7 +127,7 @@ impl Stream {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
-        if self.phase == Phase::Failed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        if self.phase == StreamPhase::Failed { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     /// Returns whether a program or the backlog of a listener has the socket. During the handshake

@@ -1,8 +1,8 @@
 //! Reads and writes of TCP connections, as Linux performs them.
 
 use super::{
-    Action, Happening, World,
-    stream::{Phase, Segment},
+    Happening, TimedAction, World,
+    stream::{Segment, StreamPhase},
 };
 use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId};
 use std::io;
@@ -58,7 +58,7 @@ impl World {
         {
             let from = self.sockets.get(peer).map_or(node, |socket| socket.node);
             let delay = self.links.delay(node, from, 0, self.now());
-            self.schedule(self.now() + delay, Action::Arrive(peer));
+            self.schedule(self.now() + delay, TimedAction::Arrive(peer));
         }
         Ok(n)
     }
@@ -91,10 +91,10 @@ impl World {
         if let Some(error) = stream.error.take() {
             return Err(error.into());
         }
-        if stream.is_shut || stream.phase == Phase::Failed {
+        if stream.is_shut || stream.phase == StreamPhase::Failed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if stream.phase == Phase::Connecting {
+        if stream.phase == StreamPhase::Connecting {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
@@ -136,7 +136,7 @@ impl World {
     pub(crate) fn shut_down_write(&mut self, id: SocketId) -> io::Result<()> {
         let node = self.sockets.get(id).ok_or(io::ErrorKind::NotConnected)?.node;
         let stream = self.sockets.stream(id).ok_or(io::ErrorKind::NotConnected)?;
-        if stream.phase != Phase::Established || stream.is_over() {
+        if stream.phase != StreamPhase::Established || stream.is_over() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if !std::mem::replace(&mut stream.is_shut, true) {

@@ -1,11 +1,11 @@
 //! Datagrams.
 
 use super::{
-    Action, Happening, World,
+    Happening, TimedAction, World,
     datagrams::{Datagrams, Flight},
-    ports::{BindOptions, Role, UDP, destination, seen_from},
+    ports::{BindOptions, PortRole, UDP, destination, seen_from},
     queue::narrow,
-    sockets::{Kind, Socket},
+    sockets::{Socket, SocketKind},
 };
 use crate::machine::simulated::{Fault, digest::Digest, ids::SocketId, seeds::mix};
 use std::{io, net::SocketAddr};
@@ -31,7 +31,7 @@ impl World {
     ) -> io::Result<SocketId> {
         self.descriptor(node)?;
         let local = self.bind(node, address, UDP, options)?;
-        let kind = Kind::Datagrams(Box::new(Datagrams::new(local)));
+        let kind = SocketKind::Datagrams(Box::new(Datagrams::new(local)));
         self.sockets.add(Socket::new(node, local, options, kind))
     }
 
@@ -83,7 +83,7 @@ impl World {
             let delay = self.links.delay(node, to_node, bytes.len(), self.now()) + extra;
             let flight = Flight { sender, to_node, to, bytes: bytes.to_vec(), source: id };
             let index = self.flights.insert(flight);
-            self.schedule(self.now() + delay, Action::Datagram(narrow(index)));
+            self.schedule(self.now() + delay, TimedAction::Datagram(narrow(index)));
         }
         Ok(bytes.len())
     }
@@ -98,7 +98,7 @@ impl World {
             && let Some(node) = node
         {
             let delay = self.links.delay(to_node, node, 0, self.now());
-            self.schedule(self.now() + delay, Action::Refused(narrow(index)));
+            self.schedule(self.now() + delay, TimedAction::Refused(narrow(index)));
             return;
         }
         let Flight { bytes, .. } = self.flights.remove(index);
@@ -142,7 +142,7 @@ impl World {
         let Some(node) = self.sockets.get(id).map(|socket| socket.node) else { return };
         let source = peer.map(|peer| self.source_ip(node, destination(peer).ip()));
         let Some(socket) = self.sockets.get_mut(id) else { return };
-        let Kind::Datagrams(datagrams) = &mut socket.kind else { return };
+        let SocketKind::Datagrams(datagrams) = &mut socket.kind else { return };
         datagrams.peer = peer.map(destination);
         match source {
             None => socket.local = datagrams.bound,
@@ -156,11 +156,11 @@ impl World {
     /// left, the sender's port chooses one. Otherwise the socket that was bound last receives.
     fn receiver(&self, node: usize, to: SocketAddr, sender: SocketAddr) -> Option<SocketId> {
         let rank = |socket: &Socket| {
-            let Kind::Datagrams(datagrams) = &socket.kind else { return None };
+            let SocketKind::Datagrams(datagrams) = &socket.kind else { return None };
             let fits = datagrams.peer.is_none_or(|peer| peer == sender) && socket.covers(to.ip());
             fits.then_some((datagrams.peer.is_some(), !socket.local.ip().is_unspecified()))
         };
-        let at_port = || self.sockets.at_port(Role::Datagrams, node, to.port());
+        let at_port = || self.sockets.at_port(PortRole::Datagrams, node, to.port());
         let most = at_port().filter_map(|(_, socket)| rank(socket)).max()?;
         let best: Vec<_> = at_port().filter(|(_, socket)| rank(socket) == Some(most)).collect();
         let (last, socket) = best.last()?;

@@ -1,6 +1,6 @@
 //! Readiness of sockets that no event of a poll announces.
 
-use super::{World, sockets::Kind, stream::Phase};
+use super::{World, sockets::SocketKind, stream::StreamPhase};
 use crate::machine::simulated::ids::SocketId;
 
 /// The readiness of a socket without a pending event.
@@ -17,10 +17,10 @@ impl World {
     pub(in crate::machine::simulated) fn unseen(&mut self, id: SocketId, state: u64) -> Unseen {
         let Some(socket) = self.sockets.get(id) else { return Unseen::default() };
         let (input, room, has_room) = match &socket.kind {
-            Kind::Listener { backlog, .. } => (backlog.len(), false, true),
-            Kind::Datagrams(datagrams) => (datagrams.input.len(), true, true),
-            Kind::Stream(stream) => {
-                let is_over = stream.input_ended || stream.phase == Phase::Failed;
+            SocketKind::Listener { backlog, .. } => (backlog.len(), false, true),
+            SocketKind::Datagrams(datagrams) => (datagrams.input.len(), true, true),
+            SocketKind::Stream(stream) => {
+                let is_over = stream.input_ended || stream.phase == StreamPhase::Failed;
                 let has_room = stream.has_room();
                 (stream.input.len() + usize::from(is_over), has_room && !stream.wants_room, has_room)
             }

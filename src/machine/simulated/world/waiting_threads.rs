@@ -3,7 +3,7 @@
 //! Invariant: the place of a thread that has ended is used again. So the number of places is that
 //! of the threads that live at the same time.
 
-use super::{Action, World, alarm::Alarm, queue::narrow};
+use super::{TimedAction, World, alarm::Alarm, queue::narrow};
 use std::collections::BTreeMap;
 
 /// The identity of a condition variable: its address. A waiter borrows it, so no two have the same.
@@ -66,7 +66,7 @@ impl World {
     fn schedule_thread(&mut self, index: usize, at: u64) {
         let at = at.max(self.now);
         if self.threads.all[index].alarm.set(at) {
-            self.schedule(at, Action::Thread(narrow(index)));
+            self.schedule(at, TimedAction::Thread(narrow(index)));
         }
     }
 
@@ -174,16 +174,16 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::simulated::{Faults, Step};
+    use crate::machine::simulated::{FaultSource, WorldStep};
     use std::net::Ipv4Addr;
 
     const CONDITION: Condition = Condition(77);
 
     fn world_with_thread() -> (World, usize) {
-        let mut world = World::new(1, Faults::default());
+        let mut world = World::new(1, FaultSource::default());
         let node = world.add_node("one", Ipv4Addr::LOCALHOST.into());
         let thread = world.add_thread(node, "main");
-        assert!(matches!(world.next_step(0), Step::Thread(ran) if ran == thread));
+        assert!(matches!(world.next_step(0), WorldStep::Thread(ran) if ran == thread));
         (world, thread)
     }
 
@@ -191,10 +191,10 @@ mod tests {
     fn a_thread_whose_time_has_passed_waits_for_its_condition_no_longer() {
         let (mut world, thread) = world_with_thread();
         world.block_thread(thread, Some(CONDITION), Some(100));
-        assert!(matches!(world.next_step(100), Step::Thread(ran) if ran == thread));
+        assert!(matches!(world.next_step(100), WorldStep::Thread(ran) if ran == thread));
         // Another condition may have the same address by now.
         world.notify(CONDITION);
-        assert!(matches!(world.next_step(1000), Step::Idle));
+        assert!(matches!(world.next_step(1000), WorldStep::Idle));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             world.block_thread(thread, Some(CONDITION), Some(world.now() + day));
             world.spend(1_000);
             world.notify(CONDITION);
-            assert!(matches!(world.next_step(u64::MAX), Step::Thread(ran) if ran == thread));
+            assert!(matches!(world.next_step(u64::MAX), WorldStep::Thread(ran) if ran == thread));
             assert_eq!(world.now(), n * 1_000);
         }
         assert!(world.queue.len() <= 2, "{}", world.queue.len());
@@ -217,10 +217,10 @@ mod tests {
         world.end_thread(first, None);
         for n in 1..=10_000 {
             let thread = world.add_thread(0, "worker");
-            assert!(matches!(world.next_step(u64::MAX), Step::Thread(ran) if ran == thread));
+            assert!(matches!(world.next_step(u64::MAX), WorldStep::Thread(ran) if ran == thread));
             world.block_thread(thread, Some(CONDITION), Some(world.now() + 1_000_000_000));
             world.notify(CONDITION);
-            assert!(matches!(world.next_step(u64::MAX), Step::Thread(ran) if ran == thread));
+            assert!(matches!(world.next_step(u64::MAX), WorldStep::Thread(ran) if ran == thread));
             assert_eq!(world.now(), 0, "thread {n}");
             world.end_thread(thread, None);
         }

@@ -1,7 +1,7 @@
-//! `Call`: the keyspace and the time during a command, and the effects of it.
+//! `CommandCall`: the keyspace and the time during a command, and the effects of it.
 
 use super::super::{
-    keyspace::{DATABASES, Entry, Keyspace, Kind, Value},
+    keyspace::{DATABASES, Entry, Keyspace, StoredValue, ValueKind},
     number,
     pubsub::{Protocol, PubSub},
     refusal::{NOT_INTEGER, Refusal, WRONG_TYPE},
@@ -13,7 +13,7 @@ pub(crate) type Executed = (usize, Vec<Bytes>);
 
 /// What commands have changed.
 #[derive(Debug, Default)]
-pub(crate) struct Effects {
+pub(crate) struct CallEffects {
     /// The commands that have changed the keyspace, in order.
     pub(crate) commands: Vec<Executed>,
     /// The keys that were changed, for `WATCH`.
@@ -21,10 +21,10 @@ pub(crate) struct Effects {
 }
 
 /// A running command.
-pub(crate) struct Call<'a> {
+pub(crate) struct CommandCall<'a> {
     pub(crate) keyspace: &'a mut Keyspace,
     pub(crate) pubsub: &'a mut PubSub,
-    pub(crate) effects: &'a mut Effects,
+    pub(crate) effects: &'a mut CallEffects,
     pub(crate) database: usize,
     /// Microseconds since the Unix epoch.
     pub(crate) now_micros: i64,
@@ -33,7 +33,7 @@ pub(crate) struct Call<'a> {
     pub(crate) is_dirty: bool,
 }
 
-impl Call<'_> {
+impl CommandCall<'_> {
     /// Returns the time in milliseconds since the Unix epoch.
     pub(crate) fn now(&self) -> i64 {
         self.now_micros / 1000
@@ -57,12 +57,12 @@ impl Call<'_> {
     }
 
     /// Returns the value of a key, or an error if it is of another type.
-    pub(crate) fn read<K: Kind>(&mut self, key: &Bytes) -> Result<Option<&K>, Refusal> {
+    pub(crate) fn read<K: ValueKind>(&mut self, key: &Bytes) -> Result<Option<&K>, Refusal> {
         Ok(self.write(key)?.map(|value| &*value))
     }
 
     /// Like [`read`](Call::read), to change the value. [`changed`](Call::changed) must follow.
-    pub(crate) fn write<K: Kind>(&mut self, key: &Bytes) -> Result<Option<&mut K>, Refusal> {
+    pub(crate) fn write<K: ValueKind>(&mut self, key: &Bytes) -> Result<Option<&mut K>, Refusal> {
         match self.entry(key) {
             None => Ok(None),
             Some(entry) => K::of_mut(&mut entry.value).map(Some).ok_or(WRONG_TYPE),
@@ -70,7 +70,7 @@ impl Call<'_> {
     }
 
     /// Like [`write`](Call::write), but creates the key.
-    pub(crate) fn create<K: Kind>(&mut self, key: &Bytes) -> Result<&mut K, Refusal> {
+    pub(crate) fn create<K: ValueKind>(&mut self, key: &Bytes) -> Result<&mut K, Refusal> {
         self.expire(key);
         let database = self.keyspace.database_mut(self.database);
         let new = || Entry { value: K::empty(), expires_at: None };
@@ -89,7 +89,7 @@ impl Call<'_> {
     }
 
     /// Sets the value of a key of any type, without an expiry.
-    pub(crate) fn set(&mut self, key: &Bytes, value: Value) {
+    pub(crate) fn set(&mut self, key: &Bytes, value: StoredValue) {
         let entry = Entry { value, expires_at: None };
         self.keyspace.database_mut(self.database).insert(key.clone(), entry);
         self.changed(key);

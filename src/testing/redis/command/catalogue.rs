@@ -4,7 +4,7 @@ use super::{
     super::refusal::Reply,
     look_up::find,
     reply::count,
-    table::{COMMANDS, Command},
+    table::{COMMANDS, CommandInfo},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ pub(crate) fn command_info(names: &[Bytes]) -> Reply {
     Ok(RespValue::Array(names.iter().map(describe).collect()))
 }
 
-fn description(command: &Command) -> RespValue {
+fn description(command: &CommandInfo) -> RespValue {
     let (first, last, step) = command.keys;
     let name = RespValue::Bulk(Bytes::from_static(command.name.as_bytes()));
     let flags = command.flags().map(|flag| RespValue::Simple(flag.into())).collect();

@@ -2,7 +2,7 @@
 
 use super::{
     super::refusal::{Refusal, Reply, SYNTAX},
-    call::{Call, integer},
+    call::{CommandCall, integer},
     reply::flag,
 };
 use crate::codec::RespValue;
@@ -83,7 +83,7 @@ impl Conditions {
     }
 }
 
-pub(super) fn expire(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn expire(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let conditions = Conditions::parse(&args[3..])?;
     let unit = TimeUnit::of(&args[0].to_ascii_uppercase()).ok_or(SYNTAX)?;
     let now = call.now();
@@ -107,7 +107,7 @@ fn rounded_seconds(millis: i64) -> i64 {
 }
 
 /// Replies the time that is left, or the time of the expiry.
-pub(super) fn ttl(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn ttl(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let now = call.now();
     let reply = match call.entry(&args[1]).map(|entry| entry.expires_at) {
         None => -2,

@@ -6,26 +6,26 @@ use super::{
         keyspace::DATABASES,
         refusal::{Refusal, Reply, SYNTAX},
     },
-    call::Call,
+    call::CommandCall,
     reply::{bulk, count, flag, ok, simple},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
 
-pub(super) fn del(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn del(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     count(args[1..].iter().filter(|key| call.remove(key)).count())
 }
 
-pub(super) fn exists(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn exists(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     count(args[1..].iter().filter(|key| call.entry(key).is_some()).count())
 }
 
-pub(super) fn type_of(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn type_of(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     simple(call.entry(&args[1]).map_or("none", |entry| entry.value.type_name()))
 }
 
 /// Removes the keys of a database that have expired.
-fn expire_all(call: &mut Call<'_>) {
+fn expire_all(call: &mut CommandCall<'_>) {
     let now = call.now();
     let database = call.keyspace.database(call.database);
     let expired: Vec<Bytes> =
@@ -33,18 +33,18 @@ fn expire_all(call: &mut Call<'_>) {
     expired.iter().for_each(|key| call.expire(key));
 }
 
-pub(super) fn keys(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn keys(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     expire_all(call);
     let keys = call.keyspace.database(call.database).keys();
     Ok(RespValue::Array(keys.filter(|key| glob::matches(&args[1], key)).map(bulk).collect()))
 }
 
-pub(super) fn dbsize(call: &mut Call<'_>, _args: &[Bytes]) -> Reply {
+pub(super) fn dbsize(call: &mut CommandCall<'_>, _args: &[Bytes]) -> Reply {
     expire_all(call);
     count(call.keyspace.database(call.database).len())
 }
 
-fn flush(call: &mut Call<'_>, args: &[Bytes], databases: std::ops::Range<usize>) -> Reply {
+fn flush(call: &mut CommandCall<'_>, args: &[Bytes], databases: std::ops::Range<usize>) -> Reply {
     match args {
         [_] => {}
         [_, how] if how.eq_ignore_ascii_case(b"SYNC") || how.eq_ignore_ascii_case(b"ASYNC") => {}
@@ -58,19 +58,19 @@ fn flush(call: &mut Call<'_>, args: &[Bytes], databases: std::ops::Range<usize>)
     ok()
 }
 
-pub(super) fn flushdb(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn flushdb(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     flush(call, args, call.database..call.database + 1)
 }
 
-pub(super) fn flushall(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn flushall(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     flush(call, args, 0..DATABASES)
 }
 
-pub(super) fn echo(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn echo(_call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     Ok(bulk(&args[1]))
 }
 
-pub(super) fn ping(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn ping(_call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     match args {
         [_] => simple("PONG"),
         [_, message] => Ok(bulk(message)),
@@ -78,12 +78,12 @@ pub(super) fn ping(_call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     }
 }
 
-pub(super) fn time(call: &mut Call<'_>, _args: &[Bytes]) -> Reply {
+pub(super) fn time(call: &mut CommandCall<'_>, _args: &[Bytes]) -> Reply {
     let (seconds, micros) = (call.now_micros / 1_000_000, call.now_micros % 1_000_000);
     Ok(RespValue::Array([seconds, micros].map(|number| RespValue::Bulk(number.to_string().into())).to_vec()))
 }
 
-pub(super) fn persist(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn persist(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let key = &args[1];
     let had_expiry = call.entry(key).is_some_and(|entry| entry.expires_at.take().is_some());
     if had_expiry {

@@ -5,21 +5,21 @@ use super::{
         keyspace::List,
         refusal::{NOT_POSITIVE, Refusal, Reply},
     },
-    call::{Call, integer, range},
+    call::{CommandCall, integer, range},
     reply::{array, count, ok},
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
 
-pub(super) fn lpush(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn lpush(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     push(call, args, List::push_front)
 }
 
-pub(super) fn rpush(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn rpush(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     push(call, args, List::push_back)
 }
 
-fn push(call: &mut Call<'_>, args: &[Bytes], push: fn(&mut List, Bytes)) -> Reply {
+fn push(call: &mut CommandCall<'_>, args: &[Bytes], push: fn(&mut List, Bytes)) -> Reply {
     let list = call.create::<List>(&args[1])?;
     args[2..].iter().for_each(|item| push(list, item.clone()));
     let length = list.len();
@@ -27,15 +27,15 @@ fn push(call: &mut Call<'_>, args: &[Bytes], push: fn(&mut List, Bytes)) -> Repl
     count(length)
 }
 
-pub(super) fn lpop(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn lpop(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     pop(call, args, "lpop", List::pop_front)
 }
 
-pub(super) fn rpop(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn rpop(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     pop(call, args, "rpop", List::pop_back)
 }
 
-fn pop(call: &mut Call<'_>, args: &[Bytes], name: &str, pop: fn(&mut List) -> Option<Bytes>) -> Reply {
+fn pop(call: &mut CommandCall<'_>, args: &[Bytes], name: &str, pop: fn(&mut List) -> Option<Bytes>) -> Reply {
     let wanted = match args {
         [_, _] => None,
         [_, _, wanted] => {
@@ -57,13 +57,13 @@ fn pop(call: &mut Call<'_>, args: &[Bytes], name: &str, pop: fn(&mut List) -> Op
     }
 }
 
-pub(super) fn lrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn lrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (start, end) = (integer(&args[2])?, integer(&args[3])?);
     let list = call.read::<List>(&args[1])?;
     array(list.into_iter().flat_map(|list| list.range(range(start, end, list.len()))))
 }
 
-pub(super) fn ltrim(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn ltrim(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (start, end) = (integer(&args[2])?, integer(&args[3])?);
     if let Some(list) = call.write::<List>(&args[1])? {
         let kept = range(start, end, list.len());
@@ -74,6 +74,6 @@ pub(super) fn ltrim(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     ok()
 }
 
-pub(super) fn llen(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn llen(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     count(call.read::<List>(&args[1])?.map_or(0, List::len))
 }

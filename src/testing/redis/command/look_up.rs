@@ -1,6 +1,6 @@
 //! Finds the command of a request.
 
-use super::table::{COMMANDS, Command};
+use super::table::{COMMANDS, CommandInfo};
 use bytes::Bytes;
 
 /// The reason why a request has no command.
@@ -13,7 +13,7 @@ pub(crate) enum NoCommand {
 }
 
 /// Returns a command, or a subcommand with its full name, by its name in any case.
-pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
+pub(crate) fn find(name: &[u8]) -> Option<&'static CommandInfo> {
     let name = name.to_ascii_lowercase();
     let found = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(&name));
     found.ok().map(|at| &COMMANDS[at])
@@ -21,12 +21,12 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
 
 /// Returns whether a command has subcommands.
 fn is_container(name: &[u8]) -> bool {
-    let container = |command: &Command| command.name.split_once('|').map(|(container, _)| container);
+    let container = |command: &CommandInfo| command.name.split_once('|').map(|(container, _)| container);
     COMMANDS.iter().filter_map(container).any(|container| name.eq_ignore_ascii_case(container.as_bytes()))
 }
 
 /// Returns the command of a request.
-pub(crate) fn look_up(args: &[Bytes]) -> Result<&'static Command, NoCommand> {
+pub(crate) fn look_up(args: &[Bytes]) -> Result<&'static CommandInfo, NoCommand> {
     let name = args.first().ok_or(NoCommand::Unknown)?;
     if is_container(name) {
         let subcommand = args.get(1).ok_or(NoCommand::NoSubcommand)?;

@@ -1,7 +1,7 @@
 //! The table of commands, and the commands of the keyspace.
 //!
 //! A command of the keyspace depends on the keyspace, the time and its arguments only. So a
-//! [`Call`] that is repeated with a copy of the keyspace has the same effects: this is how
+//! [`CommandCall`] that is repeated with a copy of the keyspace has the same effects: this is how
 //! [`RedisDisk`](super::RedisDisk) restores a state of the past.
 
 mod call;
@@ -22,17 +22,21 @@ mod stream_writes;
 mod strings;
 mod table;
 
-pub(super) use call::{Call, Effects, Executed, database_index, integer};
+pub(super) use call::{CallEffects, CommandCall, Executed, database_index, integer};
 pub(super) use catalogue::{command_info, count_commands};
 pub(super) use look_up::{NoCommand, look_up};
 pub(super) use reply::ok;
-pub(super) use table::{Command, Run, Service};
+pub(super) use table::{CommandInfo, RunCommand, Service};
 
 use super::refusal::Reply;
 use bytes::Bytes;
 
 /// Runs a command of the keyspace, and notes it in the effects if it has changed something.
-pub(super) fn run(call: &mut Call<'_>, run: fn(&mut Call<'_>, &[Bytes]) -> Reply, args: &[Bytes]) -> Reply {
+pub(super) fn run(
+    call: &mut CommandCall<'_>,
+    run: fn(&mut CommandCall<'_>, &[Bytes]) -> Reply,
+    args: &[Bytes],
+) -> Reply {
     call.is_dirty = false;
     let reply = run(call, args);
     if call.is_dirty {

@@ -7,7 +7,7 @@ use super::{
         pubsub::Protocol,
         refusal::{Refusal, Reply, SYNTAX},
     },
-    call::{Call, integer, range},
+    call::{CommandCall, integer, range},
     reply::{bulk, count},
 };
 use crate::codec::RespValue;
@@ -74,7 +74,7 @@ impl RangeOptions {
     }
 }
 
-pub(super) fn zrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = RangeOptions::parse(&args[4..], true)?;
     if options.by_score {
         return by_score(call, args, &options);
@@ -82,17 +82,17 @@ pub(super) fn zrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     by_rank(call, args, &options)
 }
 
-pub(super) fn zrevrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zrevrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = RangeOptions { reverse: true, ..RangeOptions::parse(&args[4..], false)? };
     by_rank(call, args, &options)
 }
 
-pub(super) fn zrangebyscore(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zrangebyscore(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = RangeOptions::parse(&args[4..], false)?;
     by_score(call, args, &options)
 }
 
-fn by_rank(call: &mut Call<'_>, args: &[Bytes], options: &RangeOptions) -> Reply {
+fn by_rank(call: &mut CommandCall<'_>, args: &[Bytes], options: &RangeOptions) -> Reply {
     if options.limit.is_some_and(|(_, limit)| limit != -1) {
         return Err(Refusal::of(
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
@@ -111,7 +111,7 @@ fn by_rank(call: &mut Call<'_>, args: &[Bytes], options: &RangeOptions) -> Reply
     Ok(members(&found, options.with_scores, protocol))
 }
 
-fn by_score(call: &mut Call<'_>, args: &[Bytes], options: &RangeOptions) -> Reply {
+fn by_score(call: &mut CommandCall<'_>, args: &[Bytes], options: &RangeOptions) -> Reply {
     let (min, max) = if options.reverse { (&args[3], &args[2]) } else { (&args[2], &args[3]) };
     let scores = Scores::parse(min, max)?;
     let protocol = call.protocol;
@@ -140,13 +140,13 @@ fn members(found: &[(&Bytes, f64)], with_scores: bool, protocol: Protocol) -> Re
     })
 }
 
-pub(super) fn zcount(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zcount(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let scores = Scores::parse(&args[2], &args[3])?;
     let set = call.read::<SortedSet>(&args[1])?;
     count(set.map_or(0, |set| set.iter().filter(|(_, score)| scores.contain(*score)).count()))
 }
 
-pub(super) fn zremrangebyscore(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zremrangebyscore(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let scores = Scores::parse(&args[2], &args[3])?;
     let Some(set) = call.write::<SortedSet>(&args[1])? else { return count(0) };
     let found = set.iter().filter(|(_, score)| scores.contain(*score)).map(|(member, _)| member.clone());

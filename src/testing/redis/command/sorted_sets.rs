@@ -6,7 +6,7 @@ use super::{
         number::float,
         refusal::{NOT_FLOAT, Refusal, Reply, SYNTAX},
     },
-    call::Call,
+    call::CommandCall,
     reply::count,
 };
 use crate::codec::RespValue;
@@ -89,7 +89,7 @@ fn add_one(set: &mut SortedSet, options: &AddOptions, member: &Bytes, given: f64
     Ok(Added::Changed(score))
 }
 
-pub(super) fn zadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (options, taken) = AddOptions::parse(&args[2..]);
     let pairs = &args[2 + taken..];
     if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
@@ -99,12 +99,12 @@ pub(super) fn zadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     add(call, &args[1], &options, pairs)
 }
 
-pub(super) fn zincrby(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zincrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = AddOptions { incr: true, ..AddOptions::default() };
     add(call, &args[1], &options, &args[2..])
 }
 
-fn add(call: &mut Call<'_>, key: &Bytes, options: &AddOptions, pairs: &[Bytes]) -> Reply {
+fn add(call: &mut CommandCall<'_>, key: &Bytes, options: &AddOptions, pairs: &[Bytes]) -> Reply {
     let pairs: Vec<(f64, &Bytes)> = pairs
         .chunks_exact(2)
         .map(|pair| Ok((float(&pair[0]).ok_or(NOT_FLOAT)?, &pair[1])))
@@ -140,7 +140,7 @@ fn add(call: &mut Call<'_>, key: &Bytes, options: &AddOptions, pairs: &[Bytes]) 
     count(added + if options.ch { changed } else { 0 })
 }
 
-pub(super) fn zrem(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zrem(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let Some(set) = call.write::<SortedSet>(&args[1])? else { return count(0) };
     let removed = args[2..].iter().filter(|member| set.remove(member)).count();
     if removed > 0 {
@@ -149,11 +149,11 @@ pub(super) fn zrem(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     count(removed)
 }
 
-pub(super) fn zcard(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zcard(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     count(call.read::<SortedSet>(&args[1])?.map_or(0, SortedSet::len))
 }
 
-pub(super) fn zscore(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn zscore(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let score = call.read::<SortedSet>(&args[1])?.and_then(|set| set.score(&args[2]));
     Ok(score.map_or(RespValue::Null, RespValue::Double))
 }

@@ -2,11 +2,11 @@
 
 use super::{
     super::{
-        keyspace::{Stream, StreamId},
+        keyspace::{StreamId, StreamValue},
         pubsub::Protocol,
         refusal::{Refusal, Reply, SYNTAX},
     },
-    call::{Call, integer},
+    call::{CommandCall, integer},
     reply::{bulk, count},
     stream_ids::{self, strict},
 };
@@ -18,17 +18,23 @@ fn entry((id, fields): (&StreamId, &Vec<Bytes>)) -> RespValue {
     RespValue::Array(vec![RespValue::Bulk(id.to_string().into()), fields])
 }
 
-pub(super) fn xrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (start, end) = (stream_ids::start(&args[2])?, stream_ids::end(&args[3])?);
     interval(call, args, start, end, false)
 }
 
-pub(super) fn xrevrange(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xrevrange(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (end, start) = (stream_ids::end(&args[2])?, stream_ids::start(&args[3])?);
     interval(call, args, start, end, true)
 }
 
-fn interval(call: &mut Call<'_>, args: &[Bytes], start: StreamId, end: StreamId, reverse: bool) -> Reply {
+fn interval(
+    call: &mut CommandCall<'_>,
+    args: &[Bytes],
+    start: StreamId,
+    end: StreamId,
+    reverse: bool,
+) -> Reply {
     let mut wanted = None;
     let mut options = args[4..].iter();
     while let Some(option) = options.next() {
@@ -37,7 +43,7 @@ fn interval(call: &mut Call<'_>, args: &[Bytes], start: StreamId, end: StreamId,
             _ => return Err(SYNTAX),
         }
     }
-    let Some(stream) = call.read::<Stream>(&args[1])? else { return Ok(RespValue::Array(Vec::new())) };
+    let Some(stream) = call.read::<StreamValue>(&args[1])? else { return Ok(RespValue::Array(Vec::new())) };
     if wanted == Some(0) {
         return Ok(RespValue::NullArray);
     }
@@ -53,11 +59,11 @@ fn interval(call: &mut Call<'_>, args: &[Bytes], start: StreamId, end: StreamId,
     }))
 }
 
-pub(super) fn xlen(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
-    count(call.read::<Stream>(&args[1])?.map_or(0, Stream::len))
+pub(super) fn xlen(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
+    count(call.read::<StreamValue>(&args[1])?.map_or(0, StreamValue::len))
 }
 
-pub(super) fn xread(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xread(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let mut wanted = usize::MAX;
     let mut at = 1;
     loop {
@@ -82,12 +88,12 @@ pub(super) fn xread(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     let (keys, ids) = streams.split_at(streams.len() / 2);
     let mut positions = Vec::with_capacity(keys.len());
     for (key, id) in keys.iter().zip(ids) {
-        let last = call.read::<Stream>(key)?.map_or(StreamId::MIN, |stream| stream.last);
+        let last = call.read::<StreamValue>(key)?.map_or(StreamId::MIN, |stream| stream.last);
         positions.push(if id[..] == *b"$" { last } else { strict(id, 0)? });
     }
     let mut found = Vec::new();
     for (key, position) in keys.iter().zip(positions) {
-        let Some(stream) = call.read::<Stream>(key)? else { continue };
+        let Some(stream) = call.read::<StreamValue>(key)? else { continue };
         let Some(start) = position.next() else { continue };
         let entries: Vec<_> = stream.range(start..).take(wanted).map(entry).collect();
         if !entries.is_empty() {
@@ -106,11 +112,11 @@ pub(super) fn xread(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
 }
 
 /// Replies a description without consumer groups, which the double does not have.
-pub(super) fn xinfo_stream(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xinfo_stream(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     if args.len() > 3 {
         return Err(Refusal::of("ERR XINFO STREAM FULL is not supported by the simulated Redis"));
     }
-    let stream = call.read::<Stream>(&args[2])?.ok_or(Refusal::of("ERR no such key"))?;
+    let stream = call.read::<StreamValue>(&args[2])?.ok_or(Refusal::of("ERR no such key"))?;
     let id = |id: StreamId| RespValue::Bulk(id.to_string().into());
     let number = |number: u64| RespValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let first = stream.first().map_or(StreamId::MIN, |(id, _)| *id);

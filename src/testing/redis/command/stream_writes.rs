@@ -2,10 +2,10 @@
 
 use super::{
     super::{
-        keyspace::{Stream, StreamId, Trim},
+        keyspace::{StreamId, StreamValue, Trim},
         refusal::{Refusal, Reply, SYNTAX},
     },
-    call::{Call, integer},
+    call::{CommandCall, integer},
     reply::count,
     stream_ids::{NewId, strict},
 };
@@ -114,7 +114,7 @@ fn next_id(id: NewId, last: StreamId, now: i64) -> Result<StreamId, Refusal> {
     if next > last { Ok(next) } else { Err(too_small()) }
 }
 
-pub(super) fn xadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xadd(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = Options::parse(&args[2..], true)?;
     let fields = &args[2 + options.taken..];
     let arity = || Refusal::arity("xadd");
@@ -126,7 +126,7 @@ pub(super) fn xadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
         return Err(Refusal::of("ERR The ID specified in XADD must be greater than 0-0"));
     }
     let (key, now) = (&args[1], call.now());
-    let last = call.read::<Stream>(key)?.map(|stream| stream.last);
+    let last = call.read::<StreamValue>(key)?.map(|stream| stream.last);
     if last.is_none() && options.no_mkstream {
         return Ok(RespValue::Null);
     }
@@ -136,7 +136,7 @@ pub(super) fn xadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
         ));
     }
     let id = next_id(id, last.unwrap_or_default(), now)?;
-    let stream = call.create::<Stream>(key)?;
+    let stream = call.create::<StreamValue>(key)?;
     stream.add(id, fields.to_vec());
     if let Some(trim) = options.trim {
         stream.trim(trim);
@@ -145,10 +145,10 @@ pub(super) fn xadd(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     Ok(RespValue::Bulk(id.to_string().into()))
 }
 
-pub(super) fn xtrim(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn xtrim(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let options = Options::parse(&args[2..], false)?;
     let trim = options.trim.ok_or(SYNTAX)?;
-    let Some(stream) = call.write::<Stream>(&args[1])? else { return count(0) };
+    let Some(stream) = call.write::<StreamValue>(&args[1])? else { return count(0) };
     let removed = stream.trim(trim);
     if removed > 0 {
         call.changed(&args[1]);
@@ -156,8 +156,8 @@ pub(super) fn xtrim(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     count(removed)
 }
 
-pub(super) fn xdel(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
-    let Some(stream) = call.write::<Stream>(&args[1])? else { return count(0) };
+pub(super) fn xdel(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
+    let Some(stream) = call.write::<StreamValue>(&args[1])? else { return count(0) };
     let ids = args[2..].iter().map(|id| strict(id, 0)).collect::<Result<Vec<_>, _>>()?;
     let removed = ids.into_iter().filter(|id| stream.remove(*id)).count();
     if removed > 0 {

@@ -2,10 +2,10 @@
 
 use super::{
     super::{
-        keyspace::Value,
+        keyspace::StoredValue,
         refusal::{NOT_INTEGER, Refusal, Reply, SYNTAX},
     },
-    call::{Call, integer},
+    call::{CommandCall, integer},
     expiry::{TimeUnit, invalid},
     reply::{bulk_or_null, count, flag, ok},
 };
@@ -15,17 +15,17 @@ use bytes::Bytes;
 /// The longest string, which limits `APPEND`.
 const MAX_STRING: usize = 512 << 20;
 
-pub(super) fn get(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn get(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     Ok(bulk_or_null(call.read::<Bytes>(&args[1])?))
 }
 
-pub(super) fn mget(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn mget(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     // A key of another type is absent for this command.
     let values = args[1..].iter().map(|key| bulk_or_null(call.read::<Bytes>(key).ok().flatten()));
     Ok(RespValue::Array(values.collect()))
 }
 
-pub(super) fn getdel(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn getdel(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let value = bulk_or_null(call.read::<Bytes>(&args[1])?);
     call.remove(&args[1]);
     Ok(value)
@@ -62,7 +62,7 @@ impl SetOptions {
     }
 }
 
-pub(super) fn set(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn set(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let (key, value) = (&args[1], &args[2]);
     let options = SetOptions::parse(&args[3..])?;
     let now = call.now();
@@ -81,32 +81,32 @@ pub(super) fn set(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     if (options.nx && exists) || (options.xx && !exists) {
         return Ok(old.unwrap_or(RespValue::Null));
     }
-    call.set(key, Value::Text(value.clone()));
+    call.set(key, StoredValue::Text(value.clone()));
     if let Some(entry) = call.keyspace.database_mut(call.database).get_mut(key) {
         entry.expires_at = expires_at.or(kept);
     }
     old.map_or_else(ok, Ok)
 }
 
-pub(super) fn setnx(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn setnx(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let is_new = call.entry(&args[1]).is_none();
     if is_new {
-        call.set(&args[1], Value::Text(args[2].clone()));
+        call.set(&args[1], StoredValue::Text(args[2].clone()));
     }
     flag(is_new)
 }
 
-pub(super) fn mset(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn mset(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     if args.len().is_multiple_of(2) {
         return Err(Refusal::arity("mset"));
     }
     for pair in args[1..].chunks_exact(2) {
-        call.set(&pair[0], Value::Text(pair[1].clone()));
+        call.set(&pair[0], StoredValue::Text(pair[1].clone()));
     }
     ok()
 }
 
-pub(super) fn append(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn append(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let key = &args[1];
     let old = call.read::<Bytes>(key)?.cloned().unwrap_or_default();
     if old.len() + args[2].len() > MAX_STRING {
@@ -119,28 +119,28 @@ pub(super) fn append(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
     count(length)
 }
 
-pub(super) fn strlen(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn strlen(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     count(call.read::<Bytes>(&args[1])?.map_or(0, Bytes::len))
 }
 
-pub(super) fn incr(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn incr(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     add(call, &args[1], 1)
 }
 
-pub(super) fn decr(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn decr(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     add(call, &args[1], -1)
 }
 
-pub(super) fn incrby(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn incrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     add(call, &args[1], integer(&args[2])?)
 }
 
-pub(super) fn decrby(call: &mut Call<'_>, args: &[Bytes]) -> Reply {
+pub(super) fn decrby(call: &mut CommandCall<'_>, args: &[Bytes]) -> Reply {
     let by = integer(&args[2])?.checked_neg();
     add(call, &args[1], by.ok_or(Refusal::of("ERR decrement would overflow"))?)
 }
 
-fn add(call: &mut Call<'_>, key: &Bytes, by: i64) -> Reply {
+fn add(call: &mut CommandCall<'_>, key: &Bytes, by: i64) -> Reply {
     let old = match call.read::<Bytes>(key)? {
         None => 0,
         Some(text) => integer(text).map_err(|_| NOT_INTEGER)?,

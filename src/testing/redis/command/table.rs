@@ -4,8 +4,8 @@
 //! test compares them.
 
 use super::{
-    super::{pubsub::Topic, refusal::Reply},
-    call::Call,
+    super::{pubsub::PubSubTopic, refusal::Reply},
+    call::CommandCall,
     expiry, hashes, keys, lists, messages, sets, sorted_ranges, sorted_sets, stream_reads, stream_writes,
     strings,
 };
@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 /// A command, or a subcommand with both names separated by `|`.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct CommandInfo {
     pub(crate) name: &'static str,
     /// The number of arguments with the name; if negative, the least number.
     pub(crate) arity: i64,
@@ -21,13 +21,13 @@ pub(crate) struct Command {
     /// The first and the last argument that is a key, and the step between them. The last one
     /// counts from the end if it is negative.
     pub(crate) keys: (i64, i64, i64),
-    pub(crate) run: Run,
+    pub(crate) run: RunCommand,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Run {
+pub(crate) enum RunCommand {
     /// Needs neither the connection nor the server, so a script can run it.
-    Keyspace(fn(&mut Call<'_>, &[Bytes]) -> Reply),
+    Keyspace(fn(&mut CommandCall<'_>, &[Bytes]) -> Reply),
     Service(Service),
 }
 
@@ -56,13 +56,13 @@ pub(crate) enum Service {
     ScriptFlush,
     ScriptLoad,
     Select,
-    Subscribe(Topic),
-    Unsubscribe(Topic),
+    Subscribe(PubSubTopic),
+    Unsubscribe(PubSubTopic),
     Unwatch,
     Watch,
 }
 
-impl Command {
+impl CommandInfo {
     pub(crate) fn has(&self, flag: &str) -> bool {
         self.flags().any(|other| other == flag)
     }
@@ -83,7 +83,7 @@ impl Command {
             (first..=last).step_by(step.max(1)).filter_map(|at| args.get(at)).collect()
         };
         match self.run {
-            Run::Service(Service::Eval | Service::EvalSha) => {
+            RunCommand::Service(Service::Eval | Service::EvalSha) => {
                 let number = args.get(2).and_then(|number| super::integer(number).ok()).unwrap_or(0);
                 let number = usize::try_from(number).unwrap_or(0).min(args.len());
                 if number == 0 { Vec::new() } else { all(3, 2 + number, 1) }
@@ -110,22 +110,22 @@ const fn row(
     arity: i64,
     flags: &'static str,
     keys: (i64, i64, i64),
-    run: Run,
-) -> Command {
-    Command { name, arity, flags, keys, run }
+    run: RunCommand,
+) -> CommandInfo {
+    CommandInfo { name, arity, flags, keys, run }
 }
 
-const fn keys(run: fn(&mut Call<'_>, &[Bytes]) -> Reply) -> Run {
-    Run::Keyspace(run)
+const fn keys(run: fn(&mut CommandCall<'_>, &[Bytes]) -> Reply) -> RunCommand {
+    RunCommand::Keyspace(run)
 }
 
-const fn service(service: Service) -> Run {
-    Run::Service(service)
+const fn service(service: Service) -> RunCommand {
+    RunCommand::Service(service)
 }
 
 /// All commands, sorted by their names.
 #[rustfmt::skip]
-pub(crate) static COMMANDS: &[Command] = &[
+pub(crate) static COMMANDS: &[CommandInfo] = &[
     row("append", 3, "write denyoom fast", (1, 1, 1), keys(strings::append)),
     row("auth", -2, "noscript loading stale fast no_auth allow_busy", (0, 0, 0), service(Service::Auth)),
     row("client|getname", 2, "noscript loading stale", (0, 0, 0), service(Service::ClientGetName)),
@@ -181,12 +181,12 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("pexpireat", -3, "write fast", (1, 1, 1), keys(expiry::expire)),
     row("pexpiretime", 2, "readonly fast", (1, 1, 1), keys(expiry::ttl)),
     row("ping", -1, "fast", (0, 0, 0), keys(keys::ping)),
-    row("psubscribe", -2, "pubsub noscript loading stale", (0, 0, 0), service(Service::Subscribe(Topic::Pattern))),
+    row("psubscribe", -2, "pubsub noscript loading stale", (0, 0, 0), service(Service::Subscribe(PubSubTopic::Pattern))),
     row("pttl", 2, "readonly fast", (1, 1, 1), keys(expiry::ttl)),
     row("publish", 3, "pubsub loading stale fast", (0, 0, 0), keys(messages::publish)),
     row("pubsub|channels", -2, "pubsub loading stale", (0, 0, 0), keys(messages::channels)),
     row("pubsub|numsub", -2, "pubsub loading stale", (0, 0, 0), keys(messages::numsub)),
-    row("punsubscribe", -1, "pubsub noscript loading stale", (0, 0, 0), service(Service::Unsubscribe(Topic::Pattern))),
+    row("punsubscribe", -1, "pubsub noscript loading stale", (0, 0, 0), service(Service::Unsubscribe(PubSubTopic::Pattern))),
     row("quit", -1, "noscript loading stale fast no_auth allow_busy", (0, 0, 0), service(Service::Quit)),
     row("reset", 1, "noscript loading stale fast no_auth allow_busy", (0, 0, 0), service(Service::Reset)),
     row("role", 1, "noscript loading stale fast", (0, 0, 0), service(Service::Role)),
@@ -205,15 +205,15 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("smismember", -3, "readonly fast", (1, 1, 1), keys(sets::smismember)),
     row("spublish", 3, "pubsub loading stale fast", (1, 1, 1), keys(messages::spublish)),
     row("srem", -3, "write fast", (1, 1, 1), keys(sets::srem)),
-    row("ssubscribe", -2, "pubsub noscript loading stale", (1, -1, 1), service(Service::Subscribe(Topic::Shard))),
+    row("ssubscribe", -2, "pubsub noscript loading stale", (1, -1, 1), service(Service::Subscribe(PubSubTopic::Shard))),
     row("strlen", 2, "readonly fast", (1, 1, 1), keys(strings::strlen)),
-    row("subscribe", -2, "pubsub noscript loading stale", (0, 0, 0), service(Service::Subscribe(Topic::Channel))),
-    row("sunsubscribe", -1, "pubsub noscript loading stale", (1, -1, 1), service(Service::Unsubscribe(Topic::Shard))),
+    row("subscribe", -2, "pubsub noscript loading stale", (0, 0, 0), service(Service::Subscribe(PubSubTopic::Channel))),
+    row("sunsubscribe", -1, "pubsub noscript loading stale", (1, -1, 1), service(Service::Unsubscribe(PubSubTopic::Shard))),
     row("time", 1, "loading stale fast", (0, 0, 0), keys(keys::time)),
     row("ttl", 2, "readonly fast", (1, 1, 1), keys(expiry::ttl)),
     row("type", 2, "readonly fast", (1, 1, 1), keys(keys::type_of)),
     row("unlink", -2, "write fast", (1, -1, 1), keys(keys::del)),
-    row("unsubscribe", -1, "pubsub noscript loading stale", (0, 0, 0), service(Service::Unsubscribe(Topic::Channel))),
+    row("unsubscribe", -1, "pubsub noscript loading stale", (0, 0, 0), service(Service::Unsubscribe(PubSubTopic::Channel))),
     row("unwatch", 1, "noscript loading stale fast allow_busy", (0, 0, 0), service(Service::Unwatch)),
     row("watch", -2, "noscript loading stale fast allow_busy", (1, -1, 1), service(Service::Watch)),
     row("xadd", -5, "write denyoom fast", (1, 1, 1), keys(stream_writes::xadd)),
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn scripts_need_few_commands_that_work_on_the_connection_or_the_server() {
         let needed = COMMANDS.iter().filter_map(|command| match command.run {
-            Run::Service(service) if !command.has("noscript") => Some(service),
+            RunCommand::Service(service) if !command.has("noscript") => Some(service),
             _ => None,
         });
         assert_eq!(

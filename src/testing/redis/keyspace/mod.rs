@@ -10,8 +10,8 @@ mod value;
 
 pub(super) use hash::Hash;
 pub(super) use sorted_set::SortedSet;
-pub(super) use stream::{Stream, StreamId, Trim};
-pub(super) use value::{Kind, List, Set, Value};
+pub(super) use stream::{StreamId, StreamValue, Trim};
+pub(super) use value::{List, Set, StoredValue, ValueKind};
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(super) const DATABASES: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
-    pub(super) value: Value,
+    pub(super) value: StoredValue,
     /// When the key expires, in milliseconds since the Unix epoch.
     pub(super) expires_at: Option<i64>,
 }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_key_is_there_in_the_last_millisecond_of_its_time() {
-        let entry = Entry { value: Value::Text(Bytes::new()), expires_at: Some(5) };
+        let entry = Entry { value: StoredValue::Text(Bytes::new()), expires_at: Some(5) };
         assert!(!entry.has_expired(5));
         assert!(entry.has_expired(6));
     }

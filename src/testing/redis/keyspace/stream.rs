@@ -1,4 +1,4 @@
-//! `Stream`: entries with growing ids.
+//! `StreamValue`: entries with growing ids.
 
 use bytes::Bytes;
 use std::{
@@ -49,7 +49,7 @@ pub(crate) enum Trim {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Stream {
+pub(crate) struct StreamValue {
     entries: BTreeMap<StreamId, Vec<Bytes>>,
     /// The id of the last entry, also after its deletion.
     pub(crate) last: StreamId,
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     pub(crate) added: u64,
 }
 
-impl Stream {
+impl StreamValue {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        command::{Command, integer},
+        command::{CommandInfo, integer},
         permissions::Lack,
         pubsub::{ClientId, Protocol},
         refusal::{Refusal, Reply},
@@ -24,12 +24,12 @@ const NO_HELLO: Refusal = Refusal::of(
 pub(super) fn check(
     state: &State,
     user: Option<&str>,
-    command: &Command,
+    command: &CommandInfo,
     args: &[Bytes],
 ) -> Result<(), Refusal> {
     let Some(user) = user.and_then(|user| state.settings.users.get(user)) else { return Ok(()) };
     user.check(command, args).map_err(|lack| match lack {
-        Lack::Command => {
+        Lack::CommandInfo => {
             format!("NOPERM this user has no permissions to run the '{}' command", command.name).into()
         }
         Lack::Key => {

@@ -2,8 +2,8 @@
 
 use super::{
     super::{
-        command::{Command, NoCommand, Run, Service, look_up},
-        process::{Condition, OUT_OF_MEMORY, READ_ONLY},
+        command::{CommandInfo, NoCommand, RunCommand, Service, look_up},
+        process::{OUT_OF_MEMORY, ProcessCondition, READ_ONLY},
         pubsub::ClientId,
         refusal::Refusal,
         state::State,
@@ -19,7 +19,7 @@ const REPEATED: usize = 128;
 pub(super) fn check(
     state: &State,
     client: ClientId,
-    command: &Command,
+    command: &CommandInfo,
     args: &[Bytes],
 ) -> Result<(), Refusal> {
     if !command.accepts(args.len()) {
@@ -35,7 +35,7 @@ pub(super) fn check(
         access::check(state, user, command, args)?;
     }
     let conditions = &state.process.conditions;
-    let is_exec = matches!(command.run, Run::Service(Service::Exec));
+    let is_exec = matches!(command.run, RunCommand::Service(Service::Exec));
     // The flags of the queued commands apply to `EXEC`.
     let queued = queue.filter(|_| is_exec).into_iter().flat_map(|queue| &queue.commands);
     let all = || std::iter::once(command).chain(queued.clone().map(|(command, _)| *command));
@@ -55,10 +55,10 @@ pub(super) fn check(
         )
         .into());
     }
-    if conditions.has(Condition::Loading) && !all().all(|command| command.has("loading")) {
+    if conditions.has(ProcessCondition::Loading) && !all().all(|command| command.has("loading")) {
         return Err(Refusal::of("LOADING Redis is loading the dataset in memory"));
     }
-    if conditions.has(Condition::Busy) && !command.has("allow_busy") {
+    if conditions.has(ProcessCondition::Busy) && !command.has("allow_busy") {
         return Err(Refusal::of(
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
         ));
@@ -66,20 +66,20 @@ pub(super) fn check(
     Ok(())
 }
 
-fn ends_a_queue(command: &Command) -> bool {
+fn ends_a_queue(command: &CommandInfo) -> bool {
     use Service::{Discard, Exec, Quit, Reset};
-    matches!(command.run, Run::Service(Discard | Exec | Quit | Reset))
+    matches!(command.run, RunCommand::Service(Discard | Exec | Quit | Reset))
 }
 
-fn is_for_subscribers(command: &Command) -> bool {
+fn is_for_subscribers(command: &CommandInfo) -> bool {
     matches!(
         command.run,
-        Run::Service(Service::Subscribe(_) | Service::Unsubscribe(_) | Service::Quit | Service::Reset)
+        RunCommand::Service(Service::Subscribe(_) | Service::Unsubscribe(_) | Service::Quit | Service::Reset)
     ) || command.name == "ping"
 }
 
 /// Returns the command of a request, or the error that Redis replies.
-pub(super) fn command_of(args: &[Bytes]) -> Result<&'static Command, Refusal> {
+pub(super) fn command_of(args: &[Bytes]) -> Result<&'static CommandInfo, Refusal> {
     look_up(args).map_err(|reason| match (reason, args) {
         (NoCommand::NoSubcommand, [name, ..]) => {
             Refusal::arity(&String::from_utf8_lossy(name).to_ascii_lowercase())

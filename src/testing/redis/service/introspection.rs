@@ -1,6 +1,6 @@
 //! `INFO`, `CONFIG GET` and `ROLE`.
 
-use super::super::{glob, process::Condition, settings::Persistence, state::State};
+use super::super::{glob, process::ProcessCondition, settings::Persistence, state::State};
 use crate::codec::RespValue;
 use bytes::Bytes;
 
@@ -55,7 +55,7 @@ pub(super) fn info(state: &State, names: &[Bytes]) -> RespValue {
             "Persistence",
             format!(
                 "loading:{}\r\naof_enabled:{}\r\n",
-                u8::from(process.conditions.has(Condition::Loading)),
+                u8::from(process.conditions.has(ProcessCondition::Loading)),
                 u8::from(state.settings.persistence != Persistence::Never)
             ),
         ),

@@ -12,12 +12,13 @@ mod transaction;
 
 use super::{
     command::{
-        Call, Command, Effects, Run, Service, command_info, count_commands, database_index, look_up, ok, run,
+        CallEffects, CommandCall, CommandInfo, RunCommand, Service, command_info, count_commands,
+        database_index, look_up, ok, run,
     },
     keyspace::DATABASES,
     pubsub::ClientId,
     refusal::{Refusal, Reply},
-    session::Queue,
+    session::CommandQueue,
     state::State,
 };
 use crate::codec::RespValue;
@@ -25,7 +26,7 @@ use bytes::Bytes;
 
 /// The client of a request and the time of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Request {
+pub(super) struct ClientRequest {
     pub(super) client: ClientId,
     /// Microseconds since the Unix epoch.
     pub(super) now_micros: i64,
@@ -33,7 +34,7 @@ pub(super) struct Request {
 
 /// The next step of a connection after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterRequest {
     Continue,
     /// Closes after its replies, as the client has asked.
     Close,
@@ -42,14 +43,14 @@ pub(super) enum Next {
 }
 
 /// Runs a request. Its replies are in the outbox of the client afterwards.
-pub(super) fn serve(state: &mut State, request: Request, args: &[Bytes]) -> Next {
+pub(super) fn serve(state: &mut State, request: ClientRequest, args: &[Bytes]) -> AfterRequest {
     let client = request.client;
     let command = match checks::command_of(args) {
         Ok(command) => command,
         Err(refusal) => return refuse(state, client, refusal),
     };
     if let Err(refusal) = checks::check(state, client, command, args) {
-        let is_exec = matches!(command.run, Run::Service(Service::Exec));
+        let is_exec = matches!(command.run, RunCommand::Service(Service::Exec));
         let refusal = if is_exec { transaction::abort(state, client, refusal) } else { refusal };
         return refuse(state, client, refusal);
     }
@@ -58,52 +59,52 @@ pub(super) fn serve(state: &mut State, request: Request, args: &[Bytes]) -> Next
     {
         let queued = transaction::enqueue(queue, command, args);
         state.process.pubsub.send(client, queued.unwrap_or_else(Refusal::reply));
-        return Next::Continue;
+        return AfterRequest::Continue;
     }
-    let mut effects = Effects::default();
+    let mut effects = CallEffects::default();
     match run_one(state, request, command, args, &mut effects) {
         Ok(Some(reply)) => state.process.pubsub.send(client, reply),
         Ok(None) => {}
         Err(refusal) => state.process.pubsub.send(client, refusal.reply()),
     }
     if !state.commit(request.now_micros, effects) {
-        return Next::Cut;
+        return AfterRequest::Cut;
     }
     match command.run {
-        Run::Service(Service::Quit) => Next::Close,
-        _ => Next::Continue,
+        RunCommand::Service(Service::Quit) => AfterRequest::Close,
+        _ => AfterRequest::Continue,
     }
 }
 
 /// Replies an error to a request that does not run. A transaction fails with it.
-fn refuse(state: &mut State, client: ClientId, refusal: Refusal) -> Next {
+fn refuse(state: &mut State, client: ClientId, refusal: Refusal) -> AfterRequest {
     if let Some(queue) = queue_of(state, client) {
         queue.is_aborted = true;
     }
     state.process.pubsub.send(client, refusal.reply());
-    Next::Continue
+    AfterRequest::Continue
 }
 
 /// Removes a key, or all keys of all databases, as another client would.
 pub(super) fn interfere(state: &mut State, now_micros: i64, database: usize, args: &[Bytes]) {
-    let Ok(Run::Keyspace(command)) = look_up(args).map(|command| command.run) else { return };
-    let mut effects = Effects::default();
-    let mut call = call(state, Request { client: 0, now_micros }, &mut effects);
+    let Ok(RunCommand::Keyspace(command)) = look_up(args).map(|command| command.run) else { return };
+    let mut effects = CallEffects::default();
+    let mut call = call(state, ClientRequest { client: 0, now_micros }, &mut effects);
     call.database = database.min(DATABASES - 1);
     let _ = run(&mut call, command, args);
     state.commit(now_micros, effects);
 }
 
-fn queue_of(state: &mut State, client: ClientId) -> Option<&mut Queue> {
+fn queue_of(state: &mut State, client: ClientId) -> Option<&mut CommandQueue> {
     state.process.sessions.get_mut(&client)?.queue.as_mut()
 }
 
 /// Returns the context of a command of the keyspace.
-fn call<'a>(state: &'a mut State, request: Request, effects: &'a mut Effects) -> Call<'a> {
+fn call<'a>(state: &'a mut State, request: ClientRequest, effects: &'a mut CallEffects) -> CommandCall<'a> {
     let process = &mut state.process;
     let database = process.sessions.get(&request.client).map_or(0, |session| session.database);
     let protocol = process.pubsub.protocol(request.client);
-    Call {
+    CommandCall {
         keyspace: &mut process.keyspace,
         pubsub: &mut process.pubsub,
         effects,
@@ -117,14 +118,14 @@ fn call<'a>(state: &'a mut State, request: Request, effects: &'a mut Effects) ->
 /// Runs a command that is not queued. Returns `None` if it has sent its replies.
 fn run_one(
     state: &mut State,
-    request: Request,
-    command: &Command,
+    request: ClientRequest,
+    command: &CommandInfo,
     args: &[Bytes],
-    effects: &mut Effects,
+    effects: &mut CallEffects,
 ) -> Result<Option<RespValue>, Refusal> {
     let service = match command.run {
-        Run::Service(service) => service,
-        Run::Keyspace(keyspace_command) => {
+        RunCommand::Service(service) => service,
+        RunCommand::Keyspace(keyspace_command) => {
             if command.name == "ping" && subscriptions::has_resp2_subscriptions(state, request.client) {
                 return subscriptions::ping(args).map(Some);
             }

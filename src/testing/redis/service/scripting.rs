@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        command::{Call, Effects, integer},
+        command::{CallEffects, CommandCall, integer},
         pubsub::Protocol,
         refusal::{Refusal, Reply, SYNTAX},
         script::{ScriptContext, converted, sha1},
         state::State,
     },
-    Request, call, ok,
+    ClientRequest, call, ok,
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -46,7 +46,12 @@ pub(super) fn flush(state: &mut State, how: &[Bytes]) -> Reply {
     ok()
 }
 
-pub(super) fn eval(state: &mut State, request: Request, args: &[Bytes], effects: &mut Effects) -> Reply {
+pub(super) fn eval(
+    state: &mut State,
+    request: ClientRequest,
+    args: &[Bytes],
+    effects: &mut CallEffects,
+) -> Reply {
     let (keys, arguments) = split(args)?;
     let sha = sha1(&args[1]);
     state.scripts.get(&sha).ok_or_else(|| unknown(&sha))?;
@@ -54,7 +59,12 @@ pub(super) fn eval(state: &mut State, request: Request, args: &[Bytes], effects:
     run(state, request, &sha, (keys, arguments), effects)
 }
 
-pub(super) fn evalsha(state: &mut State, request: Request, args: &[Bytes], effects: &mut Effects) -> Reply {
+pub(super) fn evalsha(
+    state: &mut State,
+    request: ClientRequest,
+    args: &[Bytes],
+    effects: &mut CallEffects,
+) -> Reply {
     const NO_SCRIPT: Refusal = Refusal::of("NOSCRIPT No matching script. Please use EVAL.");
     // Redis looks at the length first, and at the script after the number of keys.
     if args[1].len() != SHA_LENGTH {
@@ -86,16 +96,16 @@ fn split(args: &[Bytes]) -> Result<(Vec<Bytes>, Vec<Bytes>), Refusal> {
 
 fn run(
     state: &mut State,
-    request: Request,
+    request: ClientRequest,
     sha: &str,
     (keys, arguments): (Vec<Bytes>, Vec<Bytes>),
-    effects: &mut Effects,
+    effects: &mut CallEffects,
 ) -> Reply {
     let body = state.scripts.get(sha).cloned().ok_or_else(|| unknown(sha))?;
     let conditions = state.process.conditions.clone();
     let user = state.process.sessions.get(&request.client).and_then(|session| session.user.as_deref());
     let user = user.and_then(|user| state.settings.users.get(user)).cloned();
-    let call = Call { protocol: Protocol::Resp2, ..call(state, request, effects) };
+    let call = CommandCall { protocol: Protocol::Resp2, ..call(state, request, effects) };
     let mut context = ScriptContext { call, conditions, user, has_written: false, keys, arguments };
     // Effects before an error stay, as in Redis.
     Ok(match body(&mut context) {

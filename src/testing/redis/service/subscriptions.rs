@@ -1,7 +1,7 @@
 //! Subscriptions of a connection.
 
 use super::super::{
-    pubsub::{ClientId, Protocol, Topic},
+    pubsub::{ClientId, Protocol, PubSubTopic},
     refusal::{Refusal, Reply},
     state::State,
 };
@@ -26,12 +26,12 @@ pub(super) fn ping(args: &[Bytes]) -> Reply {
     Ok(RespValue::Array(vec![pong, RespValue::Bulk(message)]))
 }
 
-pub(super) fn subscribe(state: &mut State, client: ClientId, topic: Topic, names: &[Bytes]) {
+pub(super) fn subscribe(state: &mut State, client: ClientId, topic: PubSubTopic, names: &[Bytes]) {
     for name in names {
         state.process.pubsub.subscribe(client, topic, name);
     }
 }
 
-pub(super) fn unsubscribe(state: &mut State, client: ClientId, topic: Topic, names: &[Bytes]) {
+pub(super) fn unsubscribe(state: &mut State, client: ClientId, topic: PubSubTopic, names: &[Bytes]) {
     state.process.pubsub.unsubscribe(client, topic, names);
 }

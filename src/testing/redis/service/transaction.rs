@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        command::{Command, Effects, Run, Service},
+        command::{CallEffects, CommandInfo, RunCommand, Service},
         pubsub::ClientId,
         refusal::{Refusal, Reply},
-        session::Queue,
+        session::CommandQueue,
         state::State,
     },
-    Request, access, call, ok, queue_of, run_one,
+    ClientRequest, access, call, ok, queue_of, run_one,
 };
 use crate::codec::RespValue;
 use bytes::Bytes;
@@ -17,20 +17,21 @@ use bytes::Bytes;
 const MAX_QUEUE: usize = 100_000;
 
 /// Returns whether a command runs at once inside a transaction.
-pub(super) fn runs_at_once(command: &Command) -> bool {
+pub(super) fn runs_at_once(command: &CommandInfo) -> bool {
     use Service::{Discard, Exec, Multi, Quit, Reset, Watch};
-    matches!(command.run, Run::Service(Discard | Exec | Multi | Quit | Reset | Watch))
+    matches!(command.run, RunCommand::Service(Discard | Exec | Multi | Quit | Reset | Watch))
 }
 
 /// Adds a command to a transaction.
-pub(super) fn enqueue(queue: &mut Queue, command: &'static Command, args: &[Bytes]) -> Reply {
-    let refusal = if matches!(command.run, Run::Service(Service::Subscribe(_) | Service::Unsubscribe(_))) {
-        Some("ERR subscriptions in a transaction are not supported by the simulated Redis")
-    } else if queue.commands.len() >= MAX_QUEUE {
-        Some("ERR too many commands in a transaction of the simulated Redis")
-    } else {
-        None
-    };
+pub(super) fn enqueue(queue: &mut CommandQueue, command: &'static CommandInfo, args: &[Bytes]) -> Reply {
+    let refusal =
+        if matches!(command.run, RunCommand::Service(Service::Subscribe(_) | Service::Unsubscribe(_))) {
+            Some("ERR subscriptions in a transaction are not supported by the simulated Redis")
+        } else if queue.commands.len() >= MAX_QUEUE {
+            Some("ERR too many commands in a transaction of the simulated Redis")
+        } else {
+            None
+        };
     if let Some(text) = refusal {
         queue.is_aborted = true;
         return Err(Refusal::of(text));
@@ -44,7 +45,7 @@ pub(super) fn multi(state: &mut State, client: ClientId) -> Reply {
     if session.queue.is_some() {
         return Err(Refusal::of("ERR MULTI calls can not be nested"));
     }
-    session.queue = Some(Queue::default());
+    session.queue = Some(CommandQueue::default());
     ok()
 }
 
@@ -57,12 +58,17 @@ pub(super) fn discard(state: &mut State, client: ClientId) -> Reply {
     ok()
 }
 
-pub(super) fn watch(state: &mut State, request: Request, keys: &[Bytes], effects: &mut Effects) -> Reply {
+pub(super) fn watch(
+    state: &mut State,
+    request: ClientRequest,
+    keys: &[Bytes],
+    effects: &mut CallEffects,
+) -> Reply {
     if queue_of(state, request.client).is_some() {
         return Err(Refusal::of("ERR WATCH inside MULTI is not allowed"));
     }
     for key in keys {
-        let mut expired = Effects::default();
+        let mut expired = CallEffects::default();
         let mut call = call(state, request, &mut expired);
         call.expire(key);
         let key = (call.database, key.clone());
@@ -75,7 +81,7 @@ pub(super) fn watch(state: &mut State, request: Request, keys: &[Bytes], effects
 }
 
 /// Runs the commands of a transaction, unless one was refused or a watched key has changed.
-pub(super) fn exec(state: &mut State, request: Request, effects: &mut Effects) -> Reply {
+pub(super) fn exec(state: &mut State, request: ClientRequest, effects: &mut CallEffects) -> Reply {
     let client = request.client;
     let Some(session) = state.process.sessions.get_mut(&client) else { return ok() };
     let queue = session.queue.take().ok_or(Refusal::of("ERR EXEC without MULTI"))?;

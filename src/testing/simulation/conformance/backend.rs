@@ -2,7 +2,7 @@
 
 use crate::{
     clock::nanos,
-    machine::simulated::{Entered, Fault, Faults, LinkSettings, Machine, Shared, Step},
+    machine::simulated::{EnteredMachine, Fault, FaultSource, LinkSettings, Machine, Shared, WorldStep},
 };
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -43,7 +43,7 @@ pub(super) struct Model {
     machines: [Machine; 2],
     pace: Pace,
     random: fastrand::Rng,
-    _entered: Entered,
+    _entered: EnteredMachine,
 }
 
 /// How much time passes between two calls of a script.
@@ -67,7 +67,7 @@ pub(super) enum Side {
 impl Model {
     /// Creates a model for a seed. With one machine, both sides of connections are on it.
     pub(super) fn new(seed: u64, pace: Pace, machines: usize, has_faults: bool) -> Self {
-        let mut faults = Faults::default();
+        let mut faults = FaultSource::default();
         for fault in FAULTS.iter().filter(|_| has_faults) {
             faults.set_rate(*fault, FAULT_RATE);
         }
@@ -95,9 +95,9 @@ impl Model {
         let end = world.now().saturating_add(nanos(time));
         loop {
             match world.next_step(end) {
-                Step::Idle => return false,
-                Step::Loop(_) => return true,
-                Step::Thread(_) | Step::Strike | Step::Restart(_) => {}
+                WorldStep::Idle => return false,
+                WorldStep::Loop(_) => return true,
+                WorldStep::Thread(_) | WorldStep::Strike | WorldStep::Restart(_) => {}
             }
         }
     }
@@ -139,7 +139,7 @@ impl Backend {
     }
 
     /// Makes the calling thread a thread of a machine, until the result is dropped.
-    pub(super) fn enter(&self, side: Side) -> Option<Entered> {
+    pub(super) fn enter(&self, side: Side) -> Option<EnteredMachine> {
         match self {
             Backend::Kernel(_) => None,
             Backend::Model(model) => Some(model.machines[side as usize].enter()),
