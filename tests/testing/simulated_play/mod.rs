@@ -7,10 +7,15 @@ mod acts;
 mod channels;
 mod clients;
 mod datagrams;
+mod equipment;
+mod equipment_acts;
 mod filter;
 mod frames;
+mod keeper;
 mod kit;
 mod links;
+mod meter;
+mod on_loop;
 mod player;
 mod producers;
 mod replier;
@@ -20,7 +25,9 @@ mod settings;
 mod shutdowns;
 mod streams;
 mod timers;
+mod traffic;
 mod uses;
+mod wire;
 
 use netwheel::testing::simulation::{Exploration, Failure, Faults, Simulation};
 
@@ -80,6 +87,9 @@ const CHANNELS: &[&str] =
     &["connect cancelled", "reset behind a relay", "broadcast beyond a limit", "a broadcast has waited"];
 const CLIENTS: &[&str] = &["a connect was cancelled", "a pool has no channel"];
 const TIMERS: &[&str] = &["a silent connection was closed", "a task of a channel was refused"];
+const TRAFFIC: &[&str] = &["a channel closes below its limit"];
+const EQUIPMENT: &[&str] =
+    &["a mute client was closed", "a future has sent a message", "the timer of a stage"];
 const SHUTDOWNS: &[&str] = &["a shutdown waits for a reply", "a connection arrives in a shutdown"];
 
 #[test]
@@ -133,4 +143,24 @@ fn shutdowns_end_amid_faults() {
 #[test]
 fn producers_are_told_when_they_may_continue() {
     explore(harmless(), &[], producers::play);
+}
+
+#[test]
+fn rate_limits_are_kept_in_a_calm_network() {
+    explore(harmless(), TRAFFIC, |simulation| traffic::play(simulation, true));
+}
+
+#[test]
+fn rate_limits_are_kept_amid_faults() {
+    explore(without_kills(), TRAFFIC, |simulation| traffic::play(simulation, false));
+}
+
+#[test]
+fn channels_keep_what_they_own_in_a_calm_network() {
+    explore(harmless(), EQUIPMENT, |simulation| equipment::play(simulation, true));
+}
+
+#[test]
+fn channels_keep_what_they_own_amid_faults() {
+    explore(without_kills(), EQUIPMENT, |simulation| equipment::play(simulation, false));
 }
