@@ -14,6 +14,7 @@ mod frames;
 mod keeper;
 mod kit;
 mod links;
+mod loops;
 mod meter;
 mod on_loop;
 mod player;
@@ -90,6 +91,7 @@ const TIMERS: &[&str] = &["a silent connection was closed", "a task of a channel
 const TRAFFIC: &[&str] = &["a channel closes below its limit"];
 const EQUIPMENT: &[&str] =
     &["a mute client was closed", "a future has sent a message", "the timer of a stage"];
+const LOOPS: &[&str] = &["a rebuild has moved connections", "a queue is full"];
 const SHUTDOWNS: &[&str] = &["a shutdown waits for a reply", "a connection arrives in a shutdown"];
 
 #[test]
@@ -163,4 +165,14 @@ fn channels_keep_what_they_own_in_a_calm_network() {
 #[test]
 fn channels_keep_what_they_own_amid_faults() {
     explore(without_kills(), EQUIPMENT, |simulation| equipment::play(simulation, false));
+}
+
+#[test]
+fn loops_run_each_task_once_in_a_calm_network() {
+    explore(harmless(), LOOPS, |simulation| loops::play(simulation, true));
+}
+
+#[test]
+fn loops_run_each_task_once_amid_faults() {
+    explore(without_kills(), LOOPS, |simulation| loops::play(simulation, false));
 }
