@@ -4,6 +4,7 @@
 //! `kit` has the common parts. docs/simulation.md describes how to run many seeds.
 
 mod acts;
+mod admissions;
 mod channels;
 mod clients;
 mod datagrams;
@@ -92,6 +93,7 @@ const TRAFFIC: &[&str] = &["a channel closes below its limit"];
 const EQUIPMENT: &[&str] =
     &["a mute client was closed", "a future has sent a message", "the timer of a stage"];
 const LOOPS: &[&str] = &["a rebuild has moved connections", "a queue is full"];
+const ADMISSIONS: &[&str] = &["a connection was rejected", "a silent proxy was closed"];
 const SHUTDOWNS: &[&str] = &["a shutdown waits for a reply", "a connection arrives in a shutdown"];
 
 #[test]
@@ -175,4 +177,14 @@ fn loops_run_each_task_once_in_a_calm_network() {
 #[test]
 fn loops_run_each_task_once_amid_faults() {
     explore(without_kills(), LOOPS, |simulation| loops::play(simulation, false));
+}
+
+#[test]
+fn limits_of_connections_are_kept_in_a_calm_network() {
+    explore(harmless(), ADMISSIONS, |simulation| admissions::play(simulation, true));
+}
+
+#[test]
+fn limits_of_connections_are_kept_amid_faults() {
+    explore(without_kills(), ADMISSIONS, |simulation| admissions::play(simulation, false));
 }
