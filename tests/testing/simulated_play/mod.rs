@@ -7,6 +7,7 @@ mod acts;
 mod admissions;
 mod channels;
 mod clients;
+mod crowd;
 mod datagrams;
 mod equipment;
 mod equipment_acts;
@@ -94,6 +95,7 @@ const EQUIPMENT: &[&str] =
     &["a mute client was closed", "a future has sent a message", "the timer of a stage"];
 const LOOPS: &[&str] = &["a rebuild has moved connections", "a queue is full"];
 const ADMISSIONS: &[&str] = &["a connection was rejected", "a silent proxy was closed"];
+const CROWD: &[&str] = &["a room has too many waiting broadcasts"];
 const SHUTDOWNS: &[&str] = &["a shutdown waits for a reply", "a connection arrives in a shutdown"];
 
 #[test]
@@ -187,4 +189,14 @@ fn limits_of_connections_are_kept_in_a_calm_network() {
 #[test]
 fn limits_of_connections_are_kept_amid_faults() {
     explore(without_kills(), ADMISSIONS, |simulation| admissions::play(simulation, false));
+}
+
+#[test]
+fn broadcasts_that_wait_keep_their_order_in_a_calm_network() {
+    explore(harmless(), CROWD, |simulation| crowd::play(simulation, true));
+}
+
+#[test]
+fn broadcasts_that_wait_keep_their_order_amid_faults() {
+    explore(without_kills(), CROWD, |simulation| crowd::play(simulation, false));
 }
