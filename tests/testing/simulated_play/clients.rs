@@ -2,19 +2,17 @@
 
 use super::{
     kit::{Draw, MS, PATIENCE, Play, SECOND, lock},
+    pools::{hooked_pool, pool},
     settings,
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelId,
     codec::Line,
-    pool::{AcquireTimeout, PoolOrder},
     prelude::*,
     reconnect::{Backoff, ReconnectEvent, ReconnectingChannel},
     testing::simulation::{Failure, Simulation, sleep, sometimes},
 };
 use std::{
-    collections::BTreeSet,
     ops::ControlFlow,
     sync::{
         Arc, Mutex,
@@ -78,9 +76,10 @@ fn client(play: &Play) -> Result {
     let mut draw = Draw::new();
     let group = settings::group(&mut draw).build()?;
     for _ in 0..4 + draw.below(6) {
-        match draw.below(5) {
+        match draw.below(6) {
             0 | 1 => reconnecting(play, &group, &mut draw)?,
             2 | 3 => pool(play, &group, &mut draw)?,
+            4 => hooked_pool(play, &group, &mut draw)?,
             _ => cancelled(play, &group, &mut draw),
         }
         sleep(draw.millis(200));
@@ -91,7 +90,7 @@ fn client(play: &Play) -> Result {
     Ok(())
 }
 
-fn bootstrap(group: &EventLoopGroup) -> ClientBootstrap {
+pub(super) fn bootstrap(group: &EventLoopGroup) -> ClientBootstrap {
     ClientBootstrap::new(group).connect_timeout(600 * SECOND)
 }
 
@@ -223,80 +222,5 @@ fn reconnecting(play: &Play, group: &EventLoopGroup, draw: &mut Draw) -> Result 
     });
     let failed = client.connected().wait_timeout(PATIENCE).map(|result| result.is_err());
     play.must(failed.is_ok_and(|failed| failed), || "a client that has ended connects".to_owned());
-    Ok(())
-}
-
-fn pool(play: &Play, group: &EventLoopGroup, draw: &mut Draw) -> Result {
-    let size = 1 + draw.below(3) as usize;
-    let opens_more = draw.chance(30);
-    let pool = bootstrap(group)
-        .pipeline(|_peer| Pipeline::codec(Line::new()).on_read(|_ctx, _line| Ok(())))
-        .pool()
-        .size(size)
-        .max_waiters(20)
-        .order(draw.pick(&[PoolOrder::Lifo, PoolOrder::Fifo]))
-        .acquire_timeout(draw.pick(&[50 * MS, 2 * SECOND]))
-        .on_timeout(if opens_more { AcquireTimeout::Open } else { AcquireTimeout::Fail })
-        .build("server:7000")?;
-    let taken = Arc::new(Mutex::new(BTreeSet::<ChannelId>::new()));
-    let mut held = Vec::new();
-    for n in 0..2 + draw.below(10) {
-        let acquiring = pool.acquire();
-        play.must(opens_more || pool.acquired() <= size, || {
-            format!("{} of {size} channels", pool.acquired())
-        });
-        match draw.below(4) {
-            0 => drop(acquiring),
-            1 => {
-                let (token, shared, taken) = (play.token("a channel of a pool"), play.clone(), taken.clone());
-                acquiring.on_complete(move |result| {
-                    token.called();
-                    let Ok(channel) = result else { return };
-                    shared.must(lock(&taken).insert(channel.id()), || {
-                        "a channel was acquired twice".to_owned()
-                    });
-                    let _ = channel.write("by a callback".into());
-                    lock(&taken).remove(&channel.id());
-                    match n % 3 {
-                        0 => channel.discard(),
-                        1 => channel.close(),
-                        _ => drop(channel),
-                    }
-                });
-            }
-            _ => match acquiring.wait_timeout(PATIENCE) {
-                Ok(Ok(channel)) => {
-                    let id = channel.id();
-                    play.must(lock(&taken).insert(id), || "a channel was acquired twice".to_owned());
-                    let _ = channel.write("by a thread".into());
-                    held.push(channel);
-                }
-                Ok(Err(_)) => sometimes("a pool has no channel"),
-                Err(_) => play.violation("a channel of a pool is never acquired".to_owned()),
-            },
-        }
-        if held.len() >= size || draw.chance(30) && !held.is_empty() {
-            let channel = held.remove(draw.below(held.len() as u64) as usize);
-            lock(&taken).remove(&channel.id());
-            match draw.below(4) {
-                0 => channel.discard(),
-                1 => channel.reset(),
-                2 => drop(pool.release(channel)),
-                _ => drop(channel),
-            }
-        }
-        sleep(draw.millis(60));
-    }
-    for channel in held {
-        // It may be handed to the next caller at once.
-        lock(&taken).remove(&channel.id());
-        drop(channel);
-    }
-    pool.close();
-    play.must(pool.is_closed(), || "a closed pool is open".to_owned());
-    let refused = pool.acquire().wait_timeout(PATIENCE).map(|result| result.is_err());
-    play.must(refused.is_ok_and(|refused| refused), || "a closed pool has a channel".to_owned());
-    play.eventually(|| format!("{} channels are returned", pool.acquired()), || pool.acquired() == 0);
-    play.eventually(|| format!("{} waiters end", pool.waiters()), || pool.waiters() == 0);
     Ok(())
 }

@@ -37,6 +37,7 @@ pub(super) struct End {
     pub(super) output: Mutex<Vec<u8>>,
     /// The number of records when the wire log was turned off.
     pub(super) records: Mutex<Option<usize>>,
+    pub(super) is_active: AtomicBool,
     pub(super) is_over: AtomicBool,
     /// The pipeline was replaced, which ends the tasks of the channel.
     pub(super) is_replaced: AtomicBool,
@@ -55,6 +56,7 @@ impl End {
             input: Mutex::default(),
             output: Mutex::default(),
             records: Mutex::default(),
+            is_active: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_replaced: AtomicBool::new(false),
             attributes: AtomicUsize::new(0),
@@ -136,7 +138,9 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         self.0.attributes.fetch_sub(1, SeqCst);
-        self.0.must(self.0.is_over.load(SeqCst), || "an attribute is dropped before its channel".to_owned());
+        // A connection that the poll refuses has had a pipeline, but was never active.
+        let is_over = self.0.is_over.load(SeqCst) || !self.0.is_active.load(SeqCst);
+        self.0.must(is_over, || "an attribute is dropped before its channel".to_owned());
     }
 }
 
@@ -214,6 +218,7 @@ impl Handler for Keeper {
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.begun = ctx.now();
+        self.end.is_active.store(true, SeqCst);
         *lock(&self.end.handler) = Some(ctx.handler_ref());
         self.check_attributes(ctx);
         if self.is_server || self.is_mute {

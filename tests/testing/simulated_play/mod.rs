@@ -20,6 +20,7 @@ mod loops;
 mod meter;
 mod on_loop;
 mod player;
+mod pools;
 mod producers;
 mod replier;
 mod rest;
@@ -88,7 +89,7 @@ fn harmless() -> Faults {
 
 const CHANNELS: &[&str] =
     &["connect cancelled", "reset behind a relay", "broadcast beyond a limit", "a broadcast has waited"];
-const CLIENTS: &[&str] = &["a connect was cancelled", "a pool has no channel"];
+const CLIENTS: &[&str] = &["a connect was cancelled", "a pool has no channel", "a hook refuses a channel"];
 const TIMERS: &[&str] = &["a silent connection was closed", "a task of a channel was refused"];
 const TRAFFIC: &[&str] = &["a channel closes below its limit"];
 const EQUIPMENT: &[&str] =
