@@ -54,12 +54,15 @@ impl Bucket {
         Some(Bucket { rate, burst: time_of(burst, rate), share, full_at: 0 })
     }
 
-    /// Returns the bucket with other settings. Reserved and overdrawn bytes are carried over.
-    /// `None` if there is no limit any more.
+    /// Returns the bucket with other settings. Reserved bytes are carried over. An empty bucket
+    /// stays empty, but does not owe more than the new burst: otherwise a lower rate would pay for
+    /// the old burst with a long pause. `None` if there is no limit any more.
     pub(super) fn changed(&self, rate: u64, burst: usize, now: u64) -> Option<Self> {
         let mut changed = Self::new(rate, burst)?;
-        let owed = bytes_in(self.full_at.saturating_sub(now), self.rate);
-        changed.full_at = now.saturating_add(time_of(owed, rate));
+        let missing = self.full_at.saturating_sub(now);
+        let reserved = time_of(bytes_in(missing.saturating_sub(self.burst), self.rate), rate);
+        let taken = time_of(bytes_in(missing.min(self.burst), self.rate), rate).min(changed.burst);
+        changed.full_at = now.saturating_add(taken).saturating_add(reserved);
         Some(changed)
     }
 
@@ -172,6 +175,15 @@ mod tests {
         assert_eq!(changed.take(usize::MAX, 20 * MS), 100);
         assert!(bucket.changed(0, 0, 0).is_none());
         assert!(Bucket::new(0, 1).is_none());
+    }
+
+    #[test]
+    fn a_lower_rate_does_not_pay_for_the_old_burst() {
+        let mut bucket = Bucket::new(10_000_000, 1_000_000).unwrap();
+        assert_eq!(bucket.take(usize::MAX, 0), 1_000_000);
+        let mut changed = bucket.changed(10_000, 1_000, 0).unwrap();
+        assert_eq!(changed.take(usize::MAX, 0), 0, "an empty bucket stays empty");
+        assert_eq!(changed.take(usize::MAX, 50 * MS), 500);
     }
 
     #[derive(Debug, Clone)]

@@ -42,6 +42,9 @@ pub struct SharedTraffic(Arc<Mutex<SharedLimits>>);
 
 struct SharedLimits {
     limits: TrafficLimits,
+    /// The buckets still have the limits from before a change. A change has no time of its own, so
+    /// the next caller that passes a time applies it.
+    is_changed: bool,
     /// The origin of times.
     origin: Option<Instant>,
     /// The latest time that a caller has passed.
@@ -62,7 +65,14 @@ impl SharedTraffic {
     pub fn new(limits: TrafficLimits) -> Self {
         let [read, write] = [limits.read, limits.write]
             .map(|rate| Side { bucket: Bucket::new(rate.per_second, rate.burst), waiting: 0 });
-        SharedTraffic(Arc::new(Mutex::new(SharedLimits { limits, origin: None, now: 0, read, write })))
+        SharedTraffic(Arc::new(Mutex::new(SharedLimits {
+            limits,
+            is_changed: false,
+            origin: None,
+            now: 0,
+            read,
+            write,
+        })))
     }
 
     /// Returns the limits.
@@ -73,16 +83,7 @@ impl SharedTraffic {
     /// Changes the limits, on any thread. A channel that is waiting resumes at its earlier time.
     pub fn set(&self, limits: TrafficLimits) {
         let mut state = self.state();
-        state.limits = limits;
-        let now = state.now;
-        for direction in [Direction::Read, Direction::Write] {
-            let Rate { per_second, burst } = limits.of(direction);
-            let bucket = &mut state.side(direction).bucket;
-            *bucket = match bucket {
-                Some(bucket) => bucket.changed(per_second, burst, now),
-                None => Bucket::new(per_second, burst),
-            };
-        }
+        (state.limits, state.is_changed) = (limits, true);
     }
 
     /// Takes up to `want` bytes and returns their number, or `None` if there is no limit.
@@ -129,7 +130,24 @@ impl SharedLimits {
     fn at(&mut self, now: Instant) -> u64 {
         let origin = *self.origin.get_or_insert(now);
         self.now = self.now.max(nanos(now.saturating_duration_since(origin)));
+        if std::mem::take(&mut self.is_changed) {
+            self.apply();
+        }
         self.now
+    }
+
+    /// Gives the buckets the present limits.
+    #[cold]
+    fn apply(&mut self) {
+        let (limits, now) = (self.limits, self.now);
+        for direction in [Direction::Read, Direction::Write] {
+            let Rate { per_second, burst } = limits.of(direction);
+            let bucket = &mut self.side(direction).bucket;
+            *bucket = match bucket {
+                Some(bucket) => bucket.changed(per_second, burst, now),
+                None => Bucket::new(per_second, burst),
+            };
+        }
     }
 
     fn side(&mut self, direction: Direction) -> &mut Side {
@@ -143,5 +161,30 @@ impl SharedLimits {
 impl fmt::Debug for SharedTraffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedTraffic").field("limits", &self.limits()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_change_after_an_idle_time_neither_stalls_nor_pays_for_that_time() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(10);
+        let take = |group: &SharedTraffic, at| group.take(Direction::Read, usize::MAX, at).unwrap_or(0);
+        let all = |group: &SharedTraffic, at| (0..3).map(|_| take(group, at)).sum::<usize>();
+        let limits = |rate| TrafficLimits::new().read(rate).read_burst(100_000);
+
+        let group = SharedTraffic::new(limits(1_000));
+        while take(&group, start) > 0 {}
+        group.set(limits(1_000_000));
+        assert_eq!(all(&group, later), 10_000, "the idle time counts at the old rate");
+
+        let group = SharedTraffic::new(limits(1_000_000));
+        while take(&group, start) > 0 {}
+        group.set(limits(10_000));
+        assert!(all(&group, later) > 0, "the bucket was full again before the change");
     }
 }
