@@ -25,11 +25,14 @@ use std::{
 
 const CLIENTS: usize = 2;
 
-/// All ends, by the port of the client.
+/// An end, and the address of its client.
+type Known = (Option<std::net::SocketAddr>, Arc<End>);
+
+/// All ends, by the address of the client.
 #[derive(Clone, Default)]
 struct Ends {
-    clients: Arc<Mutex<Vec<(Option<std::net::SocketAddr>, Arc<End>)>>>,
-    servers: Arc<Mutex<Vec<(Option<std::net::SocketAddr>, Arc<End>)>>>,
+    clients: Arc<Mutex<Vec<Known>>>,
+    servers: Arc<Mutex<Vec<Known>>>,
 }
 
 pub(super) fn play(simulation: &mut Simulation, is_strict: bool) -> Result<(), Failure> {
@@ -174,6 +177,7 @@ fn connect(
 }
 
 /// Compares handles of different channels, and of the same channel.
+#[allow(clippy::mutable_key_type, reason = "the hash of a handle is that of its id")]
 fn compare(play: &Play, open: &[Open]) {
     let distinct: HashSet<_> = open.iter().map(|(channel, _)| channel.clone()).collect();
     play.must(distinct.len() == open.len(), || "handles of different channels are equal".to_owned());

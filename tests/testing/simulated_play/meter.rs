@@ -28,7 +28,11 @@ pub(super) fn limits(read: Limit, write: Limit) -> TrafficLimits {
 ///
 /// It counts what was moved between two samples, so a sample may be late but not early.
 pub(super) struct Meter {
+    /// The greatest rate and burst so far.
     limit: Limit,
+    present: Limit,
+    /// The first burst, and what later ones have added.
+    all_bursts: f64,
     begun: Instant,
     last: Instant,
     total: u64,
@@ -44,7 +48,18 @@ impl Meter {
     /// Creates a meter for one channel, before the first byte moves. A channel that a late timer
     /// resumes has the share that it has reserved and, in addition, a full bucket.
     pub(super) fn of_channel(limit: Limit, now: Instant, slack: Duration) -> Self {
-        Meter { limit, begun: now, last: now, total: 0, credit: limit.at_once(), bursts: 2.0, slack }
+        let burst = limit.at_once();
+        Meter {
+            limit,
+            present: limit,
+            all_bursts: burst,
+            begun: now,
+            last: now,
+            total: 0,
+            credit: burst,
+            bursts: 2.0,
+            slack,
+        }
     }
 
     /// Creates a meter for a group. Each of its channels may have a reserved share, so bytes are
@@ -53,13 +68,15 @@ impl Meter {
         Meter { bursts: f64::INFINITY, ..Self::of_channel(limit, now, slack) }
     }
 
-    /// Notes that the limit was changed. What was reserved under the old limit may still move.
+    /// Notes that the limit was changed. A greater burst may move the difference at once. What was
+    /// reserved under the old limit may still move, so the greatest rate counts.
     pub(super) fn change(&mut self, limit: Limit) {
-        let before = self.limit.at_once();
-        self.limit = Limit { rate: self.limit.rate.max(limit.rate), burst: self.limit.burst };
-        let burst = before.max(limit.at_once()).max(self.limit.at_once());
-        self.limit.burst = burst as usize;
-        self.credit += burst - before;
+        let more = (limit.at_once() - self.present.at_once()).max(0.0);
+        self.present = limit;
+        let burst = self.limit.at_once().max(limit.at_once());
+        self.limit = Limit { rate: self.limit.rate.max(limit.rate), burst: burst as usize };
+        self.credit += more;
+        self.all_bursts += more;
     }
 
     /// Notes that `total` bytes have moved since the beginning.
@@ -74,7 +91,7 @@ impl Meter {
         let bytes = total.saturating_sub(self.total) as f64;
         self.credit += rate * time - bytes;
         (self.total, self.last) = (total, self.last.max(now));
-        if self.credit < -slack || total as f64 > burst + rate * since_begun + slack {
+        if self.credit < -slack || total as f64 > self.all_bursts + rate * since_begun + slack {
             return Err(format!(
                 "{total} bytes in {since_begun:.3} s, {:.0} too many: {:?}",
                 -self.credit, self.limit
