@@ -1,4 +1,4 @@
-//! Rooms with many members and a loop that has time for a few of them in a turn, so broadcasts wait.
+//! Rooms with many members, on loops that reach only a few of them in a turn. So broadcasts wait.
 //!
 //! A message of a thread never overtakes its earlier broadcasts, and each broadcast arrives once.
 

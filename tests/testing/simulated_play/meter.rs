@@ -103,7 +103,7 @@ impl Meter {
     }
 }
 
-/// How late the sample of a meter may be. A stalled loop moves bytes by an old reading of its clock.
+/// How late the sample of a meter may be. A stalled loop moves bytes by an old clock reading.
 fn slack(play: &Play) -> Duration {
     if play.is_strict() { 5 * MS } else { SECOND }
 }

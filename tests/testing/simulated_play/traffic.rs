@@ -167,7 +167,7 @@ fn serve(play: &Play) -> Result {
                     Some(group) => own_limits.shared_with(&group.traffic),
                     None => own_limits.into(),
                 };
-                // Shorter than many transfers. It does not count while a rate limit holds the channel up.
+                // Shorter than many transfers. It stops while a rate limit holds the channel up.
                 let late = TimeLimits::new().write(SECOND);
                 let play = play.clone();
                 let echo = Echo { play, group, own, later, read: 0, written: 0 };
