@@ -16,10 +16,10 @@ use crate::{
         check_handshake_timeout, filter::Filter,
     },
     clock::nanos,
-    error::{Resource, SendError},
+    error::Resource,
     event_loop::{
-        Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection,
-        FilterFactory, FilterSetup, LoopMail, LoopShared,
+        Assignment, Attempt, ChildSetup, ConnectCallback, Connecting, Connection, FilterFactory, FilterSetup,
+        LoopShared,
     },
     pipeline::IntoPipeline,
     sync::{Completer, Unwanted, cancellable},
@@ -248,18 +248,15 @@ where
             Ok(prepared) => prepared,
             Err(e) => return Completion::ready(Err(e)),
         };
-        let attempt = Attempt::default();
+        let attempt = Attempt::new();
         let (shared, cancelled) = (event_loop.shared.clone(), attempt.clone());
         let undo = move |unwanted: Unwanted<Channel<P::Message>>| match unwanted {
-            // A loop that has ended refuses this. Its attempts have ended with it.
-            Unwanted::Operation => {
-                drop(shared.submit_always(LoopMail::Source(Box::new(CancelConnect(cancelled.clone())))))
-            }
+            Unwanted::Operation => cancelled.cancel(&shared),
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
         let call = Call { peer, config, attempt, done: Box::new(ConnectWaiter(completer)) };
-        self.call(event_loop, assignment, call, LoopShared::submit_now);
+        self.call(event_loop, assignment, call, Connecting::submit);
         completion
     }
 
@@ -297,7 +294,7 @@ where
         event_loop: &EventLoop,
         assignment: Assignment,
         call: Call,
-        submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), SendError<LoopMail>>,
+        submit: impl FnOnce(Connecting, &LoopShared),
     ) {
         let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
@@ -317,13 +314,7 @@ where
         });
         let timeout = nanos(self.connect_timeout);
         let connection = Connection { stream, assignment, peer, local: None, setup };
-        let connecting = Connecting::new(connection, done, attempt, timeout);
-        if let Err(refused) = submit(&event_loop.shared, LoopMail::Open(Box::new(connecting))) {
-            let (mail, error) = refused.into_parts();
-            if let Some(connecting) = mail.into_new_source::<Connecting>() {
-                connecting.fail(error);
-            }
-        }
+        submit(Connecting::new(connection, done, attempt, timeout), &event_loop.shared);
     }
 }
 

@@ -6,8 +6,8 @@
 use crate::{
     Error, EventLoopGroup, Result,
     datagram::{
-        DatagramChannel, DatagramConfig, DatagramGuard, DatagramHandler, DatagramLinks, DatagramShared,
-        NewDatagramChannel, TypedHandler,
+        DatagramChannel, DatagramConfig, DatagramGuard, DatagramHandler, DatagramInbox, DatagramLinks,
+        DatagramShared, NewDatagramChannel, TypedHandler,
     },
     event_loop::LoopMail,
     transport::{UdpOptions, UdpSocket, resolve},
@@ -159,6 +159,7 @@ where
         let event_loop = self.group.next();
         let shared =
             Arc::new(DatagramShared::new(event_loop.shared.clone(), local, self.config.max_outbound));
+        let inbox = DatagramInbox::new();
         let factory = self.factory.clone();
         let channel = NewDatagramChannel {
             socket,
@@ -166,9 +167,10 @@ where
             config: self.config.clone(),
             handler: Box::new(move || Box::new(TypedHandler(factory())) as Box<dyn DatagramLinks>),
             shared: DatagramGuard(shared.clone()),
+            inbox: inbox.clone(),
         };
         let opened = event_loop.shared.submit(LoopMail::Open(Box::new(channel)), 0);
         opened?;
-        Ok(DatagramChannel::new(shared))
+        Ok(DatagramChannel::new(shared, inbox))
     }
 }

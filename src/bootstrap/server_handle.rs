@@ -5,7 +5,7 @@
 
 use crate::{
     Completion, EventLoop, Result,
-    event_loop::{ListenerCommand, ListenerMail, ListenerShared, LoopMail, ServerClosed, ServerShared},
+    event_loop::{ListenerCommand, ListenerShared, ServerClosed, ServerShared},
     sync::completion_of_all,
 };
 use std::{fmt, net::SocketAddr, sync::Arc};
@@ -49,8 +49,7 @@ impl<A> Server<A> {
         let mut result = Ok(());
         for (acceptor, listener) in &self.listeners {
             let command = ListenerCommand::SetAccepting(on);
-            let mail = Box::new(ListenerMail { listener: listener.clone(), command });
-            result = result.and(acceptor.shared.submit(LoopMail::Source(mail), 0).map_err(Into::into));
+            result = result.and(listener.inbox.submit(&acceptor.shared, command).map_err(Into::into));
         }
         result
     }
@@ -65,8 +64,7 @@ impl<A> Server<A> {
         for (acceptor, listener) in &self.listeners {
             // A full queue must not prevent closing. A loop that has ended has closed its
             // listeners.
-            let mail = Box::new(ListenerMail { listener: listener.clone(), command: ListenerCommand::Close });
-            let _ = acceptor.shared.submit_always(LoopMail::Source(mail));
+            let _ = listener.inbox.submit_always(&acceptor.shared, ListenerCommand::Close);
         }
     }
 

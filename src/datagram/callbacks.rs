@@ -94,10 +94,10 @@ impl DatagramSource {
         metrics: &Metrics,
         call: impl FnOnce(&mut dyn DatagramLinks, DatagramContext<'_, AnyDatagramHandler>) -> Result,
     ) -> Result {
-        let DatagramSource { state, handler, .. } = self;
+        let DatagramSource { state, handler, inbox, .. } = self;
         services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
-            call(&mut **handler, DatagramContext::new(state, &mut *services, metrics))
+            call(&mut **handler, DatagramContext::new(state, &mut *services, metrics, inbox))
         }));
         services.activity.leave();
         called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))

@@ -5,15 +5,13 @@
 //! thread may use it.
 
 use super::{
-    handler::{AnyDatagramHandler, DatagramContext, DatagramHandler, RemoteDatagramTask},
+    handler::{AnyDatagramHandler, DatagramCommand, DatagramContext, DatagramHandler, DatagramInbox},
     queue,
     shared::DatagramShared,
 };
 use crate::{
     Completion, Error, Result,
     error::{Resource, SendError},
-    event_loop::{LoopMail, SourceMail},
-    id::Key,
     sync::{Completer, completion},
 };
 use bytes::Bytes;
@@ -30,33 +28,12 @@ use std::{
 #[derive(Clone)]
 pub struct DatagramChannel {
     shared: Arc<DatagramShared>,
-}
-
-/// A message to a datagram channel. Dropped if the channel is closed.
-pub(super) struct DatagramMail {
-    channel: Arc<DatagramShared>,
-    pub(super) command: DatagramCommand,
-}
-
-impl SourceMail for DatagramMail {
-    fn key(&self) -> Option<Key> {
-        self.channel.key.get().copied()
-    }
-}
-
-pub(super) enum DatagramCommand {
-    Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
-    Run(RemoteDatagramTask),
-    Close,
+    inbox: Arc<DatagramInbox>,
 }
 
 impl DatagramChannel {
-    pub(crate) fn new(shared: Arc<DatagramShared>) -> Self {
-        DatagramChannel { shared }
-    }
-
-    fn mail(&self, command: DatagramCommand) -> LoopMail {
-        LoopMail::Source(Box::new(DatagramMail { channel: self.shared.clone(), command }))
+    pub(crate) fn new(shared: Arc<DatagramShared>, inbox: Arc<DatagramInbox>) -> Self {
+        DatagramChannel { shared, inbox }
     }
 
     /// Returns the address to which the channel was bound.
@@ -127,12 +104,10 @@ impl DatagramChannel {
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
             return Err(SendError::new(datagram, Error::Full { resource: Resource::ChannelOutput, limit }));
         }
-        let mail = self.mail(DatagramCommand::Send { datagram, to, done });
-        shared.event_loop.submit(mail, 0).map_err(|refused| {
-            let (mail, error) = refused.into_parts();
-            let command = mail.into_source_mail::<DatagramMail>().map(|mail| mail.command);
-            let Some(DatagramCommand::Send { datagram, .. }) = command else {
-                unreachable!("the same mail comes back")
+        let command = DatagramCommand::Send { datagram, to, done };
+        self.inbox.submit(&shared.event_loop, command).map_err(|refused| {
+            let (DatagramCommand::Send { datagram, .. }, error) = refused.into_parts() else {
+                unreachable!("the same command comes back")
             };
             shared.dequeued(&datagram);
             SendError::new(datagram, error)
@@ -152,15 +127,15 @@ impl DatagramChannel {
         if !self.is_open() {
             return Err(Error::Closed);
         }
-        let mail = self.mail(DatagramCommand::Run(Box::new(task)));
-        self.shared.event_loop.submit(mail, 0).map_err(Error::from)
+        let command = DatagramCommand::Run(Box::new(task));
+        self.inbox.submit(&self.shared.event_loop, command).map_err(Error::from)
     }
 
     /// Closes the channel. Pending datagrams are sent as far as the kernel accepts them without
     /// blocking. The others are dropped. Closing a closed channel is a no-op.
     pub fn close(&self) {
         // A full queue must not prevent closing. A loop that has ended has closed its channels.
-        let _ = self.shared.event_loop.submit_always(self.mail(DatagramCommand::Close));
+        let _ = self.inbox.submit_always(&self.shared.event_loop, DatagramCommand::Close);
     }
 
     /// Completes when the channel's socket is closed. Completes immediately if it is already
@@ -178,7 +153,7 @@ impl DatagramChannel {
 impl<H: DatagramHandler> DatagramContext<'_, H> {
     /// Returns a handle to this channel, for other threads.
     pub fn channel(&self) -> DatagramChannel {
-        DatagramChannel::new(self.state.handle().clone())
+        DatagramChannel::new(self.state.handle().clone(), self.inbox.clone())
     }
 }
 

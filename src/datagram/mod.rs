@@ -50,6 +50,6 @@ mod state;
 pub(crate) use config::DatagramConfig;
 pub use handle::DatagramChannel;
 pub use handler::{AnyDatagramHandler, DatagramContext, DatagramHandler};
-pub(crate) use handler::{DatagramLinks, TypedHandler};
+pub(crate) use handler::{DatagramInbox, DatagramLinks, TypedHandler};
 pub(crate) use shared::{DatagramGuard, DatagramShared};
 pub(crate) use source::NewDatagramChannel;

@@ -6,14 +6,13 @@
 use super::queue;
 use crate::{
     event_loop::LoopShared,
-    id::Key,
     sync::{Locked, Waiters},
 };
 use bytes::Bytes;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -21,8 +20,6 @@ use std::{
 /// The state that the handles of a channel share with its loop.
 pub(crate) struct DatagramShared {
     pub(super) event_loop: Arc<LoopShared>,
-    /// Set when the loop has opened the channel.
-    pub(crate) key: OnceLock<Key>,
     pub(super) local_address: SocketAddr,
     pub(super) max_outbound: usize,
     pub(super) open: AtomicBool,
@@ -46,7 +43,6 @@ impl DatagramShared {
     pub(crate) fn new(event_loop: Arc<LoopShared>, local_address: SocketAddr, max_outbound: usize) -> Self {
         DatagramShared {
             event_loop,
-            key: OnceLock::new(),
             local_address,
             max_outbound,
             open: AtomicBool::new(true),

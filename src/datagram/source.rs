@@ -5,8 +5,7 @@
 
 use super::{
     config::DatagramConfig,
-    handle::{DatagramCommand, DatagramMail},
-    handler::{DatagramEvent, DatagramLinks},
+    handler::{DatagramCommand, DatagramEvent, DatagramInbox, DatagramLinks},
     queue::SendQueue,
     shared::DatagramGuard,
     state::DatagramState,
@@ -15,9 +14,7 @@ use crate::{
     Error, Result,
     channel::{ChannelTimer, DueTask, Tasks, driver::Ready},
     error::{drop_guarded, panic_message},
-    event_loop::{
-        AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail, Transition,
-    },
+    event_loop::{AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, Transition},
     id::ChannelId,
     metrics::Metrics,
     transport::UdpSocket,
@@ -26,6 +23,7 @@ use std::{
     io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 /// A datagram channel on its way to its loop.
@@ -36,12 +34,14 @@ pub(crate) struct NewDatagramChannel {
     /// Creates the handler, on the loop.
     pub(crate) handler: Box<dyn FnOnce() -> Box<dyn DatagramLinks> + Send>,
     pub(crate) shared: DatagramGuard,
+    pub(crate) inbox: Arc<DatagramInbox>,
 }
 
 /// A datagram channel and its handler.
 pub(super) struct DatagramSource {
     pub(super) state: DatagramState,
     pub(super) handler: Box<dyn DatagramLinks>,
+    pub(super) inbox: Arc<DatagramInbox>,
     /// Whether `active` was called, and `inactive` was not.
     active: bool,
     /// Whether the channel is scheduled for the next turn without an event.
@@ -55,12 +55,12 @@ pub(super) struct DatagramSource {
 impl NewDatagramChannel {
     /// Creates the handler, then registers the socket with the poll.
     fn try_to_open(self, ctx: &mut LoopContext<'_>) -> Result<DatagramSource> {
-        let NewDatagramChannel { mut socket, peer, config, handler, shared } = self;
+        let NewDatagramChannel { mut socket, peer, config, handler, shared, inbox } = self;
         let handler = catch_unwind(AssertUnwindSafe(handler));
         let handler = handler.map_err(|panic| Error::panicked(panic_message(panic)))?;
         let registered = ctx.io.selector.register(socket.source(), ctx.key.token(), STREAM_INTEREST);
         registered.map_err(|e| Error::io("watching a socket", e))?;
-        let _ = shared.0.key.set(ctx.key);
+        inbox.opened(ctx.key);
         let state = DatagramState {
             id: ChannelId { event_loop: ctx.loop_id, key: ctx.key },
             socket: Some(socket),
@@ -78,6 +78,7 @@ impl NewDatagramChannel {
         Ok(DatagramSource {
             state,
             handler,
+            inbox,
             active: false,
             listed: false,
             reported_writable: true,
@@ -159,9 +160,9 @@ impl Source for DatagramSource {
         Transition::Stay
     }
 
-    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        if let Some(mail) = mail.downcast::<DatagramMail>() {
-            self.handle_command(ctx.io, ctx.metrics, mail.command);
+    fn mail(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        if let Some(command) = self.inbox.take() {
+            self.handle_command(ctx.io, ctx.metrics, command);
         }
         Transition::Stay
     }

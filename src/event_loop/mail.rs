@@ -15,7 +15,7 @@ use crate::{
     id::Key,
     sync::Completer,
 };
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 /// A message in a loop's queue.
 ///
@@ -79,18 +79,6 @@ impl LoopMail {
             | LoopMail::AtTurnEnd(_) => Site::COMMAND,
             _ => Site::ANY,
         }
-    }
-
-    /// Returns the source that a loop has refused to open, if its type is `T`.
-    pub(crate) fn into_new_source<T: NewSource>(self) -> Option<Box<T>> {
-        let LoopMail::Open(source) = self else { return None };
-        (source as Box<dyn Any>).downcast().ok()
-    }
-
-    /// Returns the message that a loop has refused, if its type is `T`.
-    pub(crate) fn into_source_mail<T: SourceMail>(self) -> Option<Box<T>> {
-        let LoopMail::Source(mail) = self else { return None };
-        mail.downcast()
     }
 }
 

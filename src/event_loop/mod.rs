@@ -32,7 +32,7 @@
 //! | `accept/`, `lingering_source`, `event_source/` | kinds of sources besides channels |
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | state and messages that threads share |
-//! | `io`, `source` | the interface between a loop and its sources |
+//! | `io`, `source`, `source_inbox` | the interface between a loop and its sources, commands to sources |
 //! | `closing/`, `connection`, `establish/` | sockets of closed channels, connections before they are channels, channels whose filters are established |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
@@ -55,6 +55,7 @@ mod poll;
 mod shared;
 mod shutdown;
 mod source;
+mod source_inbox;
 mod sources;
 mod task;
 mod tasks;
@@ -63,8 +64,8 @@ mod turn;
 mod watchdog;
 
 pub(crate) use accept::{
-    AcceptProgress, Attempt, CancelConnect, ChildLoops, Connecting, ListenerCommand, ListenerGuard,
-    ListenerMail, ListenerShared, ListenerSource, ServerClosed, ServerShared,
+    AcceptProgress, Attempt, ChildLoops, Connecting, ListenerCommand, ListenerGuard, ListenerShared,
+    ListenerSource, ServerClosed, ServerShared,
 };
 pub(crate) use budget::UNLIMITED;
 pub(crate) use closing::ClosedChannel;
@@ -82,7 +83,8 @@ pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub(crate) use shutdown::{AcceptedShare, ShutdownRequest, end_and_report};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
-pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
+pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition};
+pub(crate) use source_inbox::{SourceCommand, SourceInbox};
 pub(crate) use thread::{Core, DrivenLoop, LoopConfig, LoopSettings};
 pub(crate) use watchdog::WatchdogThread;
 pub use watchdog::{Stall, Watchdog};

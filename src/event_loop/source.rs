@@ -17,11 +17,10 @@ use super::{
 use crate::{
     Error, Result,
     channel::{ChannelTimer, driver::Ready},
-    error::drop_guarded,
     id::Key,
     metrics::Metrics,
 };
-use std::{any::Any, io, sync::Arc};
+use std::{io, sync::Arc};
 
 /// The part of a loop that a source works with during a call.
 pub(crate) struct LoopContext<'a> {
@@ -87,10 +86,10 @@ pub(crate) trait Source {
         Transition::Stay
     }
 
-    /// Handles a message of a handle. A source may receive messages for its predecessor in the
-    /// slot, which it refuses.
-    fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        mail.refuse();
+    /// Takes a command of a handle out of the source's inbox and carries it out. A source may be
+    /// called for a command to its predecessor in the slot. A command that it does not take is
+    /// refused.
+    fn mail(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
         Transition::Stay
     }
 
@@ -157,7 +156,7 @@ pub(crate) trait Source {
 }
 
 /// A source on its way to its loop.
-pub(crate) trait NewSource: Any + Send {
+pub(crate) trait NewSource: Send {
     /// Registers the source with the poll of the loop. If that fails, notifies the program and
     /// returns `None`.
     fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>>;
@@ -172,25 +171,15 @@ pub(crate) trait NewSource: Any + Send {
     fn refuse(self: Box<Self>, loop_name: &str, metrics: &Metrics, error: Error);
 }
 
-/// A message to a source.
-pub(crate) trait SourceMail: Any + Send {
+/// A message to a source, whose type only the source and its handles know.
+pub(crate) trait SourceMail: Send {
     /// Returns the key of the source, or `None` if the source could not be opened. The source
     /// arrives through the queue of the loop before its messages, so it has its key by then.
     fn key(&self) -> Option<Key>;
 
-    /// Drops the message because the source has ended.
-    fn refuse(self: Box<Self>) {
-        drop_guarded(self);
-    }
-}
+    /// Delivers the message to the source, which is the one in the slot of the key.
+    fn deliver(self: Box<Self>, source: &mut dyn Source, ctx: &mut LoopContext<'_>) -> Transition;
 
-impl dyn SourceMail {
-    /// Returns the message if its type is `T`, and refuses it otherwise.
-    pub(crate) fn downcast<T: SourceMail>(self: Box<Self>) -> Option<Box<T>> {
-        if (&*self as &dyn Any).is::<T>() {
-            return (self as Box<dyn Any>).downcast().ok();
-        }
-        self.refuse();
-        None
-    }
+    /// Drops the message because the source has ended.
+    fn refuse(self: Box<Self>);
 }

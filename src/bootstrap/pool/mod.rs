@@ -21,7 +21,7 @@ pub use pooled::PooledChannel;
 
 use super::client::{Call, ClientBootstrap, first_address};
 use crate::{
-    Channel, Completion, Error, Peer, Result, event_loop::LoopShared, pipeline::IntoPipeline,
+    Channel, Completion, Error, Peer, Result, event_loop::Connecting, pipeline::IntoPipeline,
     transport::ToAddress,
 };
 use service::{PoolHooks, PoolService};
@@ -194,7 +194,7 @@ where
             let call = Call { peer: peer.clone(), config: config.clone(), attempt, done };
             match bootstrap.assign(&config) {
                 Ok((event_loop, assignment)) => {
-                    bootstrap.call(event_loop, assignment, call, LoopShared::submit_now);
+                    bootstrap.call(event_loop, assignment, call, Connecting::submit);
                 }
                 Err(e) => call.done.failed(e),
             }

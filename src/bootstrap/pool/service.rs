@@ -247,7 +247,7 @@ impl<M: 'static> PoolService<M> {
     // ---- opening --------------------------------------------------------------------------------
 
     fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>) {
-        (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));
+        (self.call)(Attempt::new(), Box::new(Making(Some((self.clone(), completer)))));
     }
 
     fn made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {

@@ -22,7 +22,7 @@ use super::client::{Call, ClientBootstrap};
 use crate::{
     Channel, Error, Peer, Result,
     error::Resource,
-    event_loop::LoopShared,
+    event_loop::Connecting,
     pipeline::IntoPipeline,
     transport::{Address, ToAddress},
 };
@@ -176,7 +176,7 @@ where
             };
             // The loop admitted the first attempt, so a queue that is full now must not stop the
             // client.
-            bootstrap.call(&caller, assignment, call, LoopShared::submit_always);
+            bootstrap.call(&caller, assignment, call, Connecting::submit_always);
         };
         let reconnect_state = ReconnectState::new(event_loop, addresses, Box::new(call), hook, backoff);
         let reconnect_state = Arc::new(reconnect_state);

@@ -14,7 +14,7 @@ use crate::{
     Channel, Error, EventLoop,
     channel::{ChannelShared, ScheduledTask},
     error::caught,
-    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
+    event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Waiters},
     transport::Address,
@@ -123,7 +123,7 @@ impl<M: 'static> ReconnectState<M> {
         if !self.notify(ReconnectEvent::Connecting { attempt: number, address: &address }) {
             self.stop();
         }
-        let attempt = Attempt::default();
+        let attempt = Attempt::new();
         {
             let mut state = self.lock();
             if matches!(state.phase, ReconnectPhase::Stopping) {
@@ -230,11 +230,7 @@ impl<M: 'static> ReconnectState<M> {
         match before {
             // This drops the timer's closure, which ends the client.
             ReconnectPhase::Waiting(task) => drop(task.cancel()),
-            ReconnectPhase::Connecting(attempt) => {
-                // A loop that has ended refuses this. The attempt has ended with it.
-                let _ =
-                    self.event_loop.shared.submit_always(LoopMail::Source(Box::new(CancelConnect(attempt))));
-            }
+            ReconnectPhase::Connecting(attempt) => attempt.cancel(&self.event_loop.shared),
             ReconnectPhase::Connected(channel, _) => channel.close(),
             ReconnectPhase::Between | ReconnectPhase::Stopping | ReconnectPhase::Ended(_) => {}
         }

@@ -2,8 +2,9 @@
 
 mod context;
 
-pub(super) use context::RemoteDatagramTask;
+pub(crate) use context::DatagramInbox;
 pub use context::{AnyDatagramHandler, DatagramContext};
+pub(super) use context::{DatagramCommand, RemoteDatagramTask};
 
 use crate::{
     Error, Result,

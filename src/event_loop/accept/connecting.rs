@@ -7,31 +7,43 @@
 use crate::{
     Error, Result,
     channel::{Due, driver::Ready},
+    error::SendError,
     event_loop::{
         connection::{ConnectCallback, Connection, Established},
+        mail::LoopMail,
         poll::STREAM_INTEREST,
-        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+        shared::LoopShared,
+        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},
+        source_inbox::{SourceCommand, SourceInbox},
     },
-    id::Key,
     metrics::Metrics,
     timer::QueueKey,
 };
 use std::{
     io::{self, ErrorKind},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
 /// The identity of an attempt to connect, known before its loop has received the attempt.
-#[derive(Clone, Default)]
-pub(crate) struct Attempt(Arc<OnceLock<Key>>);
+#[derive(Clone)]
+pub(crate) struct Attempt(Arc<SourceInbox<CancelConnect>>);
 
-/// A message that cancels an attempt to connect. Ignored if its channel exists already.
-pub(crate) struct CancelConnect(pub(crate) Attempt);
+/// Cancels an attempt to connect. Ignored if its channel is established.
+struct CancelConnect;
 
-impl SourceMail for CancelConnect {
-    fn key(&self) -> Option<Key> {
-        self.0.0.get().copied()
+impl SourceCommand for CancelConnect {}
+
+impl Attempt {
+    pub(crate) fn new() -> Self {
+        Attempt(SourceInbox::new())
+    }
+
+    /// Cancels the attempt. `event_loop` is its loop.
+    pub(crate) fn cancel(&self, event_loop: &LoopShared) {
+        // A full queue must not prevent this. The attempts of a loop that has ended have ended with
+        // it.
+        let _ = self.0.submit_always(event_loop, CancelConnect);
     }
 }
 
@@ -59,6 +71,23 @@ impl Connecting {
         timeout: u64,
     ) -> Self {
         Connecting { pending: Some(Pending { connection, callback }), attempt, timeout, deadline: None }
+    }
+
+    /// Puts the attempt into the queue of its loop. A refusal fails it.
+    pub(crate) fn submit(self, event_loop: &LoopShared) {
+        Self::fail_refused(event_loop.submit_with(0, Box::new(self), |attempt| LoopMail::Open(attempt)));
+    }
+
+    /// Like [`Connecting::submit`], but ignores the limit of the queue.
+    pub(crate) fn submit_always(self, event_loop: &LoopShared) {
+        Self::fail_refused(event_loop.submit_always_with(Box::new(self), |attempt| LoopMail::Open(attempt)));
+    }
+
+    fn fail_refused(submitted: Result<(), SendError<Box<Self>>>) {
+        if let Err(refused) = submitted {
+            let (attempt, error) = refused.into_parts();
+            attempt.fail(error);
+        }
     }
 
     /// Closes the socket, then notifies the program.
@@ -126,7 +155,7 @@ impl NewSource for Connecting {
             let deadline = ctx.io.services.now.saturating_add(self.timeout);
             self.deadline = Some(ctx.io.services.queue.insert(deadline, Due::Source(ctx.key)));
         }
-        let _ = self.attempt.0.set(ctx.key);
+        self.attempt.0.opened(ctx.key);
         Some(self)
     }
 
@@ -158,9 +187,9 @@ impl Source for Connecting {
         self.finish(ctx, Ready::NONE)
     }
 
-    fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        match mail.downcast::<CancelConnect>() {
-            Some(_) => Transition::End(Err(Error::Cancelled)),
+    fn mail(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
+        match self.attempt.0.take() {
+            Some(CancelConnect) => Transition::End(Err(Error::Cancelled)),
             None => Transition::Stay,
         }
     }

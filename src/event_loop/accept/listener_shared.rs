@@ -3,13 +3,14 @@
 //! Invariant: wherever a listener ends, the handle is notified, because dropping the listener's
 //! [`ListenerGuard`] does so. Any thread reads. The loops of the listeners write.
 
+use super::ListenerCommand;
 use crate::{
     Error, Result,
-    id::Key,
+    event_loop::source_inbox::SourceInbox,
     sync::{Locked, Waiters},
 };
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -27,7 +28,7 @@ pub(crate) enum ServerClosed {
 
 /// The state that a server's handle shares with the loop of one listener.
 pub(crate) struct ListenerShared {
-    pub(crate) key: OnceLock<Key>,
+    pub(crate) inbox: Arc<SourceInbox<ListenerCommand>>,
     ended: AtomicBool,
     server: Arc<ServerShared>,
 }
@@ -88,7 +89,7 @@ impl ServerShared {
 
 impl ListenerShared {
     pub(crate) fn new(server: Arc<ServerShared>) -> Self {
-        ListenerShared { key: OnceLock::new(), ended: AtomicBool::new(false), server }
+        ListenerShared { inbox: SourceInbox::new(), ended: AtomicBool::new(false), server }
     }
 
     /// Notes that the listener has ended. Only the first call takes effect.

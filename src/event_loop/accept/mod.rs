@@ -27,7 +27,7 @@ mod listener_shared;
 mod rejection;
 mod retry;
 
-pub(crate) use connecting::{Attempt, CancelConnect, Connecting};
+pub(crate) use connecting::{Attempt, Connecting};
 pub(crate) use listener_shared::{ListenerGuard, ListenerShared, ServerClosed, ServerShared};
 pub(crate) use retry::AcceptRetry;
 
@@ -37,13 +37,13 @@ use super::{
     mail::LoopMail,
     poll::LISTENER_INTEREST,
     shared::LoopShared,
-    source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+    source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},
+    source_inbox::SourceCommand,
 };
 use crate::{
     Error, Result,
     admission::{Gate, RejectReason, Rejection},
     channel::{Due, driver::Ready},
-    id::Key,
     log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
     metrics::Metrics,
     timer::QueueKey,
@@ -70,23 +70,14 @@ pub(crate) trait ChildLoops: Send + Sync {
     fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize>;
 }
 
-/// A message to a listener.
-pub(crate) struct ListenerMail {
-    pub(crate) listener: Arc<ListenerShared>,
-    pub(crate) command: ListenerCommand,
-}
-
+/// A command to a listener.
 pub(crate) enum ListenerCommand {
     Close,
     /// Turns accepting on or off.
     SetAccepting(bool),
 }
 
-impl SourceMail for ListenerMail {
-    fn key(&self) -> Option<Key> {
-        self.listener.key.get().copied()
-    }
-}
+impl SourceCommand for ListenerCommand {}
 
 /// A listener, both before and after its loop has received it.
 pub(crate) struct ListenerSource {
@@ -270,7 +261,7 @@ impl NewSource for ListenerSource {
             self.shared.set_closed(Err(Error::io("watching a listener", e)));
             return None;
         }
-        let _ = self.shared.key.set(ctx.key);
+        self.shared.inbox.opened(ctx.key);
         Some(self)
     }
 
@@ -311,11 +302,11 @@ impl Source for ListenerSource {
         self.accept(ctx)
     }
 
-    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        let Some(mail) = mail.downcast::<ListenerMail>() else { return Transition::Stay };
-        match mail.command {
-            ListenerCommand::Close => Transition::End(Ok(())),
-            ListenerCommand::SetAccepting(accepting) => {
+    fn mail(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        match self.shared.inbox.take() {
+            None => Transition::Stay,
+            Some(ListenerCommand::Close) => Transition::End(Ok(())),
+            Some(ListenerCommand::SetAccepting(accepting)) => {
                 self.accepting = accepting;
                 // Connections that arrived in the meantime have been reported already. No event
                 // reports them again.

@@ -1,16 +1,12 @@
 //! The program's handle of an event source.
 
-use super::{
-    Interest,
-    source_mail::{EventSourceCommand, EventSourceMail},
-};
+use super::{Interest, command::EventSourceCommand};
 use crate::{
     Error, Result,
-    event_loop::{EventLoop, LoopMail},
-    id::Key,
+    event_loop::{EventLoop, source_inbox::SourceInbox},
     sync::{Completion, Locked, Waiters, completion},
 };
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// The state that handles share with the source's slot.
 pub(super) struct SourceShared {
@@ -54,14 +50,17 @@ fn again(result: &Result) -> Result {
 /// Can be cloned, sent and shared. Dropping all handles leaves the source registered.
 pub struct SourceHandle<S> {
     event_loop: EventLoop,
-    key: Key,
     shared: Arc<SourceShared>,
-    source: PhantomData<fn() -> S>,
+    inbox: Arc<SourceInbox<EventSourceCommand<S>>>,
 }
 
 impl<S: Send + 'static> SourceHandle<S> {
-    pub(super) fn new(event_loop: EventLoop, key: Key, shared: Arc<SourceShared>) -> Self {
-        SourceHandle { event_loop, key, shared, source: PhantomData }
+    pub(super) fn new(
+        event_loop: EventLoop,
+        shared: Arc<SourceShared>,
+        inbox: Arc<SourceInbox<EventSourceCommand<S>>>,
+    ) -> Self {
+        SourceHandle { event_loop, shared, inbox }
     }
 
     /// Sets the operations that the source is watched for. Takes effect when the loop has received
@@ -79,8 +78,7 @@ impl<S: Send + 'static> SourceHandle<S> {
             return Err(Error::Closed);
         }
         let command = EventSourceCommand::SetInterest(interest);
-        let mail = |command| LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
-        Ok(self.event_loop.shared.submit_with(0, command, mail)?)
+        Ok(self.inbox.submit(&self.event_loop.shared, command)?)
     }
 
     /// Deregisters the source. The completion hands it back. The callback is dropped on the loop,
@@ -98,13 +96,7 @@ impl<S: Send + 'static> SourceHandle<S> {
         }
         let shared = &self.event_loop.shared;
         let (completer, completion) = completion(Some(shared.id));
-        let hand_back = move |source: Result<Box<dyn std::any::Any + Send>>| {
-            let source = source.and_then(|source| source.downcast().map_err(|_| Error::Closed));
-            completer.complete(source.map(|source| *source));
-        };
-        let command = EventSourceCommand::Deregister(Box::new(hand_back));
-        let mail = LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
-        shared.submit_always(mail)?;
+        self.inbox.submit_always(shared, EventSourceCommand::Deregister(completer))?;
         Ok(completion)
     }
 
@@ -135,8 +127,8 @@ impl<S: Send + 'static> SourceHandle<S> {
 
 impl<S> Clone for SourceHandle<S> {
     fn clone(&self) -> Self {
-        let SourceHandle { event_loop, key, shared, source } = self;
-        SourceHandle { event_loop: event_loop.clone(), key: *key, shared: shared.clone(), source: *source }
+        let SourceHandle { event_loop, shared, inbox } = self;
+        SourceHandle { event_loop: event_loop.clone(), shared: shared.clone(), inbox: inbox.clone() }
     }
 }
 

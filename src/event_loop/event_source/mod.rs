@@ -1,8 +1,9 @@
 //! Event sources: descriptors of the program that a loop watches in addition to its channels.
 //!
-//! A source and its callback move to the loop as one boxed value, so that mio's types stay out of
-//! the API. A source occupies a slot like a channel. Events, mail, the panic guard, the watchdog, a
-//! rebuild and a shutdown find it by its key.
+//! A source and its callback move to the loop as one boxed value, whose methods the loop calls
+//! through the trait `Source`. So mio's types stay out of the API, and the types of the program
+//! stay out of the loop. A source occupies a slot like a channel. Events, mail, the panic guard,
+//! the watchdog, a rebuild and a shutdown find it by its key.
 //!
 //! The poll is edge-triggered for sources too. A source whose callback returns `Again` is carried
 //! over, and called in the next turn with the same readiness. An event for a carried-over source is
@@ -18,28 +19,27 @@
 //! systems watches only sockets of mio's own types.
 //!
 //! Modules: `interest` (the events that are watched and reported), `context` (the callback's view),
-//! `source` (the loop's side), `handle` (the program's side), `source_mail` (messages between
-//! them).
+//! `source` (the loop's side), `handle` (the program's side), `command` (from the handles to the
+//! source).
 
+mod command;
 mod context;
 mod handle;
 mod interest;
 mod source;
-mod source_mail;
 
 pub use context::{SourceAction, SourceContext};
 pub use handle::SourceHandle;
 pub use interest::{Interest, Readiness};
 
-use super::{EventLoop, mail::LoopMail};
+use super::{EventLoop, mail::LoopMail, source_inbox::SourceInbox};
 use crate::{
     Error, Result,
     error::{Resource, SendError},
-    id::Key,
     sync::{Completion, completion},
 };
 use handle::SourceShared;
-use source::{Registration, SourcePermit, TypedSource};
+use source::{Registration, SourcePermit};
 use std::{os::fd::AsFd, panic::Location, sync::Arc};
 
 impl EventLoop {
@@ -136,32 +136,23 @@ impl EventLoop {
                 Error::Full { resource: Resource::EventSources, limit: self.shared.event_sources.limit() };
             return Err(SendError::new(source, reason));
         };
-        let (completer, completion) = completion(Some(self.shared.id));
-        let shared = Arc::new(SourceShared::default());
-        let event_loop = self.clone();
-        let registered = {
-            let shared = shared.clone();
-            move |registered: Result<Key>| {
-                completer.complete(registered.map(|key| SourceHandle::new(event_loop, key, shared)));
-            }
-        };
+        let (registered, completion) = completion(Some(self.shared.id));
         let registration = Registration {
-            source: Box::new(TypedSource { source, callback }),
+            source,
+            callback: Box::new(callback),
             interest,
             origin,
             permit,
-            event_loop: self.shared.clone(),
-            shared,
-            registered: Box::new(registered),
+            event_loop: self.clone(),
+            shared: Arc::new(SourceShared::default()),
+            inbox: SourceInbox::new(),
+            registered,
         };
-        let mail = LoopMail::Open(Box::new(registration));
-        let Err(refused) = self.shared.submit(mail, 0) else { return Ok(completion) };
-        let (mail, error) = refused.into_parts();
-        let source =
-            mail.into_new_source::<Registration>().map(|registration| registration.source.into_source());
-        match source.and_then(|source| source.downcast().ok()) {
-            Some(source) => Err(SendError::new(*source, error)),
-            None => unreachable!("the same source comes back"),
+        let submitted =
+            self.shared.submit_with(0, Box::new(registration), |registration| LoopMail::Open(registration));
+        match submitted {
+            Ok(()) => Ok(completion),
+            Err(refused) => Err(refused.map(|registration| registration.into_source())),
         }
     }
 }

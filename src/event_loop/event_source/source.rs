@@ -6,66 +6,32 @@
 
 use super::{
     Interest, Readiness, SourceAction, SourceContext,
-    handle::SourceShared,
-    source_mail::{EventSourceCommand, EventSourceMail, HandBack},
+    command::EventSourceCommand,
+    handle::{SourceHandle, SourceShared},
 };
 use crate::{
     Error, Result,
     channel::driver::Ready,
     error::{drop_guarded, panic_message},
     event_loop::{
-        shared::LoopShared,
-        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+        EventLoop,
+        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, Transition},
+        source_inbox::SourceInbox,
     },
-    id::Key,
     machine,
     metrics::Metrics,
-    sync::Permits,
+    sync::{Completer, Permits},
 };
 use mio::unix::SourceFd;
 use std::{
-    any::Any,
     io,
     os::fd::{AsFd, AsRawFd, RawFd},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::Arc,
 };
 
-/// A source and its callback, with their types erased.
-pub(super) trait AnySource: Send {
-    fn descriptor(&self) -> RawFd;
-
-    fn call(&mut self, ctx: &mut SourceContext<'_>) -> Result<SourceAction>;
-
-    /// Drops the callback and returns the source.
-    fn into_source(self: Box<Self>) -> Box<dyn Any + Send>;
-}
-
-/// A source and its callback.
-pub(super) struct TypedSource<S, F> {
-    pub(super) source: S,
-    pub(super) callback: F,
-}
-
-impl<S, F> AnySource for TypedSource<S, F>
-where
-    S: AsFd + Send + 'static,
-    F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send,
-{
-    fn descriptor(&self) -> RawFd {
-        self.source.as_fd().as_raw_fd()
-    }
-
-    fn call(&mut self, ctx: &mut SourceContext<'_>) -> Result<SourceAction> {
-        (self.callback)(ctx, &mut self.source)
-    }
-
-    fn into_source(self: Box<Self>) -> Box<dyn Any + Send> {
-        let TypedSource { source, callback } = *self;
-        drop_guarded(callback);
-        Box::new(source)
-    }
-}
+/// The program's callback for a source of type `S`.
+pub(super) type Callback<S> = Box<dyn FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send>;
 
 /// A permit for one event source of a loop. Dropping it releases the permit.
 pub(super) struct SourcePermit(Arc<Permits>);
@@ -82,36 +48,59 @@ impl Drop for SourcePermit {
     }
 }
 
-/// Completes the registration.
-type Registered = Box<dyn FnOnce(Result<Key>) + Send>;
-
 /// A source on its way to its loop.
-pub(crate) struct Registration {
-    pub(super) source: Box<dyn AnySource>,
+pub(super) struct Registration<S> {
+    pub(super) source: S,
+    pub(super) callback: Callback<S>,
     pub(super) interest: Interest,
     pub(super) origin: &'static Location<'static>,
     pub(super) permit: SourcePermit,
     pub(super) shared: Arc<SourceShared>,
-    pub(super) event_loop: Arc<LoopShared>,
-    pub(super) registered: Registered,
+    pub(super) inbox: Arc<SourceInbox<EventSourceCommand<S>>>,
+    pub(super) event_loop: EventLoop,
+    pub(super) registered: Completer<SourceHandle<S>>,
 }
 
-impl NewSource for Registration {
+impl<S> Registration<S> {
+    /// Drops the callback and returns the source.
+    pub(super) fn into_source(self) -> S {
+        drop_guarded(self.callback);
+        self.source
+    }
+}
+
+fn descriptor(source: &impl AsFd) -> RawFd {
+    source.as_fd().as_raw_fd()
+}
+
+impl<S: AsFd + Send + 'static> NewSource for Registration<S> {
     fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
         if let Err(e) = machine::refuse_in_simulation("a descriptor of the system") {
             self.refuse(ctx.loop_name, ctx.metrics, Error::io("registering an event source", e));
             return None;
         }
-        let descriptor = self.source.descriptor();
+        let descriptor = descriptor(&self.source);
         let (source, interest) = (&mut SourceFd(&descriptor), self.interest.of_poll());
         if let Err(e) = ctx.io.selector.register(source, ctx.key.token(), interest) {
             self.refuse(ctx.loop_name, ctx.metrics, Error::io("registering an event source", e));
             return None;
         }
         ctx.metrics.event_sources.set(ctx.metrics.event_sources.read() + 1);
-        let Registration { source, interest, origin, permit, shared, event_loop, registered } = *self;
+        let Registration {
+            source,
+            callback,
+            interest,
+            origin,
+            permit,
+            shared,
+            inbox,
+            event_loop,
+            registered,
+        } = *self;
+        inbox.opened(ctx.key);
         Some(Box::new(EventSource {
             source,
+            callback,
             descriptor,
             interest,
             pending: Readiness::default(),
@@ -120,6 +109,7 @@ impl NewSource for Registration {
             origin,
             permit,
             end: EndGuard(shared),
+            inbox,
             event_loop,
             registered: Some(registered),
             hand_back: None,
@@ -128,16 +118,17 @@ impl NewSource for Registration {
 
     /// Drops the source, then notifies the program.
     fn refuse(self: Box<Self>, _loop_name: &str, _metrics: &Metrics, error: Error) {
-        let Registration { source, permit, registered, .. } = *self;
-        drop_guarded(source);
+        let Registration { source, callback, permit, registered, .. } = *self;
+        drop_guarded((source, callback));
         drop(permit);
-        registered(Err(error));
+        registered.complete(Err(error));
     }
 }
 
 /// An event source that is registered.
-struct EventSource {
-    source: Box<dyn AnySource>,
+struct EventSource<S> {
+    source: S,
+    callback: Callback<S>,
     /// The registered descriptor. Its number may be reused by another source once this one is
     /// closed.
     descriptor: RawFd,
@@ -151,11 +142,12 @@ struct EventSource {
     origin: &'static Location<'static>,
     permit: SourcePermit,
     end: EndGuard,
-    event_loop: Arc<LoopShared>,
+    inbox: Arc<SourceInbox<EventSourceCommand<S>>>,
+    event_loop: EventLoop,
     /// `None` once the program has its handle.
-    registered: Option<Registered>,
+    registered: Option<Completer<SourceHandle<S>>>,
     /// Receives the source when it is deregistered.
-    hand_back: Option<HandBack>,
+    hand_back: Option<Completer<S>>,
 }
 
 /// Completes `ended`, also if the loop itself fails and drops its sources.
@@ -167,7 +159,7 @@ impl Drop for EndGuard {
     }
 }
 
-impl EventSource {
+impl<S: AsFd + Send + 'static> EventSource<S> {
     /// Calls the callback, and carries out the action that it returns.
     fn call(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         match self.try_call(ctx) {
@@ -185,17 +177,17 @@ impl EventSource {
 
     fn try_call(&mut self, ctx: &LoopContext<'_>) -> Result<SourceAction> {
         let readiness = std::mem::take(&mut self.pending);
-        let (interest, event_loop) = (self.interest, &self.event_loop);
+        let (interest, event_loop) = (self.interest, &self.event_loop.shared);
         let mut source_ctx = SourceContext { readiness, interest, set_interest: false, event_loop };
-        let source = &mut self.source;
-        let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut source_ctx)));
-        let called = self.event_loop.activity.in_task(self.origin, run);
+        let (source, callback) = (&mut self.source, &mut self.callback);
+        let run = || catch_unwind(AssertUnwindSafe(|| callback(&mut source_ctx, source)));
+        let called = event_loop.activity.in_task(self.origin, run);
         let (interest, set_interest) = (source_ctx.interest, source_ctx.set_interest);
         let action = called.unwrap_or_else(|panic| Err(Error::panicked(panic_message(panic))))?;
         if action == SourceAction::Deregister {
             return Ok(action);
         }
-        if self.source.descriptor() != self.descriptor {
+        if descriptor(&self.source) != self.descriptor {
             return Err(Error::other("the descriptor of the source differs from the registered one"));
         }
         if set_interest {
@@ -219,7 +211,7 @@ impl EventSource {
     /// Deregisters the source from the poll.
     fn leave(&self, ctx: &LoopContext<'_>) {
         // If the program has replaced the descriptor, its number may name another source by now.
-        if self.source.descriptor() == self.descriptor
+        if descriptor(&self.source) == self.descriptor
             && let Err(e) = ctx.io.selector.deregister(&mut SourceFd(&self.descriptor))
         {
             log::debug!("deregistering an event source: {e:#}");
@@ -227,10 +219,11 @@ impl EventSource {
     }
 }
 
-impl Source for EventSource {
-    fn opened(&mut self, ctx: &mut LoopContext<'_>) {
+impl<S: AsFd + Send + 'static> Source for EventSource<S> {
+    fn opened(&mut self, _ctx: &mut LoopContext<'_>) {
         if let Some(registered) = self.registered.take() {
-            registered(Ok(ctx.key));
+            let (event_loop, shared) = (self.event_loop.clone(), self.end.0.clone());
+            registered.complete(Ok(SourceHandle::new(event_loop, shared, self.inbox.clone())));
         }
     }
 
@@ -254,14 +247,14 @@ impl Source for EventSource {
         self.call(ctx)
     }
 
-    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        let Some(mail) = mail.downcast::<EventSourceMail>() else { return Transition::Stay };
-        match mail.command {
-            EventSourceCommand::SetInterest(interest) => match self.set_interest(ctx, interest) {
+    fn mail(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        match self.inbox.take() {
+            None => Transition::Stay,
+            Some(EventSourceCommand::SetInterest(interest)) => match self.set_interest(ctx, interest) {
                 Ok(()) => Transition::Stay,
                 Err(error) => self.fail(ctx, error),
             },
-            EventSourceCommand::Deregister(hand_back) => {
+            Some(EventSourceCommand::Deregister(hand_back)) => {
                 self.hand_back = Some(hand_back);
                 Transition::End(Ok(()))
             }
@@ -290,14 +283,14 @@ impl Source for EventSource {
     fn end(self: Box<Self>, ctx: &mut LoopContext<'_>, result: Result) {
         ctx.metrics.event_sources.set(ctx.metrics.event_sources.read().saturating_sub(1));
         self.leave(ctx);
-        let EventSource { source, permit, end, hand_back, failed, origin, .. } = *self;
+        let EventSource { source, callback, permit, end, hand_back, failed, origin, .. } = *self;
         if let Some(hand_back) = hand_back {
-            let source = source.into_source();
+            drop_guarded(callback);
             drop(permit);
             end.0.end(Ok(()));
-            return hand_back(Ok(source));
+            return hand_back.complete(Ok(source));
         }
-        drop_guarded(source);
+        drop_guarded((source, callback));
         drop(permit);
         let error = result.as_ref().err().filter(|_| failed).cloned();
         end.0.end(result);

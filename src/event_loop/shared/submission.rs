@@ -17,7 +17,7 @@ use crate::{
     id::Key,
     log_throttle::{LogAt, WAKES_FAILED, log_throttled},
     machine::race_point,
-    sync::{Asleep, Mailbox, loop_id},
+    sync::{Asleep, loop_id},
 };
 use log::Level;
 use std::{any::Any, sync::Arc, time::Duration};
@@ -29,18 +29,13 @@ impl LoopShared {
     /// # Errors
     /// Returns the mail if the queue is full or closed.
     pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), SendError<LoopMail>> {
-        self.enter_queue(mail, when, Mailbox::put)
-    }
-
-    /// Like [`LoopShared::submit`], for mail that must be handled immediately.
-    pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), SendError<LoopMail>> {
-        self.submit(mail, 0)
+        self.submit_with(when, mail, |mail| mail)
     }
 
     /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases a
     /// resource.
     pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), SendError<LoopMail>> {
-        self.enter_queue(mail, 0, Mailbox::put_always)
+        self.submit_always_with(mail, |mail| mail)
     }
 
     /// Like [`LoopShared::submit_with`], but waits up to `timeout` for space in the queue. Must not
@@ -83,18 +78,22 @@ impl LoopShared {
         put.map_err(|(why, value)| SendError::new(value, self.mailbox.reason(why)))
     }
 
-    fn enter_queue(
+    /// Like [`LoopShared::submit_always`], but makes the mail from `value` only after the queue has
+    /// accepted it.
+    ///
+    /// # Errors
+    /// Hands `value` back if the queue is closed.
+    pub(crate) fn submit_always_with<V>(
         &self,
-        mail: LoopMail,
-        when: u64,
-        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), SendError<LoopMail>>,
-    ) -> Result<(), SendError<LoopMail>> {
+        value: V,
+        make: impl FnOnce(V) -> LoopMail,
+    ) -> Result<(), SendError<V>> {
         if let Err(reason) = self.must_live() {
-            return Err(SendError::new(mail, reason));
+            return Err(SendError::new(value, reason));
         }
         race_point();
-        let put = put(&self.mailbox, mail);
-        self.wake_for_mail(when);
+        let put = self.mailbox.put_always_with(value, make);
+        self.wake_for_mail(0);
         put
     }
 
@@ -174,12 +173,9 @@ impl LoopShared {
 impl MailSender for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         let always = mail.is_always_taken();
-        let mail = LoopMail::Channel(to, mail);
-        let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
-        sent.map_err(|refused| match refused.into_parts() {
-            (LoopMail::Channel(_, mail), error) => (mail, error),
-            _ => unreachable!("the same mail comes back"),
-        })
+        let make = |mail| LoopMail::Channel(to, mail);
+        let sent = if always { self.submit_always_with(mail, make) } else { self.submit_with(0, mail, make) };
+        sent.map_err(SendError::into_parts)
     }
 
     fn deliver_quietly(&self, to: Key, mail: Mail) {
@@ -187,10 +183,7 @@ impl MailSender for LoopShared {
     }
 
     fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
-        self.submit(LoopMail::Broadcast(delivery), 0).map_err(|refused| match refused.into_parts() {
-            (LoopMail::Broadcast(delivery), error) => (delivery, error),
-            _ => unreachable!("the same mail comes back"),
-        })
+        self.submit_with(0, delivery, LoopMail::Broadcast).map_err(SendError::into_parts)
     }
 
     fn time(&self) -> &TimeSource {

@@ -14,13 +14,12 @@ use crate::{
         driver::{ChannelDriver, Next, Ready},
     },
     event_loop::{
-        accept::CancelConnect,
         closing::{ClosedChannel, SocketAfterClose},
         io::Io,
         lingering_source::begin_lingering,
         load::Assignment,
         poll::STREAM_INTEREST,
-        source::{AtShutdown, LoopContext, RegisterFn, Source, SourceMail, Transition},
+        source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},
     },
     log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
@@ -171,13 +170,12 @@ impl Source for ChannelSlot {
         Transition::Stay
     }
 
-    /// Cancels a `connect` whose filters are not established.
-    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
-        if mail.downcast::<CancelConnect>().is_some() {
-            self.call(ctx.io, ctx.metrics, |core, services| {
-                core.abandon_handshake(services, Error::Cancelled);
-            });
-        }
+    /// Cancels a `connect` whose filters are not established. The inbox belongs to the attempt that
+    /// was in this slot before, and has no other command.
+    fn mail(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.call(ctx.io, ctx.metrics, |core, services| {
+            core.abandon_handshake(services, Error::Cancelled);
+        });
         Transition::Stay
     }
 

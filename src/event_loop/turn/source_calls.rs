@@ -88,7 +88,7 @@ impl Turn {
     /// Delivers a message to a source.
     pub(super) fn deliver_mail(&mut self, mail: Box<dyn SourceMail>) {
         match mail.key().filter(|key| self.sources.get(*key).is_some()) {
-            Some(key) => self.call_source(key, |source, ctx| source.mail(ctx, mail)),
+            Some(key) => self.call_source(key, |source, ctx| mail.deliver(source, ctx)),
             None => mail.refuse(),
         }
     }

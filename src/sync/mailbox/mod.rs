@@ -244,11 +244,17 @@ impl<T> Mailbox<T> {
     ///
     /// Hands the entry back if the mailbox is closed or the loop has ended.
     pub(crate) fn put_always(&self, entry: T) -> Result<(), SendError<T>> {
+        self.put_always_with(entry, |entry| entry)
+    }
+
+    /// Like [`put_always`](Mailbox::put_always), but constructs the entry from `value` after it was
+    /// accepted, as [`put_with`](Mailbox::put_with) does.
+    pub(crate) fn put_always_with<V>(&self, value: V, make: impl FnOnce(V) -> T) -> Result<(), SendError<V>> {
         let mut queue = self.both.lock();
         if queue.closed {
-            return Err(SendError::new(entry, Error::ShutDown));
+            return Err(SendError::new(value, Error::ShutDown));
         }
-        queue.push(entry, &self.both.front.entered);
+        queue.push(make(value), &self.both.front.entered);
         Ok(())
     }
 

@@ -7,9 +7,12 @@
 //! Runs on the channel's loop, and borrows the channel for the duration of one callback.
 
 mod any_handler;
+mod command;
 mod task;
 
 pub use any_handler::AnyDatagramHandler;
+pub(in crate::datagram) use command::DatagramCommand;
+pub(crate) use command::DatagramInbox;
 pub(in crate::datagram) use task::{RemoteDatagramTask, run, run_periodic};
 
 use super::DatagramHandler;
@@ -23,7 +26,7 @@ use crate::{
     transport::MulticastGroup,
 };
 use bytes::Bytes;
-use std::{marker::PhantomData, net::SocketAddr, time::Instant};
+use std::{marker::PhantomData, net::SocketAddr, sync::Arc, time::Instant};
 
 /// The datagram channel during a callback or task of handler `H`.
 ///
@@ -51,6 +54,7 @@ pub struct DatagramContext<'a, H: DatagramHandler> {
     pub(in crate::datagram) state: &'a mut DatagramState,
     pub(in crate::datagram) services: &'a mut LoopServices,
     metrics: &'a Metrics,
+    pub(in crate::datagram) inbox: &'a Arc<DatagramInbox>,
     handler: PhantomData<fn(&mut H)>,
 }
 
@@ -59,20 +63,21 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
         state: &'a mut DatagramState,
         services: &'a mut LoopServices,
         metrics: &'a Metrics,
+        inbox: &'a Arc<DatagramInbox>,
     ) -> Self {
-        DatagramContext { state, services, metrics, handler: PhantomData }
+        DatagramContext { state, services, metrics, inbox, handler: PhantomData }
     }
 
     /// Returns the same context for another type of handler.
     pub(in crate::datagram) fn of<T: DatagramHandler>(self) -> DatagramContext<'a, T> {
-        DatagramContext::new(self.state, self.services, self.metrics)
+        DatagramContext::new(self.state, self.services, self.metrics, self.inbox)
     }
 
     /// Returns the same context without the handler's type.
     ///
     /// Tasks that are scheduled on the result run without the handler.
     pub fn erase(&mut self) -> DatagramContext<'_, AnyDatagramHandler> {
-        DatagramContext::new(&mut *self.state, &mut *self.services, self.metrics)
+        DatagramContext::new(&mut *self.state, &mut *self.services, self.metrics, self.inbox)
     }
 
     /// Sends a datagram to `to` immediately. If the kernel accepts no more at the moment, or

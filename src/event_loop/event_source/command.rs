@@ -1,0 +1,19 @@
+//! Commands from the handles of an event source to its loop.
+
+use super::Interest;
+use crate::{Error, event_loop::source_inbox::SourceCommand, sync::Completer};
+
+/// A command to an event source of type `S`.
+pub(super) enum EventSourceCommand<S> {
+    SetInterest(Interest),
+    /// Hands the source back.
+    Deregister(Completer<S>),
+}
+
+impl<S: Send + 'static> SourceCommand for EventSourceCommand<S> {
+    fn refuse(self) {
+        if let EventSourceCommand::Deregister(hand_back) = self {
+            hand_back.complete(Err(Error::Closed));
+        }
+    }
+}
