@@ -4,12 +4,12 @@
 //!
 //! Invariant: a channel never changes its loop, so the handle stays valid as long as the loop.
 
-use super::{EventLoop, LoopShared};
+use super::EventLoop;
 use crate::{
     channel::{Channel, MailSender},
     pipeline::{Context, Handler},
 };
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 impl<H: Handler> Context<'_, H> {
     /// Returns the loop of this channel, or `None` in a test on an
@@ -34,6 +34,6 @@ impl<M> Channel<M> {
 }
 
 fn event_loop(sender: &Arc<dyn MailSender>) -> Option<EventLoop> {
-    let shared = sender.clone().into_any().downcast::<LoopShared>().ok()?;
-    Some(EventLoop { shared })
+    let sender: Arc<dyn Any + Send + Sync> = sender.clone();
+    Some(EventLoop { shared: sender.downcast().ok()? })
 }

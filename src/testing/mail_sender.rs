@@ -7,7 +7,6 @@ use crate::{
     id::Key,
     sync::{Mailbox, loop_id},
 };
-use std::{any::Any, sync::Arc};
 
 pub(super) struct TestMailSender {
     pub(super) event_loop: u32,
@@ -50,9 +49,5 @@ impl MailSender for TestMailSender {
 
     fn in_event_loop(&self) -> bool {
         loop_id::current() == Some(self.event_loop)
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }

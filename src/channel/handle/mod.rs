@@ -25,10 +25,13 @@ pub(crate) use shared::{ChannelShared, TaskPermit};
 pub use stats::ChannelStats;
 
 use crate::{Error, clock::TimeSource, id::Key};
-use std::{any::Any, sync::Arc};
+use std::any::Any;
 
 /// Sends mail to a loop, from any thread.
-pub(crate) trait MailSender: Send + Sync {
+///
+/// [`Any`] lets the layer of the loop find the loop behind a handle again. This layer cannot name
+/// its type.
+pub(crate) trait MailSender: Any + Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
@@ -51,7 +54,4 @@ pub(crate) trait MailSender: Send + Sync {
 
     /// Returns whether the calling thread is the loop's.
     fn in_event_loop(&self) -> bool;
-
-    /// Returns the loop's shared state, whose type belongs to the layer of the loop.
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

@@ -83,12 +83,9 @@ mod tests {
         error::Resource,
         id::{ChannelId, Key},
     };
-    use std::{
-        any::Any,
-        sync::{
-            Mutex, OnceLock, Weak,
-            atomic::{AtomicBool, Ordering::SeqCst},
-        },
+    use std::sync::{
+        Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
     };
 
     /// A loop that handles mail before its sender goes on, and whose peer accepts everything.
@@ -151,10 +148,6 @@ mod tests {
 
         fn in_event_loop(&self) -> bool {
             false
-        }
-
-        fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-            self
         }
     }
 

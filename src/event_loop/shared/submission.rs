@@ -20,7 +20,7 @@ use crate::{
     sync::{Asleep, loop_id},
 };
 use log::Level;
-use std::{any::Any, sync::Arc, time::Duration};
+use std::time::Duration;
 
 impl LoopShared {
     /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the
@@ -192,9 +192,5 @@ impl MailSender for LoopShared {
 
     fn in_event_loop(&self) -> bool {
         self.is_in_event_loop()
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }

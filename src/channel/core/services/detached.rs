@@ -14,7 +14,7 @@ use crate::{
     timer::Wheel,
     worker_pool::WorkerPool,
 };
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// Refuses all mail, like a loop that has ended.
 struct NoLoop(TimeSource);
@@ -36,10 +36,6 @@ impl MailSender for NoLoop {
 
     fn in_event_loop(&self) -> bool {
         true
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 
