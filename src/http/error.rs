@@ -20,8 +20,6 @@ pub enum HttpError {
     Chunk(&'static str),
     /// A trailer is malformed, or not allowed as a trailer.
     Trailer(&'static str),
-    /// The compressed data of a body is invalid.
-    Content(&'static str),
     /// The version of HTTP is neither 1.0 nor 1.1.
     Version,
     /// The body has a transfer coding other than `chunked`.
@@ -75,7 +73,6 @@ impl fmt::Display for HttpError {
             HttpError::Header(why) => ("malformed head: ", why),
             HttpError::Chunk(why) => ("malformed chunk: ", why),
             HttpError::Trailer(why) => ("malformed trailers: ", why),
-            HttpError::Content(why) => ("malformed content: ", why),
             HttpError::Version => ("", "the version is neither HTTP/1.0 nor HTTP/1.1"),
             HttpError::Coding => ("", "a transfer coding other than chunked"),
             HttpError::Expectation => ("", "an expectation other than 100-continue"),

@@ -32,8 +32,6 @@ mod syntax;
 mod tests;
 
 pub use client::{Call, HttpClient, NotSent};
-#[cfg(feature = "deflate")]
-pub use content::Decompress;
 pub use content::{Aggregate, Event, StaticBody};
 pub use error::HttpError;
 pub use message::{Body, Headers, Message, Part, Request, RequestId, Response, StatusCode, Version};

@@ -3,8 +3,6 @@
 mod attacks;
 mod calls;
 mod client;
-#[cfg(feature = "deflate")]
-mod decompress;
 mod exchanges;
 mod failures;
 mod limits;
