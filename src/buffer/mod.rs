@@ -7,7 +7,10 @@ mod receive;
 mod water_mark;
 
 pub(crate) use outbound::OutboundMark;
-pub use outbound::{KEEP_FROM, OutboundBuffer};
+// Public only for the tests of this crate: there is no promise of stability.
+#[doc(hidden)]
+pub use outbound::KEEP_FROM;
+pub use outbound::OutboundBuffer;
 pub(crate) use receive::{ReceiveBuffers, Received, SIZE as RECEIVE_SIZE};
 pub(crate) use water_mark::ENTRY_OVERHEAD;
 pub use water_mark::WaterMark;

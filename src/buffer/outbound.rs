@@ -142,8 +142,8 @@ impl OutboundBuffer {
         self.len += bytes.len();
     }
 
-    /// Appends `bytes`. Copies them if they are smaller than [`KEEP_FROM`], and otherwise keeps a
-    /// reference to send them without a copy.
+    /// Appends `bytes`. Copies them if they are smaller than 4 KiB, and otherwise keeps a reference
+    /// to send them without a copy.
     #[inline]
     pub fn put(&mut self, bytes: Bytes) {
         if bytes.len() < KEEP_FROM {

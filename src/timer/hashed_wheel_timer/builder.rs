@@ -57,7 +57,7 @@ impl HashedWheelTimerBuilder {
     /// Sets the number of slots of the wheel's first level.
     ///
     /// If a revolution (`tick` × `slots`) is well above the usual delay, timeouts need not be moved
-    /// down from a higher level. See [`Wheel`](crate::timer::Wheel).
+    /// down from a higher level.
     pub fn slots(mut self, slots: usize) -> Self {
         self.wheel = self.wheel.slots(slots);
         self
