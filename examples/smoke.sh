@@ -135,9 +135,21 @@ close_tls() {
     kill "$client" 2>/dev/null
 }
 
+check_command_output() {
+    start command_output --listen 127.0.0.1:0 sh -c 'while echo one; do sleep 0.05; done'
+    ask "$work/lines" '^one$' </dev/null
+    exec 3>&-
+    expect "command_output sends lines" "$work/lines" '^one$'
+    stop command_output
+    start command_output --listen 127.0.0.1:0 sh -c 'echo one; printf two'
+    if ended "$server"; then pass "command_output stops with the command"; else fail "command_output stops" "$work/command_output.err"; fi
+    server=
+    expect "command_output reports the command" "$work/command_output.out" '^1 lines; the command ended with exit status: 0$'
+}
+
 check_help() {
     local name
-    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo timer_demo timers attack; do
+    for name in echo_server tls_echo gateway udp_echo im_server im_client im_bots bench_server resp_server ws_echo command_output timer_demo timers attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -598,6 +610,7 @@ else
     echo "skip  TLS: openssl is not installed"
 fi
 check_udp_echo
+check_command_output
 check_im_server
 check_im_client
 check_im_bots
