@@ -7,7 +7,7 @@ use super::{TlsCertificates, TlsInfo, offload::Handshake, session::Session};
 use crate::{
     Error, Result,
     error::PeerError,
-    filter::{Filter, FilterContext, FilterState, FilterWaker},
+    filter::{Filter, FilterContext, FilterState},
     worker_pool::WorkerPool,
 };
 use rustls::{ClientConfig, ServerConfig, pki_types::ServerName};
@@ -59,20 +59,9 @@ impl TlsFilter {
         TlsFilter { place: Place::Here(Box::new(session)), workers, established: false }
     }
 
-    /// Appends the ClientHello of a client.
-    pub(super) fn begin(&mut self, output: &mut Vec<u8>) -> Result {
-        self.session()?.start(output)
-    }
-
-    /// Processes `input` here or with a worker, which calls `wake` when `read` is to be called
+    /// Processes `input` here or with a worker, which wakes the filter when `read` is to be called
     /// again. Returns the number of consumed bytes.
-    pub(super) fn process(
-        &mut self,
-        input: &mut [u8],
-        plain: &mut dyn FnMut(&[u8]),
-        output: &mut Vec<u8>,
-        mut wake: impl FnMut() -> Box<dyn FnOnce() + Send>,
-    ) -> Result<usize> {
+    fn process(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
         let mut at = 0;
         loop {
             let input = &mut input[at..];
@@ -86,15 +75,16 @@ impl TlsFilter {
                     let step = step?;
                     self.place = Place::Here(step.session);
                     input[..step.input.len()].copy_from_slice(&step.input);
-                    plain(&step.plain);
-                    output.extend_from_slice(&step.output);
+                    ctx.deliver(&step.plain);
+                    ctx.output().extend_from_slice(&step.output);
                     at += step.consumed?;
                 }
                 Place::Here(mut session) => {
                     if let Some(workers) = &self.workers
                         && session.is_expensive(input)
                     {
-                        match Handshake::submit(workers, session, input, wake()) {
+                        let waker = ctx.waker();
+                        match Handshake::submit(workers, session, input, move || waker.wake()) {
                             Ok(handshake) => {
                                 self.place = Place::WithWorker(handshake);
                                 return Ok(at);
@@ -103,7 +93,8 @@ impl TlsFilter {
                             Err(returned) => session = returned,
                         }
                     }
-                    let consumed = session.read(input, plain, output);
+                    let (mut plain, output) = ctx.split();
+                    let consumed = session.read(input, &mut plain, output);
                     self.place = Place::Here(session);
                     return Ok(at + consumed?);
                 }
@@ -112,7 +103,7 @@ impl TlsFilter {
     }
 
     /// Returns the result of the handshake, once, when it is complete.
-    pub(super) fn take_info(&mut self) -> Option<TlsInfo> {
+    fn take_info(&mut self) -> Option<TlsInfo> {
         let Place::Here(session) = &mut self.place else { return None };
         if self.established || session.is_handshaking() {
             return None;
@@ -120,43 +111,6 @@ impl TlsFilter {
         self.established = true;
         self.workers = None;
         session.info()
-    }
-
-    /// Encrypts all of `plain`.
-    pub(super) fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result {
-        self.session()?.write(plain, output)
-    }
-
-    /// Appends `close_notify`, unless the handshake is not complete.
-    pub(super) fn close(&mut self, output: &mut Vec<u8>) {
-        if let Place::Here(session) = &mut self.place {
-            session.close(output);
-        }
-    }
-
-    /// Returns the largest number of bytes that `seal` makes of `plain` bytes.
-    pub(super) fn sealed_len(&self, plain: usize) -> usize {
-        match &self.place {
-            Place::Here(session) => session.sealed_len(plain),
-            // Nothing is sealed during a handshake.
-            _ => plain,
-        }
-    }
-
-    /// Returns whether the peer has ended its stream with `close_notify`.
-    pub(super) fn has_input_ended(&self) -> bool {
-        matches!(&self.place, Place::Here(session) if session.is_peer_closed())
-    }
-
-    /// Returns whether a worker has the session.
-    #[cfg(test)]
-    pub(super) fn is_with_worker(&self) -> bool {
-        matches!(self.place, Place::WithWorker(_))
-    }
-
-    /// Handles the end of the stream below.
-    pub(super) fn finish(&mut self) -> Result {
-        if self.has_input_ended() { Ok(()) } else { Err(PeerError::Truncated.into()) }
     }
 
     /// Returns the session, which is here except during a step of the handshake.
@@ -169,8 +123,9 @@ impl TlsFilter {
 }
 
 impl Filter for TlsFilter {
+    /// Sends the ClientHello of a client.
     fn start(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        self.begin(ctx.output())
+        self.session()?.start(ctx.output())
     }
 
     fn read(&mut self, ctx: &mut FilterContext<'_>, input: &mut [u8]) -> Result<usize> {
@@ -180,16 +135,7 @@ impl Filter for TlsFilter {
             let (mut plain, output) = ctx.split();
             return session.read(input, &mut plain, output);
         }
-        // Without offloading nothing is woken.
-        let waker = self.workers.is_some().then(|| ctx.waker());
-        let wake = move || {
-            let waker = waker.clone();
-            Box::new(move || waker.iter().for_each(FilterWaker::wake)) as Box<dyn FnOnce() + Send>
-        };
-        let consumed = {
-            let (mut plain, output) = ctx.split();
-            self.process(input, &mut plain, output, wake)
-        };
+        let consumed = self.process(ctx, input);
         if let Some(info) = self.take_info() {
             ctx.set_info(info);
         }
@@ -197,19 +143,29 @@ impl Filter for TlsFilter {
     }
 
     fn end_of_input(&mut self, _: &mut FilterContext<'_>, _: usize) -> Result {
-        self.finish()
+        match self.state() {
+            FilterState::InputEnded => Ok(()),
+            _ => Err(PeerError::Truncated.into()),
+        }
     }
 
     fn write(&mut self, ctx: &mut FilterContext<'_>, plain: &[u8]) -> Result {
-        self.seal(plain, ctx.output())
+        self.session()?.write(plain, ctx.output())
     }
 
     fn sealed_len(&self, plain: usize) -> usize {
-        TlsFilter::sealed_len(self, plain)
+        match &self.place {
+            Place::Here(session) => session.sealed_len(plain),
+            // Nothing is sealed during a handshake.
+            _ => plain,
+        }
     }
 
+    /// Sends `close_notify`, unless the handshake is not complete.
     fn end_output(&mut self, ctx: &mut FilterContext<'_>) -> Result {
-        self.close(ctx.output());
+        if let Place::Here(session) = &mut self.place {
+            session.close(ctx.output());
+        }
         Ok(())
     }
 

@@ -28,6 +28,8 @@ mod filter_state;
 mod filter_trait;
 mod filter_waker;
 mod filters;
+#[cfg(all(test, feature = "tls"))]
+mod harness;
 mod opened;
 mod sealed;
 #[cfg(test)]
@@ -38,6 +40,8 @@ pub use filter_state::FilterState;
 pub use filter_trait::{Filter, FilterContext};
 pub use filter_waker::FilterWaker;
 pub(crate) use filters::{Filters, Lent, MAX_KEPT, Resume};
+#[cfg(all(test, feature = "tls"))]
+pub(crate) use harness::FilterHarness;
 pub(crate) use opened::Opened;
 #[cfg(test)]
 pub(crate) use sealed::SEALED_AHEAD;

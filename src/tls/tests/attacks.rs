@@ -108,7 +108,7 @@ fn a_client_that_closes_right_behind_its_hello_does_not_confuse_the_server() {
         bytes.extend_from_slice(&[21, 3, 3, 0, 2, 1, 0]);
         let _ = server.receive(&bytes);
         assert!(!server.is_established());
-        assert!(text(server.filter.finish()).contains("cut off before its end"));
+        assert!(text(server.end_of_input()).contains("cut off before its end"));
     }
 }
 

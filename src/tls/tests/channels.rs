@@ -84,7 +84,7 @@ fn a_channel_echoes_through_tls_in_segments_of_any_size() {
             exchange(&mut client, &mut channel, segment).expect("an echo");
             assert_eq!(client.plain[..], b"one\ntwo\nend\n"[..]);
             assert_eq!(*log.borrow(), [&first, "one", "two", "end"]);
-            client.filter.finish().expect("close_notify before the end");
+            client.end_of_input().expect("close_notify before the end");
             assert!(channel.is_closed() || channel.is_output_ended());
         }
     }
@@ -135,11 +135,11 @@ fn after_close_notify_of_the_peer_a_channel_with_half_close_still_writes() {
         channel.run_pending();
         exchange(&mut client, &mut channel, usize::MAX).expect("more output");
         assert_eq!(client.plain[..], b"last\nlater\n"[..]);
-        assert!(!client.filter.has_input_ended());
+        assert!(!client.has_input_ended());
         handle.close();
         channel.run_pending();
         exchange(&mut client, &mut channel, usize::MAX).expect("a clean end");
-        assert!(client.filter.has_input_ended() && channel.is_closed());
+        assert!(client.has_input_ended() && channel.is_closed());
     }
 }
 

@@ -13,8 +13,8 @@ fn close_notify_behind_data_delivers_the_data_and_ends_cleanly() {
         client.output.extend_from_slice(b"ignored: not even TLS");
         transfer(&mut client, &mut server, usize::MAX).expect("a clean end");
         assert_eq!(server.plain[..], b"last words"[..]);
-        assert!(server.filter.has_input_ended() && server.kept.is_empty());
-        server.filter.finish().expect("a clean end");
+        assert!(server.has_input_ended() && server.kept.is_empty());
+        server.end_of_input().expect("a clean end");
         server.receive(b"also ignored").expect("ignored");
         assert_eq!(server.plain[..], b"last words"[..]);
     }
@@ -27,10 +27,10 @@ fn a_stream_without_close_notify_is_truncated() {
         let (mut client, mut server) = established(version);
         client.send(b"half of it", 10).expect("sealed");
         transfer(&mut client, &mut server, usize::MAX).expect("data");
-        assert!(text(server.filter.finish()).contains("the stream is cut off before its end"));
+        assert!(text(server.end_of_input()).contains("the stream is cut off before its end"));
         let mut server = End::server(server_config(version));
         server.receive(&End::client(client_config(version)).output[..20]).expect("a part");
-        assert!(text(server.filter.finish()).contains("the stream is cut off before its end"));
+        assert!(text(server.end_of_input()).contains("the stream is cut off before its end"));
     }
 }
 
@@ -41,12 +41,12 @@ fn after_the_peer_has_ended_its_stream_output_is_still_possible() {
         let (mut client, mut server) = established(version);
         client.close();
         transfer(&mut client, &mut server, usize::MAX).expect("a clean end");
-        assert!(server.filter.has_input_ended() && !client.filter.has_input_ended());
+        assert!(server.has_input_ended() && !client.has_input_ended());
         server.send(&[1; 100_000], 16_384).expect("sealed");
         server.close();
         transfer(&mut server, &mut client, 1000).expect("data and a clean end");
         assert_eq!(client.plain[..], [1; 100_000]);
-        client.filter.finish().expect("a clean end");
+        client.end_of_input().expect("a clean end");
         assert!(text(server.send(b"late", 4)).contains("close_notify was sent before"));
         assert!(text(client.send(b"late", 4)).contains("close_notify was sent before"));
     }

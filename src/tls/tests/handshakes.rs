@@ -13,7 +13,7 @@ use std::sync::Arc;
 fn both_ends_know_what_was_negotiated() {
     for version in VERSIONS {
         let (client, server) = established(version);
-        let (of_client, of_server) = (client.info.expect("info"), server.info.expect("info"));
+        let (of_client, of_server) = (client.info(), server.info());
         assert_eq!((of_client.version(), of_server.version()), (version, version));
         assert_eq!(of_client.cipher_suite(), of_server.cipher_suite());
         assert!(of_client.cipher_suite().starts_with("TLS"), "{of_client:?}");
@@ -29,7 +29,7 @@ fn both_ends_know_what_was_negotiated() {
 #[cfg(feature = "tls-aws-lc")]
 fn the_key_exchange_is_post_quantum() {
     let (client, _) = established(TlsVersion::Tls13);
-    assert_eq!(client.info.expect("info").key_exchange(), Some("X25519MLKEM768"));
+    assert_eq!(client.info().key_exchange(), Some("X25519MLKEM768"));
 }
 
 /// S-01.
@@ -47,7 +47,7 @@ fn every_size_of_segments_gives_the_same_result() {
             transfer(&mut client, &mut server, segment).expect("opened");
             transfer(&mut server, &mut client, segment).expect("opened");
             assert!(server.plain == data && client.plain == data[..100], "{version:?} by {segment}");
-            server.filter.finish().expect("a clean end");
+            server.end_of_input().expect("a clean end");
             assert!(server.kept.is_empty() && server.most_kept <= 16_384 + 256, "{}", server.most_kept);
         }
     }
@@ -80,7 +80,7 @@ fn a_client_hello_in_records_of_one_byte_is_read() {
             server.receive(&[22, 3, 1, 0, 1, *byte]).expect("a piece");
         }
         shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
-        assert_eq!(server.info.expect("info").server_name(), Some(HOST));
+        assert_eq!(server.info().server_name(), Some(HOST));
     }
 }
 
@@ -99,7 +99,7 @@ fn alpn_chooses_the_first_protocol_of_the_server_that_the_client_knows() {
             let (mut client, mut server) = (End::client(of_client), End::server(config.clone()));
             shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
             for end in [client, server] {
-                assert_eq!(end.info.expect("info").alpn_protocol(), agreed);
+                assert_eq!(end.info().alpn_protocol(), agreed);
             }
         }
         let mut of_client = client_config(version);
@@ -120,7 +120,7 @@ fn a_required_client_certificate_is_verified_or_missed() {
         let (mut client, mut server) =
             (End::client(client_config_with_certificate(version)), End::server(config.clone()));
         shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
-        assert_eq!(server.info.expect("info").peer_certificates().len(), 1);
+        assert_eq!(server.info().peer_certificates().len(), 1);
 
         let (mut client, mut server) = (End::client(client_config(version)), End::server(config));
         let error = text(shake_hands(&mut client, &mut server, usize::MAX));
@@ -156,7 +156,7 @@ fn a_session_is_resumed_by_its_ticket_until_the_keys_change() {
         let connect = |config: &Arc<ServerConfig>| {
             let (mut client, mut server) = (End::client(of_client.clone()), End::server(config.clone()));
             shake_hands(&mut client, &mut server, usize::MAX).expect("a handshake");
-            [client, server].map(|end| end.info.expect("info").is_resumed())
+            [client, server].map(|end| end.info().is_resumed())
         };
         assert_eq!(connect(&config), [false, false]);
         assert_eq!(connect(&config), [true, true], "{version:?}");

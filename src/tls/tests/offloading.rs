@@ -8,10 +8,10 @@ use crate::{tls::TlsVersion, worker_pool::WorkerPool};
 /// Completes the handshake with a pool that has no threads. Returns how many steps it has run.
 fn shake_hands_by(workers: &WorkerPool, client: &mut End, server: &mut End, segment: usize) -> usize {
     let mut steps = 0;
-    while !client.output.is_empty() || !server.output.is_empty() || server.filter.is_with_worker() {
+    while !client.output.is_empty() || !server.output.is_empty() || server.is_with_worker() {
         // Input that comes meanwhile is kept, as a channel keeps it.
         transfer(client, server, segment).expect("a flight of the client");
-        if server.filter.is_with_worker() {
+        if server.is_with_worker() {
             assert!(!server.is_established() && server.output.is_empty());
             workers.run_waiting();
             steps += 1;
@@ -60,10 +60,10 @@ fn a_spurious_wakeup_during_a_step_changes_nothing() {
     let kept = server.kept.len();
     for _ in 0..3 {
         server.receive(&[]).expect("nothing happens");
-        assert!(server.filter.is_with_worker() && server.kept.len() == kept);
+        assert!(server.is_with_worker() && server.kept.len() == kept);
     }
     assert!(text(server.send(b"early", 5)).contains("closed"));
-    assert!(text(server.filter.finish()).contains("cut off before its end"));
+    assert!(text(server.end_of_input()).contains("cut off before its end"));
 }
 
 #[test]
@@ -114,6 +114,6 @@ fn a_certificate_of_the_client_is_verified_on_a_worker() {
         let mut client = End::client(super::pair::client_config_with_certificate(version));
         let mut server = End::server_with(server_config_with_client_auth(version), &workers);
         assert_eq!(shake_hands_by(&workers, &mut client, &mut server, usize::MAX), 2);
-        assert_eq!(server.info.expect("info").peer_certificates().len(), 1);
+        assert_eq!(server.info().peer_certificates().len(), 1);
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     Result,
+    channel::filter::{FilterHarness, FilterState},
     tls::{TlsCertificates, TlsInfo, TlsVersion, filter::TlsFilter, provider::provider},
     worker_pool::WorkerPool,
 };
-use bytes::{Buf, BytesMut};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion,
@@ -95,31 +95,20 @@ pub(super) fn client_config_with_certificate(version: TlsVersion) -> ClientConfi
     config
 }
 
-/// One end of a connection: the filter, and what a channel keeps for it.
-pub(super) struct End {
-    pub(super) filter: TlsFilter,
-    /// Input that the filter has not consumed.
-    pub(super) kept: BytesMut,
-    /// Opened bytes.
-    pub(super) plain: BytesMut,
-    /// Bytes for the other end.
-    pub(super) output: Vec<u8>,
-    pub(super) info: Option<TlsInfo>,
-    /// The most bytes that were kept.
-    pub(super) most_kept: usize,
-}
+/// One end of a connection.
+pub(super) type End = FilterHarness<TlsFilter>;
 
-impl End {
+impl FilterHarness<TlsFilter> {
     pub(super) fn server(config: impl Into<Arc<ServerConfig>>) -> Self {
-        Self::new(TlsFilter::server(config.into(), None, None).expect("a server"))
+        Self::of(TlsFilter::server(config.into(), None, None))
     }
 
     pub(super) fn server_of(config: impl Into<Arc<ServerConfig>>, certificates: TlsCertificates) -> Self {
-        Self::new(TlsFilter::server(config.into(), Some(certificates), None).expect("a server"))
+        Self::of(TlsFilter::server(config.into(), Some(certificates), None))
     }
 
     pub(super) fn server_with(config: impl Into<Arc<ServerConfig>>, workers: &WorkerPool) -> Self {
-        Self::new(TlsFilter::server(config.into(), None, Some(workers.clone())).expect("a server"))
+        Self::of(TlsFilter::server(config.into(), None, Some(workers.clone())))
     }
 
     pub(super) fn client(config: impl Into<Arc<ClientConfig>>) -> Self {
@@ -128,49 +117,30 @@ impl End {
 
     pub(super) fn client_of(config: impl Into<Arc<ClientConfig>>, host: &'static str) -> Self {
         let name = ServerName::try_from(host).expect("a host name");
-        let mut end = Self::new(TlsFilter::client(config.into(), name, None).expect("a client"));
-        end.filter.begin(&mut end.output).expect("a client starts");
-        end
+        Self::of(TlsFilter::client(config.into(), name, None))
     }
 
-    fn new(filter: TlsFilter) -> Self {
-        let (kept, plain, output) = Default::default();
-        End { filter, kept, plain, output, info: None, most_kept: 0 }
+    fn of(filter: Result<TlsFilter>) -> Self {
+        filter.and_then(FilterHarness::start).expect("a valid configuration")
     }
 
-    /// Receives bytes. Does not wait for workers.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result {
-        self.kept.extend_from_slice(bytes);
-        let wake = || Box::new(|| {}) as Box<dyn FnOnce() + Send>;
-        let consumed = self.filter.process(
-            &mut self.kept,
-            &mut |plain| self.plain.extend_from_slice(plain),
-            &mut self.output,
-            wake,
-        )?;
-        self.kept.advance(consumed);
-        self.most_kept = self.most_kept.max(self.kept.len());
-        self.info = self.filter.take_info().or(self.info.take());
-        Ok(())
-    }
-
-    /// Writes plaintext in pieces of `size` bytes.
-    pub(super) fn send(&mut self, plain: &[u8], size: usize) -> Result {
-        for piece in plain.chunks(size) {
-            let (before, bound) = (self.output.len(), self.filter.sealed_len(piece.len()));
-            self.filter.seal(piece, &mut self.output)?;
-            let sealed = self.output.len() - before;
-            assert!(sealed <= bound, "{sealed} bytes of {} bytes; the bound is {bound}", piece.len());
-        }
-        Ok(())
-    }
-
-    pub(super) fn close(&mut self) {
-        self.filter.close(&mut self.output);
+    /// Returns the result of the handshake, which is complete.
+    pub(super) fn info(&self) -> &TlsInfo {
+        self.peer().info().expect("the handshake is complete")
     }
 
     pub(super) fn is_established(&self) -> bool {
-        self.info.is_some()
+        self.peer().info::<TlsInfo>().is_some()
+    }
+
+    /// Returns whether a worker has the session.
+    pub(super) fn is_with_worker(&self) -> bool {
+        self.state() == FilterState::Waiting
+    }
+
+    /// Returns whether the peer has ended its stream with `close_notify`.
+    pub(super) fn has_input_ended(&self) -> bool {
+        self.state() == FilterState::InputEnded
     }
 }
 

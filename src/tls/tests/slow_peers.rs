@@ -67,7 +67,7 @@ fn goodbye(version: TlsVersion) -> (EmbeddedChannel<Bytes>, End) {
 fn data_and_close_notify_precede_the_end_of_a_closing_channel() {
     for version in VERSIONS {
         let (mut channel, mut client) = goodbye(version);
-        while !client.filter.has_input_ended() {
+        while !client.has_input_ended() {
             let ended = channel.is_output_ended() || channel.is_closed();
             assert!(!ended, "the stream ends before close_notify");
             assert_eq!(drain(&mut channel, &mut client, Some(1)), 1);

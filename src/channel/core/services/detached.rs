@@ -40,6 +40,12 @@ impl MailSender for NoLoop {
 }
 
 impl LoopServices {
+    /// Returns a sender that refuses all mail.
+    #[cfg(all(test, feature = "tls"))]
+    pub(crate) fn refusing_sender() -> Arc<dyn MailSender> {
+        Arc::new(NoLoop(TimeSource::new(Arc::new(ManualClock::new()))))
+    }
+
     /// Services with a manual clock, a wheel of this tick and no limits.
     pub(crate) fn detached(tick: Duration) -> Self {
         let time = TimeSource::new(Arc::new(ManualClock::new()));
