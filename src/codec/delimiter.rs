@@ -1,21 +1,19 @@
 //! Messages that end in a delimiter.
 //!
-//! Always holds: each byte is searched once, however slowly a message trickles in; `scanned` is the
-//! number of bytes at the front of the input that contain no delimiter, and is 0 after each
-//! message. A message that is too long is dropped, except for its last bytes, which may begin a
-//! delimiter.
+//! Invariant: the peer decodes each encoded message as one message. `delimiter_set` finds
+//! delimiters, and `terminated` decodes.
 
-use super::delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN, Match};
+use super::{
+    delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN},
+    terminated::{Match, Terminated, Terminator},
+};
 use crate::{
-    Error, Result,
+    Result,
     buffer::OutboundBuffer,
-    error::{EncodeError, PeerError},
+    error::EncodeError,
     pipeline::{Codec, combine},
 };
-use bytes::{Buf, Bytes};
-
-/// The longest message by default: the size of one read, as for [`Line`](super::Line).
-const DEFAULT_MAX_LEN: usize = 64 * 1024;
+use bytes::Bytes;
 
 /// A codec for messages that end in a delimiter, or in one of several delimiters.
 ///
@@ -66,19 +64,12 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// [`PeerError::TooLong`]: crate::error::PeerError::TooLong
 #[derive(Debug, Clone)]
 #[doc(alias = "DelimiterBasedFrameDecoder")]
 #[doc(alias = "AnyDelimiterCodec")]
-pub struct Delimiter {
-    delimiters: DelimiterSet,
-    max_len: usize,
-    keep_delimiter: bool,
-    fail_fast: bool,
-    /// The number of bytes at the front of the input that contain no delimiter.
-    scanned: usize,
-    /// The number of dropped bytes of a message that is too long.
-    dropped: Option<u64>,
-}
+pub struct Delimiter(Terminated<DelimiterSet>);
 
 impl Delimiter {
     /// Returns a codec for messages that end in one byte, for example 0.
@@ -92,6 +83,8 @@ impl Delimiter {
     /// # Errors
     /// [`Error::Setting`] unless there are 1 to 16 delimiters of 1 to 256 bytes each. Also for a
     /// delimiter that contains another one before its end, because it would never be found.
+    ///
+    /// [`Error::Setting`]: crate::Error::Setting
     ///
     /// ```
     /// use netwheel::codec::Delimiter;
@@ -108,20 +101,13 @@ impl Delimiter {
     }
 
     fn with(delimiters: DelimiterSet) -> Self {
-        Delimiter {
-            delimiters,
-            max_len: DEFAULT_MAX_LEN,
-            keep_delimiter: false,
-            fail_fast: false,
-            scanned: 0,
-            dropped: None,
-        }
+        Delimiter(Terminated::new(delimiters))
     }
 
     /// Sets the length of the longest message in bytes, without its delimiter, for reading and
     /// writing. The default is 65 536.
     pub fn max_len(mut self, bytes: usize) -> Self {
-        self.max_len = bytes;
+        self.0.max_len = bytes;
         self
     }
 
@@ -130,7 +116,7 @@ impl Delimiter {
     /// A message to write may then contain its delimiter at its end. Otherwise the first delimiter
     /// is appended.
     pub fn keep_delimiter(mut self) -> Self {
-        self.keep_delimiter = true;
+        self.0.keep = true;
         self
     }
 
@@ -139,69 +125,24 @@ impl Delimiter {
     /// The rest of the message is dropped without a further error. Choose this if the channel is
     /// closed because of such a message.
     pub fn fail_fast(mut self) -> Self {
-        self.fail_fast = true;
+        self.0.fail_fast = true;
         self
-    }
-
-    /// The length of an incomplete delimiter at the end of the input, at most.
-    fn overlap(&self) -> usize {
-        self.delimiters.longest() - 1
-    }
-
-    /// Takes the message off whose delimiter was found.
-    #[inline]
-    fn take(&mut self, input: &mut Bytes, found: Match) -> Result<Option<Bytes>> {
-        self.scanned = 0;
-        if let Some(dropped) = self.dropped.take() {
-            input.advance(found.end);
-            let reported = self.fail_fast;
-            return if reported { Ok(None) } else { Err(self.too_long(dropped + found.start as u64)) };
-        }
-        if found.start > self.max_len {
-            input.advance(found.end);
-            return Err(self.too_long(found.start as u64));
-        }
-        if self.keep_delimiter {
-            return Ok(Some(input.split_to(found.end)));
-        }
-        let message = input.split_to(found.start);
-        input.advance(found.end - found.start);
-        Ok(Some(message))
-    }
-
-    /// Waits for more input, and drops the bytes of a message that is too long.
-    fn wait(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        // The rest may be the beginning of a delimiter.
-        let certain = input.len().saturating_sub(self.overlap());
-        if self.dropped.is_none() && certain <= self.max_len {
-            self.scanned = input.len();
-            return Ok(None);
-        }
-        input.advance(certain);
-        self.scanned = input.len();
-        let first = self.dropped.is_none();
-        *self.dropped.get_or_insert(0) += certain as u64;
-        if first && self.fail_fast { Err(self.too_long(certain as u64)) } else { Ok(None) }
-    }
-
-    #[cold]
-    fn too_long(&self, length: u64) -> Error {
-        PeerError::TooLong { what: "message", length, limit: self.max_len }.into()
     }
 
     /// The first delimiter in `message` and the written delimiter after it.
     fn first_in_encoded(&self, message: &[u8]) -> Option<Match> {
-        if let Some(found) = self.delimiters.find(message, 0) {
+        let delimiters = &self.0.terminator;
+        if let Some(found) = delimiters.find(message, 0) {
             return Some(found);
         }
         // The message contains no delimiter. A match may still begin in its last bytes.
-        let (tail, written) = (message.len().min(self.overlap()), self.delimiters.written());
+        let (tail, written) = (message.len().min(delimiters.incomplete(message)), delimiters.written());
         let before = message.len() - tail;
         let mut seam = [0; 2 * MAX_DELIMITER_LEN];
         let seam = &mut seam[..tail + written.len()];
         seam[..tail].copy_from_slice(&message[before..]);
         seam[tail..].copy_from_slice(written);
-        let found = self.delimiters.find(seam, tail)?;
+        let found = delimiters.find(seam, tail)?;
         Some(Match { start: before + found.start, end: before + found.end })
     }
 }
@@ -212,34 +153,17 @@ impl Codec for Delimiter {
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        loop {
-            let Some(found) = self.delimiters.find(input, self.scanned) else { return self.wait(input) };
-            // Nothing is returned at the end of a message that was reported before.
-            if let Some(message) = self.take(input, found)? {
-                return Ok(Some(message));
-            }
-        }
+        self.0.decode(input)
     }
 
     /// Decodes the remaining messages when the peer has ended its stream. A message without a
     /// delimiter is dropped.
     ///
     /// # Errors
-    /// Those of `decode`. Also [`PeerError::TooLong`] for an unfinished message that is too long
-    /// and was not reported yet.
+    /// Those of `decode`. Also reports an unfinished message that is too long and was not reported
+    /// yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if let Some(message) = self.decode(input)? {
-            return Ok(Some(message));
-        }
-        match self.dropped.take() {
-            Some(dropped) if !self.fail_fast => {
-                let length = dropped + input.len() as u64;
-                input.clear();
-                self.scanned = 0;
-                Err(self.too_long(length))
-            }
-            _ => Ok(None),
-        }
+        self.0.decode_last(input)
     }
 
     /// Appends one message and the first delimiter.
@@ -249,18 +173,18 @@ impl Codec for Delimiter {
     /// [`EncodeError::Unencodable`] for a message that contains a delimiter, or that makes one
     /// together with the appended delimiter, because the peer would read another message.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
-        let written = self.delimiters.written();
+        let written = self.0.terminator.written();
         let Some(found) = self.first_in_encoded(&message) else {
             return Err(EncodeError::Unencodable("a message without an end".into()).into());
         };
         let appended = Match { start: message.len(), end: message.len() + written.len() };
-        let brings_its_own = self.keep_delimiter && found.end == message.len();
+        let brings_its_own = self.0.keep && found.end == message.len();
         if !brings_its_own && found != appended {
             let why = "a message cannot contain a delimiter, or make one with the delimiter behind it";
             return Err(EncodeError::Unencodable(why.into()).into());
         }
-        if found.start > self.max_len {
-            let (length, limit) = (found.start as u64, self.max_len as u64);
+        if found.start > self.0.max_len {
+            let (length, limit) = (found.start as u64, self.0.max_len as u64);
             return Err(EncodeError::TooLong { what: "message", length, limit }.into());
         }
         output.put(message);
@@ -271,8 +195,8 @@ impl Codec for Delimiter {
     }
 
     fn encoding_key(&self) -> Option<u64> {
-        let settings = combine(self.max_len as u64, u64::from(self.keep_delimiter));
-        Some(combine(settings, self.delimiters.key()))
+        let settings = combine(self.0.max_len as u64, u64::from(self.0.keep));
+        Some(combine(settings, self.0.terminator.key()))
     }
 }
 
@@ -286,17 +210,17 @@ mod tests {
         let mut codec = Delimiter::new(["||"]).unwrap().max_len(8);
         for have in 1..10 {
             assert!(codec.decode(&mut stream.slice(..have)).unwrap().is_none());
-            assert_eq!(codec.scanned, have);
+            assert_eq!(codec.0.scanned, have);
         }
         let mut input = stream;
         for message in ["trickles", "in"] {
             assert_eq!(codec.decode(&mut input).unwrap().unwrap(), message);
-            assert_eq!(codec.scanned, 0);
+            assert_eq!(codec.0.scanned, 0);
         }
         assert!(codec.decode(&mut input).unwrap().is_none());
-        assert_eq!(codec.scanned, 2);
+        assert_eq!(codec.0.scanned, 2);
         let mut overlong = Bytes::from_static(b"too long a message|");
         assert!(codec.decode(&mut overlong).unwrap().is_none());
-        assert_eq!((&overlong[..], codec.scanned), (&b"|"[..], 1));
+        assert_eq!((&overlong[..], codec.0.scanned), (&b"|"[..], 1));
     }
 }

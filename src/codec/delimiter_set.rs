@@ -4,6 +4,7 @@
 //! last byte of the match decides, so the result does not depend on how the stream was split.
 //! Clones share one allocation.
 
+use super::terminated::{Match, Terminator};
 use crate::{Error, Result, pipeline::combine};
 use bytes::Bytes;
 use memchr::{memchr, memchr2, memchr3};
@@ -33,13 +34,6 @@ enum Ends {
     Two([u8; 2]),
     Three([u8; 3]),
     Many(Box<[bool; 256]>),
-}
-
-/// Where a delimiter was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Match {
-    pub(super) start: usize,
-    pub(super) end: usize,
 }
 
 impl DelimiterSet {
@@ -88,19 +82,6 @@ impl DelimiterSet {
         DelimiterSet(Arc::new(Set { delimiters, ends, longest, key }))
     }
 
-    /// Finds the first delimiter in `input` with its last byte at `from` or later.
-    #[inline]
-    pub(super) fn find(&self, input: &[u8], from: usize) -> Option<Match> {
-        let mut from = from;
-        loop {
-            let at = from + self.0.ends.find(input.get(from..)?)?;
-            if let Some(found) = self.ending_at(input, at + 1) {
-                return Some(found);
-            }
-            from = at + 1;
-        }
-    }
-
     /// Finds the longest delimiter at the end of the first `end` bytes of `input`.
     #[inline]
     fn ending_at(&self, input: &[u8], end: usize) -> Option<Match> {
@@ -114,14 +95,34 @@ impl DelimiterSet {
         &self.0.delimiters[0]
     }
 
-    /// Returns the length of the longest delimiter.
-    pub(super) fn longest(&self) -> usize {
-        self.0.longest
-    }
-
     /// Returns a hash of the delimiters.
     pub(super) fn key(&self) -> u64 {
         self.0.key
+    }
+}
+
+impl Terminator for DelimiterSet {
+    const MESSAGE: &'static str = "message";
+
+    #[inline]
+    fn find(&self, input: &[u8], from: usize) -> Option<Match> {
+        let mut from = from;
+        loop {
+            let at = from + self.0.ends.find(input.get(from..)?)?;
+            if let Some(found) = self.ending_at(input, at + 1) {
+                return Some(found);
+            }
+            from = at + 1;
+        }
+    }
+
+    fn incomplete(&self, _: &[u8]) -> usize {
+        self.0.longest - 1
+    }
+
+    /// An incomplete delimiter is a part of the message.
+    fn cut_off_len(&self, input: &[u8]) -> usize {
+        input.len()
     }
 }
 

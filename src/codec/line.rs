@@ -1,23 +1,17 @@
 //! Lines that end in LF or CRLF.
 //!
-//! Invariants: no byte is searched for a newline twice, however slowly a line arrives. `scanned` is
-//! the number of bytes at the front of the input that contain no newline, and is 0 after each line
-//! and when discarding begins. A line that is too long is consumed as it arrives. The codec
-//! remembers only its length and whether its last byte was CR, because the LF may arrive with the
-//! next read.
+//! Invariant: CR before LF belongs to the terminator. If input ends in CR, the LF may arrive with
+//! the next read. `terminated` decodes.
 
+use super::terminated::{Match, Terminated, Terminator};
 use crate::{
-    Error, Result,
+    Result,
     buffer::OutboundBuffer,
-    error::{EncodeError, PeerError},
+    error::EncodeError,
     pipeline::{Codec, combine},
 };
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use memchr::memchr;
-
-/// The default of [`Line::max_len`]: the size of one read, and enough for common line protocols
-/// (SMTP 1000 bytes, HTTP heads 8 KiB, Redis inline commands 64 KiB).
-const DEFAULT_MAX_LEN: usize = 64 * 1024;
 
 /// A codec for lines that end in LF or CRLF.
 ///
@@ -63,40 +57,37 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// [`PeerError::TooLong`]: crate::error::PeerError::TooLong
 #[derive(Debug, Clone)]
 #[doc(alias = "LineBasedFrameDecoder")]
 #[doc(alias = "LinesCodec")]
 pub struct Line {
-    max_len: usize,
-    keep_terminator: bool,
+    lines: Terminated<Newline>,
     crlf: bool,
-    fail_fast: bool,
-    /// The number of bytes at the front of the input that contain no newline.
-    scanned: usize,
-    discarding: Option<Overlong>,
 }
 
-/// The state of a line that is too long and has not ended.
-#[derive(Debug, Clone, Copy)]
-struct Overlong {
-    /// The number of bytes that were dropped.
-    dropped: u64,
-    /// Whether the last dropped byte was CR, which may belong to the terminator.
-    cr: bool,
-}
+/// LF, with the CR before it.
+#[derive(Debug, Clone)]
+struct Newline;
 
-impl Overlong {
-    fn drop_all(&mut self, input: &mut Bytes) {
-        if let Some(&last) = input.last() {
-            self.dropped += input.len() as u64;
-            self.cr = last == b'\r';
-            input.clear();
-        }
+impl Terminator for Newline {
+    const MESSAGE: &'static str = "line";
+
+    #[inline]
+    fn find(&self, input: &[u8], from: usize) -> Option<Match> {
+        let lf = from + memchr(b'\n', &input[from..])?;
+        Some(Match { start: lf - usize::from(input[..lf].ends_with(b"\r")), end: lf + 1 })
     }
 
-    /// Returns the length of the line, without a CR that may belong to the terminator.
-    fn len(&self) -> u64 {
-        self.dropped - u64::from(self.cr)
+    #[inline]
+    fn incomplete(&self, input: &[u8]) -> usize {
+        usize::from(input.ends_with(b"\r"))
+    }
+
+    /// A CR at the end may belong to the terminator.
+    fn cut_off_len(&self, input: &[u8]) -> usize {
+        input.len() - self.incomplete(input)
     }
 }
 
@@ -104,14 +95,7 @@ impl Line {
     /// Returns a codec for lines of at most 64 KiB. Messages have no terminator, and lines are
     /// written with LF.
     pub fn new() -> Self {
-        Line {
-            max_len: DEFAULT_MAX_LEN,
-            keep_terminator: false,
-            crlf: false,
-            fail_fast: false,
-            scanned: 0,
-            discarding: None,
-        }
+        Line { lines: Terminated::new(Newline), crlf: false }
     }
 
     /// Sets the length of the longest line in bytes, without its terminator, for reading and
@@ -119,7 +103,7 @@ impl Line {
     ///
     /// This bounds the memory that a peer can occupy with an unfinished line.
     pub fn max_len(mut self, bytes: usize) -> Self {
-        self.max_len = bytes;
+        self.lines.max_len = bytes;
         self
     }
 
@@ -128,7 +112,7 @@ impl Line {
     /// A message to write may then contain its terminator. If it does not end in LF, a terminator
     /// is appended.
     pub fn keep_terminator(mut self) -> Self {
-        self.keep_terminator = true;
+        self.lines.keep = true;
         self
     }
 
@@ -143,56 +127,8 @@ impl Line {
     /// The rest of the line is dropped without a further error. Choose this if the channel is
     /// closed because of such a line.
     pub fn fail_fast(mut self) -> Self {
-        self.fail_fast = true;
+        self.lines.fail_fast = true;
         self
-    }
-
-    /// Takes the line whose LF is at `lf`.
-    #[inline]
-    fn take(&self, input: &mut Bytes, lf: usize) -> Result<Option<Bytes>> {
-        let len = lf - usize::from(input[..lf].ends_with(b"\r"));
-        if len > self.max_len {
-            input.advance(lf + 1);
-            return Err(self.too_long(len as u64));
-        }
-        if self.keep_terminator {
-            return Ok(Some(input.split_to(lf + 1)));
-        }
-        let line = input.split_to(len);
-        input.advance(lf + 1 - len);
-        Ok(Some(line))
-    }
-
-    /// Handles an `input` without a newline: waits for more, unless the line is too long already.
-    fn wait(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        let len = input.len() - usize::from(input.ends_with(b"\r"));
-        if len <= self.max_len {
-            self.scanned = input.len();
-            return Ok(None);
-        }
-        let mut overlong = Overlong { dropped: 0, cr: false };
-        overlong.drop_all(input);
-        self.scanned = 0;
-        self.discarding = Some(overlong);
-        if self.fail_fast { Err(self.too_long(len as u64)) } else { Ok(None) }
-    }
-
-    /// Drops bytes of a line that is too long. Afterwards the line has ended, or `input` is empty.
-    fn discard(&mut self, mut overlong: Overlong, input: &mut Bytes) -> Result {
-        let Some(lf) = memchr(b'\n', input) else {
-            overlong.drop_all(input);
-            self.discarding = Some(overlong);
-            return Ok(());
-        };
-        overlong.drop_all(&mut input.split_to(lf));
-        input.advance(1);
-        self.discarding = None;
-        if self.fail_fast { Ok(()) } else { Err(self.too_long(overlong.len())) }
-    }
-
-    #[cold]
-    fn too_long(&self, length: u64) -> Error {
-        PeerError::TooLong { what: "line", length, limit: self.max_len }.into()
     }
 }
 
@@ -208,17 +144,7 @@ impl Codec for Line {
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if let Some(overlong) = self.discarding {
-            self.discard(overlong, input)?;
-        }
-        let scanned = self.scanned.min(input.len());
-        match memchr(b'\n', &input[scanned..]) {
-            Some(at) => {
-                self.scanned = 0;
-                self.take(input, scanned + at)
-            }
-            None => self.wait(input),
-        }
+        self.lines.decode(input)
     }
 
     /// Decodes the remaining bytes at the end of the stream. A line without a terminator is
@@ -228,13 +154,7 @@ impl Codec for Line {
     /// The errors of `decode`. Also reports an unfinished line that is too long and was not
     /// reported yet.
     fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if let Some(line) = self.decode(input)? {
-            return Ok(Some(line));
-        }
-        match self.discarding.take() {
-            Some(overlong) if !self.fail_fast => Err(self.too_long(overlong.len())),
-            _ => Ok(None),
-        }
+        self.lines.decode_last(input)
     }
 
     /// Appends one line and its terminator.
@@ -245,7 +165,7 @@ impl Codec for Line {
     /// that ends in CR before LF, because the CR would become part of the terminator.
     fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let newline = memchr(b'\n', &message);
-        let has_terminator = self.keep_terminator && newline.is_some_and(|at| at + 1 == message.len());
+        let has_terminator = self.lines.keep && newline.is_some_and(|at| at + 1 == message.len());
         let len = if has_terminator {
             let line = &message[..message.len() - 1];
             line.len() - usize::from(line.ends_with(b"\r"))
@@ -259,8 +179,8 @@ impl Codec for Line {
         } else {
             message.len()
         };
-        if len > self.max_len {
-            let (length, limit) = (len as u64, self.max_len as u64);
+        if len > self.lines.max_len {
+            let (length, limit) = (len as u64, self.lines.max_len as u64);
             return Err(EncodeError::TooLong { what: "line", length, limit }.into());
         }
         output.put(message);
@@ -277,8 +197,8 @@ impl Codec for Line {
     }
 
     fn encoding_key(&self) -> Option<u64> {
-        let ends = u64::from(self.keep_terminator) | u64::from(self.crlf) << 1;
-        Some(combine(self.max_len as u64, ends))
+        let ends = u64::from(self.lines.keep) | u64::from(self.crlf) << 1;
+        Some(combine(self.lines.max_len as u64, ends))
     }
 }
 
@@ -292,16 +212,16 @@ mod tests {
         let mut codec = Line::new().max_len(8);
         for have in 1..10 {
             assert!(codec.decode(&mut stream.slice(..have)).unwrap().is_none());
-            assert_eq!(codec.scanned, have);
+            assert_eq!(codec.lines.scanned, have);
         }
         let mut input = stream;
         for line in ["trickles", "in"] {
             assert_eq!(codec.decode(&mut input).unwrap().unwrap(), line);
-            assert_eq!(codec.scanned, 0);
+            assert_eq!(codec.lines.scanned, 0);
         }
         assert!(codec.decode(&mut input).unwrap().is_none());
-        assert_eq!(codec.scanned, 2);
+        assert_eq!(codec.lines.scanned, 2);
         assert!(codec.decode(&mut Bytes::from_static(b"too long a line")).unwrap().is_none());
-        assert_eq!(codec.scanned, 0);
+        assert_eq!(codec.lines.scanned, 0);
     }
 }

@@ -36,6 +36,7 @@ mod length_field;
 mod line;
 mod raw;
 mod resp;
+mod terminated;
 mod varint;
 
 pub use delimiter::Delimiter;

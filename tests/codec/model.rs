@@ -236,8 +236,10 @@ fn lines(stream: &[u8], max_len: usize, keep_terminator: bool, fail_fast: bool) 
             events.push(Err(PeerError::too_long("line", length, max_len)));
         } else if !too_long && ended.is_some() {
             events.push(Ok(Bytes::copy_from_slice(if keep_terminator { piece } else { line })));
-        } else if !too_long {
-            left = Bytes::copy_from_slice(piece);
+        }
+        if ended.is_none() {
+            // A line that is too long is dropped, without a CR that may belong to the terminator.
+            left = Bytes::copy_from_slice(if too_long { &piece[line.len()..] } else { piece });
         }
     }
     (events, left)
