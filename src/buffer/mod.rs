@@ -7,7 +7,7 @@ mod receive;
 mod water_mark;
 
 pub(crate) use outbound::OutboundMark;
-// Public only for the tests of this crate: there is no promise of stability.
+// Public only for the tests of this crate. Its stability is not promised.
 #[doc(hidden)]
 pub use outbound::KEEP_FROM;
 pub use outbound::OutboundBuffer;

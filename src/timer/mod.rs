@@ -41,7 +41,7 @@ mod wheel_builder;
 use std::time::Duration;
 
 pub use hashed_wheel_timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout};
-// Public only for the benchmarks and tests of this crate: there is no promise of stability.
+// Public only for the benchmarks and tests of this crate. Their stability is not promised.
 #[doc(hidden)]
 pub use {
     entries::WheelKey,

@@ -7,7 +7,7 @@ use crate::{
     id::Key,
 };
 
-/// A filter, and what a channel keeps for it.
+/// A filter with the state that a channel has for it.
 pub(crate) struct FilterHarness<F> {
     filter: F,
     /// Input that the filter has not consumed.
@@ -36,7 +36,7 @@ impl<F: Filter> FilterHarness<F> {
         Ok(harness)
     }
 
-    /// Passes bytes of the peer to the filter, behind those that it has not consumed.
+    /// Passes bytes of the peer to the filter, after its unconsumed input.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result {
         let mut input = std::mem::take(&mut self.kept);
         input.extend_from_slice(bytes);

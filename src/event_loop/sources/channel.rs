@@ -170,8 +170,8 @@ impl Source for ChannelSlot {
         Transition::Stay
     }
 
-    /// Cancels a `connect` whose filters are not established. The inbox belongs to the attempt that
-    /// was in this slot before, and has no other command.
+    /// Cancels a `connect` whose filters are not established. The command was sent to the attempt
+    /// that was in this slot before. Cancelling is its only command.
     fn mail(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         self.call(ctx.io, ctx.metrics, |core, services| {
             core.abandon_handshake(services, Error::Cancelled);

@@ -1,4 +1,4 @@
-//! Bodies: whole ones, those that never change, and streams of events.
+//! Whole bodies, static bodies, and streams of events.
 
 mod aggregate;
 mod event;
