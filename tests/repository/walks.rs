@@ -12,6 +12,8 @@ const MAX_STEPS: usize = 20;
 struct Step {
     number: usize,
     functions: Vec<String>,
+    /// The types of `Type::function`.
+    types: Vec<String>,
     files: Vec<String>,
 }
 
@@ -30,6 +32,12 @@ fn function(span: &str) -> Option<String> {
     is_function_name(name).then(|| name.to_owned())
 }
 
+/// Returns the type of a code span `Type::function`.
+fn type_name(span: &str) -> Option<String> {
+    let (name, function) = span.rsplit_once("::")?;
+    is_function_name(function).then(|| name.rsplit("::").next().unwrap_or(name).to_owned())
+}
+
 /// Returns the steps of each table below a heading "The path of ..".
 fn walks(page: &str) -> Vec<(String, Vec<Step>)> {
     let sections = page.split("\n## ").filter(|section| section.starts_with("The path of "));
@@ -42,6 +50,7 @@ fn walks(page: &str) -> Vec<(String, Vec<Step>)> {
             Step {
                 number: number.parse().unwrap_or_else(|_| panic!("{title}: {number} is no number")),
                 functions: code_spans(step).filter_map(function).collect(),
+                types: code_spans(step).filter_map(type_name).collect(),
                 files: code_spans(place).map(str::to_owned).collect(),
             }
         });
@@ -59,7 +68,7 @@ fn the_functions_of_each_walk_are_declared_in_its_files() {
     assert_eq!(walks.len(), 4, "the page follows a frame, a broadcast, a request and a timer");
     let mut wrong = Vec::new();
     for (title, steps) in &walks {
-        for Step { number, functions, files } in steps {
+        for Step { number, functions, types, files } in steps {
             let texts: Vec<_> = files.iter().map(|file| read(&path("src").join(file))).collect();
             let of_crate = functions.iter().filter(|name| !OF_OTHERS.contains(&name.as_str()));
             for name in of_crate {
@@ -68,6 +77,14 @@ fn the_functions_of_each_walk_are_declared_in_its_files() {
                 };
                 if !texts.iter().any(declares) {
                     wrong.push(format!("{title}, step {number}: {files:?} do not declare `{name}`"));
+                }
+            }
+            for name in types {
+                let has_word = |text: &String| {
+                    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
+                };
+                if !texts.iter().any(has_word) {
+                    wrong.push(format!("{title}, step {number}: {files:?} do not mention `{name}`"));
                 }
             }
         }
