@@ -1,5 +1,6 @@
 //! Byte filters under the driver, over memory and over sockets.
 
+mod expanding;
 mod memory;
 mod phases;
 mod random;
