@@ -4,6 +4,7 @@ mod bursts;
 mod complete;
 mod decoding;
 mod flow_control;
+mod kept_bytes;
 mod on_demand;
 mod several;
 mod stuck;
