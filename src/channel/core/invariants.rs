@@ -14,8 +14,9 @@ const REQUESTS: Pending = Pending::LISTED
     .with(Pending::TASK_REFUSED);
 
 impl ChannelState {
-    /// Returns a violation if the loop sleeps.
-    pub(crate) fn violation_asleep(&self) -> Option<&'static str> {
+    /// Returns a violation if the loop sleeps. `is_racing`: a thread is suspended in an operation on
+    /// the machine of the loop.
+    pub(crate) fn violation_asleep(&self, is_racing: bool) -> Option<&'static str> {
         let status = self.status;
         if status.is_closed() || status.closes_at_once() {
             return Some("the channel is to be closed, and its loop sleeps");
@@ -34,8 +35,9 @@ impl ChannelState {
         if has_output && !status.has(Readiness::WRITE_BLOCKED) && !self.is_held_up(Direction::Write) {
             return Some("the channel has output that nothing is going to send");
         }
-        // Producers on other threads may make the channel unwritable before their mail arrives.
-        let may_be_late = status.has(Memory::WRITABLE) && self.shared.get().is_some();
+        // Producers on other threads may make the channel unwritable before their mail arrives. A
+        // suspended one may have released its reservation, and not have sent its mail.
+        let may_be_late = (status.has(Memory::WRITABLE) || is_racing) && self.shared.get().is_some();
         if status.is_open() && status.takes_writes() && self.has_flipped() && !may_be_late {
             return Some("the writability has changed, and the channel was not notified");
         }

@@ -160,7 +160,7 @@ fn source_violation(turn: &mut Turn, is_asleep: bool) -> Option<String> {
                 };
                 let unseen = socket.unseen(state.status_bits());
                 state
-                    .violation_asleep()
+                    .violation_asleep(unseen.is_racing)
                     .or_else(|| state.violation_of_socket(unseen.input, unseen.room))
                     .map(|violation| format!("channel {}: {violation}", state.id()))
             }

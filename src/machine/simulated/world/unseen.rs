@@ -10,6 +10,8 @@ pub(crate) struct Unseen {
     pub(crate) input: bool,
     /// Room for output.
     pub(crate) room: bool,
+    /// A thread is suspended at a race point, perhaps before it sends mail about the socket.
+    pub(crate) is_racing: bool,
 }
 
 impl World {
@@ -29,6 +31,7 @@ impl World {
         let fault = self.faults.last().map_or(0, |fault| fault as u64 + 1);
         let sizes = u64::from(input.checked_ilog2().unwrap_or(0)) << 8 | u64::from(has_room);
         self.states.see(state.rotate_left(32) ^ (sizes << 8 | fault));
-        Unseen { input: input > 0 && !is_announced, room: room && !is_announced }
+        let is_racing = self.preempted > 0;
+        Unseen { input: input > 0 && !is_announced, room: room && !is_announced, is_racing }
     }
 }
