@@ -14,8 +14,7 @@ const REQUESTS: Pending = Pending::LISTED
     .with(Pending::TASK_REFUSED);
 
 impl ChannelState {
-    /// Returns a violation if the loop sleeps. `is_racing`: a thread is suspended in an operation on
-    /// the machine of the loop.
+    /// Returns a violation if the loop sleeps. `is_racing`: a thread is suspended in an operation.
     pub(crate) fn violation_asleep(&self, is_racing: bool) -> Option<&'static str> {
         let status = self.status;
         if status.is_closed() || status.closes_at_once() {
