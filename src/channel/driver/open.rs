@@ -97,7 +97,7 @@ fn read_wire<T: Transport>(
             }
             let read = open(core, transport, io, Input::Wire(&mut wire[..end], front), last);
             if full && has_stopped_reading(core, &read) {
-                // No event announces what is behind the end that the filters have found.
+                // Bytes may wait behind the end that the filters have found, and cause no event.
                 core.state.status.set(Readiness::MAYBE_READABLE);
             }
             read

@@ -42,8 +42,8 @@ pub struct SharedTraffic(Arc<Mutex<SharedLimits>>);
 
 struct SharedLimits {
     limits: TrafficLimits,
-    /// The buckets still have the limits from before a change. A change has no time of its own, so
-    /// the next caller that passes a time applies it.
+    /// The buckets do not have the new `limits` yet. The next caller that passes a time applies
+    /// them, because a change has no time of its own.
     is_changed: bool,
     /// The origin of times.
     origin: Option<Instant>,

@@ -12,7 +12,7 @@ use std::{
 
 const READ_SIZE: usize = 64;
 
-/// Sends a full read that ends with `last`, then more, and returns what comes back.
+/// Sends a full read that ends with `last`, then more bytes. Returns the answer.
 fn last_words(last: u8) -> Vec<u8> {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let server = ServerBootstrap::new(&group)

@@ -38,8 +38,8 @@ macro_rules! pending {
 /// Rows with their payloads, if these are at most `$7` bytes long.
 const SMALL: &str = pending!("CASE WHEN t.size <= $7::bigint THEN t.payload END, t.begun");
 
-/// Rows of at most `$7` bytes together. The first one beyond that has no payload, and says that
-/// there are more.
+/// Rows of at most `$7` bytes together, or a single larger row. Another row follows without its
+/// payload if the limit has cut the answer.
 const SIZED: &str = concat!(
     "SELECT id, partition, topic, due, scheduled, attempts, key, schedule,
         CASE WHEN place = 1 OR bytes <= $7 THEN payload END, begun
