@@ -9,6 +9,8 @@ mod kept_topic;
 mod skew_watch;
 mod upkeep;
 mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 pub(super) use driver::Driver;
 pub(super) use kept_topic::{KeptTopic, paused};

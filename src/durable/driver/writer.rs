@@ -58,7 +58,7 @@ pub(in crate::durable) struct Writer {
     /// The latest due time of any load. The engine holds no timer that is due later.
     pub(super) loaded_until: i64,
     /// Changes that wait for a commit.
-    batch: CommitBatch,
+    pub(super) batch: CommitBatch,
     limit: BatchLimit,
     /// Changes of runs that have failed, and that are repeated at `retry_at`.
     failed_before: CommitBatch,
@@ -68,6 +68,8 @@ pub(in crate::durable) struct Writer {
     /// Failures to read and to renew the lease in a row.
     reads: Backoff,
     skew: SkewWatch,
+    /// Whether the last request was a renewal that was carried out before waiting changes.
+    has_renewed: bool,
     /// Requests that were received and not begun.
     pub(super) queue: VecDeque<StoreRequest>,
     pub(super) failed: Option<Error>,
@@ -104,6 +106,7 @@ impl Writer {
             commits: Backoff::default(),
             reads: Backoff::default(),
             skew: SkewWatch::default(),
+            has_renewed: false,
             queue: VecDeque::new(),
             failed: None,
             topics: Vec::new(),
@@ -171,13 +174,18 @@ impl Writer {
     }
 
     /// Returns the next request, or `None` if the sender is gone. Commits changes that are left
-    /// first, however many requests there are, but a renewal does not wait for them.
-    fn next(&mut self) -> Option<StoreRequest> {
+    /// first, however many requests there are. A renewal does not wait for all of them, but at least
+    /// one transaction lies between two renewals: the answer to one may bring the next one.
+    pub(super) fn next(&mut self) -> Option<StoreRequest> {
         loop {
             if !self.batch.is_empty() {
-                if let Some(renewal) = self.take_renewal() {
+                if !self.has_renewed
+                    && let Some(renewal) = self.take_renewal()
+                {
+                    self.has_renewed = true;
                     return Some(renewal);
                 }
+                self.has_renewed = false;
                 self.commit();
                 continue;
             }

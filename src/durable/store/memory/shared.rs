@@ -83,9 +83,12 @@ impl MemorySession {
         let mut session =
             MemorySession { settings, route, server, is_other_server: false, member: Member::default() };
         let (timeout, partitions) = (session.settings.request_timeout(), session.settings.partitions);
-        let connected = session.route.call(timeout, || disk.connect(partitions));
-        let number = connected.map_err(no_answer)?;
+        let asked = machine::now();
+        let route = session.route();
+        let connected = session.route.call(timeout, || (disk.connect(partitions), micros(route.wall_time())));
+        let (number, now) = connected.map_err(no_answer)?;
         session.member.node = number;
+        session.member.clock = Some(ServerClock::read(None, now, asked, machine::now()));
         let mut store = MemoryStore::new(disk, number, machine::Disk::default());
         store.session = Some(Box::new(session));
         Ok(store)
@@ -178,7 +181,7 @@ impl MemoryStore {
         Ok(loaded)
     }
 
-    /// Returns a reading of the database's clock, as of the last renewal.
+    /// Returns a reading of the database's clock, as of the last renewal or the opening.
     pub(super) fn read_clock(&self) -> Option<ClockReading> {
         let clock = self.session.as_ref()?.member.clock?;
         Some(clock.reading(machine::now()))
